@@ -1,0 +1,132 @@
+"""The diagnostic value: a code, a message, the places it speaks of, notes and a help line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in a source: `path` as shown to the user, 1-based lines and columns, `end_column` exclusive."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A span with the words written beside its underline, such as `65536 tokens, set here`."""
+
+    span: Span
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding. `code` is stable (`E0402`); `labels[0]`, when there is one, is the primary place.
+
+    `where` names a place that is no source span: a file, a column, a row, a task.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    labels: tuple[Label, ...] = ()
+    where: str | None = None
+    notes: tuple[str, ...] = ()
+    help: str | None = None
+
+
+def _make(
+    severity: Severity,
+    code: str,
+    message: str,
+    span: Span | None,
+    text: str,
+    others: Sequence[Label],
+    where: str | None,
+    notes: Sequence[str],
+    help: str | None,
+) -> Diagnostic:
+    primary = () if span is None else (Label(span, text),)
+    return Diagnostic(code, severity, message, primary + tuple(others), where, tuple(notes), help)
+
+
+def error(
+    code: str,
+    message: str,
+    span: Span | None = None,
+    text: str = "",
+    *,
+    others: Sequence[Label] = (),
+    where: str | None = None,
+    notes: Sequence[str] = (),
+    help: str | None = None,
+) -> Diagnostic:
+    """An error: the command that meets it exits with 1."""
+    return _make("error", code, message, span, text, others, where, notes, help)
+
+
+def warning(
+    code: str,
+    message: str,
+    span: Span | None = None,
+    text: str = "",
+    *,
+    others: Sequence[Label] = (),
+    where: str | None = None,
+    notes: Sequence[str] = (),
+    help: str | None = None,
+) -> Diagnostic:
+    """A warning: legal, and most likely not what was meant."""
+    return _make("warning", code, message, span, text, others, where, notes, help)
+
+
+def note(
+    code: str,
+    message: str,
+    span: Span | None = None,
+    text: str = "",
+    *,
+    others: Sequence[Label] = (),
+    where: str | None = None,
+    notes: Sequence[str] = (),
+    help: str | None = None,
+) -> Diagnostic:
+    """A note: a fact worth seeing, such as a setting that differs from the paper's table."""
+    return _make("note", code, message, span, text, others, where, notes, help)
+
+
+class Problem(Exception):
+    """Carries diagnostics out of an effectful edge (a file, a process, a cluster) to the command line.
+
+    Pure functions return diagnostics; only code that reads, writes or runs raises this. No other exception
+    is meant to reach a user.
+    """
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        super().__init__("; ".join(d.message for d in diagnostics))
+        self.diagnostics = diagnostics
+
+    def __reduce__(self) -> tuple[type[Problem], tuple[Diagnostic, ...]]:
+        # Exceptions pickle by their message; ours cross process borders whole.
+        return (Problem, self.diagnostics)
+
+
+def problem(
+    code: str,
+    message: str,
+    *,
+    where: str | None = None,
+    notes: Sequence[str] = (),
+    help: str | None = None,
+) -> Problem:
+    """A `Problem` with one error in it: what went wrong, where, and what to do instead."""
+    return Problem(error(code, message, where=where, notes=notes, help=help))
