@@ -1,0 +1,106 @@
+"""The rollout protocol: requests in; responses, forced answers and new weights through one small interface.
+
+Every engine (the embedded torch one, SGLang) implements `Engine`; callers know nothing else about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn. `temperature` 0 is greedy; `top_p` 1 and `top_k` -1 leave the distribution whole.
+
+    Temperature comes first, then top-k, then top-p on what is left; the kept tokens are renormalised.
+    A token whose preceding mass (in falling order of probability) already reaches `top_p` is dropped; the first is
+    always kept. Generation stops after the first of `stop_ids` or after `max_tokens` tokens.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    stop_ids: tuple[int, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether draws come from the model's own distribution (temperature 1, nothing cut off)."""
+        return self.temperature == 1.0 and self.top_p >= 1.0 and self.top_k <= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt as token ids, and the 64-bit seed of its stream of draws.
+
+    Requests with equal prompts in one call share one prefill. The uniform behind token t is a function of
+    `(seed, t)` alone, so a response does not depend on what else is in the batch.
+    """
+
+    prompt: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What one request gave.
+
+    `tokens` include the stop token when there was one (`finish == "stop"`). `logprobs[t]` is the
+    log-probability of `tokens[t]` under the model's own softmax (temperature 1, nothing cut off): what a trainer
+    recomputes. `behaviour[t]` is the log-probability under the distribution that it was drawn from (tempered,
+    truncated, renormalised; 0 when greedy): what importance weights divide by. The two are the same tuple
+    when `Sampling.whole`. `weight_version` is the version the last token was made with.
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    behaviour: tuple[float, ...]
+    finish: Literal["stop", "length"]
+    weight_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """The answer tokens that follow `prompt + response[:cut] + forcing`; stop token included, if any.
+
+    Empty when `cut` is no shorter than the response: there is nothing to cut, grade the response as it is.
+    """
+
+    cut: int
+    tokens: tuple[int, ...]
+
+
+class Engine(Protocol):
+    """A model that answers prompts. One thread at a time."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Response]:
+        """One response for each request, in the order of the requests."""
+        ...
+
+    def force(
+        self,
+        requests: Sequence[Request],
+        responses: Sequence[Response],
+        cuts: Sequence[Sequence[int]],
+        forcing: Sequence[int],
+        sampling: Sampling,
+    ) -> list[list[Forced]]:
+        """Answers forced at each of `cuts[i]` tokens of response i, in the order given; cut 0 forces at once.
+
+        Cheapest on the responses of the last `generate`, whose cache the engine may still hold; right on any.
+        The stream of a forced answer depends on the request's seed and the cut alone (`streams.forced_seed`).
+        """
+        ...
+
+    def load_weights(self, state: Mapping[str, torch.Tensor] | Path, version: int) -> None:
+        """Takes new weights: tensors by their `transformers` names, or a folder that `transformers` wrote."""
+        ...
+
+    def close(self) -> None:
+        """Gives memory (and processes, if any) back; no other call may follow."""
+        ...
