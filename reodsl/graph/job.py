@@ -1,0 +1,63 @@
+"""What a runner is handed to do one task, and what a runner is: the contract between graph and runners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reodsl.graph.task import Kind, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a task is: `done` of `total` units, and the numbers worth showing (reward, accuracy, length, tokens/s)."""
+
+    done: int
+    total: int
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What this machine gives a task: torch device, threads, and the rollout engine to use."""
+
+    device: str = "cpu"
+    threads: int = 1
+    engine: str = "embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One task about to run.
+
+    `inputs` maps each role to the folder of a finished, read-only artifact. The runner writes its result into
+    `out`, which exists and is empty, and which becomes visible as a whole once the runner returns. `work` is a
+    folder that outlives an interrupted attempt: what is needed to go on exactly is kept there, written atomically.
+    `folder` is where the spec's relative paths start.
+    """
+
+    task: Task
+    inputs: Mapping[str, Path]
+    out: Path
+    work: Path
+    folder: Path
+    progress: Callable[[Progress], None]
+    resources: Resources = Resources()
+
+
+Runner = Callable[[Job], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """What the entry-point group `reodsl.runners` provides.
+
+    `runners` has one function a kind. `check` is asked before anything runs: it returns diagnostics for every task
+    that this machine cannot do (weights, devices, packages that are missing, and how to get them).
+    `execute` runs jobs on Ray; the in-process executor needs no more than `runners`.
+    """
+
+    runners: Mapping[Kind, Runner]
+    check: Callable[..., list[object]]
+    execute: Callable[..., None]

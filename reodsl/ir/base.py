@@ -1,0 +1,47 @@
+"""The base of every IR value: frozen, closed, with one canonical JSON form and the digest of that form."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class IR(BaseModel):
+    """A frozen value of the intermediate representation.
+
+    Fields named in `presentation` (a display name, a docstring) are kept for people and left out of the
+    canonical form, so that renaming a declaration never changes a result's identity.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    presentation: ClassVar[frozenset[str]] = frozenset()
+
+
+def canonical(value: Any) -> Any:
+    """`value` as plain JSON data without presentation fields; tuples become lists, keys are strings."""
+    if isinstance(value, IR):
+        return {
+            name: canonical(getattr(value, name))
+            for name in type(value).model_fields
+            if name not in value.presentation
+        }
+    if isinstance(value, dict):
+        return {str(key): canonical(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [canonical(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+def canonical_json(value: Any) -> str:
+    """The one JSON text of a value: keys sorted, no spaces, floats in their shortest exact spelling."""
+    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical JSON, in hexadecimal."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -1,0 +1,76 @@
+"""Data: questions with reference answers, from a generated task, a file, a hub or a package."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from reodsl.ir.base import IR
+from reodsl.ir.task import FoldTask, FoldTraces
+
+
+class Columns(IR):
+    """Which columns of the source hold what the questions table needs."""
+
+    question: str = "question"
+    answer: str = "answer"
+    trace: str | None = None
+    id: str | None = None
+
+
+class Generated(IR):
+    """`count` distinct questions of a task; `seed` draws them, apart from the run's seed.
+
+    With `traces`, each comes with a worked solution and questions may repeat. `split` keeps training and
+    evaluation apart: a question belongs to `train` or `held_out` by a hash of its text, one in five held out.
+    """
+
+    kind: Literal["generated"] = "generated"
+    task: FoldTask
+    count: int
+    seed: int
+    split: Literal["train", "held_out"] = "train"
+    traces: FoldTraces | None = None
+
+
+class File(IR):
+    """A local Parquet, JSONL, JSON or CSV file; a relative path starts at the spec's folder."""
+
+    kind: Literal["file"] = "file"
+    path: str
+    columns: Columns = Columns()
+
+
+class HubData(IR):
+    """A data set of a hub by name, found in the local cache or a local mirror."""
+
+    kind: Literal["hub"] = "hub"
+    repo: str
+    name: str | None = None
+    split: str = "train"
+    revision: str | None = None
+    columns: Columns = Columns()
+
+
+class PackageData(IR):
+    """Questions that a Python package makes: `task` of `package`, `count` of them from `seed`."""
+
+    kind: Literal["package"] = "package"
+    package: str
+    task: str
+    count: int
+    seed: int
+
+
+DataSource = Annotated[Generated | File | HubData | PackageData, Field(discriminator="kind")]
+
+
+class Data(IR):
+    """A questions table: its sources one after another, how answers are verified, what to do with duplicates."""
+
+    presentation = frozenset({"name"})
+    name: str
+    sources: tuple[DataSource, ...]
+    verifier: Literal["math", "exact", "package"] = "math"
+    duplicates: Literal["error", "drop"] = "error"

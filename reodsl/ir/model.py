@@ -1,0 +1,108 @@
+"""Models: where weights come from, how a question becomes a prompt, and how an answer is forced."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from reodsl.ir.base import IR
+
+
+class WordTokenizer(IR):
+    """A word-level vocabulary: one token a word, split at spaces."""
+
+    words: tuple[str, ...]
+    eos: str
+    pad: str
+
+
+class Architecture(IR):
+    """Fresh weights from a configuration; the run's seed draws them."""
+
+    kind: Literal["architecture"] = "architecture"
+    family: Literal["qwen3", "llama"]
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    tie_embeddings: bool = True
+    rope_theta: float = 10000.0
+    tokenizer: WordTokenizer
+
+
+class Folder(IR):
+    """A local folder in the layout of `transformers`, with safetensors weights and a tokenizer."""
+
+    kind: Literal["folder"] = "folder"
+    path: str
+
+
+class Hub(IR):
+    """A model of a hub by name, found in the local cache or a local mirror."""
+
+    kind: Literal["hub"] = "hub"
+    repo: str
+    revision: str | None = None
+
+
+class Package(IR):
+    """Weights that ship inside a Python package, as GGUF."""
+
+    kind: Literal["package"] = "package"
+    package: str
+    file: str
+
+
+ModelSource = Annotated[Architecture | Folder | Hub | Package, Field(discriminator="kind")]
+
+
+class Dimensions(IR):
+    """The sizes that pricing needs, for models whose weights are not at hand. Counts, not bytes."""
+
+    parameters: int
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+
+
+class Prompt(IR):
+    """How a question becomes the model's input: `{question}` in `template`; `chat` applies the model's chat template."""
+
+    kind: Literal["raw", "chat"] = "raw"
+    template: str = "{question}"
+    system: str | None = None
+
+
+class Forcing(IR):
+    """How a truncated response is made to answer: text appended byte for byte, then at most `answer_tokens` tokens.
+
+    The answer is what comes before `close`. Temperature 0 is greedy.
+    """
+
+    presentation = frozenset({"name"})
+    name: str = ""
+    text: str
+    answer_tokens: int
+    close: str = "}"
+    temperature: float = 0.0
+    top_p: float = 1.0
+
+
+class Model(IR):
+    """A model as it enters an experiment: its source, context in tokens, prompt and thinking marks."""
+
+    presentation = frozenset({"name"})
+    name: str
+    source: ModelSource
+    context: int
+    prompt: Prompt = Prompt()
+    think_open: str | None = None
+    think_close: str | None = None
+    dimensions: Dimensions | None = None

@@ -1,0 +1,75 @@
+"""Rewards: one number for a whole response, or one at each split of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from reodsl.ir.base import IR
+from reodsl.ir.expression import Expression
+
+
+class Budgets(IR):
+    """Token budgets below `l_max`, increasing; the splits are these and `l_max` itself."""
+
+    kind: Literal["budgets"] = "budgets"
+    budgets: tuple[int, ...]
+    l_max: int
+
+
+class OracleBudgets(IR):
+    """Greedy budgets on a frontier of the study (its name), found when that frontier is."""
+
+    kind: Literal["oracle"] = "oracle"
+    frontier: str
+    n: int
+    l_max: int
+    step: int = 1
+
+
+class QuestionBudgets(IR):
+    """One budget a question, from the rollouts of other arms (their names), then `l_max`."""
+
+    kind: Literal["question"] = "question"
+    rollouts: tuple[str, ...]
+    l_max: int
+    unsolved: Literal["formula", "l_max", "drop"] = "formula"
+
+
+class Steps(IR):
+    """Reasoning steps: a new one opens at a chunk that starts with a keyword, `min_chunks` after the last opening."""
+
+    kind: Literal["steps"] = "steps"
+    separator: str
+    keywords: tuple[str, ...]
+    min_chunks: int = 1
+    l_max: int
+
+
+Split = Annotated[Budgets | OracleBudgets | QuestionBudgets | Steps, Field(discriminator="kind")]
+
+
+class Dense(IR):
+    """A reward at each split; `var` is the split's place in tokens inside `value`."""
+
+    split: Split
+    var: str
+    value: Expression
+
+
+class Let(IR):
+    """A named intermediate, evaluated in order, once a response."""
+
+    name: str
+    value: Expression
+
+
+class Reward(IR):
+    """Either `outcome`, one number a response, or `dense`. `lets` are seen by both."""
+
+    presentation = frozenset({"name"})
+    name: str
+    lets: tuple[Let, ...] = ()
+    outcome: Expression | None = None
+    dense: Dense | None = None

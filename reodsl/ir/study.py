@@ -1,0 +1,128 @@
+"""Studies: arms that are evaluated alike, frontiers over some of them, scores against a frontier, and the report."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from reodsl.ir.base import IR
+from reodsl.ir.data import Data
+from reodsl.ir.model import Forcing
+from reodsl.ir.training import FromTraining, Sampling, Start
+
+
+class Benchmark(IR):
+    """Named evaluation questions."""
+
+    name: str
+    data: Data
+
+
+class Suite(IR):
+    """How a checkpoint is evaluated: `samples` responses a question, forced at each budget of `grid`.
+
+    `grid` holds whole tokens from 0 up; accuracy and length are those of whole responses up to `rollout.max_tokens`;
+    REG integrates up to `reg_to`.
+    """
+
+    presentation = frozenset({"name"})
+    name: str
+    benchmarks: tuple[Benchmark, ...]
+    rollout: Sampling
+    samples: int
+    grid: tuple[int, ...]
+    reg_to: int
+    forcing: Forcing
+    seed: int = 0
+
+
+class Arm(IR):
+    """A checkpoint with a name, evaluated on a suite."""
+
+    name: str
+    checkpoint: Start
+    suite: Suite
+
+    @property
+    def trained(self) -> bool:
+        """Whether any training leads to this arm."""
+        return isinstance(self.checkpoint, FromTraining)
+
+
+class PublishedCurve(IR):
+    """A frontier as printed: one curve for one benchmark or mean of benchmarks."""
+
+    benchmark: str
+    budgets: tuple[int, ...]
+    accuracy: tuple[float, ...]
+
+
+class Frontier(IR):
+    """The best of the arms `of` at each budget and benchmark; or, with `published`, curves given as numbers."""
+
+    name: str
+    of: tuple[str, ...] = ()
+    to: int
+    published: tuple[PublishedCurve, ...] = ()
+
+
+class Score(IR):
+    """REG of every arm against a frontier up to `to` tokens; changes are relative to the arm `relative_to`.
+
+    `resamples` draws of the questions give the intervals at `confidence`.
+    """
+
+    frontier: str
+    to: int
+    relative_to: str | None = None
+    resamples: int = 1000
+    confidence: float = 0.95
+
+
+class Table(IR):
+    """A table of the report: arms as rows."""
+
+    name: str
+    rows: tuple[str, ...]
+    columns: tuple[Literal["accuracy", "length", "reg"], ...]
+
+
+class Chart(IR):
+    """A chart of the report over arms and frontiers."""
+
+    name: str
+    x: Literal["budget", "length", "step"]
+    y: Literal["accuracy", "reg", "reward", "length"]
+    lines: tuple[str, ...]
+
+
+class Cluster(IR):
+    """Where training and rollouts run. `placement`: on the same devices in turn, or on devices of their own."""
+
+    presentation = frozenset({"name"})
+    name: str
+    nodes: int
+    gpus_per_node: int
+    gpu: str
+    memory_gib: float
+    placement: Literal["colocated", "apart"] = "colocated"
+    tensor_parallel: int = 1
+
+
+class Study(IR):
+    """Everything one run does. `limit` is in GPU hours; every arm is trained and evaluated once a seed."""
+
+    presentation = frozenset({"name", "doc"})
+    name: str
+    doc: str = ""
+    seeds: tuple[int, ...]
+    arms: tuple[Arm, ...]
+    frontiers: tuple[Frontier, ...] = ()
+    score: Score | None = None
+    tables: tuple[Table, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    cluster: Cluster | None = None
+    limit: float | None = None
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name."""
+        return next(arm for arm in self.arms if arm.name == name)

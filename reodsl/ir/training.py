@@ -1,0 +1,174 @@
+"""Training: stages of SFT, PPO or SimPO from a starting point, and when each stage ends."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from reodsl.ir.base import IR
+from reodsl.ir.data import Data
+from reodsl.ir.model import Forcing, Model
+from reodsl.ir.reward import Reward
+
+
+class Sampling(IR):
+    """How responses are drawn. `top_k` -1 is off; temperature 0 is greedy; lengths in tokens of the response."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+
+
+class Batch(IR):
+    """`prompts` questions a step, `rollouts` responses each."""
+
+    prompts: int
+    rollouts: int = 1
+
+
+class AdamGroup(IR):
+    """What AdamW uses for the parameters that Muon leaves out."""
+
+    lr: float
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float = 0.0
+
+
+class Optimizer(IR):
+    """The optimizer and its learning-rate curve.
+
+    `warmup_steps` linear from 0; then constant, or with `decay` linear to 0 from the fraction `decay_from` of the
+    stage's steps on. `rest` is used by `muon` for embeddings, norms and biases. `grad_norm` 0 turns clipping off.
+    """
+
+    algorithm: Literal["adam", "adamw", "muon"]
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-5
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    decay: Literal["constant", "linear"] = "constant"
+    decay_from: float = 0.0
+    grad_norm: float = 1.0
+    rest: AdamGroup | None = None
+
+
+class Advantage(IR):
+    """How rewards at splits become advantages.
+
+    `credit`: `causal` gives the tokens of section `y[L_{i-1}:L_i]` the return from i on; `as_printed` gives them to
+    `y[L_i:L_{i+1}]`; `own` gives a section its own reward alone. `normalise`: `group` z-scores each split over
+    the question's rollouts (a standard deviation of 0 gives 0), `center` only subtracts the mean, `none` neither.
+    `batch` z-scores once more over all trained tokens of the step.
+    """
+
+    credit: Literal["causal", "as_printed", "own"] = "causal"
+    normalise: Literal["group", "center", "none"] = "group"
+    std: Literal["population", "sample"] = "population"
+    batch: bool = False
+
+
+class Ppo(IR):
+    """PPO with clipped ratios, no critic and no KL term.
+
+    `epochs` passes over each step's batch, in `minibatches` parts; `loss_mean`: over all `token`s of the
+    minibatch, or over each response's and then over `response`s. Wholly equal groups give no gradient.
+    """
+
+    kind: Literal["ppo"] = "ppo"
+    rollout: Sampling
+    max_prompt: int
+    batch: Batch
+    minibatches: int
+    epochs: int
+    clip_low: float
+    clip_high: float
+    loss_mean: Literal["token", "response"]
+    reward: Reward
+    advantage: Advantage
+    forcing: Forcing | None = None
+    reference_samples: int = 0
+
+
+class Sft(IR):
+    """Next-token training on traces: `batch` sequences a step; the loss is on the trace, not on the question."""
+
+    kind: Literal["sft"] = "sft"
+    batch: int
+    max_tokens: int
+    bucket_by_length: bool = True
+
+
+class Simpo(IR):
+    """Reference-free preference training: -log sigmoid(beta (logp_w/|y_w| - logp_l/|y_l|) - gamma)."""
+
+    kind: Literal["simpo"] = "simpo"
+    batch: int
+    max_tokens: int
+    beta: float
+    gamma: float
+
+
+Method = Annotated[Ppo | Sft | Simpo, Field(discriminator="kind")]
+
+
+class Plateau(IR):
+    """Ends a stage when the mean of `metric` over the last `window` steps rose by at most `within` (absolute)
+    over the `window` before."""
+
+    metric: str
+    window: int
+    within: float
+
+
+class Stage(IR):
+    """One stage: a method on data for at most `steps` steps, or until a plateau. Ends in a checkpoint."""
+
+    presentation = frozenset({"name"})
+    name: str
+    method: Method
+    data: Data
+    optim: Optimizer
+    steps: int
+    plateau: Plateau | None = None
+    save_every: int = 0
+
+
+class FromModel(IR):
+    """The model as it comes."""
+
+    kind: Literal["model"] = "model"
+    model: Model
+
+
+class FromTraining(IR):
+    """The checkpoint at the end of stage `stage` of an experiment, counted from 0."""
+
+    kind: Literal["training"] = "training"
+    experiment: Experiment
+    stage: int
+
+
+Start = Annotated[FromModel | FromTraining, Field(discriminator="kind")]
+
+
+class Experiment(IR):
+    """Training from a starting point, stage after stage."""
+
+    presentation = frozenset({"name", "doc"})
+    name: str
+    doc: str = ""
+    start: Start
+    stages: tuple[Stage, ...]
+
+    @property
+    def model(self) -> Model:
+        """The model at the root of the chain of starting points."""
+        start = self.start
+        return start.model if isinstance(start, FromModel) else start.experiment.model
+
+
+FromTraining.model_rebuild()
