@@ -125,7 +125,7 @@ Expression = Annotated[
     | Correct
     | Forced
     | Bare
-    | Field_
+    | Given
     | Weight
     | Unary
     | Binary
