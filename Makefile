@@ -1,0 +1,58 @@
+# `make run` and `make test` set themselves up once, in a virtual environment of their own.
+PYTHON  ?= python3
+PROFILE ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
+VENV    ?= .venv
+SPEC    ?= specs/quickstart.reo
+# A package index with CPU builds of torch, for platforms whose default index has CUDA builds only.
+TORCH_INDEX ?=
+
+SOURCES := $(shell cat pyproject.toml constraints/$(PROFILE).txt | cksum | cut -d' ' -f1)
+READY   := $(VENV)/.ready-$(PROFILE)-$(SOURCES)
+DEV     := $(VENV)/.dev-$(PROFILE)-$(SOURCES)
+BIN     := $(VENV)/bin
+PIP     := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints/$(PROFILE).txt \
+           $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.PHONY: run study test lint heavy bench golden constraints clean
+
+run: $(READY)
+	$(BIN)/reodsl run $(SPEC)
+
+study: $(READY)
+	$(BIN)/reodsl run $(SPEC) --set seeds=[1,2,3]
+
+test: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+heavy: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m heavy
+
+bench: $(DEV)
+	$(BIN)/python -m benchmarks
+
+golden: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --update-goldens
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "reodsl needs Python 3.11 or newer; name one with: make run PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(READY): | $(VENV)/bin/python
+	@echo "Setting up $(VENV) ($(PROFILE) profile); this happens once and takes a minute or two."
+	$(PIP) -e '.[run]'
+	@touch $@
+
+$(DEV): $(READY)
+	$(PIP) -e '.[run,dev]'
+	@touch $@
