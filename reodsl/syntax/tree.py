@@ -1,0 +1,420 @@
+"""The syntax tree of one `.reo` file: frozen nodes with spans, as written, before any meaning is given to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from reodsl.diagnostics.model import Span
+
+Suffix: TypeAlias = Literal["K", "M", "G", "%"]
+SettingOp: TypeAlias = Literal["=", "+="]
+UnaryOp: TypeAlias = Literal["-", "+"]
+BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "^"]
+CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">=", "in"]
+LogicOp: TypeAlias = Literal["and", "or"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ident:
+    """A name where it is written: of a declaration, a setting, an argument, a variable or a member."""
+
+    name: str
+    span: Span
+
+
+# Expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """`16K tokens`: text `16K`, value 16 (without the suffix, whose meaning the unit decides), suffix, unit."""
+
+    text: str
+    value: int | float
+    suffix: Suffix | None
+    unit: str | None
+    unit_span: Span | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    """A text. `long` is the triple-quoted form: taken as it stands, no escapes, newlines allowed."""
+
+    value: str
+    long: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    """`true` or `false`."""
+
+    value: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name used as a value."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """`value.name`."""
+
+    value: Expr
+    name: Ident
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`value[index]`."""
+
+    value: Expr
+    index: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`value[lower:upper]`, either end optional."""
+
+    value: Expr
+    lower: Expr | None
+    upper: Expr | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """`var in over`, only as an unnamed argument: `stages(cap in halve(…))`."""
+
+    var: Ident
+    over: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension:
+    """`expr for var in over if condition`, only as an unnamed argument."""
+
+    expr: Expr
+    var: Ident
+    over: Expr
+    condition: Expr | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """One argument of a call, `value` or `name: value`."""
+
+    name: Ident | None
+    value: Expr | Binding | Comprehension
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`function(args)`."""
+
+    function: Expr
+    args: tuple[Arg, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`-x` or `+x`."""
+
+    op: UnaryOp
+    operand: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """`left op right` for + - * / ^."""
+
+    op: BinaryOp
+    left: Expr
+    right: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`left op right` for == != < <= > >= in; never chained."""
+
+    op: CompareOp
+    left: Expr
+    right: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """`left and right`, `left or right`."""
+
+    op: LogicOp
+    left: Expr
+    right: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """`not x`."""
+
+    operand: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class IfElse:
+    """`then if condition else otherwise`."""
+
+    then: Expr
+    condition: Expr
+    otherwise: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ListExpr:
+    """`[a, b, c]`."""
+
+    items: tuple[Expr, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`lower..upper`, both ends included."""
+
+    lower: Expr
+    upper: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Amend:
+    """`base { overrides }`."""
+
+    base: Expr
+    block: Block
+    span: Span
+
+
+Expr: TypeAlias = (
+    Number
+    | String
+    | Bool
+    | Name
+    | Attribute
+    | Index
+    | Slice
+    | Call
+    | Unary
+    | Binary
+    | Compare
+    | Logic
+    | Not
+    | IfElse
+    | ListExpr
+    | Range
+    | Amend
+)
+
+
+# Types
+
+
+@dataclass(frozen=True, slots=True)
+class TypeName:
+    """`tokens`, `int`, `number`, `budgets`, …; which names exist is decided later."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """`[int]`."""
+
+    item: TypeExpr
+    span: Span
+
+
+TypeExpr: TypeAlias = TypeName | ListType
+
+
+# Items of a block
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`{ … }`. `doc` is a triple-quoted text standing first, without its indentation."""
+
+    doc: str | None
+    items: tuple[BlockItem, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`name = value` or `name += value`, with an optional triple-quoted text after it, on the same line."""
+
+    name: Ident
+    op: SettingOp
+    value: Expr
+    doc: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """`let name = value`."""
+
+    name: Ident
+    value: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """`dense var in over: body`: one reward at each element of `over`."""
+
+    var: Ident
+    over: Expr
+    body: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """`name { … }` or `name(args) { … }` as a statement, such as `batch { … }` or `stages(cap in …) { … }`."""
+
+    name: Ident
+    args: tuple[Arg, ...]
+    block: Block
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ExprStatement:
+    """An expression standing alone: the value of a reward or selection."""
+
+    expr: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ParamDecl:
+    """One parameter of a declaration: `alpha: number = 0.1 in 0..1`."""
+
+    name: Ident
+    type: TypeExpr
+    default: Expr | None
+    range: Range | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Decl:
+    """`kind name(params) = value` or `kind name(params) { … }`; exactly one of `value` and `block` is there.
+
+    `kind` is any word. `doc` is the block's (or the amended value's block's) text, or a triple-quoted text after
+    a value that has no block.
+    """
+
+    kind: Ident
+    name: Ident
+    params: tuple[ParamDecl, ...] | None
+    value: Expr | None
+    block: Block | None
+    doc: str | None
+    span: Span
+
+
+BlockItem: TypeAlias = Setting | Let | Dense | Nested | ExprStatement | Decl
+
+
+# A file
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """`param name: type = default in lower..upper`, with an optional triple-quoted text after it."""
+
+    name: Ident
+    type: TypeExpr
+    default: Expr | None
+    range: Range | None
+    doc: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ImportName:
+    """`name` or `name as alias` in an import."""
+
+    name: Ident
+    alias: Ident | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """`from module import names`; `module` is dotted, leading dots for a module beside or above this file."""
+
+    module: str
+    module_span: Span
+    names: tuple[ImportName, ...]
+    span: Span
+
+
+ModuleItem: TypeAlias = Param | Decl
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One file. `doc` is the triple-quoted text standing first, without its indentation."""
+
+    path: str
+    doc: str | None
+    imports: tuple[Import, ...]
+    items: tuple[ModuleItem, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """`# …` as written; `own_line` when nothing stands before it on its line."""
+
+    text: str
+    own_line: bool
+    span: Span
+
+
+Node: TypeAlias = (
+    Expr
+    | TypeExpr
+    | BlockItem
+    | ModuleItem
+    | Module
+    | Block
+    | Import
+    | ImportName
+    | ParamDecl
+    | Arg
+    | Binding
+    | Comprehension
+    | Ident
+)
