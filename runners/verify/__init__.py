@@ -1,0 +1,18 @@
+"""Verification: from a response's text to its answer, and from an answer to whether it is right."""
+
+from runners.verify.answer import Answer, Stats, Status, Verdict, Verifier
+from runners.verify.extract import final_answer, forced_answer
+from runners.verify.verifier import ExactVerifier, PooledVerifier, make_verifier
+
+__all__ = [
+    "Answer",
+    "ExactVerifier",
+    "PooledVerifier",
+    "Stats",
+    "Status",
+    "Verdict",
+    "Verifier",
+    "final_answer",
+    "forced_answer",
+    "make_verifier",
+]

@@ -1,0 +1,56 @@
+"""What is graded and what comes back: an answer beside its reference, a verdict, and the counts of a verifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Status = Literal["fast", "cached", "checked", "timeout", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An extracted answer and its reference; `text` is empty where a response holds no answer.
+
+    `meta` is the question's JSON metadata, which only a package's own scorer reads.
+    """
+
+    text: str
+    gold: str
+    meta: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an answer is right, and how that was found.
+
+    `fast`: decided in this process; `cached`: seen before; `checked`: by a worker process; `timeout`: the worker
+    had to be stopped; `failed`: the worker could not decide (an error, its memory limit, a text too long to
+    send). A time-out and a failure count as wrong.
+    """
+
+    correct: bool
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """How many answers ended in each status since the verifier was made, and how many workers were started."""
+
+    fast: int = 0
+    cached: int = 0
+    checked: int = 0
+    timeout: int = 0
+    failed: int = 0
+    workers_started: int = 0
+
+
+class Verifier(Protocol):
+    """Grades answers; the verdicts stand in the order of the answers."""
+
+    def grade(self, answers: Sequence[Answer]) -> list[Verdict]: ...
+
+    def stats(self) -> Stats: ...
+
+    def close(self) -> None: ...

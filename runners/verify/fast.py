@@ -1,0 +1,73 @@
+r"""Answers that need no computer algebra: equal texts and plain numbers, decided as math-verify decides them.
+
+What goes in are a reference and an answer; what comes out is a verdict, or None where only math-verify can say.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+# math-verify compares decimals after rounding to six places, so numbers nearer than this are left to it.
+_NEAR = Fraction(1, 10**5)
+_SPACE = re.compile(r"[ \t\r\n]+")
+_COMMAND = re.compile(r"\\mathrm\{th\}|\\[A-Za-z]+")
+_WORD = re.compile(r"[0-9A-Za-z]")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,200}", re.ASCII)
+_DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{1,9}", re.ASCII)
+_RATIO = re.compile(
+    r"(-?)(?:\\[dt]?frac\{(-?[0-9]{1,12})\}\{([0-9]{1,12})\}|([0-9]{1,12})/([0-9]{1,12}))", re.ASCII
+)
+
+
+def tidy(text: str) -> str:
+    """`text` without surrounding space and one pair of surrounding dollar signs, its inner spaces single."""
+    short = _SPACE.sub(" ", text).strip(" ")
+    if len(short) > 2 and short[0] == short[-1] == "$" and "$" not in short[1:-1]:
+        short = short[1:-1].strip(" ")
+    return short
+
+
+def number(text: str) -> Fraction | None:
+    r"""The exact value of a plain integer, decimal or fraction (`-7`, `0.25`, `3/4`, `\frac{3}{4}`), tidied."""
+    if _INTEGER.fullmatch(text):
+        return Fraction(int(text))
+    if _DECIMAL.fullmatch(text):
+        return Fraction(text)
+    ratio = _RATIO.fullmatch(text)
+    if ratio is None:
+        return None
+    bottom = int(ratio[3] or ratio[5])
+    if bottom == 0:
+        return None
+    value = Fraction(int(ratio[2] or ratio[4]), bottom)
+    return -value if ratio[1] else value
+
+
+def decide(gold: str, answer: str) -> bool | None:
+    """True or False where text or number settles it as math-verify would, None otherwise.
+
+    An empty answer, or an empty reference, is wrong. Equal texts are right if anything is left of them once
+    LaTeX commands are set aside (math-verify reads nothing in a lone `\\ldots`). Two numbers are right when
+    equal and wrong when further apart than math-verify's rounding reaches.
+    """
+    gold, answer = tidy(gold), tidy(answer)
+    if not gold or not answer:
+        return False
+    if gold == answer:
+        return True if _says_something(gold) else None
+    left, right = number(gold), number(answer)
+    if left is None or right is None:
+        return None
+    if left == right:
+        return True
+    if left.denominator == right.denominator == 1 or abs(left - right) > _NEAR:
+        return False
+    return None
+
+
+def _says_something(text: str) -> bool:
+    """Whether a text surely has content for math-verify: a letter or digit outside commands, no box of its own."""
+    return (
+        "\\boxed" not in text and "\\fbox" not in text and _WORD.search(_COMMAND.sub(" ", text)) is not None
+    )

@@ -1,0 +1,170 @@
+"""Worker processes that check answers: spread over them in order, killed at a deadline, started when needed."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+
+from reodsl.diagnostics import Problem, problem
+from runners.verify.answer import Answer, Verdict
+from runners.verify.process import WorkerProcess, request_line
+
+START_SECONDS = 120.0
+"""A worker that has not loaded its packages by then is taken for broken."""
+START_ATTEMPTS = 3
+GRACE_SECONDS = 1.0
+"""A check stops itself at its deadline where it can; the kill comes this much later."""
+_WRONG = {"timeout": Verdict(False, "timeout"), "failed": Verdict(False, "failed")}
+
+
+class WorkerPool:
+    """Up to `workers` processes of one kind of check, each answer given `seconds` and each process `memory_mib`.
+
+    Works from any thread, inside daemonic processes and after a fork (a forked copy starts its own workers).
+    No worker is started before the first check, and none outlives this object or its process.
+    """
+
+    def __init__(self, kind: str, workers: int, seconds: float, memory_mib: int) -> None:
+        self._kind = kind
+        self._workers = max(1, workers)
+        self._seconds = seconds
+        self._memory_mib = memory_mib
+        self._lock = threading.Lock()
+        self._alive: list[WorkerProcess] = []
+        self._owner = os.getpid()
+        self.started = 0
+        self._finalizer = weakref.finalize(self, _kill_all, self._alive, self._owner)
+
+    def check(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """The verdict of each answer, in order; statuses `checked`, `timeout` and `failed`.
+
+        Raises a Problem (E0741) when workers cannot be started at all.
+        """
+        with self._lock:
+            self._forget_foreign()
+            verdicts: list[Verdict | None] = [None] * len(answers)
+            waiting: deque[tuple[int, bytes]] = deque()
+            for item, answer in enumerate(answers):
+                line = request_line(answer.gold, answer.text, answer.meta)
+                if line is None:
+                    verdicts[item] = _WRONG["failed"]
+                else:
+                    waiting.append((item, line))
+            try:
+                self._drain(waiting, verdicts)
+            except BaseException:
+                # An interrupted exchange leaves answers in the pipes: those workers are of no more use.
+                _kill_all(self._alive, self._owner)
+                raise
+            return [verdict if verdict is not None else _WRONG["failed"] for verdict in verdicts]
+
+    def close(self) -> None:
+        """Kill every worker; the next check starts new ones."""
+        with self._lock:
+            self._forget_foreign()
+            _kill_all(self._alive, self._owner)
+
+    def pids(self) -> list[int]:
+        """The process ids of the live workers."""
+        return [worker.pid for worker in self._alive]
+
+    def _drain(self, waiting: deque[tuple[int, bytes]], verdicts: list[Verdict | None]) -> None:
+        """Feed idle workers and read answers until nothing waits and nobody is busy."""
+        failed_starts = 0
+        with selectors.DefaultSelector() as selector:
+            for worker in self._alive:
+                selector.register(worker, selectors.EVENT_READ, worker)
+            while waiting or any(worker.busy is not None for worker in self._alive):
+                self._feed(waiting, selector)
+                nearest = min(worker.deadline for worker in self._alive)
+                timeout = max(0.0, min(nearest - time.monotonic(), START_SECONDS))
+                for key, _ in selector.select(timeout):
+                    worker: WorkerProcess = key.data
+                    message = worker.receive()
+                    if message is None or message.get("retire"):
+                        if message is None and not worker.ready:
+                            failed_starts += 1
+                            self._give_up_after(failed_starts, "it ended while loading")
+                        self._finish(worker, message or {"outcome": "failed"}, verdicts)
+                        self._remove(worker, selector)
+                    elif message.get("ready") is False:
+                        raise _cannot_start(self._kind, str(message.get("why")))
+                    elif message.get("ready"):
+                        worker.ready, worker.deadline = True, float("inf")
+                    elif message:
+                        self._finish(worker, message, verdicts)
+                now = time.monotonic()
+                for worker in [late for late in self._alive if late.deadline <= now]:
+                    if not worker.ready:
+                        failed_starts += 1
+                        self._give_up_after(failed_starts, f"it did not load in {START_SECONDS:g} s")
+                    self._finish(worker, {"outcome": "timeout"}, verdicts)
+                    self._remove(worker, selector)
+
+    def _feed(self, waiting: deque[tuple[int, bytes]], selector: selectors.BaseSelector) -> None:
+        """Give each idle worker the next answer, and start workers while answers outnumber them."""
+        for worker in list(self._alive):
+            if waiting and worker.ready and worker.busy is None:
+                item, line = waiting[0]
+                if worker.send(line, item, self._seconds + GRACE_SECONDS):
+                    waiting.popleft()
+                else:
+                    self._remove(worker, selector)
+        loading = sum(not worker.ready for worker in self._alive)
+        while len(self._alive) < self._workers and loading < len(waiting):
+            worker = WorkerProcess(self._kind, self._seconds, self._memory_mib)
+            worker.deadline = time.monotonic() + START_SECONDS
+            self._alive.append(worker)
+            selector.register(worker, selectors.EVENT_READ, worker)
+            self.started += 1
+            loading += 1
+
+    def _finish(
+        self, worker: WorkerProcess, message: dict[str, object], verdicts: list[Verdict | None]
+    ) -> None:
+        """Write down what became of the answer a worker had, if it had one."""
+        if worker.busy is not None:
+            outcome = str(message.get("outcome"))
+            checked = Verdict(message.get("correct") is True, "checked")
+            verdicts[worker.busy] = checked if outcome == "checked" else _WRONG.get(outcome, _WRONG["failed"])
+        worker.busy, worker.deadline = None, float("inf")
+
+    def _remove(self, worker: WorkerProcess, selector: selectors.BaseSelector) -> None:
+        selector.unregister(worker)
+        self._alive.remove(worker)
+        worker.kill()
+
+    def _give_up_after(self, failed_starts: int, why: str) -> None:
+        if failed_starts >= START_ATTEMPTS:
+            raise _cannot_start(
+                self._kind, f"{why}, {failed_starts} times, with {self._memory_mib} MiB of memory"
+            )
+
+    def _forget_foreign(self) -> None:
+        """In a forked copy of the process the workers belong to the original: leave them alone."""
+        if self._owner != os.getpid():
+            self._finalizer.detach()
+            self._alive = []
+            self._owner = os.getpid()
+            self._finalizer = weakref.finalize(self, _kill_all, self._alive, self._owner)
+
+
+def _kill_all(workers: list[WorkerProcess], owner: int) -> None:
+    if os.getpid() == owner:
+        while workers:
+            workers.pop().kill()
+
+
+def _cannot_start(kind: str, why: str) -> Problem:
+    package = {"math": "math-verify", "reasoning_gym": "reasoning-gym"}[kind]
+    return problem(
+        "E0741",
+        f"no process that checks answers could be started: {why}",
+        where=f"verifier `{kind}`",
+        help=f"install what it needs with `pip install {package}`, or give the workers more memory",
+    )

@@ -1,0 +1,87 @@
+"""One worker process as its parent sees it: start, send a question, read answers, kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+WORKER = Path(__file__).with_name("worker.py")
+LONGEST_LINE = 60_000
+"""Bytes of a request. A pipe holds 64 KiB and a worker has at most one request, so a write never blocks."""
+
+
+class WorkerProcess:
+    """A started worker. `busy` is what it works on; `deadline` is when it is to be killed (monotonic seconds)."""
+
+    def __init__(self, kind: str, seconds: float, memory_mib: int) -> None:
+        # Started by path with `-P`: neither this folder nor the working folder is on the worker's import path.
+        # Its own session keeps a Ctrl-C at the terminal for the parent.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(WORKER), kind, str(seconds), str(memory_mib)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+            env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
+        )
+        self._buffer = b""
+        self.ready = False
+        self.busy: int | None = None
+        self.deadline = float("inf")
+
+    def fileno(self) -> int:
+        """The pipe that answers come from, for a selector."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, line: bytes, item: int, seconds: float) -> bool:
+        """Hand over request `item`, to be answered within `seconds`; False when the worker is gone."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line)
+        except OSError:
+            return False
+        self.busy = item
+        self.deadline = time.monotonic() + seconds
+        return True
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next message once it is whole (an empty dict until then); None when the worker has ended.
+
+        Call it when the pipe is readable.
+        """
+        part = os.read(self.fileno(), 2**16)
+        if not part:
+            return None
+        self._buffer += part
+        if b"\n" not in self._buffer:
+            return {}
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        message = json.loads(line)
+        return message if isinstance(message, dict) else {}
+
+    def kill(self) -> int:
+        """End the process now, reap it and close its pipes; its exit status (negative: the signal's number)."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return self._process.wait()
+
+
+def request_line(gold: str, text: str, meta: str) -> bytes | None:
+    """The request as one ASCII line, or None when it is too long to send."""
+    if len(gold) + len(text) + len(meta) > LONGEST_LINE:
+        return None
+    line = json.dumps({"gold": gold, "text": text, "meta": meta}).encode("ascii") + b"\n"
+    return line if len(line) <= LONGEST_LINE else None

@@ -1,0 +1,137 @@
+"""Verifiers: from answers to verdicts, by text and number alone or by math-verify behind a fast path and a cache."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from reodsl.diagnostics import problem
+from runners.verify.answer import Answer, Stats, Status, Verdict, Verifier
+from runners.verify.cache import VerdictCache
+from runners.verify.fast import decide, number, tidy
+from runners.verify.pool import WorkerPool
+
+CACHED_VERDICTS = 200_000
+
+
+class ExactVerifier:
+    """Right where texts are equal but for space, or both are plain numbers of equal value.
+
+    For tasks whose answers are words of a vocabulary: nothing is parsed and no process is started.
+    """
+
+    def __init__(self) -> None:
+        self._graded = 0
+
+    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """One verdict an answer, status `fast`."""
+        self._graded += len(answers)
+        return [Verdict(same(answer.gold, answer.text), "fast") for answer in answers]
+
+    def stats(self) -> Stats:
+        """How many answers were graded."""
+        return Stats(fast=self._graded)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def same(gold: str, text: str) -> bool:
+    """Equal and not empty, as texts (spaces tidied) or as plain numbers."""
+    gold, text = tidy(gold), tidy(text)
+    if not gold or not text:
+        return False
+    if gold == text:
+        return True
+    left = number(gold)
+    return left is not None and left == number(text)
+
+
+class PooledVerifier:
+    """A cache, then worker processes; with `fast`, equal texts and plain numbers never reach either.
+
+    `kind` is the workers' check, `seconds` the time of one answer, `memory_mib` a worker's address space.
+    Equal answers within a batch are checked once. Time-outs and failures are kept too: a text that cost its
+    deadline once does not cost it again. Usable from any thread; pickles as its settings.
+    """
+
+    def __init__(self, kind: str, workers: int, seconds: float, memory_mib: int, *, fast: bool) -> None:
+        self._settings = (kind, workers, seconds, memory_mib)
+        self._fast = fast
+        self._pool = WorkerPool(kind, workers, seconds, memory_mib)
+        self._cache = VerdictCache(CACHED_VERDICTS)
+        self._counts: Counter[Status] = Counter()
+
+    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """The verdicts in the order of the answers. Raises a Problem when no worker can be started."""
+        verdicts = [self._at_once(answer) for answer in answers]
+        unknown = list(dict.fromkeys(a for a, v in zip(answers, verdicts, strict=True) if v is None))
+        fresh = dict(zip(unknown, self._pool.check(unknown), strict=True)) if unknown else {}
+        for answer, verdict in fresh.items():
+            self._cache.put(answer, verdict)
+        graded = []
+        told: set[Answer] = set()
+        for answer, known in zip(answers, verdicts, strict=True):
+            if known is not None:
+                graded.append(known)
+            else:
+                graded.append(_again(fresh[answer]) if answer in told else fresh[answer])
+                told.add(answer)
+        self._counts.update(verdict.status for verdict in graded)
+        return graded
+
+    def stats(self) -> Stats:
+        """Counts by status since this verifier was made."""
+        count = self._counts
+        return Stats(
+            fast=count["fast"],
+            cached=count["cached"],
+            checked=count["checked"],
+            timeout=count["timeout"],
+            failed=count["failed"],
+            workers_started=self._pool.started,
+        )
+
+    def close(self) -> None:
+        """Kill the workers; grading again starts new ones."""
+        self._pool.close()
+
+    def pids(self) -> list[int]:
+        """The process ids of the live workers."""
+        return self._pool.pids()
+
+    def _at_once(self, answer: Answer) -> Verdict | None:
+        if self._fast:
+            decided = decide(answer.gold, answer.text)
+            if decided is not None:
+                return Verdict(decided, "fast")
+        kept = self._cache.get(answer)
+        return None if kept is None else _again(kept)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_restore, (*self._settings, self._fast))
+
+
+def _again(verdict: Verdict) -> Verdict:
+    """A verdict met once more: `cached`, but a time-out or failure stays one, so that it is counted as such."""
+    return Verdict(verdict.correct, "cached") if verdict.status == "checked" else verdict
+
+
+def _restore(kind: str, workers: int, seconds: float, memory_mib: int, fast: bool) -> PooledVerifier:
+    return PooledVerifier(kind, workers, seconds, memory_mib, fast=fast)
+
+
+def make_verifier(kind: str, *, workers: int = 2, seconds: float = 5.0, memory_mib: int = 1024) -> Verifier:
+    """The verifier a data set names: `math`, `exact`, or `package` (questions of reasoning-gym, scored by it).
+
+    Raises a Problem (E0740) for any other name.
+    """
+    if kind == "exact":
+        return ExactVerifier()
+    if kind == "math":
+        return PooledVerifier("math", workers, seconds, memory_mib, fast=True)
+    if kind == "package":
+        return PooledVerifier("reasoning_gym", workers, seconds, memory_mib, fast=False)
+    raise problem(
+        "E0740", f"there is no verifier `{kind}`", help="the verifiers are `math`, `exact` and `package`"
+    )

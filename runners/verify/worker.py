@@ -1,0 +1,152 @@
+"""A process that checks one answer at a time: JSON lines in, JSON lines out, its time and memory bounded.
+
+It is started as a file and imports nothing of this project, so that it starts fast and can be killed at any
+moment. A line in is `{"gold", "text", "meta"}`; a line out is `{"correct", "outcome", "retire"}`, where outcome
+is `checked`, `timeout` or `failed`, and `retire` says that the process ends after this answer. The first line
+out is `{"ready": true}` or `{"ready": false, "why"}`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import select
+import signal
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from types import FrameType
+from typing import Any, TextIO
+
+Check = Callable[[str, str, str], bool]
+
+PARENT_POLL_SECONDS = 10.0
+
+
+class Expired(BaseException):
+    """Raised by the timer inside a check; no `except Exception` on the way catches it."""
+
+
+def load_math() -> Check:
+    """math-verify's verdict on an answer inside a box, with its own timers off: this process has better ones."""
+    from math_verify import parse, verify
+
+    @lru_cache(maxsize=256)
+    def read(text: str) -> list[Any]:
+        return list(parse(f"\\boxed{{{text}}}", parsing_timeout=None))
+
+    def check(gold: str, text: str, meta: str) -> bool:
+        return bool(verify(read(gold), read(text), timeout_seconds=None))
+
+    return check
+
+
+def load_reasoning_gym() -> Check:
+    """The verdict of the data set that made a question: right where its `score_answer` gives full marks."""
+    create_dataset = import_module("reasoning_gym").create_dataset
+
+    @lru_cache(maxsize=64)
+    def scorer(task: str) -> Any:
+        return create_dataset(task, size=1, seed=0)
+
+    def check(gold: str, text: str, meta: str) -> bool:
+        fields = json.loads(meta)
+        return float(scorer(fields["task"]).score_answer(answer=text, entry=fields["entry"])) >= 1.0
+
+    return check
+
+
+CHECKS: dict[str, Callable[[], Check]] = {"math": load_math, "reasoning_gym": load_reasoning_gym}
+
+
+def private_stdout() -> TextIO:
+    """The pipe to the parent, out of reach of whatever prints: stdout itself goes to stderr from here on."""
+    sys.stdout.flush()
+    out = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)
+    return out
+
+
+def limit_memory(mebibytes: int) -> None:
+    """Address space at most so large, and no core file when a limit kills the process."""
+    size = mebibytes * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def limit_cpu(seconds: float) -> None:
+    """The kernel ends this process when a check burns more than `seconds` from now, even if no parent is left."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(usage.ru_utime + usage.ru_stime + seconds) + 1, hard))
+
+
+def on_timer(signum: int, frame: FrameType | None) -> None:
+    raise Expired
+
+
+def run(check: Check, request: dict[str, str], seconds: float) -> tuple[bool, str]:
+    """One check under the timer: its verdict, and `checked`, `timeout` or `failed`."""
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            return check(request["gold"], request["text"], request["meta"]), "checked"
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except Expired:
+        return False, "timeout"
+    except Exception:
+        return False, "failed"
+
+
+def lines(parent: int) -> Any:
+    """Lines from stdin until it ends, or until the process that started this one is gone."""
+    buffer = b""
+    while True:
+        while b"\n" in buffer:
+            line, buffer = buffer.split(b"\n", 1)
+            yield line
+        if not select.select([0], [], [], PARENT_POLL_SECONDS)[0]:
+            if os.getppid() != parent:
+                return
+            continue
+        part = os.read(0, 2**16)
+        if not part:
+            return
+        buffer += part
+
+
+def main(kind: str, seconds: float, memory_mib: int) -> None:
+    """Load the check named `kind`, then answer until the parent closes the pipe."""
+    parent = os.getppid()
+    out = private_stdout()
+
+    def tell(message: dict[str, object]) -> None:
+        out.write(json.dumps(message) + "\n")
+        out.flush()
+
+    limit_memory(memory_mib)
+    try:
+        check = CHECKS[kind]()
+    except Exception as failure:
+        tell({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:500]})
+        return
+    # Nothing that is checked has a reason to write a file.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    signal.signal(signal.SIGALRM, on_timer)
+    tell({"ready": True})
+    for line in lines(parent):
+        limit_cpu(seconds)
+        correct, outcome = run(check, json.loads(line), seconds)
+        # Memory that a check took seldom comes back: a large process makes way for a fresh one.
+        retire = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > memory_mib * 2**10 // 2
+        tell({"correct": correct, "outcome": outcome, "retire": retire})
+        if retire:
+            return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
