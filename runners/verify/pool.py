@@ -37,6 +37,7 @@ class WorkerPool:
         self._lock = threading.Lock()
         self._alive: list[WorkerProcess] = []
         self._owner = os.getpid()
+        self._failed_starts = 0
         self.started = 0
         self._finalizer = weakref.finalize(self, _kill_all, self._alive, self._owner)
 
@@ -75,7 +76,7 @@ class WorkerPool:
 
     def _drain(self, waiting: deque[tuple[int, bytes]], verdicts: list[Verdict | None]) -> None:
         """Feed idle workers and read answers until nothing waits and nobody is busy."""
-        failed_starts = 0
+        self._failed_starts = 0
         with selectors.DefaultSelector() as selector:
             for worker in self._alive:
                 selector.register(worker, selectors.EVENT_READ, worker)
@@ -84,27 +85,36 @@ class WorkerPool:
                 nearest = min(worker.deadline for worker in self._alive)
                 timeout = max(0.0, min(nearest - time.monotonic(), START_SECONDS))
                 for key, _ in selector.select(timeout):
-                    worker: WorkerProcess = key.data
-                    message = worker.receive()
-                    if message is None or message.get("retire"):
-                        if message is None and not worker.ready:
-                            failed_starts += 1
-                            self._give_up_after(failed_starts, "it ended while loading")
-                        self._finish(worker, message or {"outcome": "failed"}, verdicts)
-                        self._remove(worker, selector)
-                    elif message.get("ready") is False:
-                        raise _cannot_start(self._kind, str(message.get("why")))
-                    elif message.get("ready"):
-                        worker.ready, worker.deadline = True, float("inf")
-                    elif message:
-                        self._finish(worker, message, verdicts)
-                now = time.monotonic()
-                for worker in [late for late in self._alive if late.deadline <= now]:
-                    if not worker.ready:
-                        failed_starts += 1
-                        self._give_up_after(failed_starts, f"it did not load in {START_SECONDS:g} s")
-                    self._finish(worker, {"outcome": "timeout"}, verdicts)
-                    self._remove(worker, selector)
+                    self._listen(key.data, selector, verdicts)
+                self._end_late(selector, verdicts)
+
+    def _listen(
+        self, worker: WorkerProcess, selector: selectors.BaseSelector, verdicts: list[Verdict | None]
+    ) -> None:
+        """Take in what a worker says: that it is ready, a verdict, or nothing more because it has ended."""
+        message = worker.receive()
+        if message is None:
+            if not worker.ready:
+                self._failed_start("it ended while loading")
+            self._finish(worker, {"outcome": "failed"}, verdicts)
+            self._remove(worker, selector)
+        elif message.get("ready") is False:
+            raise _cannot_start(self._kind, str(message.get("why")))
+        elif message.get("ready"):
+            worker.ready, worker.deadline = True, float("inf")
+        elif message:
+            self._finish(worker, message, verdicts)
+            if message.get("retire"):
+                self._remove(worker, selector)
+
+    def _end_late(self, selector: selectors.BaseSelector, verdicts: list[Verdict | None]) -> None:
+        """Kill the workers whose deadline has passed."""
+        now = time.monotonic()
+        for worker in [late for late in self._alive if late.deadline <= now]:
+            if not worker.ready:
+                self._failed_start(f"it did not load in {START_SECONDS:g} s")
+            self._finish(worker, {"outcome": "timeout"}, verdicts)
+            self._remove(worker, selector)
 
     def _feed(self, waiting: deque[tuple[int, bytes]], selector: selectors.BaseSelector) -> None:
         """Give each idle worker the next answer, and start workers while answers outnumber them."""
@@ -139,10 +149,11 @@ class WorkerPool:
         self._alive.remove(worker)
         worker.kill()
 
-    def _give_up_after(self, failed_starts: int, why: str) -> None:
-        if failed_starts >= START_ATTEMPTS:
+    def _failed_start(self, why: str) -> None:
+        self._failed_starts += 1
+        if self._failed_starts >= START_ATTEMPTS:
             raise _cannot_start(
-                self._kind, f"{why}, {failed_starts} times, with {self._memory_mib} MiB of memory"
+                self._kind, f"{why}, {self._failed_starts} times, with {self._memory_mib} MiB of memory"
             )
 
     def _forget_foreign(self) -> None:
