@@ -15,7 +15,7 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check install -q -c constr
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study test lint heavy bench golden constraints clean
+.PHONY: run study test lint heavy bench golden clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
