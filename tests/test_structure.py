@@ -1,0 +1,69 @@
+"""The shape of the code: which package may import which, and how long a file may grow."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = {"torch", "ray", "sglang", "transformers", "runners"}
+
+# Each package of the compiler and what it may read, in the order in which data flows.
+READS = {
+    "diagnostics": set(),
+    "syntax": {"diagnostics"},
+    "numbers": {"diagnostics"},
+    "ir": {"diagnostics"},
+    "language": {"diagnostics", "syntax", "numbers", "ir"},
+    "graph": {"diagnostics", "ir", "numbers"},
+    "store": {"diagnostics", "ir", "graph"},
+    "plan": {"diagnostics", "ir", "numbers", "graph", "store"},
+    "report": {"diagnostics", "ir", "numbers", "graph", "store"},
+}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("path", modules("reodsl"), ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_compiler_never_imports_what_executes(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imports(path)} & HEAVY
+
+
+@pytest.mark.parametrize("package", READS)
+def test_imports_point_back_along_the_flow_of_data(package: str) -> None:
+    for path in modules(f"reodsl/{package}"):
+        read = {name.split(".")[1] for name in imports(path) if name.startswith("reodsl.")}
+        wrong = read - READS[package] - {package}
+        assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("path", modules("reodsl") + modules("runners"), ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_is_one_idea_and_says_which(path: Path) -> None:
+    text = path.read_text()
+    assert ast.get_docstring(ast.parse(text)), "a module starts with a line that says what goes in and what comes out"
+    assert len(text.splitlines()) <= 400
+
+
+def test_importing_reodsl_pulls_in_nothing_heavy() -> None:
+    code = (
+        "import sys, reodsl, reodsl.language, reodsl.cli.main;"
+        "print(*sorted(m for m in sys.modules if m in {'torch','ray','transformers','sglang','runners','polars','altair'}))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == ""
