@@ -1,0 +1,37 @@
+"""Files and names given on the command line, as values of the numbers layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reodsl.diagnostics import problem
+from reodsl.numbers.curves import Curves
+
+
+def frontier_curves(name_or_file: str) -> Curves:
+    """A published frontier by its name in the standard library (`std.paper.qwen3_4b`), or a frontier file.
+
+    Raises `Problem` where neither is there, naming the frontiers that are.
+    """
+    from reodsl.language import named_frontier
+    from reodsl.numbers.curve_files import read_frontier
+
+    path = Path(name_or_file)
+    if path.exists() or path.suffix in {".json", ".csv", ".parquet"}:
+        return read_frontier(path)
+    return named_frontier(name_or_file)
+
+
+def token_count(option: str, text: str) -> int:
+    """`16K` or `16384` as tokens; K is 1024. Raises `Problem` for anything else."""
+    digits, factor = (text[:-1], 1024) if text[-1:] in {"K", "k"} else (text, 1)
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
+        raise problem(
+            "E0117", f"{option} {text!r} is no number of tokens", help=f"write a whole number, as in `{option} 16K`"
+        )
+    return int(digits) * factor
+
+
+def token_grid(option: str, text: str) -> tuple[int, ...]:
+    """`0,64,1K` as tokens."""
+    return tuple(token_count(option, part.strip()) for part in text.split(","))

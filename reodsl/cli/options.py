@@ -1,0 +1,34 @@
+"""Options that several commands share, and the reading of `NAME=VALUE`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from reodsl.diagnostics import problem
+
+set_option = click.option(
+    "--set", "sets", multiple=True, metavar="PARAM=VALUE", help="Set a declared param, as in --set n=10. Repeatable."
+)
+amend_option = click.option(
+    "--amend",
+    "amends",
+    multiple=True,
+    metavar="SETTING=VALUE",
+    help="Change any setting, as in --amend optim.lr=1e-6 or --amend reo_exp.steps=12. Shown as not saved in a spec.",
+)
+
+
+def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
+    """`NAME=VALUE` texts as a mapping, in order. Raises `Problem` for a text without `=` and for a name given twice."""
+    found: dict[str, str] = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        name, value = name.strip(), value.strip()
+        if not (equals and name and value):
+            raise problem("E0114", f"{option} {text!r} is no assignment", help=f"write `{option} name=value`")
+        if name in found:
+            raise problem("E0114", f"{option} gives {name!r} twice: {found[name]} and {value}", help="give it once")
+        found[name] = value
+    return found

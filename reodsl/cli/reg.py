@@ -1,0 +1,68 @@
+"""`reodsl reg CURVES`: the Reasoning Efficiency Gap of models against a frontier, from curves in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reodsl.cli.inputs import frontier_curves, token_count, token_grid
+from reodsl.cli.output import print_json
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl reg curves.json --frontier std.paper.qwen3_4b
+  reodsl reg results.csv --frontier edge.json --l-max 16K --relative-to vanilla
+  reodsl reg results.parquet --frontier edge.json --grid 0,4,8,16,32,64,128 --json
+\b
+CURVES is JSON {"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]}}}, or a long table (.csv, .parquet)
+with the columns model, benchmark, budget, accuracy.
+""",
+)
+@click.argument("curves", type=click.Path(path_type=Path))
+@click.option("--frontier", required=True, metavar="NAME_OR_FILE", help="A frontier file, or a published one by name.")
+@click.option("--l-max", metavar="TOKENS", help="Integrate up to here; 16K unless told, or the grid's end.")
+@click.option("--grid", metavar="TOKENS,...", help="Integration points; the paper's grid unless told.")
+@click.option("--relative-to", metavar="MODEL", help="Also print each model's change relative to this one.")
+@click.option("--json", "as_json", is_flag=True, help="Print REG per model and benchmark, and the mean, as JSON.")
+def command(
+    curves: Path, frontier: str, l_max: str | None, grid: str | None, relative_to: str | None, as_json: bool
+) -> None:
+    """The area between a frontier and each model's budget-accuracy curve, in tokens: lower is better.
+
+    Signed and never clipped: a model better than the frontier has a negative REG. With a frontier that is a mean
+    over benchmarks, as the published ones are, models are compared by their means.
+    """
+    from reodsl.numbers.curve_files import read_curves
+    from reodsl.numbers.reg import reg_table
+
+    models = read_curves(curves, model=curves.stem)
+    table = reg_table(
+        frontier_curves(frontier),
+        models,
+        l_max=None if l_max is None else token_count("--l-max", l_max),
+        grid=None if grid is None else token_grid("--grid", grid),
+        relative_to=relative_to,
+    )
+    if as_json:
+        facts: dict[str, object] = {"l_max": table.grid[-1], "grid": list(table.grid), "reg": table.nested()}
+        if relative_to is not None:
+            changes: dict[str, dict[str, float | None]] = {}
+            for row in table.rows:
+                changes.setdefault(row.model, {})[row.benchmark] = row.change_pct
+            facts |= {"relative_to": relative_to, "change_pct": changes}
+        print_json(facts)
+        return
+    columns = list(next(iter(table.nested().values())))
+    name_width = max(len("model"), *(len(model) for model in models))
+    click.echo("  ".join([f"{'model':<{name_width}}", *(f"{name:>14}" for name in columns)]))
+    for model in models:
+        cells = []
+        for name in columns:
+            row = table[model, name]
+            change = "" if row.change_pct is None else f" {row.change_pct:+.0f}%"
+            cells.append(f"{f'{row.reg:.1f}{change}':>14}")
+        click.echo("  ".join([f"{model:<{name_width}}", *cells]))
+    click.echo(f"REG in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}")
