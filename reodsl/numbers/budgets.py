@@ -1,0 +1,204 @@
+"""Token budgets: from a rule (`exp`, `linear`, a list, halving) to whole, increasing budgets below `l_max`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from reodsl.diagnostics import Diagnostic, Label, Problem, Span, error
+
+MOST_TOKENS = 2**24
+MOST_BUDGETS = 4096
+
+Reason = Literal["setting", "not_whole", "not_increasing", "equal", "outside", "uncovered"]
+
+CODES: dict[Reason, str] = {
+    "setting": "E0410",
+    "not_whole": "E0411",
+    "not_increasing": "E0412",
+    "equal": "E0412",
+    "outside": "E0413",
+    "uncovered": "E0414",
+}
+
+
+class BudgetError(Problem):
+    """Budgets that make no schedule: the `reason`, and the offending `values` (tokens, or a count of budgets).
+
+    Presentable as it is; `at` gives the same finding with the place in a spec that it comes from.
+    """
+
+    def __init__(
+        self, reason: Reason, message: str, values: Sequence[int | float] = (), help: str | None = None
+    ) -> None:
+        super().__init__(error(CODES[reason], message, help=help))
+        self.reason = reason
+        self.message = message
+        self.values = tuple(values)
+        self.help = help
+
+    def at(self, span: Span, text: str = "", others: Sequence[Label] = ()) -> Diagnostic:
+        """The finding as a diagnostic with its primary place, the words under it, and further places."""
+        return error(CODES[self.reason], self.message, span, text, others=others, help=self.help)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`0 < L_1 < … < L_N < l_max`, in whole tokens of the response. Raises `BudgetError` for anything else.
+
+    `budgets` holds L_1 … L_N; `l_max` is L_{N+1}, the longest response.
+    """
+
+    budgets: tuple[int, ...]
+    l_max: int
+
+    def __post_init__(self) -> None:
+        check_l_max(self.l_max)
+        check_count(len(self.budgets), self.l_max)
+        for budget in self.budgets:
+            whole(budget, "a budget")
+        for before, after in zip(self.budgets, self.budgets[1:], strict=False):
+            if before == after:
+                raise BudgetError(
+                    "equal",
+                    f"the budget {tokens(after)} is there twice",
+                    (before, after),
+                    "list each budget once",
+                )
+            if before > after:
+                raise BudgetError(
+                    "not_increasing",
+                    f"budgets must increase, and {tokens(after)} follows {tokens(before)}",
+                    (before, after),
+                    "write them from the smallest to the largest",
+                )
+        for budget in (self.budgets[0], self.budgets[-1]):
+            if not 0 < budget < self.l_max:
+                raise BudgetError(
+                    "outside",
+                    f"the budget {tokens(budget)} is not between 0 and the longest response, "
+                    f"{tokens(self.l_max)}",
+                    (budget, self.l_max),
+                    f"keep budgets from 1 to {self.l_max - 1} tokens; the longest response is a split of its own",
+                )
+
+    @property
+    def splits(self) -> tuple[int, ...]:
+        """L_1 … L_{N+1}: the budgets, then `l_max`."""
+        return (*self.budgets, self.l_max)
+
+
+def exp(l_min: int, l_max: int, n: int) -> Schedule:
+    """`L_i = l_min (l_max / l_min)^((i-1)/n)`, rounded, i = 1 … n: the paper's REO-RL (Exp).
+
+    1K, 32K and 5 give 1K, 2K, 4K, 8K, 16K exactly.
+    """
+    check_l_max(l_max)
+    whole(l_min, "the smallest budget")
+    if not 0 < l_min < l_max:
+        raise BudgetError(
+            "setting",
+            f"budgets from {tokens(l_min)} to {tokens(l_max)} leave no range",
+            (l_min, l_max),
+            f"start at 1 to {l_max - 1} tokens",
+        )
+    check_count(n, l_max)
+    return rounded([round(l_min * (l_max / l_min) ** (i / n)) for i in range(n)], l_max)
+
+
+def linear(l_max: int, n: int) -> Schedule:
+    """`L_i = i l_max / (n + 1)`, rounded to even at a half, i = 1 … n. The paper names it and gives no formula."""
+    check_l_max(l_max)
+    check_count(n, l_max)
+    return rounded([round(Fraction(i * l_max, n + 1)) for i in range(1, n + 1)], l_max)
+
+
+def explicit(budgets: Sequence[int], l_max: int) -> Schedule:
+    """The budgets as given, which must be increasing and inside (0, l_max)."""
+    return Schedule(tuple(budgets), l_max)
+
+
+def halve(start: int, stop: int) -> tuple[int, ...]:
+    """`start`, then half of it each time, down to `stop`: the maximum lengths of RL with token budgets.
+
+    16K and 512 give 16K, 8K, 4K, 2K, 1K, 512. `stop` must be reached exactly: stages are named by these numbers.
+    """
+    whole(start, "the first maximum")
+    whole(stop, "the last maximum")
+    check_l_max(start)
+    if not 0 < stop <= start:
+        raise BudgetError(
+            "setting",
+            f"halving {tokens(start)} never gets to {tokens(stop)}",
+            (start, stop),
+            f"stop at 1 to {start} tokens",
+        )
+    caps = [start]
+    while caps[-1] % 2 == 0 and caps[-1] // 2 >= stop:
+        caps.append(caps[-1] // 2)
+    if caps[-1] != stop:
+        raise BudgetError(
+            "setting",
+            f"halving {tokens(start)} passes {tokens(stop)} by: {', '.join(str(cap) for cap in caps)}",
+            (start, stop),
+            f"stop at one of these, or start at {stop} times a power of two",
+        )
+    return tuple(caps)
+
+
+def rounded(budgets: Sequence[int], l_max: int) -> Schedule:
+    """A schedule from computed budgets; two that rounding made equal are reported as such."""
+    for i, (before, after) in enumerate(itertools.pairwise(budgets), start=1):
+        if before == after:
+            raise BudgetError(
+                "equal",
+                f"budgets {i} and {i + 1} of {len(budgets)} are both {tokens(after)} after rounding",
+                (before, after),
+                "take fewer budgets, or a wider range",
+            )
+    return Schedule(tuple(budgets), l_max)
+
+
+def check_l_max(l_max: int) -> None:
+    """Whether a longest response can be split at all: 2 to `MOST_TOKENS` whole tokens."""
+    whole(l_max, "the longest response")
+    if not 2 <= l_max <= MOST_TOKENS:
+        raise BudgetError(
+            "setting",
+            f"the longest response is {tokens(l_max)}, and 2 to {MOST_TOKENS} are possible",
+            (l_max,),
+            "give it in tokens, such as 32K tokens",
+        )
+
+
+def check_count(n: int, l_max: int) -> None:
+    """Whether `n` different budgets fit below `l_max`."""
+    most = min(MOST_BUDGETS, l_max - 1)
+    whole(n, "the number of budgets")
+    if not 1 <= n <= most:
+        raise BudgetError(
+            "setting",
+            f"{n} budgets are asked for below {tokens(l_max)}, and 1 to {most} are possible",
+            (n, l_max),
+            "the paper takes 5",
+        )
+
+
+def whole(value: object, what: str) -> None:
+    """Whether a value is a whole number, which `True` and 512.0 are not."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        shown = value if isinstance(value, (int, float)) else repr(value)[:40]
+        raise BudgetError(
+            "not_whole",
+            f"{what} is {shown}, which is not a whole number",
+            (value,) if isinstance(value, (int, float)) else (),
+            "write a whole number of tokens",
+        )
+
+
+def tokens(count: int) -> str:
+    """`1 token`, `512 tokens`."""
+    return f"{count} token" if count == 1 else f"{count} tokens"

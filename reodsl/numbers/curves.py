@@ -1,0 +1,184 @@
+"""Curves: accuracy over budgets, per benchmark; interpolated linearly, averaged over benchmarks."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.numbers.budgets import MOST_TOKENS
+
+AVERAGE = "Average"
+MEAN_NAMES = frozenset({"average", "mean"})
+# A mean of means may pass 1 by rounding alone.
+SLACK = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """J(L): `accuracy[k]`, a fraction, when responses are cut to `budgets[k]` whole tokens and answers forced.
+
+    Budgets increase from 0 or more. Raises `Problem` for anything else.
+    """
+
+    budgets: tuple[int, ...]
+    accuracy: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        found = curve_error(self.budgets, self.accuracy)
+        if found is not None:
+            raise Problem(found)
+
+    def at(self, budget: float) -> float:
+        """J at a budget in tokens, linear between the curve's points. Outside of them it is a `Problem`."""
+        if not self.budgets[0] <= budget <= self.budgets[-1]:
+            raise problem(
+                "E0424",
+                f"a curve over {span_text(self)} says nothing about {budget:g} tokens",
+                help="evaluate at more budgets, or stay inside these",
+            )
+        k = bisect_left(self.budgets, budget)
+        if self.budgets[k] == budget:
+            return self.accuracy[k]
+        left, right = self.budgets[k - 1], self.budgets[k]
+        low, high = self.accuracy[k - 1], self.accuracy[k]
+        return low + (high - low) * (budget - left) / (right - left)
+
+
+Curves = Mapping[str, Curve]
+"""A model's or a frontier's curves by benchmark."""
+
+
+def average(curves: Curves) -> Curve:
+    """The mean over benchmarks, on all budgets of any of them that all of them cover."""
+    if not curves:
+        raise problem("E0421", "there is no curve to average", help="give at least one benchmark")
+    first = max(curve.budgets[0] for curve in curves.values())
+    last = min(curve.budgets[-1] for curve in curves.values())
+    if first > last:
+        raise problem(
+            "E0424",
+            f"the curves of {', '.join(curves)} share no budgets",
+            notes=[f"{name}: {span_text(curve)}" for name, curve in curves.items()],
+            help="evaluate every benchmark on one grid",
+        )
+    budgets = sorted({b for curve in curves.values() for b in curve.budgets if first <= b <= last})
+    return Curve(
+        tuple(budgets), tuple(math.fsum(c.at(b) for c in curves.values()) / len(curves) for b in budgets)
+    )
+
+
+def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against: str) -> None:
+    """Whether a model's benchmarks are exactly the expected ones, so that their means can be compared."""
+    there, wanted = set(curves), set(expected)
+    missing, extra = sorted(wanted - there), sorted(there - wanted)
+    if missing or extra:
+        lacks = [f"lacks {', '.join(missing)}"] if missing else []
+        adds = [f"has {', '.join(extra)} beside them"] if extra else []
+        raise problem(
+            "E0425",
+            f"{whose} {' and '.join(lacks + adds)}",
+            notes=[
+                f"{against}: {', '.join(sorted(wanted))}",
+                f"{whose}: {', '.join(sorted(there)) or 'none'}",
+            ],
+            help="a mean over other benchmarks is another quantity: evaluate all on the same ones",
+        )
+
+
+def benchmark_error(names: Iterable[str], where: str | None = None) -> Diagnostic | None:
+    """What is wrong with a set of benchmark names: none at all, an empty one, or a mean counted as one of several."""
+    names = list(names)
+    if not names:
+        return error("E0421", "there is no benchmark", where=where, help="give at least one")
+    if any(not name.strip() for name in names):
+        return error("E0421", "a benchmark has no name", where=where, help="name every benchmark")
+    mean = next((name for name in names if name.lower() in MEAN_NAMES), None)
+    if mean is not None and len(names) > 1:
+        return error(
+            "E0425",
+            f"`{mean}` stands beside the benchmarks it is the mean of",
+            where=where,
+            help=f"leave `{mean}` out: means over benchmarks are computed",
+        )
+    return None
+
+
+def curve_error(
+    budgets: Sequence[object], accuracy: Sequence[object], where: str | None = None
+) -> Diagnostic | None:
+    """The first thing that keeps two lists from being a curve, or None."""
+    if not budgets:
+        return error(
+            "E0421", "a curve is empty", where=where, help="give at least one budget and its accuracy"
+        )
+    if len(budgets) != len(accuracy):
+        return error(
+            "E0421",
+            f"a curve has {len(budgets)} budgets and {len(accuracy)} accuracies",
+            where=where,
+            help="give one accuracy for each budget",
+        )
+    before: int | None = None
+    for i, budget in enumerate(budgets):
+        if isinstance(budget, bool) or not isinstance(budget, int) or not 0 <= budget <= MOST_TOKENS:
+            return error(
+                "E0422",
+                f"budgets[{i}] is {shown(budget)}, which is no number of tokens",
+                where=where,
+                help=f"write whole tokens from 0 to {MOST_TOKENS}",
+            )
+        if before is not None and budget <= before:
+            return error(
+                "E0423",
+                f"budgets must increase, and {budget} follows {before}",
+                where=where,
+                help="sort the curve by budget, with each budget once",
+            )
+        before = budget
+    return accuracy_error(accuracy, where)
+
+
+def accuracy_error(accuracy: Sequence[object], where: str | None = None) -> Diagnostic | None:
+    """The first accuracy that is no fraction, with the likely reason, or None."""
+    for i, value in enumerate(accuracy):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return error(
+                "E0422",
+                f"accuracy[{i}] is {shown(value)}, which is not a number",
+                where=where,
+                help="write a fraction from 0 to 1",
+            )
+        if not math.isfinite(value):
+            return error(
+                "E0422",
+                f"accuracy[{i}] is {value}",
+                where=where,
+                help="leave out what was not measured; a curve holds finite numbers",
+            )
+        if not -SLACK <= value <= 1 + SLACK:
+            largest = max(v for v in accuracy if isinstance(v, (int, float)))
+            percent = value > 1 and largest <= 100
+            return error(
+                "E0422",
+                f"accuracy[{i}] is {value:g}, outside 0 to 1"
+                + (": it looks like percent" if percent else ""),
+                where=where,
+                help="divide by 100: accuracies are fractions"
+                if percent
+                else "accuracies are fractions from 0 to 1",
+            )
+    return None
+
+
+def span_text(curve: Curve) -> str:
+    """`0 to 32768 tokens`."""
+    return f"{curve.budgets[0]} to {curve.budgets[-1]} tokens"
+
+
+def shown(value: object) -> str:
+    """A value as it is written in JSON or nearly so, and short."""
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

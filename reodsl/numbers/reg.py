@@ -1,0 +1,146 @@
+"""REG: a frontier and models' curves to the signed area between them, per model and benchmark, and the mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.numbers.curves import (
+    MEAN_NAMES,
+    Curve,
+    Curves,
+    average,
+    benchmark_error,
+    same_benchmarks,
+    span_text,
+)
+from reodsl.numbers.grid import integration_grid, paper_grid, trapezoid_weights
+
+__all__ = ["MEAN", "RegRow", "RegTable", "change_pct", "paper_grid", "reg", "reg_table"]
+
+MEAN = "mean"
+
+
+@dataclass(frozen=True, slots=True)
+class RegRow:
+    """REG of a model on a benchmark, or on their `mean`; `change_pct` is relative to the table's `relative_to`."""
+
+    model: str
+    benchmark: str
+    reg: float
+    change_pct: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegTable:
+    """REG of every model: `rows` by model, benchmarks in the frontier's order and then `mean`; `grid` in tokens."""
+
+    rows: tuple[RegRow, ...]
+    grid: tuple[int, ...]
+    relative_to: str | None = None
+
+    def __getitem__(self, key: tuple[str, str]) -> RegRow:
+        """The row of a model and benchmark (or `mean`)."""
+        return next(row for row in self.rows if (row.model, row.benchmark) == key)
+
+    def nested(self) -> dict[str, dict[str, float]]:
+        """`{model: {benchmark: REG, …, "mean": REG}}`."""
+        out: dict[str, dict[str, float]] = {}
+        for row in self.rows:
+            out.setdefault(row.model, {})[row.benchmark] = row.reg
+        return out
+
+
+def reg(frontier: Curve, curve: Curve, l_max: int | None = None, grid: Sequence[int] | None = None) -> float:
+    """The trapezoid integral of (frontier - J) over the grid up to `l_max` (16K), in tokens: signed, never clipped.
+
+    A curve that beats the frontier has a negative REG. Both curves are linear between their points and must cover
+    the grid; one that does not is a `Problem`.
+    """
+    points = integration_grid(l_max, grid)
+    check_cover(frontier, points, "the frontier")
+    check_cover(curve, points, "the curve")
+    weights = trapezoid_weights(points)
+    return math.fsum(w * (frontier.at(p) - curve.at(p)) for w, p in zip(weights, points, strict=True))
+
+
+def reg_table(
+    frontier: Curves,
+    models: Mapping[str, Curves],
+    l_max: int | None = None,
+    grid: Sequence[int] | None = None,
+    relative_to: str | None = None,
+) -> RegTable:
+    """REG of each model on each benchmark of the frontier, the mean over them, and changes in percent.
+
+    A model has exactly the frontier's benchmarks. A frontier that is one mean curve (as the published ones,
+    "Average") is compared with the mean of the model's curves, which has the same REG as the mean over benchmarks.
+    """
+    points = integration_grid(l_max, grid)
+    bad = benchmark_error(frontier, "the frontier")
+    if bad is not None:
+        raise Problem(bad)
+    if not models:
+        raise problem("E0421", "there are no models to score", help="give the curves of at least one")
+    if relative_to is not None and relative_to not in models:
+        raise Problem(unknown_model(relative_to, models))
+    values: dict[str, dict[str, float]] = {}
+    for name, curves in models.items():
+        bad = benchmark_error(curves, name)
+        if bad is not None:
+            raise Problem(bad)
+        own = comparable(frontier, curves)
+        same_benchmarks(own, frontier, f"`{name}`", "the frontier")
+        for benchmark in frontier:
+            check_cover(frontier[benchmark], points, f"the frontier on {benchmark}")
+            check_cover(own[benchmark], points, f"`{name}` on {benchmark}")
+        found = {benchmark: reg(frontier[benchmark], own[benchmark], grid=points) for benchmark in frontier}
+        values[name] = {**found, MEAN: math.fsum(found.values()) / len(found)}
+    base = None if relative_to is None else values[relative_to]
+    rows = (
+        RegRow(name, benchmark, value, None if base is None else change_pct(value, base[benchmark]))
+        for name, found in values.items()
+        for benchmark, value in found.items()
+    )
+    return RegTable(tuple(rows), points, relative_to)
+
+
+def change_pct(value: float, base: float) -> float | None:
+    """The change from a baseline's REG in percent of its size, positive where REG grew; None where the base is 0."""
+    return None if base == 0 else 100 * (value - base) / abs(base)
+
+
+def mean_only(frontier: Curves) -> bool:
+    """Whether a frontier is a single curve of a mean over benchmarks."""
+    return len(frontier) == 1 and next(iter(frontier)).lower() in MEAN_NAMES
+
+
+def comparable(frontier: Curves, curves: Curves) -> Curves:
+    """A model's curves as the frontier has them: their mean where the frontier is one, else as they are."""
+    if mean_only(frontier) and set(curves) != set(frontier):
+        return {next(iter(frontier)): average(curves)}
+    return curves
+
+
+def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
+    """Whether a curve says something at every point of a grid."""
+    if curve.budgets[0] > points[0] or curve.budgets[-1] < points[-1]:
+        raise problem(
+            "E0424",
+            f"{whose} covers {span_text(curve)}, and REG is integrated over {points[0]} to {points[-1]}",
+            help=f"integrate to {curve.budgets[-1]} (`--l-max`), or evaluate at further budgets"
+            if curve.budgets[-1] < points[-1]
+            else f"evaluate at {points[0]} tokens too: REG starts there",
+        )
+
+
+def unknown_model(name: str, models: Mapping[str, object]) -> Diagnostic:
+    """The finding that a baseline is none of the models."""
+    return error(
+        "E0428",
+        f"there is no model `{name}` to compare with",
+        notes=[f"there is {', '.join(f'`{model}`' for model in models)}"],
+        help="take one of these as the baseline",
+    )
