@@ -1,0 +1,36 @@
+"""Random draws from a seed, a purpose and an index: the same on every machine, in any order."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+_PURPOSE = {"question": 0, "trace": 1}
+
+
+class Stream:
+    """Random draws that depend on nothing but seed, purpose and index."""
+
+    def __init__(self, seed: int, purpose: Literal["question", "trace"], index: int) -> None:
+        key = np.array([seed % 2**64, _PURPOSE[purpose]], dtype=np.uint64)
+        self._bits = np.random.Philox(key=key, counter=np.array([0, 0, 0, index], dtype=np.uint64))
+        self._ready: list[int] = []
+
+    def _draw(self) -> int:
+        if not self._ready:
+            self._ready = self._bits.random_raw(32).tolist()
+            self._ready.reverse()
+        return self._ready.pop()
+
+    def below(self, bound: int) -> int:
+        """A whole number in 0..bound-1 (the bias of 64 bits taken modulo a small bound is nil for our purposes)."""
+        return self._draw() % bound
+
+    def uniform(self) -> float:
+        """A number in [0, 1) with 53 random bits."""
+        return float((self._draw() >> 11) * 2.0**-53)
+
+    def chance(self, probability: float) -> bool:
+        """True with this probability; always draws, so that later draws keep their place."""
+        return self.uniform() < probability

@@ -1,0 +1,244 @@
+"""Questions from a local Parquet, JSONL, JSON or CSV file: read as data, within a size, bad rows named by number."""
+
+from __future__ import annotations
+
+import csv
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.ir.data import Columns
+from runners.data.table import questions_table, require_columns
+
+LARGEST_FILE = 2 * 2**30
+"""Bytes of a file that is read, and of the text in a Parquet file once unpacked."""
+MOST_ROWS = 20_000_000
+"""Rows of a Parquet file that is read."""
+LARGEST_FIELD = 2**24
+"""Characters of one CSV field."""
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
+
+
+def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
+    """The questions table of one file; its rows are neither checked for emptiness nor for duplicates.
+
+    Raises a Problem: E0706 for a file that cannot be read or is of another kind, E0707 for a row that is not
+    what the format promises, E0701 and E0702 as `questions_table` does.
+    """
+    found = file_problem(path)
+    if found is not None:
+        raise Problem(found)
+    try:
+        frame = _READERS[path.suffix.lower()](path, columns)
+    except UnicodeDecodeError as failure:
+        raise problem(
+            "E0706",
+            f"the file is not UTF-8 text: it holds the byte {failure.object[failure.start]:#04x}",
+            where=str(path),
+            help="write it again as UTF-8",
+        ) from None
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as failure:
+        raise problem(
+            "E0706",
+            f"the file cannot be read: {str(failure).splitlines()[0][:200] if str(failure) else 'damaged'}",
+            where=str(path),
+            help="check that it is whole and of the kind its name says",
+        ) from None
+    return questions_table(frame, columns, str(path))
+
+
+def file_problem(path: Path) -> Diagnostic | None:
+    """Why this file cannot be a source (E0706): not there, not a plain file, too large, of an unknown kind."""
+    if path.suffix.lower() not in SUFFIXES:
+        return error(
+            "E0706",
+            f"`{path.suffix or path.name}` is no kind of data file that is read here",
+            where=str(path),
+            help=f"give a file that ends in {', '.join(SUFFIXES)}",
+        )
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as failure:
+        reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
+        return error(
+            "E0706",
+            f"the data file cannot be opened: {reason}",
+            where=str(path),
+            help="a relative path starts at the folder of the spec",
+        )
+    if not stat.S_ISREG(status.st_mode):
+        return error(
+            "E0706", "this is not a plain file", where=str(path), help="name a file, not a folder or device"
+        )
+    if status.st_size > LARGEST_FILE:
+        return error(
+            "E0706",
+            f"the file has {status.st_size} bytes, more than the {LARGEST_FILE} that are read",
+            where=str(path),
+            help="split it, or store it as Parquet with only the columns that are needed",
+        )
+    return None
+
+
+def _read_parquet(path: Path, columns: Columns) -> pl.DataFrame:
+    require_columns(list(pl.read_parquet_schema(path)), columns, str(path))
+    names = list(dict.fromkeys(_mapped(columns)))
+    scan = pl.scan_parquet(path)
+    # A small file may unpack to any size, so it is counted before it is read.
+    rows = int(scan.select(pl.len()).collect().item())
+    if rows > MOST_ROWS:
+        raise _too_large(path, f"{rows} rows", f"{MOST_ROWS} rows")
+    frame = scan.select(names).collect()
+    texts = [name for name in names if frame.schema[name] == pl.String]
+    size = sum(int(frame[name].str.len_bytes().sum() or 0) for name in texts)
+    if size > LARGEST_FILE:
+        raise _too_large(path, f"{size} bytes of text", str(LARGEST_FILE))
+    return frame
+
+
+def _too_large(path: Path, size: str, bound: str) -> Problem:
+    return problem(
+        "E0706",
+        f"the file holds {size}, more than the {bound} that are read",
+        where=str(path),
+        help="keep only the rows and columns that are needed",
+    )
+
+
+def _mapped(columns: Columns) -> list[str]:
+    """The source's column names that are read."""
+    every = (columns.question, columns.answer, columns.trace, columns.id)
+    return [name for name in every if name is not None]
+
+
+def _read_jsonl(path: Path, columns: Columns) -> pl.DataFrame:
+    rows = []
+    with path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                rows.append((f"line {number}", _json(line, path, f"line {number}")))
+    return _from_records(rows, path, columns)
+
+
+def _read_json(path: Path, columns: Columns) -> pl.DataFrame:
+    content = _json(path.read_text(encoding="utf-8-sig"), path, "")
+    if not isinstance(content, list):
+        raise problem(
+            "E0707",
+            f"the file holds {_kind(content)}, not a list of records",
+            where=str(path),
+            help='write `[{"question": …, "answer": …}, …]`, or one record a line in a .jsonl file',
+        )
+    return _from_records([(f"record {n}", row) for n, row in enumerate(content, start=1)], path, columns)
+
+
+def _json(text: str, path: Path, place: str) -> Any:
+    where = f"{path}, {place}" if place else str(path)
+    try:
+        return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+    except json.JSONDecodeError as failure:
+        line = where if place else f"{path}, line {failure.lineno}"
+        raise problem(
+            "E0707", f"this is not JSON: {failure.msg}", where=line, help="correct or remove it"
+        ) from None
+    except RecursionError:
+        raise problem(
+            "E0707", "the JSON is nested too deep", where=where, help="correct or remove it"
+        ) from None
+
+
+def _from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> pl.DataFrame:
+    """The mapped fields of JSON records as text (numbers are texts already, in their own spelling)."""
+    present: dict[str, None] = {}
+    for place, row in rows:
+        if not isinstance(row, dict):
+            raise problem(
+                "E0707",
+                f"this is {_kind(row)}, not a record",
+                where=f"{path}, {place}",
+                help='each row is a record, as in `{"question": …, "answer": …}`',
+            )
+        present.update(dict.fromkeys(row))
+    names = _mapped(columns)
+    if rows:
+        require_columns(list(present), columns, str(path))
+    data = {name: [_text(row.get(name), name, path, place) for place, row in rows] for name in names}
+    return pl.DataFrame(data, schema=dict.fromkeys(names, pl.String))
+
+
+def _text(value: Any, name: str, path: Path, place: str) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        # Half of a surrogate pair is legal in JSON and in no UTF-8 text.
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    raise problem(
+        "E0707",
+        f"`{name}` is {_kind(value)}, where text or a number is needed",
+        where=f"{path}, {place}",
+        help="write it as one text",
+    )
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "a record", list: "a list", str: "a text or number", bool: "a truth value"}
+    return names.get(type(value), "null")
+
+
+def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
+    header, rows = None, []
+    for number, row in _csv_rows(path):
+        if header is None:
+            header = row
+            require_columns(header, columns, str(path))
+        elif len(row) != len(header):
+            raise problem(
+                "E0707",
+                f"this row has {len(row)} fields where the header names {len(header)}",
+                where=f"{path}, line {number}",
+                help="quote a field that has commas or line breaks in it",
+            )
+        else:
+            rows.append(row)
+    header = header or []
+    names = _mapped(columns)
+    place = {name: header.index(name) for name in names if name in header}
+    data = {name: [row[index] for row in rows] for name, index in place.items()}
+    return pl.DataFrame(data, schema=dict.fromkeys(place, pl.String))
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the line each ends on; blank lines are passed over."""
+    before = csv.field_size_limit(LARGEST_FIELD)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            try:
+                for row in reader:
+                    if row:
+                        yield reader.line_num, row
+            except csv.Error as failure:
+                raise problem(
+                    "E0707",
+                    f"this is not CSV: {failure}",
+                    where=f"{path}, line {reader.line_num}",
+                    help="correct or remove it",
+                ) from None
+    finally:
+        csv.field_size_limit(before)
+
+
+_READERS = {
+    ".parquet": _read_parquet,
+    ".jsonl": _read_jsonl,
+    ".ndjson": _read_jsonl,
+    ".json": _read_json,
+    ".csv": _read_csv,
+}

@@ -1,0 +1,151 @@
+"""Generated questions of a fold task: a start value and operations applied left to right, modulo a number.
+
+Question n is drawn from the stream (seed, n), so the first rows are the same whatever the number asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import polars as pl
+
+from reodsl.diagnostics import Problem, problem
+from reodsl.ir.task import FoldTask
+from runners.data.draws import Stream
+from runners.data.table import question_id
+
+Split = Literal["train", "held_out"]
+
+HELD_OUT_ONE_IN = 5
+_DRAWS_PER_QUESTION = 200
+_SIGNED = re.compile(r"[+-][0-9]+$")
+_HOLE = re.compile(r"\{(start|steps|label|op|value|next)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One question: the start value and the operations, as indices into the task's words."""
+
+    start: int
+    operations: tuple[int, ...]
+
+
+def draw(task: FoldTask, stream: Stream) -> Fold:
+    """A question with a length uniform over the task's range, its start and operations uniform."""
+    shortest, longest = task.length
+    length = shortest + stream.below(longest - shortest + 1)
+    start = stream.below(task.modulus)
+    return Fold(start, tuple(stream.below(len(task.operations)) for _ in range(length)))
+
+
+@lru_cache(maxsize=4096)
+def amount(operation: str) -> int:
+    """What an operation word adds: the signed digits it ends in."""
+    found = _SIGNED.search(operation)
+    if found is None:
+        raise problem(
+            "E0710",
+            f"the operation `{operation}` does not end in a sign and digits",
+            where="operations of a fold task",
+            help="write it as `+7` or `-3`",
+        )
+    return int(found[0])
+
+
+def question_text(task: FoldTask, fold: Fold) -> str:
+    """The question in the task's words."""
+    steps = " ".join(
+        fill(task.step, label=task.labels[i], op=task.operations[op]) for i, op in enumerate(fold.operations)
+    )
+    return fill(task.question, start=task.values[fold.start], steps=steps)
+
+
+def result(task: FoldTask, fold: Fold) -> int:
+    """The value after all operations."""
+    return (fold.start + sum(amount(task.operations[op]) for op in fold.operations)) % task.modulus
+
+
+def split_of(question: str) -> Split:
+    """Which side a question is on: one in five is held out, by a hash of its text and nothing else."""
+    digest = hashlib.sha256(b"split:" + question.encode()).digest()
+    return "held_out" if int.from_bytes(digest[:8], "big") % HELD_OUT_ONE_IN == 0 else "train"
+
+
+def check_task(task: FoldTask) -> None:
+    """Raise a Problem (E0710) where the task's words and numbers do not fit together."""
+    shortest, longest = task.length
+    wrong = None
+    if task.modulus < 2 or len(task.values) != task.modulus:
+        wrong = f"modulus {task.modulus} needs as many values (and two at least), and there are {len(task.values)}"
+    elif not 1 <= shortest <= longest:
+        wrong = f"the range of lengths {shortest}..{longest} is empty or starts below 1"
+    elif longest > len(task.labels):
+        wrong = f"up to {longest} steps need as many labels, and there are {len(task.labels)}"
+    elif not task.operations:
+        wrong = "there are no operations"
+    elif len(set(task.values)) < task.modulus or len(set(task.operations)) < len(task.operations):
+        wrong = "a value or an operation occurs twice"
+    elif "{start}" not in task.question or "{steps}" not in task.question or "{op}" not in task.step:
+        wrong = "the question needs the places `{start}` and `{steps}`, and a step `{op}`"
+    if wrong is not None:
+        raise problem(
+            "E0710", f"the fold task does not fit together: {wrong}", where="fold task", help="correct it"
+        )
+    for operation in task.operations:
+        amount(operation)
+
+
+def distinct_questions(task: FoldTask) -> int:
+    """How many questions the task has, both sides of the split together."""
+    shortest, longest = task.length
+    return task.modulus * sum(len(task.operations) ** length for length in range(shortest, longest + 1))
+
+
+def generate_questions(
+    task: FoldTask, count: int, seed: int, *, split: Split = "train", exclude: Collection[str] = ()
+) -> pl.DataFrame:
+    """`count` distinct questions of one side of the split: columns id, question, answer.
+
+    Questions in `exclude` (texts) are left out. Raises a Problem: E0710 for a task that does not fit together,
+    E0711 where the task does not have so many.
+    """
+    check_task(task)
+    taken = set(exclude)
+    rows: list[tuple[str, str, str]] = []
+    draws = 0
+    most = distinct_questions(task)
+    patience = _DRAWS_PER_QUESTION * (count + HELD_OUT_ONE_IN)
+    while len(rows) < count and draws < patience and len(rows) < most:
+        fold = draw(task, Stream(seed, "question", draws))
+        draws += 1
+        question = question_text(task, fold)
+        if question not in taken and split_of(question) == split:
+            taken.add(question)
+            rows.append((question_id(question), question, task.values[result(task, fold)]))
+    if len(rows) < count:
+        raise too_few(task, split, len(rows), count)
+    return pl.DataFrame(rows, schema=["id", "question", "answer"], orient="row").cast(pl.String)
+
+
+def too_few(task: FoldTask, split: Split, found: int, wanted: int) -> Problem:
+    """The error of a task that has not as many questions as were asked for."""
+    return problem(
+        "E0711",
+        f"{wanted} questions of the split `{split}` were asked for, and {found} were found",
+        where="generated data",
+        notes=[
+            f"the task has {distinct_questions(task)} different questions in all; "
+            f"about one in {HELD_OUT_ONE_IN} is held out, the others are for training"
+        ],
+        help="ask for fewer, or give the task longer chains or more operations",
+    )
+
+
+def fill(template: str, **words: str) -> str:
+    r"""`template` with `{name}` replaced where `name` is given; every other brace stays, as in `\boxed{ {value} }`."""
+    return _HOLE.sub(lambda hole: words.get(hole[1], hole[0]), template)

@@ -1,0 +1,133 @@
+"""Questions of a hub's data set: from a local mirror, the hub's cache on this machine, or the hub itself.
+
+A mirror is a folder of Parquet, JSONL, JSON or CSV files under `data/OWNER/NAME` beside the spec, or under the
+folder that `REODSL_DATA` names. Nothing of a data set is executed: loading scripts are not run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.ir.data import HubData
+from runners.data.files import SUFFIXES, read_questions
+from runners.data.table import questions_table
+
+_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
+    """The questions table of a hub data set; `folder` is the spec's. Not yet checked for emptiness or duplicates.
+
+    Raises a Problem: E0708 where the data set is nowhere to be found or has no such split, and what reading a
+    file raises.
+    """
+    files = local_files(source, folder)
+    if files:
+        return pl.concat([read_questions(path, source.columns) for path in files])
+    missing = hub_problem(source, folder)
+    if missing is not None:
+        raise Problem(missing)
+    return _download(source)
+
+
+def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
+    """Why this data set cannot be read here (E0708): an odd name, or no local copy and no way to fetch one."""
+    parts = [part for part in (source.name, source.split, source.revision) if part is not None]
+    if not _REPO.fullmatch(source.repo) or not all(_PART.fullmatch(part) for part in parts):
+        return error(
+            "E0708",
+            f"`{source.repo}` (or its name, split or revision) is no data set's name",
+            where="hub data",
+            help="write OWNER/NAME, letters, digits, dots and dashes",
+        )
+    if local_files(source, folder) or (importlib.util.find_spec("datasets") is not None and not _offline()):
+        return None
+    return _missing(
+        source, "it is not on this machine, and the package `datasets` is not installed (or is offline)"
+    )
+
+
+def local_files(source: HubData, folder: Path) -> list[Path]:
+    """The files of the data set's split on this machine, from the first place that has some, sorted by path."""
+    if not _REPO.fullmatch(source.repo):
+        return []
+    for place in _places(source, folder):
+        found = _split_files(place, source)
+        if found:
+            return found
+    return []
+
+
+def _places(source: HubData, folder: Path) -> list[Path]:
+    """Where a copy of the data set may lie: beside the spec, in REODSL_DATA, in the hub's cache."""
+    places = [folder / "data" / source.repo]
+    if os.environ.get("REODSL_DATA"):
+        places.append(Path(os.environ["REODSL_DATA"]) / source.repo)
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    repo = cache / f"datasets--{source.repo.replace('/', '--')}"
+    reference = repo / "refs" / (source.revision or "main")
+    revision = source.revision or ""
+    if reference.is_file() and reference.stat().st_size < 100:
+        revision = reference.read_text(errors="replace").strip()
+    if _PART.fullmatch(revision):
+        places.append(repo / "snapshots" / revision)
+    return places
+
+
+def _split_files(place: Path, source: HubData) -> list[Path]:
+    """Files such as `test.jsonl`, `data/test-00000-of-00002.parquet`, `NAME/test-0.parquet` or `test/0.parquet`."""
+    if not place.is_dir():
+        return []
+    roots = [place / source.name, place / "data" / source.name] if source.name else [place, place / "data"]
+    for root in roots:
+        for pattern in (f"{source.split}.*", f"{source.split}-*", f"{source.split}/*"):
+            found = sorted(path for path in root.glob(pattern) if path.suffix.lower() in SUFFIXES)
+            if found:
+                return found
+    return []
+
+
+def _offline() -> bool:
+    return any(
+        os.environ.get(name, "") not in ("", "0") for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+    )
+
+
+def _download(source: HubData) -> pl.DataFrame:
+    """Ask the `datasets` package, which keeps what it fetches."""
+    datasets = importlib.import_module("datasets")
+    try:
+        loaded = datasets.load_dataset(source.repo, source.name, split=source.split, revision=source.revision)
+        frame = pl.from_arrow(loaded.data.table)
+    except Exception as failure:
+        first = str(failure).strip().splitlines()
+        raise Problem(_missing(source, first[0][:200] if first else type(failure).__name__)) from None
+    if not isinstance(frame, pl.DataFrame):
+        raise problem(
+            "E0708", "the data set is not a table", where=source.repo, help="name one of its splits"
+        )
+    return questions_table(frame, source.columns, source.repo)
+
+
+def _missing(source: HubData, why: str) -> Diagnostic:
+    name = f", part `{source.name}`" if source.name else ""
+    revision = f" --revision {source.revision}" if source.revision else ""
+    return error(
+        "E0708",
+        f"the data set `{source.repo}`{name}, split `{source.split}`, cannot be read: {why}",
+        where="hub data",
+        notes=[
+            f"looked for `{source.split}.jsonl`, `{source.split}-*.parquet` and the like in "
+            f"`data/{source.repo}` beside the spec, in $REODSL_DATA and in the hub's cache"
+        ],
+        help=f"where there is a network: `hf download --repo-type dataset {source.repo}{revision} "
+        f"--local-dir data/{source.repo}`, then copy that folder beside the spec",
+    )

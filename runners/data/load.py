@@ -1,0 +1,77 @@
+"""From a data declaration to its questions table: every source read, put one after another, and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.diagnostics import Diagnostic, problem
+from reodsl.ir.data import Data, DataSource, File, Generated, HubData, PackageData
+from runners.data.files import file_problem, read_questions
+from runners.data.fold import generate_questions
+from runners.data.hub import hub_problem, read_hub
+from runners.data.package import package_problem, read_package
+from runners.data.table import require_filled, settle_duplicates
+from runners.data.traces import generate_traces
+
+
+def load_data(data: Data, folder: Path) -> pl.DataFrame:
+    """The questions of all sources, in order: columns id, question, answer, and trace and meta where some have them.
+
+    `folder` is where relative paths start. Raises a Problem for whatever is wrong with a source, for rows without
+    a question or answer, and for duplicates unless they are to be dropped. Questions generated with worked
+    solutions may repeat.
+    """
+    tables: list[pl.DataFrame] = []
+    repeating: list[pl.DataFrame] = []
+    for source in data.sources:
+        table = read_source(source, folder)
+        require_filled(table, _where(source))
+        solved = isinstance(source, Generated) and source.traces is not None
+        (repeating if solved else tables).append(table)
+    if tables and repeating:
+        raise problem(
+            "E0712",
+            "questions generated with worked solutions stand beside other sources",
+            where=f"data `{data.name}`",
+            help="put them into a declaration of their own",
+        )
+    if repeating:
+        return pl.concat(repeating)
+    joined = pl.concat(tables, how="diagonal")
+    return settle_duplicates(joined, data.duplicates, f"data `{data.name}`")
+
+
+def read_source(source: DataSource, folder: Path) -> pl.DataFrame:
+    """The questions table of one source, unchecked."""
+    if isinstance(source, Generated):
+        if source.traces is not None:
+            return generate_traces(source.task, source.traces, source.count, source.seed, split=source.split)
+        return generate_questions(source.task, source.count, source.seed, split=source.split)
+    if isinstance(source, File):
+        return read_questions(folder / source.path, source.columns)
+    if isinstance(source, HubData):
+        return read_hub(source, folder)
+    return read_package(source)
+
+
+def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
+    """What this machine lacks to load the data, found without reading it: files, hub copies, packages."""
+    found = []
+    for source in data.sources:
+        if isinstance(source, File):
+            found.append(file_problem(folder / source.path))
+        elif isinstance(source, HubData):
+            found.append(hub_problem(source, folder))
+        elif isinstance(source, PackageData):
+            found.append(package_problem(source))
+    return [diagnostic for diagnostic in found if diagnostic is not None]
+
+
+def _where(source: DataSource) -> str:
+    if isinstance(source, File):
+        return source.path
+    if isinstance(source, HubData):
+        return source.repo
+    return "generated data" if isinstance(source, Generated) else source.task

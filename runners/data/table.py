@@ -1,0 +1,166 @@
+"""The questions table: columns id, question, answer, trace, meta, all text; made from any frame, and checked.
+
+`trace` is there where questions come with worked solutions, `meta` (JSON) where a package scores the answers.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import polars as pl
+
+from reodsl.diagnostics import problem
+from reodsl.ir.data import Columns
+
+SHOWN = 5
+"""How many rows or columns a message names before it only counts them."""
+_SPACE = re.compile(r"\s+")
+
+
+def question_id(question: str) -> str:
+    """The identity of a question: 16 hexadecimal digits of the SHA-256 of its text."""
+    return hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def normal_question(question: str) -> str:
+    """The text by which two questions count as the same: Unicode NFKC, case folded, runs of space made one."""
+    return _SPACE.sub(" ", unicodedata.normalize("NFKC", question).casefold()).strip()
+
+
+def require_columns(present: Sequence[str], columns: Columns, where: str) -> None:
+    """Raise a Problem (E0701) naming each mapped column that is not there, what is there, and how to map it."""
+    wanted = {
+        "question": columns.question,
+        "answer": columns.answer,
+        "trace": columns.trace,
+        "id": columns.id,
+    }
+    missing = {role: name for role, name in wanted.items() if name is not None and name not in present}
+    if not missing:
+        return
+    names = ", ".join(f"`{name}`" for name in missing.values())
+    notes = []
+    for role, name in missing.items():
+        near = difflib.get_close_matches(name, present, n=1)
+        if near:
+            notes.append(f"for `{role}`, did you mean `{near[0]}`?")
+    role = next(iter(missing))
+    raise problem(
+        "E0701",
+        f"the data has no column{'s' if len(missing) > 1 else ''} {names}",
+        where=where,
+        notes=[f"it has {_names(present)}", *notes],
+        help=f'say which column holds it, as in `columns {{ {role} = "problem" }}`',
+    )
+
+
+def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.DataFrame:
+    """The mapped columns of `frame` under the table's names; numbers and truth values become text, ids are filled in.
+
+    Raises a Problem: E0701 for missing columns, E0702 for a column of lists or records.
+    """
+    require_columns(frame.columns, columns, where)
+    picked = {"question": columns.question, "answer": columns.answer}
+    if columns.trace is not None:
+        picked["trace"] = columns.trace
+    if columns.id is not None:
+        picked["id"] = columns.id
+    for role, name in picked.items():
+        kind = frame.schema[name]
+        if kind.is_nested() or kind in (pl.Binary, pl.Object):
+            raise problem(
+                "E0702",
+                f"column `{name}` holds {kind}, and `{role}` needs text",
+                where=where,
+                help=f"write a file in which `{name}` is one text (or number) a row",
+            )
+    table = frame.select(pl.col(name).cast(pl.String).alias(role) for role, name in picked.items())
+    if columns.id is None:
+        table = with_ids(table)
+    order = [name for name in ("id", "question", "answer", "trace") if name in table.columns]
+    return table.select(order)
+
+
+def with_ids(table: pl.DataFrame) -> pl.DataFrame:
+    """`table` with column `id` made from its questions."""
+    ids = [None if text is None else question_id(text) for text in table["question"]]
+    return table.with_columns(pl.Series("id", ids, dtype=pl.String))
+
+
+def require_filled(table: pl.DataFrame, where: str) -> None:
+    """Raise a Problem where the table has no rows (E0703), or a row lacks its question, answer, trace or id (E0704)."""
+    if table.height == 0:
+        raise problem("E0703", "the data has no questions", where=where, help="give a source with rows in it")
+    for name in table.columns:
+        if name == "meta":
+            continue
+        text = table[name]
+        empty = (text.is_null() | (text.str.strip_chars() == "")).fill_null(True)
+        rows = [index + 1 for index in empty.arg_true().to_list()]
+        if rows:
+            raise problem(
+                "E0704",
+                f"{len(rows)} of {table.height} rows have no {name}",
+                where=f"{where}, {_rows(rows)}",
+                help="fill them in, or take those rows out of the data",
+            )
+
+
+def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"], where: str) -> pl.DataFrame:
+    """`table` with each question once: later rows of the same question dropped, or a Problem (E0705) that shows them.
+
+    Two questions are the same when their `normal_question` is; with traces, rows are the same when the traces are
+    equal as well, since a question may come with several solutions. With `error`, ids must be distinct too.
+    """
+    seen: dict[tuple[str, str], int] = {}
+    kept: list[int] = []
+    repeated: list[tuple[int, int]] = []
+    traces = table["trace"].to_list() if "trace" in table.columns else [""] * table.height
+    for row, (question, trace) in enumerate(zip(table["question"].to_list(), traces, strict=True)):
+        first = seen.setdefault((normal_question(question), trace), row)
+        if first == row:
+            kept.append(row)
+        else:
+            repeated.append((first, row))
+    if not repeated:
+        return table
+    if duplicates == "drop":
+        return table[kept]
+    pairs = [
+        f"row {second + 1} repeats row {first + 1}: {_shorten(table['question'][second])}"
+        for first, second in repeated
+    ]
+    raise problem(
+        "E0705",
+        f"{len(repeated)} of {table.height} questions are duplicates",
+        where=where,
+        notes=_first(pairs),
+        help="take them out, or write `duplicates = drop` to keep the first of each",
+    )
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    rest = len(lines) - SHOWN
+    return [*lines[:SHOWN], *([f"and {rest} more"] if rest > 0 else [])]
+
+
+def _rows(rows: Sequence[int]) -> str:
+    shown = ", ".join(str(row) for row in rows[:SHOWN])
+    return f"row{'s' if len(rows) > 1 else ''} {shown}{', …' if len(rows) > SHOWN else ''}"
+
+
+def _names(names: Iterable[str]) -> str:
+    shown = [f"`{_shorten(name)}`" for name in names]
+    if not shown:
+        return "no columns"
+    return ", ".join(shown[:20]) + (f" and {len(shown) - 20} more" if len(shown) > 20 else "")
+
+
+def _shorten(text: str) -> str:
+    line = _SPACE.sub(" ", text)
+    return line if len(line) <= 60 else line[:59] + "…"

@@ -1,0 +1,139 @@
+"""Worked solutions of a fold task: walks along the chain in several styles, with mistakes and re-checks."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+
+from reodsl.diagnostics import problem
+from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
+from runners.data.draws import Stream
+from runners.data.fold import (
+    Fold,
+    Split,
+    amount,
+    check_task,
+    draw,
+    fill,
+    question_text,
+    result,
+    split_of,
+    too_few,
+)
+from runners.data.table import question_id
+
+_DRAWS_PER_ROW = 200
+
+
+def generate_traces(
+    task: FoldTask, traces: FoldTraces, count: int, seed: int, *, split: Split = "train"
+) -> pl.DataFrame:
+    """`count` questions, each with a worked solution: columns id, question, answer, trace, meta.
+
+    Questions may repeat. `answer` is the right one, whatever the trace says; `meta` is JSON with the number of
+    passes, the style of each step, and the answer the trace gives.
+    """
+    check_task(task)
+    check_traces(traces)
+    rows: list[tuple[str, str, str, str, str]] = []
+    draws = 0
+    while len(rows) < count:
+        fold = draw(task, Stream(seed, "question", draws))
+        draws += 1
+        question = question_text(task, fold)
+        if split_of(question) != split:
+            if draws > _DRAWS_PER_ROW * (len(rows) + 1):
+                raise too_few(task, split, len(rows), count)
+            continue
+        text, meta = write_trace(task, traces, fold, Stream(seed, "trace", len(rows)))
+        answer = task.values[result(task, fold)]
+        rows.append((question_id(question), question, answer, text, json.dumps(meta)))
+    names = ["id", "question", "answer", "trace", "meta"]
+    return pl.DataFrame(rows, schema=names, orient="row").cast(pl.String)
+
+
+def check_traces(traces: FoldTraces) -> None:
+    """Raise a Problem (E0710) where no style can be drawn or a probability is none."""
+    chances = (traces.filler_probability, traces.error, traces.restyle, traces.another_pass)
+    wrong = None
+    if (
+        not traces.styles
+        or min(s.weight for s in traces.styles) < 0
+        or sum(s.weight for s in traces.styles) <= 0
+    ):
+        wrong = "the styles need weights, none negative and one above 0"
+    elif not all(0 <= chance <= 1 for chance in chances):
+        wrong = "a probability lies outside 0..1"
+    elif traces.max_passes < 1:
+        wrong = "there is at least one pass"
+    elif traces.filler_probability > 0 and not traces.filler:
+        wrong = "there is a probability of filler and no filler"
+    elif "{value}" not in traces.answer:
+        wrong = "the answer needs the place `{value}`"
+    if wrong is not None:
+        raise problem(
+            "E0710", f"the traces do not fit together: {wrong}", where="fold traces", help="correct them"
+        )
+
+
+def write_trace(
+    task: FoldTask, traces: FoldTraces, fold: Fold, stream: Stream
+) -> tuple[str, dict[str, object]]:
+    """One worked solution in words, and what is in it (passes, styles, the answer it gives)."""
+    base = _pick(traces.styles, stream)
+    words: list[str] = []
+    values: list[int] = []
+    styles: list[str] = []
+    while True:
+        text, value, used = _write_pass(task, traces, fold, base, stream)
+        words.append(text)
+        values.append(value)
+        styles.extend(used)
+        disagree = traces.until_agree and len(values) > 1 and values[-1] != values[-2]
+        if len(values) >= traces.max_passes or not (stream.chance(traces.another_pass) or disagree):
+            break
+        words.append(traces.again)
+    words.append(fill(traces.answer, value=task.values[values[-1]]))
+    meta = {"passes": len(values), "styles": styles, "given": task.values[values[-1]]}
+    return " ".join(word for word in words if word), meta
+
+
+def _write_pass(
+    task: FoldTask, traces: FoldTraces, fold: Fold, base: TraceStyle, stream: Stream
+) -> tuple[str, int, list[str]]:
+    """One walk along the chain, with its mistakes carried on: words, the value it ends at, style names."""
+    words = [traces.open]
+    used = []
+    value = fold.start
+    for index, op in enumerate(fold.operations):
+        restyled = stream.chance(traces.restyle)
+        style = _pick(traces.styles, stream) if restyled else base
+        if stream.chance(traces.filler_probability):
+            words.append(traces.filler[stream.below(len(traces.filler))])
+        following = (value + amount(task.operations[op])) % task.modulus
+        if stream.chance(traces.error):
+            following = (following + (1 if stream.below(2) else -1)) % task.modulus
+        words.append(
+            fill(
+                style.template,
+                label=task.labels[index],
+                value=task.values[value],
+                op=task.operations[op],
+                next=task.values[following],
+            )
+        )
+        used.append(style.name)
+        value = following
+    words.append(fill(traces.close, value=task.values[value]))
+    return " ".join(word for word in words if word), value, used
+
+
+def _pick(styles: tuple[TraceStyle, ...], stream: Stream) -> TraceStyle:
+    """A style by weight."""
+    point = stream.uniform() * sum(style.weight for style in styles)
+    for style in styles:
+        point -= style.weight
+        if point < 0:
+            return style
+    return next(style for style in reversed(styles) if style.weight > 0)
