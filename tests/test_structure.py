@@ -53,10 +53,14 @@ def test_imports_point_back_along_the_flow_of_data(package: str) -> None:
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
-@pytest.mark.parametrize("path", modules("reodsl") + modules("runners"), ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", modules("reodsl") + modules("runners"), ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_a_file_is_one_idea_and_says_which(path: Path) -> None:
     text = path.read_text()
-    assert ast.get_docstring(ast.parse(text)), "a module starts with a line that says what goes in and what comes out"
+    assert ast.get_docstring(ast.parse(text)), (
+        "a module starts with a line that says what goes in and what comes out"
+    )
     assert len(text.splitlines()) <= 400
 
 

@@ -18,8 +18,12 @@ Examples:
 """,
 )
 @click.argument("expression")
-@click.option("--frontier", metavar="NAME_OR_FILE", help="Also say how far the trapezoid rule is off on this frontier.")
-@click.option("--json", "as_json", is_flag=True, help="Print l_max, budgets, weights (and approximation_error).")
+@click.option(
+    "--frontier", metavar="NAME_OR_FILE", help="Also say how far the trapezoid rule is off on this frontier."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print l_max, budgets, weights (and approximation_error)."
+)
 def command(expression: str, frontier: str | None, as_json: bool) -> None:
     """Token budgets of a schedule, and their trapezoid weights.
 
@@ -39,7 +43,11 @@ def command(expression: str, frontier: str | None, as_json: bool) -> None:
     budgets = [*facts["budgets"], facts["l_max"]]
     width = max(len(f"{value:g}") for value in [*budgets, *facts["weights"]])
     row = "  ".join
-    click.echo("Budgets  " + row(f"{value:>{width}g}" for value in budgets) + "   tokens; the last is the longest response")
+    click.echo(
+        "Budgets  "
+        + row(f"{value:>{width}g}" for value in budgets)
+        + "   tokens; the last is the longest response"
+    )
     click.echo("Weights  " + row(f"{value:>{width}g}" for value in facts["weights"]) + "   trapezoid")
     if "approximation_error" in facts:
         click.echo(f"On the frontier the sum is off by {facts['approximation_error']:+.3%}")

@@ -36,7 +36,9 @@ def command(paths: tuple[str, ...], check: bool) -> None:
     changed: list[str] = []
     broken = False
     for name in paths if paths == ("-",) else [str(path) for path in spec_files(paths)]:
-        source = source_from_bytes(sys.stdin.buffer.read(), "<stdin>") if name == "-" else read_source(Path(name))
+        source = (
+            source_from_bytes(sys.stdin.buffer.read(), "<stdin>") if name == "-" else read_source(Path(name))
+        )
         result = format_source(source)
         show(result.diagnostics, {source.path: source.text})
         if failed(result.diagnostics) or result.text is None:
@@ -64,7 +66,9 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
         if path.is_dir():
             inside = sorted(path.rglob("*.reo"))
             if not inside:
-                raise problem("E0112", "no .reo file in this folder", where=name, help="name a folder that holds specs")
+                raise problem(
+                    "E0112", "no .reo file in this folder", where=name, help="name a folder that holds specs"
+                )
             found.update(dict.fromkeys(inside))
         else:
             found[path] = None
@@ -74,9 +78,13 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
 def replace(path: Path, text: str) -> None:
     """Write the whole file or leave the old one: a temporary beside it, then a rename. Keeps the file's mode."""
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8", newline="") as out:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, delete=False, encoding="utf-8", newline=""
+        ) as out:
             out.write(text)
         os.chmod(out.name, path.stat().st_mode & 0o777)
         os.replace(out.name, path)
     except OSError as cause:
-        raise problem("E0113", f"cannot write: {cause.strerror}", where=str(path), help="check the folder's permissions") from cause
+        raise problem(
+            "E0113", f"cannot write: {cause.strerror}", where=str(path), help="check the folder's permissions"
+        ) from cause

@@ -20,11 +20,21 @@ Examples:
 """,
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CURVES...")
-@click.option("--of", "of", multiple=True, metavar="MODEL", help="Only these models; a frontier leaves out what it scores.")
+@click.option(
+    "--of",
+    "of",
+    multiple=True,
+    metavar="MODEL",
+    help="Only these models; a frontier leaves out what it scores.",
+)
 @click.option("--to", metavar="TOKENS", help="Stop the frontier at this budget.")
 @click.option("--out", "-o", type=click.Path(path_type=Path), help="Write the frontier file here.")
-@click.option("--json", "as_json", is_flag=True, help="Print the frontier, and which model reaches it where, as JSON.")
-def command(files: tuple[Path, ...], of: tuple[str, ...], to: str | None, out: Path | None, as_json: bool) -> None:
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the frontier, and which model reaches it where, as JSON."
+)
+def command(
+    files: tuple[Path, ...], of: tuple[str, ...], to: str | None, out: Path | None, as_json: bool
+) -> None:
     """The reasoning efficiency frontier of the models in curve files.
 
     All models must have been evaluated on the same benchmarks and budgets.
@@ -38,13 +48,19 @@ def command(files: tuple[Path, ...], of: tuple[str, ...], to: str | None, out: P
         for name, curves in read_curves(path, model=path.stem).items():
             if name in models:
                 raise problem(
-                    "E0115", f"the model {name!r} is in more than one file", where=str(path), help="give each model once"
+                    "E0115",
+                    f"the model {name!r} is in more than one file",
+                    where=str(path),
+                    help="give each model once",
                 )
             models[name] = curves
     unknown = [name for name in of if name not in models]
     if unknown:
         raise problem(
-            "E0116", f"there is no model {unknown[0]!r}", notes=[f"there is {', '.join(models)}"], help="name one of these"
+            "E0116",
+            f"there is no model {unknown[0]!r}",
+            notes=[f"there is {', '.join(models)}"],
+            help="name one of these",
         )
     found = envelope(
         {name: models[name] for name in (of or models)}, None if to is None else token_count("--to", to)
@@ -64,7 +80,11 @@ def command(files: tuple[Path, ...], of: tuple[str, ...], to: str | None, out: P
             if winner.benchmark == benchmark:
                 for model in winner.models:
                     share[model] = share.get(model, 0) + 1
-        best = ", ".join(f"{model} {count}" for model, count in sorted(share.items(), key=lambda item: -item[1]))
-        click.echo(f"{benchmark}: {len(curve.budgets)} budgets up to {curve.budgets[-1]} tokens; best at: {best}")
+        best = ", ".join(
+            f"{model} {count}" for model, count in sorted(share.items(), key=lambda item: -item[1])
+        )
+        click.echo(
+            f"{benchmark}: {len(curve.budgets)} budgets up to {curve.budgets[-1]} tokens; best at: {best}"
+        )
     if out is not None:
         click.echo(f"wrote {out}")

@@ -27,7 +27,9 @@ def token_count(option: str, text: str) -> int:
     digits, factor = (text[:-1], 1024) if text[-1:] in {"K", "k"} else (text, 1)
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
         raise problem(
-            "E0117", f"{option} {text!r} is no number of tokens", help=f"write a whole number, as in `{option} 16K`"
+            "E0117",
+            f"{option} {text!r} is no number of tokens",
+            help=f"write a whole number, as in `{option} 16K`",
         )
     return int(digits) * factor
 

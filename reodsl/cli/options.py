@@ -9,7 +9,11 @@ import click
 from reodsl.diagnostics import problem
 
 set_option = click.option(
-    "--set", "sets", multiple=True, metavar="PARAM=VALUE", help="Set a declared param, as in --set n=10. Repeatable."
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="PARAM=VALUE",
+    help="Set a declared param, as in --set n=10. Repeatable.",
 )
 amend_option = click.option(
     "--amend",
@@ -29,6 +33,8 @@ def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
         if not (equals and name and value):
             raise problem("E0114", f"{option} {text!r} is no assignment", help=f"write `{option} name=value`")
         if name in found:
-            raise problem("E0114", f"{option} gives {name!r} twice: {found[name]} and {value}", help="give it once")
+            raise problem(
+                "E0114", f"{option} gives {name!r} twice: {found[name]} and {value}", help="give it once"
+            )
         found[name] = value
     return found

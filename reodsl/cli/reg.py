@@ -22,11 +22,15 @@ with the columns model, benchmark, budget, accuracy.
 """,
 )
 @click.argument("curves", type=click.Path(path_type=Path))
-@click.option("--frontier", required=True, metavar="NAME_OR_FILE", help="A frontier file, or a published one by name.")
+@click.option(
+    "--frontier", required=True, metavar="NAME_OR_FILE", help="A frontier file, or a published one by name."
+)
 @click.option("--l-max", metavar="TOKENS", help="Integrate up to here; 16K unless told, or the grid's end.")
 @click.option("--grid", metavar="TOKENS,...", help="Integration points; the paper's grid unless told.")
 @click.option("--relative-to", metavar="MODEL", help="Also print each model's change relative to this one.")
-@click.option("--json", "as_json", is_flag=True, help="Print REG per model and benchmark, and the mean, as JSON.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print REG per model and benchmark, and the mean, as JSON."
+)
 def command(
     curves: Path, frontier: str, l_max: str | None, grid: str | None, relative_to: str | None, as_json: bool
 ) -> None:
@@ -65,4 +69,6 @@ def command(
             change = "" if row.change_pct is None else f" {row.change_pct:+.0f}%"
             cells.append(f"{f'{row.reg:.1f}{change}':>14}")
         click.echo("  ".join([f"{model:<{name_width}}", *cells]))
-    click.echo(f"REG in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}")
+    click.echo(
+        f"REG in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
+    )

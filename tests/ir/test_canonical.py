@@ -1,0 +1,78 @@
+"""The canonical form: one text and one digest for one meaning."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from reodsl.ir import IR, canonical, canonical_json, digest
+from reodsl.ir.data import Data, File
+from reodsl.ir.expression import Binary, Correct, Length, Number
+from reodsl.ir.reward import Reward
+from reodsl.ir.training import Optimizer, Sampling
+
+
+def data(name: str) -> Data:
+    return Data(name=name, sources=(File(path="train.parquet"),))
+
+
+def test_a_name_is_no_part_of_identity() -> None:
+    assert digest(data("mine")) == digest(data("yours"))
+    assert data("mine") != data("yours")
+
+
+def test_everything_else_is() -> None:
+    assert digest(data("mine")) != digest(data("mine").model_copy(update={"verifier": "exact"}))
+
+
+def test_a_number_has_one_spelling_whatever_it_was_written_as() -> None:
+    assert canonical_json(Sampling(max_tokens=8, temperature=1)) == canonical_json(
+        Sampling(max_tokens=8, temperature=1.0)
+    )
+    assert '"lr":1e-05' in canonical_json(Optimizer(algorithm="adam", lr=0.00001))
+
+
+def test_values_are_frozen_closed_and_finite() -> None:
+    sampling = Sampling(max_tokens=8)
+    with pytest.raises(ValidationError):
+        sampling.max_tokens = 9  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        Sampling(max_tokens=8, heat=1.0)  # type: ignore[call-arg]
+    with pytest.raises(ValidationError):
+        Sampling(max_tokens=8, temperature=float("nan"))
+
+
+def test_an_expression_survives_its_json() -> None:
+    reward = Reward(
+        name="shorter",
+        outcome=Binary(
+            fn="/", left=Correct(of="y"), right=Binary(fn="+", left=Number(value=1), right=Length(of="y"))
+        ),
+    )
+    assert Reward.model_validate_json(reward.model_dump_json()) == reward
+
+
+@given(
+    st.dictionaries(st.text(), st.recursive(st.integers() | st.booleans() | st.text(), st.lists), max_size=5)
+)
+def test_canonical_json_forgets_the_order_of_keys(value: dict[str, object]) -> None:
+    backwards = dict(reversed(list(value.items())))
+    assert canonical_json(value) == canonical_json(backwards)
+    assert json.loads(canonical_json(value)) == canonical(value)
+
+
+def test_what_is_no_data_has_no_canonical_form() -> None:
+    with pytest.raises(TypeError, match="object has no canonical form"):
+        canonical({"x": object()})
+
+
+def test_only_declared_fields_are_presentation() -> None:
+    def every(kind: type[IR]) -> list[type[IR]]:
+        return [kind, *(found for below in kind.__subclasses__() for found in every(below))]
+
+    for kind in every(IR):
+        assert kind.presentation <= set(kind.model_fields), kind
