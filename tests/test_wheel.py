@@ -64,9 +64,8 @@ def test_a_spec_checks_outside_the_checkout(installed: Path, tmp_path: Path) -> 
 
 
 def test_published_numbers_are_at_hand_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
-    done = run(
-        installed, tmp_path, "budgets", "greedy(std.paper.qwen3_4b, to: 32K tokens, n: 5)", "--frontier", "std.paper.qwen3_4b",
-        "--json",
-    )  # fmt: skip
+    edge = "std.paper.qwen3_4b"
+    schedule = f"greedy({edge}, to: 32K tokens, n: 5)"
+    done = run(installed, tmp_path, "budgets", schedule, "--frontier", edge, "--json")
     assert done.returncode == 0, done.stderr
     assert '"approximation_error"' in done.stdout
