@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reodsl.graph.task import Kind, Task
+from reodsl.graph.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,11 @@ class Resources:
 class Job:
     """One task about to run.
 
-    `inputs` maps each role to the folder of a finished, read-only artifact. The runner writes its result into
-    `out`, which exists and is empty, and which becomes visible as a whole once the runner returns. `work` is a
-    folder that outlives an interrupted attempt: what is needed to go on exactly is kept there, written atomically.
-    `folder` is where the spec's relative paths start.
+    `inputs` maps each role to the folder of a finished, read-only artifact; a runner reads of it what
+    `reodsl.graph.identity.reads` lists for its kind and role, because only that is part of the result's identity.
+    The runner writes its result into `out`, which exists and is empty, and which becomes visible as a whole once
+    the runner returns; plain files and folders only. `work` is a folder that outlives an interrupted attempt: what
+    is needed to go on exactly is kept there, written atomically. `folder` is where the spec's relative paths start.
     """
 
     task: Task
@@ -47,17 +48,3 @@ class Job:
 
 
 Runner = Callable[[Job], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Registry:
-    """What the entry-point group `reodsl.runners` provides.
-
-    `runners` has one function a kind. `check` is asked before anything runs: it returns diagnostics for every task
-    that this machine cannot do (weights, devices, packages that are missing, and how to get them).
-    `execute` runs jobs on Ray; the in-process executor needs no more than `runners`.
-    """
-
-    runners: Mapping[Kind, Runner]
-    check: Callable[..., list[object]]
-    execute: Callable[..., None]

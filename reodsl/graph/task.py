@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["model", "data", "train", "sample", "evaluate", "frontier", "budgets", "score", "report"]
@@ -25,8 +26,10 @@ VERSIONS: dict[Kind, int] = {
 class Task:
     """One node. `id` is for people and unique in its graph (`reo_exp.train.s1`); identity is the rest.
 
-    `payload` is canonical JSON data: everything of the spec that affects the result, and nothing else.
-    `inputs` maps a role that the kind defines (`start`, `data`, `arm:vanilla`, ...) to the id of the task that fills it.
+    `payload` is canonical JSON data: what the runner needs of the spec (`reodsl.graph.identity` says which of it
+    is part of the result's identity). `inputs` maps a role that the kind defines (`start`, `data`, `arm:vanilla`, ...)
+    to the id of the task that fills it. `arm` is the arm or experiment the task was first made for; `seed` is the
+    run's seed where the result depends on it.
     """
 
     id: str
@@ -42,6 +45,22 @@ class Graph:
     """Tasks in an order in which every input comes before its reader."""
 
     tasks: tuple[Task, ...]
+    _index: Mapping[str, Task] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the tasks by id."""
+        object.__setattr__(self, "_index", {task.id: task for task in self.tasks})
 
     def __getitem__(self, task_id: str) -> Task:
-        return next(task for task in self.tasks if task.id == task_id)
+        return self._index[task_id]
+
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._index
+
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        """For every task id, the ids of the tasks that read its result, in the graph's order."""
+        found: dict[str, list[str]] = {task.id: [] for task in self.tasks}
+        for task in self.tasks:
+            for source in dict.fromkeys(task.inputs.values()):
+                found[source].append(task.id)
+        return {name: tuple(ids) for name, ids in found.items()}

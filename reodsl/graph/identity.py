@@ -1,0 +1,75 @@
+"""Identity: from a task to what its result depends on, and which files of an input it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reodsl.graph.task import VERSIONS, Kind, Task
+from reodsl.ir import digest
+
+# Settings that a runner needs and no result depends on.
+_INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
+    "train": (("stage", "save_every"),),
+    "report": (("spec", "path"), ("spec", "folder"), ("spec", "sources"), ("spec", "origins")),
+}
+
+# What a kind reads of the artifact in a role; everything, where a role is not listed.
+_READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
+    ("train", "start"): ("checkpoint/", "optimizer/"),
+    ("train", "data"): ("questions.parquet",),
+    ("train", "reference"): ("samples.parquet",),
+    ("train", "budgets"): ("budgets.json",),
+    ("sample", "start"): ("checkpoint/",),
+    ("sample", "data"): ("questions.parquet",),
+    ("evaluate", "start"): ("checkpoint/",),
+    ("evaluate", "data"): ("questions.parquet",),
+    ("budgets", "frontier"): ("frontier.json",),
+    ("score", "frontier"): ("frontier.json", "winners.parquet"),
+}
+
+
+def identity(task: Task) -> dict[str, Any]:
+    """The payload without what cannot change the result."""
+    payload = task.payload
+    for path in _INCIDENTAL.get(task.kind, ()):
+        payload = _without(payload, path)
+    return payload
+
+
+def reads(kind: Kind, role: str) -> tuple[str, ...]:
+    """The files (or folders, ending in `/`) that `kind` reads of the artifact in `role`; empty means all."""
+    return _READS.get((kind, role.split(":")[0]), ())
+
+
+def part_digest(files: Mapping[str, str], parts: tuple[str, ...]) -> str:
+    """The digest of an artifact's content, `{path: sha256}`, as far as `parts` select it.
+
+    A result that was made anew with the same bytes in the parts that a reader uses changes nothing for that reader.
+    """
+    if parts:
+        files = {
+            path: checksum
+            for path, checksum in files.items()
+            if any(path == part or (part.endswith("/") and path.startswith(part)) for part in parts)
+        }
+    return digest(dict(files))
+
+
+def material(task: Task, payload: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
+    """Everything that a result's key is the digest of. `inputs` maps roles to content digests."""
+    return {
+        "kind": task.kind,
+        "version": VERSIONS[task.kind],
+        "payload": dict(payload),
+        "inputs": dict(inputs),
+    }
+
+
+def _without(tree: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    head, *rest = path
+    if head not in tree:
+        return tree
+    if not rest:
+        return {key: value for key, value in tree.items() if key != head}
+    return tree | {head: _without(tree[head], tuple(rest))}

@@ -1,0 +1,242 @@
+"""Lowering: from a compiled spec to its graph of tasks. Equal work is one task, whatever the names around it."""
+
+from __future__ import annotations
+
+from reodsl.diagnostics import problem
+from reodsl.graph.identity import identity
+from reodsl.graph.payload import (
+    Payload,
+    budgets_payload,
+    data_payload,
+    evaluate_payload,
+    frontier_payload,
+    model_payload,
+    report_payload,
+    sample_payload,
+    score_payload,
+    train_payload,
+)
+from reodsl.graph.task import Graph, Kind, Task
+from reodsl.ir import Spec, digest
+from reodsl.ir.data import Data
+from reodsl.ir.model import Architecture, Model
+from reodsl.ir.reward import OracleBudgets, QuestionBudgets
+from reodsl.ir.study import Arm, Study
+from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
+
+
+def lower(spec: Spec) -> Graph:
+    """The tasks of a spec: every arm trained and evaluated once a seed, then frontiers, scores and one report.
+
+    Raises a `Problem` (E0690) when an arm needs a frontier or rollouts that need the arm itself.
+    """
+    return _Lowering(spec.study).run(spec)
+
+
+def seeded(start: Start) -> bool:
+    """Whether a checkpoint depends on the run's seed: it was trained, or its weights are drawn."""
+    return isinstance(start, FromTraining) or isinstance(start.model.source, Architecture)
+
+
+class _Lowering:
+    """One pass over a study. Tasks are added after what they read, so their order is one to run them in."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.arms = {arm.name: arm for arm in study.arms}
+        self.tasks: dict[str, Task] = {}
+        self.by_identity: dict[str, str] = {}
+        self.identities: dict[str, str] = {}
+        self.done: dict[tuple[object, ...], str] = {}
+        self.open: list[str] = []
+
+    def run(self, spec: Spec) -> Graph:
+        report: dict[str, str] = {}
+        for seed in self.study.seeds:
+            for arm in self.study.arms:
+                self._arm_roles(report, arm, seed)
+            for frontier in self.study.frontiers:
+                self._role(report, f"frontier:{frontier.name}", self.frontier(frontier.name, seed))
+            if self.study.score is not None:
+                self._role(report, "score", self.score(seed))
+        self.add("report", "report", report_payload(spec), report)
+        return Graph(tuple(self.tasks.values()))
+
+    def add(
+        self,
+        name: str,
+        kind: Kind,
+        payload: Payload,
+        inputs: dict[str, str],
+        arm: str | None = None,
+        seed: int | None = None,
+    ) -> str:
+        """The id of the task that does this work, a new one unless an equal task is there."""
+        base = f"{name}.s{seed}" if seed is not None else name
+        task = Task(base, kind, payload, inputs, arm, seed)
+        mark = digest(
+            {
+                "kind": kind,
+                "payload": identity(task),
+                "inputs": {role: self.identities[source] for role, source in inputs.items()},
+            }
+        )
+        if mark in self.by_identity:
+            return self.by_identity[mark]
+        unique, count = base, 1
+        while unique in self.tasks:
+            count += 1
+            unique = f"{base}~{count}"
+        self.tasks[unique] = Task(unique, kind, payload, inputs, arm, seed)
+        self.by_identity[mark] = unique
+        self.identities[unique] = mark
+        return unique
+
+    def model(self, model: Model, seed: int) -> str:
+        payload = model_payload(model, seed)
+        return self.add(f"{model.name}.model", "model", payload, {}, seed=payload["seed"])
+
+    def data(self, data: Data) -> str:
+        key = ("data", id(data))
+        if key not in self.done:
+            self.done[key] = self.add(f"{data.name}.data", "data", data_payload(data), {})
+        return self.done[key]
+
+    def start(self, start: Start, seed: int) -> str:
+        if isinstance(start, FromModel):
+            return self.model(start.model, seed)
+        return self.train(start.experiment, start.stage, seed)
+
+    def train(self, experiment: Experiment, index: int, seed: int) -> str:
+        key = ("train", id(experiment), index, seed)
+        if key in self.done:
+            return self.done[key]
+        stage = experiment.stages[index]
+        before = self.train(experiment, index - 1, seed) if index else self.start(experiment.start, seed)
+        inputs = {"start": before, "data": self.data(stage.data)}
+        self._reference(inputs, experiment, index, seed)
+        split = split_of(stage)
+        if isinstance(split, (OracleBudgets, QuestionBudgets)):
+            inputs["budgets"] = self.budgets(experiment, stage, split, seed)
+        name = f"{experiment.name}.train"
+        if len(experiment.stages) > 1:
+            name += f".{stage.name or index}"
+        payload = train_payload(stage, experiment.model, seed, index)
+        self.done[key] = self.add(name, "train", payload, inputs, experiment.name, seed)
+        return self.done[key]
+
+    def budgets(
+        self, experiment: Experiment, stage: Stage, split: OracleBudgets | QuestionBudgets, seed: int
+    ) -> str:
+        inputs: dict[str, str] = {}
+        self._enter(experiment.name)
+        if isinstance(split, OracleBudgets):
+            inputs["frontier"] = self.frontier(split.frontier, seed)
+        else:
+            for name in split.rollouts:
+                inputs[f"arm:{name}"] = self.rollouts(self.arms[name], stage, seed)
+        self.open.pop()
+        payload = budgets_payload(split)
+        own = self._seed_of(inputs)
+        return self.add(f"{experiment.name}.budgets", "budgets", payload, inputs, experiment.name, own)
+
+    def rollouts(self, arm: Arm, stage: Stage, seed: int) -> str:
+        """An arm's responses to the questions that `stage` trains on, sampled as that stage samples."""
+        method = stage.method
+        assert isinstance(method, Ppo)
+        own = seed if seeded(arm.checkpoint) else None
+        payload = sample_payload(
+            _model_of(arm.checkpoint),
+            method.rollout,
+            method.batch.rollouts,
+            stage.data.verifier,
+            own or 0,
+        )
+        inputs = {"start": self.start(arm.checkpoint, seed), "data": self.data(stage.data)}
+        return self.add(f"{arm.name}.rollouts", "sample", payload, inputs, arm.name, own)
+
+    def evaluate(self, arm: Arm, seed: int) -> str:
+        key = ("evaluate", arm.name, seed)
+        if key not in self.done:
+            inputs = {"start": self.start(arm.checkpoint, seed)}
+            for benchmark in arm.suite.benchmarks:
+                inputs[f"data:{benchmark.name}"] = self.data(benchmark.data)
+            payload = evaluate_payload(arm.suite, _model_of(arm.checkpoint))
+            own = seed if seeded(arm.checkpoint) else None
+            self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, own)
+        return self.done[key]
+
+    def frontier(self, name: str, seed: int) -> str:
+        key = ("frontier", name, seed)
+        if key not in self.done:
+            frontier = next(item for item in self.study.frontiers if item.name == name)
+            self._enter(name)
+            inputs = {f"arm:{arm}": self.evaluate(self.arms[arm], seed) for arm in frontier.of}
+            self.open.pop()
+            payload = frontier_payload(frontier)
+            own = self._seed_of(inputs)
+            self.done[key] = self.add(f"{name}.frontier", "frontier", payload, inputs, seed=own)
+        return self.done[key]
+
+    def score(self, seed: int) -> str:
+        score = self.study.score
+        assert score is not None
+        inputs = {"frontier": self.frontier(score.frontier, seed)}
+        inputs |= {f"arm:{arm.name}": self.evaluate(arm, seed) for arm in self.study.arms}
+        return self.add("score", "score", score_payload(score), inputs, seed=self._seed_of(inputs))
+
+    def _reference(self, inputs: dict[str, str], experiment: Experiment, index: int, seed: int) -> None:
+        """Fill the role `reference` where a reward reads the starting model's frozen samples."""
+        stage = experiment.stages[index]
+        method = stage.method
+        if not isinstance(method, Ppo) or not method.reference_samples:
+            return
+        own = seed if index or seeded(experiment.start) else None
+        payload = sample_payload(
+            experiment.model, method.rollout, method.reference_samples, stage.data.verifier, own or 0
+        )
+        sources = {"start": inputs["start"], "data": inputs["data"]}
+        name = f"{experiment.name}.reference"
+        inputs["reference"] = self.add(name, "sample", payload, sources, experiment.name, own)
+
+    def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:
+        """What the report reads of an arm: its evaluation, its own stages, and the budgets found for it."""
+        self._role(report, f"evaluate:{arm.name}", self.evaluate(arm, seed))
+        if not isinstance(arm.checkpoint, FromTraining):
+            return
+        experiment = arm.checkpoint.experiment
+        for index in range(arm.checkpoint.stage + 1):
+            task_id = self.train(experiment, index, seed)
+            self._role(report, f"train:{arm.name}:{index}", task_id)
+            budgets = self.tasks[task_id].inputs.get("budgets")
+            if budgets is not None:
+                self._role(report, f"budgets:{arm.name}", budgets)
+
+    def _role(self, report: dict[str, str], role: str, task_id: str) -> None:
+        seed = self.tasks[task_id].seed
+        report[role if seed is None else f"{role}@{seed}"] = task_id
+
+    def _seed_of(self, inputs: dict[str, str]) -> int | None:
+        """The seed of what is read; none where nothing read depends on one."""
+        seeds = (self.tasks[source].seed for source in inputs.values())
+        return next((seed for seed in seeds if seed is not None), None)
+
+    def _enter(self, name: str) -> None:
+        if name in self.open:
+            circle = " -> ".join([*self.open[self.open.index(name) :], name])
+            raise problem(
+                "E0690",
+                f"`{name}` needs its own result: {circle}",
+                help="take the arm out of the frontier or of the rollouts that its budgets come from",
+            )
+        self.open.append(name)
+
+
+def split_of(stage: Stage) -> object | None:
+    """The split of a dense reward, if the stage has one."""
+    reward = stage.method.reward if isinstance(stage.method, Ppo) else None
+    return reward.dense.split if reward is not None and reward.dense is not None else None
+
+
+def _model_of(start: Start) -> Model:
+    return start.model if isinstance(start, FromModel) else start.experiment.model

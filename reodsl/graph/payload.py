@@ -1,0 +1,109 @@
+"""Payloads: from IR values to the canonical JSON data that one kind of task needs, names left blank.
+
+Every part stays valid input for its IR class (`Stage.model_validate(payload["stage"])` works): what cannot affect
+the result is blank rather than absent. Where questions come from belongs to `data` tasks and where weights
+come from to `model` tasks, so `train`, `sample` and `evaluate` see neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reodsl.ir import IR, Spec
+from reodsl.ir.data import Data
+from reodsl.ir.model import Architecture, Model
+from reodsl.ir.reward import OracleBudgets, QuestionBudgets
+from reodsl.ir.study import Frontier, Score, Suite
+from reodsl.ir.training import Sampling, Stage
+
+Payload = dict[str, Any]
+
+_NO_SOURCE = {"kind": "folder", "path": ""}
+
+
+def anonymous(value: Any) -> Any:
+    """`value` as JSON data in which every presentation field is an empty string."""
+    if isinstance(value, IR):
+        return {
+            name: "" if name in value.presentation else anonymous(getattr(value, name))
+            for name in type(value).model_fields
+        }
+    if isinstance(value, (list, tuple)):
+        return [anonymous(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): anonymous(item) for key, item in value.items()}
+    return value
+
+
+def model_payload(model: Model, seed: int) -> Payload:
+    """`{"model", "seed"}`: weights as they come; the seed only where it draws them."""
+    blank = anonymous(model) | {"prompt": {}, "dimensions": None}
+    return {"model": blank, "seed": seed if isinstance(model.source, Architecture) else None}
+
+
+def data_payload(data: Data) -> Payload:
+    """`{"data"}`: the questions; how answers are verified matters to those who grade."""
+    return {"data": anonymous(data) | {"verifier": "math"}}
+
+
+def train_payload(stage: Stage, model: Model, seed: int, index: int) -> Payload:
+    """`{"stage", "model", "seed", "index"}`; budgets that are found during the study come as an input."""
+    blank = anonymous(stage)
+    blank["data"] = _questions(stage.data)
+    dense = (blank["method"].get("reward") or {}).get("dense")
+    if dense and dense["split"]["kind"] == "oracle":
+        dense["split"]["frontier"] = ""
+    if dense and dense["split"]["kind"] == "question":
+        dense["split"]["rollouts"] = []
+    return {"stage": blank, "model": _reader(model), "seed": seed, "index": index}
+
+
+def sample_payload(model: Model, rollout: Sampling, samples: int, verifier: str, seed: int) -> Payload:
+    """`{"model", "rollout", "samples", "verifier", "seed"}`: responses to the questions of a data set."""
+    return {
+        "model": _reader(model),
+        "rollout": anonymous(rollout),
+        "samples": samples,
+        "verifier": verifier,
+        "seed": seed,
+    }
+
+
+def evaluate_payload(suite: Suite, model: Model) -> Payload:
+    """`{"suite", "model", "seed"}`; the suite without its questions and without `reg_to`, which scoring reads.
+
+    The seed is the suite's: checkpoints are compared on the same questions with the same draws.
+    """
+    blank = anonymous(suite) | {"reg_to": 0}
+    blank["benchmarks"] = [{"name": item.name, "data": _questions(item.data)} for item in suite.benchmarks]
+    return {"suite": blank, "model": _reader(model), "seed": suite.seed}
+
+
+def frontier_payload(frontier: Frontier) -> Payload:
+    """`{"frontier"}` without its name."""
+    return {"frontier": anonymous(frontier) | {"name": ""}}
+
+
+def budgets_payload(split: OracleBudgets | QuestionBudgets) -> Payload:
+    """`{"split"}`; which frontier it is found on is an input."""
+    blank = anonymous(split)
+    return {"split": blank | {"frontier": ""} if isinstance(split, OracleBudgets) else blank}
+
+
+def score_payload(score: Score) -> Payload:
+    """`{"score"}`; the frontier is an input."""
+    return {"score": anonymous(score) | {"frontier": ""}}
+
+
+def report_payload(spec: Spec) -> Payload:
+    """`{"spec"}` with everything a reader sees: names, docstrings, params, changes, sources."""
+    return {"spec": spec.model_dump(mode="json")}
+
+
+def _questions(data: Data) -> dict[str, Any]:
+    return {"name": "", "sources": [], "verifier": data.verifier, "duplicates": "error"}
+
+
+def _reader(model: Model) -> dict[str, Any]:
+    """The model as one that reads its weights from a checkpoint sees it."""
+    return anonymous(model) | {"source": dict(_NO_SOURCE), "dimensions": None}  # type: ignore[no-any-return]

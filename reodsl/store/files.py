@@ -1,0 +1,97 @@
+"""Files of the store: written whole or not at all, checksummed, and refused clearly when there is no room for them."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import Problem, problem
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+# Libraries that write files by themselves report a full disk in words only.
+_FULL_WORDS = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` holds its old content or all of the new, whatever happens meanwhile."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`value` as indented JSON, written atomically."""
+    write_atomic(path, (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+
+
+def sync(path: Path) -> None:
+    """Ask the disk to keep a file's or a folder's present state."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """Every entry below `folder`, links not followed, in sorted order."""
+    for entry in sorted(folder.iterdir()):
+        yield entry
+        if entry.is_dir() and not entry.is_symlink():
+            yield from walk(entry)
+
+
+def storage_problem(error: BaseException, place: Path) -> Problem | None:
+    """The diagnostic for a write that the disk refused; None for an error of another kind."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _FULL or _FULL_WORDS.search(str(error)):
+        return problem(
+            "E0951",
+            "no space left to store results",
+            where=str(place),
+            help="free some space (`reodsl gc` lists what no run needs), or name another store: --store DIR",
+        )
+    if number in _DENIED:
+        at = getattr(error, "filename", None) or place
+        return problem(
+            "E0950",
+            "the store cannot be written: " + os.strerror(number or 0).lower(),
+            where=str(at),
+            help="make the folder writable, or name another store: --store DIR (or REODSL_STORE)",
+        )
+    return None
+
+
+@contextmanager
+def storing(place: Path) -> Iterator[None]:
+    """Turns a refusal of the disk inside the block into a `Problem` that names `place`."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        found = storage_problem(error, place)
+        if found is None:
+            raise
+        raise found from error

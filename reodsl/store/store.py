@@ -1,0 +1,245 @@
+"""The store: results by key, each a folder that appears whole, is never changed, and is checked when it is read."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import problem
+from reodsl.ir import digest
+from reodsl.store.files import sha256, storing, sync, walk, write_atomic, write_json
+
+FORMAT = "reodsl store 1\n"
+MATERIAL, MANIFEST = "material.json", "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a finished result holds: `files` maps paths in it to (bytes, SHA-256); `made` is provenance, no identity."""
+
+    key: str
+    files: Mapping[str, tuple[int, str]]
+    created: str
+    made: Mapping[str, Any]
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """`{path: sha256}` of the content."""
+        return {path: checksum for path, (_, checksum) in self.files.items()}
+
+    @property
+    def digest(self) -> str:
+        """The digest of the content: equal for results with the same bytes in the same files."""
+        return digest(self.checksums)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(size for size, _ in self.files.values())
+
+
+class Store:
+    """A folder of results.
+
+    `objects/<2>/<key>/` are finished results, with `material.json` (what the key is the digest of) and
+    `manifest.json`; `work/<key>/` is what an interrupted task goes on from; `tmp/` what is being written;
+    `locks/` one file a key; `runs/` the record of each run.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """The store at `root`; nothing is created or read until it is opened or asked."""
+        self.root = root
+
+    def open(self) -> Store:
+        """Make sure that the store exists and can be written. Raises E0950, E0951 or E0952."""
+        with storing(self.root):
+            try:
+                self.root.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                raise self._foreign("it is a file") from None
+            mark = self.root / "format"
+            if mark.exists():
+                if mark.read_bytes() != FORMAT.encode():
+                    raise self._foreign("it was written by another version of reodsl")
+            elif any(entry for entry in self.root.iterdir() if not entry.name.startswith(".format.")):
+                raise self._foreign("it holds other files")
+            else:
+                write_atomic(mark, FORMAT.encode())
+            for name in ("objects", "work", "tmp", "locks", "runs", "live"):
+                (self.root / name).mkdir(exist_ok=True)
+            probe = self.root / "tmp" / f"probe.{os.getpid()}.{secrets.token_hex(4)}"
+            probe.write_bytes(b"")
+            probe.unlink()
+        return self
+
+    def path(self, key: str) -> Path:
+        """Where the result of `key` is, or would be."""
+        return self.root / "objects" / key[:2] / key
+
+    def get(self, key: str) -> Manifest | None:
+        """The manifest of a finished result whose files are there with the right sizes; None if not."""
+        manifest = self._manifest(key)
+        if manifest is None:
+            return None
+        folder = self.path(key)
+        for path, (size, _) in manifest.files.items():
+            try:
+                if (folder / path).stat().st_size != size:
+                    return None
+            except OSError:
+                return None
+        return manifest
+
+    def material(self, key: str) -> dict[str, Any] | None:
+        """What the key of a finished result is the digest of; None where it cannot be read."""
+        try:
+            found = json.loads((self.path(key) / MATERIAL).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def damage(self, key: str) -> tuple[str, ...]:
+        """What is wrong with a stored result, file by file, every byte read; empty when it is whole."""
+        manifest = self._manifest(key)
+        if manifest is None:
+            return (f"{MANIFEST} is missing or unreadable",)
+        folder, wrong = self.path(key), []
+        for path, (size, checksum) in manifest.files.items():
+            file = folder / path
+            try:
+                if file.stat().st_size != size:
+                    wrong.append(f"{path} has {file.stat().st_size} bytes instead of {size}")
+                elif sha256(file) != checksum:
+                    wrong.append(f"{path} differs from its checksum")
+            except OSError as error:
+                wrong.append(f"{path} cannot be read: {error.strerror}")
+        found = self.material(key)
+        if found is None or digest(found) != key:
+            wrong.append(f"{MATERIAL} does not belong to this key")
+        return tuple(wrong)
+
+    def keys(self) -> Iterator[str]:
+        """The keys of everything in `objects/`, damaged or not."""
+        for group in sorted((self.root / "objects").glob("??")):
+            yield from (entry.name for entry in sorted(group.iterdir()))
+
+    @contextmanager
+    def lock(self, key: str) -> Iterator[bool]:
+        """Holds the key for this process inside the block; False at once when another process has it."""
+        with storing(self.root):
+            handle = os.open(self.root / "locks" / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(handle)
+
+    def begin(self, key: str) -> Path:
+        """An empty folder to write the result of `key` into, invisible until it is committed."""
+        with storing(self.root):
+            folder = self.root / "tmp" / f"{key}.{os.getpid()}.{secrets.token_hex(4)}"
+            folder.mkdir()
+            return folder
+
+    def work(self, key: str) -> Path:
+        """The folder that an interrupted attempt at `key` left, or a new one."""
+        with storing(self.root):
+            folder = self.root / "work" / key
+            folder.mkdir(exist_ok=True)
+            return folder
+
+    def commit(self, key: str, out: Path, material: Mapping[str, Any], made: Mapping[str, Any]) -> Manifest:
+        """Make `out` the result of `key`, whole and durable, and forget the work folder.
+
+        Call with the key's lock held. Raises E0965 for a result with links or with nothing in it, and E0950 or
+        E0951 when it cannot be kept; then nothing of it is visible.
+        """
+        with storing(self.root):
+            files: dict[str, tuple[int, str]] = {}
+            for entry in walk(out):
+                if entry.is_symlink() or not (entry.is_dir() or entry.is_file()):
+                    raise self._illegal(f"`{entry.relative_to(out)}` is neither a file nor a folder")
+                if entry.is_file():
+                    files[entry.relative_to(out).as_posix()] = (entry.stat().st_size, sha256(entry))
+            if not files or {MATERIAL, MANIFEST} & files.keys():
+                raise self._illegal("no files" if not files else f"a file named {MATERIAL} or {MANIFEST}")
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            manifest = Manifest(key, files, created, dict(made))
+            write_json(out / MATERIAL, dict(material))
+            write_json(
+                out / MANIFEST,
+                {
+                    "key": key,
+                    "digest": manifest.digest,
+                    "files": {path: {"bytes": size, "sha256": sum_} for path, (size, sum_) in files.items()},
+                    "created": created,
+                    "made": manifest.made,
+                },
+            )
+            for entry in walk(out):
+                sync(entry)
+                # A file with another name elsewhere, such as linked weights, keeps its owner's permissions.
+                if entry.is_file() and entry.stat().st_nlink == 1:
+                    entry.chmod(0o444)
+            sync(out)
+            place = self.path(key)
+            place.parent.mkdir(exist_ok=True)
+            if place.exists():
+                self._discard(place)
+            out.rename(place)
+            sync(place.parent)
+        self.forget_work(key)
+        return manifest
+
+    def abandon(self, out: Path) -> None:
+        """Remove a folder that was begun and will not be committed."""
+        shutil.rmtree(out, ignore_errors=True)
+
+    def forget_work(self, key: str) -> None:
+        """Remove what an interrupted attempt at `key` left."""
+        shutil.rmtree(self.root / "work" / key, ignore_errors=True)
+
+    def remove(self, key: str) -> None:
+        """Remove a result: out of sight in one step, then its files."""
+        with storing(self.root):
+            if self.path(key).exists():
+                self._discard(self.path(key))
+
+    def _discard(self, place: Path) -> None:
+        grave = self.root / "tmp" / f"{place.name}.{os.getpid()}.{secrets.token_hex(4)}.removed"
+        place.rename(grave)
+        shutil.rmtree(grave, ignore_errors=True)
+
+    def _manifest(self, key: str) -> Manifest | None:
+        try:
+            data = json.loads((self.path(key) / MANIFEST).read_bytes())
+            files = {
+                str(path): (int(item["bytes"]), str(item["sha256"])) for path, item in data["files"].items()
+            }
+            return Manifest(data["key"], files, data["created"], data["made"]) if data["key"] == key else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def _foreign(self, reason: str) -> Exception:
+        return problem(
+            "E0952",
+            f"this folder cannot be used as a store: {reason}",
+            where=str(self.root),
+            help="name an empty or new folder: --store DIR (or REODSL_STORE)",
+        )
+
+    def _illegal(self, what: str) -> Exception:
+        return problem("E0965", f"a task's result cannot be stored: {what}", where=str(self.root))
