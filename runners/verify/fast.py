@@ -12,6 +12,7 @@ from fractions import Fraction
 _NEAR = Fraction(1, 10**5)
 _SPACE = re.compile(r"[ \t\r\n]+")
 _COMMAND = re.compile(r"\\mathrm\{th\}|\\[A-Za-z]+")
+_BRACE = re.compile(r"[{}]")
 _WORD = re.compile(r"[0-9A-Za-z]")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,200}", re.ASCII)
 _DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{1,9}", re.ASCII)
@@ -67,7 +68,12 @@ def decide(gold: str, answer: str) -> bool | None:
 
 
 def _says_something(text: str) -> bool:
-    """Whether a text surely has content for math-verify: a letter or digit outside commands, no box of its own."""
-    return (
-        "\\boxed" not in text and "\\fbox" not in text and _WORD.search(_COMMAND.sub(" ", text)) is not None
-    )
+    """Whether math-verify surely reads content here: a letter or digit outside commands, braces matched, no box."""
+    if "\\boxed" in text or "\\fbox" in text or _WORD.search(_COMMAND.sub(" ", text)) is None:
+        return False
+    depth = 0
+    for brace in _BRACE.findall(text):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    return depth == 0

@@ -1,0 +1,34 @@
+"""Verdicts are kept by reference and answer, up to a number and a size."""
+
+from __future__ import annotations
+
+from runners.verify.answer import Answer, Verdict
+from runners.verify.cache import LONGEST_KEPT, VerdictCache
+
+RIGHT = Verdict(True, "checked")
+
+
+def test_the_reference_and_the_metadata_are_part_of_the_key() -> None:
+    cache = VerdictCache(10)
+    cache.put(Answer("x", "y", "1"), RIGHT)
+    assert cache.get(Answer("x", "y", "1")) == RIGHT
+    assert cache.get(Answer("y", "x", "1")) is None
+    assert cache.get(Answer("x", "y", "2")) is None
+
+
+def test_the_oldest_leaves_first_and_a_hit_makes_young() -> None:
+    cache = VerdictCache(2)
+    first, second, third = (Answer(str(n), "g") for n in range(3))
+    cache.put(first, RIGHT)
+    cache.put(second, RIGHT)
+    cache.get(first)
+    cache.put(third, RIGHT)
+    assert len(cache) == 2
+    assert cache.get(second) is None
+    assert cache.get(first) == RIGHT
+
+
+def test_a_long_text_is_not_kept() -> None:
+    cache = VerdictCache(2)
+    cache.put(Answer("x" * LONGEST_KEPT, "y"), RIGHT)
+    assert len(cache) == 0

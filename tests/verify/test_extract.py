@@ -1,0 +1,124 @@
+"""Answers out of responses: the last balanced box, forced answers, and hostile text in linear time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.verify import final_answer, forced_answer
+
+PIECES = ["\\boxed{", "\\fbox {", "{", "}", "\\{", "\\}", "\\\\", "a", " ", "5", "</think>", "\\boxed"]
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("so \\boxed{ 6 } <eos>", "6"),
+        ("\\boxed{1} wait \\boxed{2}", "2"),
+        ("<think> \\boxed{1} </think> answer \\boxed{ 3 }", "3"),
+        ("<think> \\boxed{1} </think> I cannot say", "1"),
+        ("\\boxed{\\frac{1}{2}}.", "\\frac{1}{2}"),
+        ("\\boxed{ {a}{b} }", "{a}{b}"),
+        ("\\boxed{\\{1,2\\}}", "\\{1,2\\}"),
+        ("\\boxed{\\left\\{ x \\right.}", "\\left\\{ x \\right."),
+        ("\\boxed{4} and then \\boxed{5", "4"),
+        ("\\boxed{ outer \\boxed{7} }", "7"),
+        ("\\fbox{8}", "8"),
+        ("\\boxed {9}", "9"),
+        ("} } \\boxed{1}", "1"),
+        ("\\boxed{1 \\\\ 2}", "1 \\\\ 2"),
+        ("\\boxed{}", ""),
+        ("\\boxed", ""),
+        ("\\boxed 5", ""),
+        ("the answer is 5", ""),
+        ("", ""),
+    ],
+)
+def test_the_last_balanced_box_is_the_answer(response: str, answer: str) -> None:
+    assert final_answer(response) == answer
+
+
+@pytest.mark.parametrize(
+    ("continuation", "answer"),
+    [
+        (" 6 } <eos>", "6"),
+        ("\\frac{1}{2}} and more", "\\frac{1}{2}"),
+        ("6", "6"),
+        ("\\{1\\}}", "\\{1\\}"),
+        ("\\boxed{3}}", "\\boxed{3}"),
+        ("}", ""),
+        ("", ""),
+    ],
+)
+def test_a_forced_answer_ends_at_the_first_unmatched_brace(continuation: str, answer: str) -> None:
+    assert forced_answer(continuation) == answer
+
+
+def slow_final_answer(text: str) -> str:
+    """Try every box from the last to the first, counting braces one character at a time."""
+    for start in range(len(text) - 1, -1, -1):
+        for command in ("\\boxed", "\\fbox"):
+            if not text.startswith(command, start) or odd_backslashes(text, start):
+                continue
+            place = start + len(command)
+            while place < len(text) and text[place] in " \t\r\n":
+                place += 1
+            if place < len(text) and text[place] == "{":
+                end = slow_close(text, place + 1)
+                if end is not None:
+                    return text[place + 1 : end].strip()
+    return ""
+
+
+def odd_backslashes(text: str, place: int) -> bool:
+    count = 0
+    while place - count > 0 and text[place - count - 1] == "\\":
+        count += 1
+    return count % 2 == 1
+
+
+def slow_close(text: str, place: int) -> int | None:
+    depth = 0
+    while place < len(text):
+        if text[place] == "\\":
+            place += 2
+            continue
+        if text[place] == "{":
+            depth += 1
+        elif text[place] == "}":
+            if depth == 0:
+                return place
+            depth -= 1
+        place += 1
+    return None
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
+def test_extraction_agrees_with_a_slow_reading(text: str) -> None:
+    assert final_answer(text) == slow_final_answer(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\boxed{" * 140_000,
+        "{" * 1_000_000,
+        "}" * 1_000_000,
+        "\\boxed" + " " * 1_000_000,
+        ("\\boxed" + " " * 60) * 15_000,
+        "\\" * 1_000_000,
+        "\\boxed{" + "{" * 400_000 + "}" * 400_000 + "}",
+        "\x00\u202e" * 500_000,
+    ],
+    ids=["boxes", "open", "closed", "spaces", "boxes with spaces", "backslashes", "nested", "marks"],
+)
+def test_a_million_hostile_characters_cost_one_pass(text: str) -> None:
+    # A quadratic scan of these would run for hours; that the test ends is the check.
+    assert final_answer(text) in ("", text[7:-1])
+    forced_answer(text)
+
+
+def test_only_the_end_of_an_endless_response_is_searched() -> None:
+    assert final_answer("\\boxed{1}" + "x" * 2_000_000) == ""
+    assert final_answer("x" * 2_000_000 + "\\boxed{1}") == "1"

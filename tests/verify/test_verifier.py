@@ -1,0 +1,248 @@
+"""Grading: order, statuses and counts, killed and dead workers, threads, forks, no orphans."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from reodsl.diagnostics import Problem
+from runners.verify import Answer, ExactVerifier, PooledVerifier, Verdict, make_verifier
+from runners.verify import pool as pool_module
+
+TOWER = "10^{10^{10^{10}}}"
+
+
+@pytest.fixture
+def math() -> Iterator[PooledVerifier]:
+    verifier = PooledVerifier("math", workers=2, seconds=1.0, memory_mib=1024, fast=True)
+    yield verifier
+    verifier.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(pids: list[int], within: float = 20.0) -> bool:
+    end = time.monotonic() + within
+    while any(alive(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not any(alive(pid) for pid in pids)
+
+
+def test_verdicts_keep_the_order_of_the_answers(math: PooledVerifier) -> None:
+    answers = [Answer(f"{n}x + {n}", f"{n % 3}(x+1)") for n in range(12)]
+    assert [v.correct for v in math.grade(answers)] == [n == n % 3 for n in range(12)]
+    assert len(math.pids()) == 2
+
+
+def test_plain_answers_start_no_process(math: PooledVerifier) -> None:
+    verdicts = math.grade([Answer("6", "6"), Answer("5", "6"), Answer("", "6"), Answer("x", "x")])
+    assert verdicts == [
+        Verdict(True, "fast"),
+        Verdict(False, "fast"),
+        Verdict(False, "fast"),
+        Verdict(True, "fast"),
+    ]
+    assert math.pids() == []
+    assert math.stats().workers_started == 0
+
+
+def test_an_answer_is_checked_once_and_every_verdict_counted(math: PooledVerifier) -> None:
+    twice = [Answer("50\\%", "0.5")] * 2
+    assert [v.status for v in math.grade(twice)] == ["checked", "cached"]
+    assert [v.status for v in math.grade(twice)] == ["cached", "cached"]
+    assert all(v.correct for v in math.grade([*twice, Answer("1", "1")]))
+    stats = math.stats()
+    assert (stats.fast, stats.cached, stats.checked, stats.workers_started) == (1, 5, 1, 1)
+
+
+def test_a_hostile_answer_times_out_and_its_neighbours_do_not(math: PooledVerifier) -> None:
+    verdicts = math.grade([Answer("x+1", "1+x"), Answer(TOWER, "1"), Answer("2y", "y+y"), Answer(TOWER, "1")])
+    assert [v.correct for v in verdicts] == [True, False, True, False]
+    assert [v.status for v in verdicts] == ["checked", "timeout", "checked", "timeout"]
+    assert math.stats().timeout == 2
+
+
+def test_a_worker_that_ignores_its_timer_is_killed(math: PooledVerifier) -> None:
+    math.grade([Answer("x+1", "1+x")])
+    (pid,) = math.pids()
+    os.kill(pid, signal.SIGSTOP)
+    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(False, "timeout")]
+    assert gone([pid])
+    assert math.grade([Answer("x+3", "3+x")]) == [Verdict(True, "checked")]
+
+
+def test_a_worker_that_died_between_batches_is_replaced(math: PooledVerifier) -> None:
+    math.grade([Answer("x+1", "1+x")])
+    (pid,) = math.pids()
+    os.kill(pid, signal.SIGKILL)
+    assert gone([pid])
+    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+
+
+def test_a_worker_that_dies_at_work_fails_that_answer_only(math: PooledVerifier) -> None:
+    math.grade([Answer("x+1", "1+x")])
+    (pid,) = math.pids()
+    killer = threading.Timer(0.4, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    assert math.grade([Answer(TOWER, "1")]) == [Verdict(False, "failed")]
+    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+
+
+def test_a_text_too_long_to_send_fails_without_a_process(math: PooledVerifier) -> None:
+    assert (
+        math.grade([Answer("9" * 100_000, "1"), Answer("\U0001f600" * 10_000, "1")])
+        == [Verdict(False, "failed")] * 2
+    )
+    assert math.pids() == []
+
+
+def test_what_a_worker_prints_does_not_reach_the_protocol(tmp_path: object) -> None:
+    noisy = (
+        "import json, os, runpy, sys\n"
+        "module = runpy.run_path(sys.argv[1])\n"
+        "def load():\n"
+        "    print('noise'); os.system('echo noise')\n"
+        "    return lambda gold, text, meta: print('{\"correct\": false}') or os.write(1, b'noise\\n') > 0\n"
+        "module['CHECKS']['noisy'] = load\n"
+        "module['main']('noisy', 5.0, 1024)\n"
+    )
+    worker = str(pool_module.__file__).replace("pool.py", "worker.py")
+    request = b'{"gold": "1", "text": "1", "meta": ""}\n'
+    run = subprocess.run(
+        [sys.executable, "-c", noisy, worker], input=request, capture_output=True, timeout=60
+    )
+    lines = run.stdout.decode().splitlines()
+    assert lines[0] == '{"ready": true}'
+    assert lines[1].startswith('{"correct": true, "outcome": "checked"')
+    assert len(lines) == 2
+
+
+def test_grading_works_off_the_main_thread(math: PooledVerifier) -> None:
+    found: list[list[Verdict]] = []
+    thread = threading.Thread(
+        target=lambda: found.append(math.grade([Answer("x+1", "1+x"), Answer(TOWER, "1")]))
+    )
+    thread.start()
+    thread.join(30)
+    assert [v.status for v in found[0]] == ["checked", "timeout"]
+    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+
+
+def test_threads_share_a_verifier(math: PooledVerifier) -> None:
+    found: dict[int, list[Verdict]] = {}
+
+    def grade(n: int) -> None:
+        found[n] = math.grade([Answer(f"{n}(x+{k})", f"{n}x+{n * k}") for k in range(3)])
+
+    threads = [threading.Thread(target=grade, args=(n,)) for n in range(2, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 4
+    assert all(v.correct for verdicts in found.values() for v in verdicts)
+
+
+def grade_in_child(verifier: PooledVerifier, pipe: object) -> None:
+    pipe.send([v.status for v in verifier.grade([Answer("x+5", "5+x")])])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_daemonic_process_starts_its_own_workers(math: PooledVerifier, method: str) -> None:
+    math.grade([Answer("x+1", "1+x")])
+    before = math.pids()
+    context = multiprocessing.get_context(method)
+    receive, send = context.Pipe(duplex=False)
+    child = context.Process(target=grade_in_child, args=(math, send), daemon=True)
+    child.start()
+    assert receive.poll(60)
+    assert receive.recv() == ["checked"]
+    child.join(30)
+    assert math.grade([Answer("x+6", "6+x")]) == [Verdict(True, "checked")]
+    assert math.pids() == before
+
+
+def test_it_pickles_as_its_settings(math: PooledVerifier) -> None:
+    copy = pickle.loads(pickle.dumps(math))
+    assert copy.grade([Answer("1", "1")]) == [Verdict(True, "fast")]
+
+
+@pytest.mark.parametrize("end", ["return", "os._exit(1)", "os.kill(os.getpid(), 9)"])
+def test_no_worker_outlives_its_parent(end: str) -> None:
+    code = (
+        "import os\n"
+        "from runners.verify import Answer, make_verifier\n"
+        "def main():\n"
+        "    verifier = make_verifier('math', workers=1, seconds=3)\n"
+        "    verifier.grade([Answer('x+1', '1+x')])\n"
+        "    print(*verifier.pids(), flush=True)\n"
+        f"    {end}\n"
+        "main()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    pids = [int(pid) for pid in run.stdout.split()]
+    assert len(pids) == 1, run.stderr
+    assert gone(pids)
+
+
+def test_an_orphan_at_work_ends_by_itself() -> None:
+    code = (
+        "import os, threading, time\n"
+        "from runners.verify import Answer, make_verifier\n"
+        "verifier = make_verifier('math', workers=1, seconds=1)\n"
+        "verifier.grade([Answer('x+1', '1+x')])\n"
+        "print(*verifier.pids(), flush=True)\n"
+        "threading.Timer(0.3, os._exit, (1,)).start()\n"
+        f"verifier.grade([Answer('{TOWER}', '1')])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    pids = [int(pid) for pid in run.stdout.split()]
+    assert len(pids) == 1, run.stderr
+    assert gone(pids)
+
+
+def test_closing_ends_the_workers_and_grading_starts_new_ones(math: PooledVerifier) -> None:
+    math.grade([Answer("x+1", "1+x")])
+    pids = math.pids()
+    math.close()
+    assert gone(pids)
+    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+
+
+def test_workers_that_cannot_start_are_one_clear_problem() -> None:
+    verifier = make_verifier("math", memory_mib=20)
+    with pytest.raises(Problem) as caught:
+        verifier.grade([Answer("x+1", "1+x")])
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0741"
+    assert found.help is not None
+    assert "memory" in found.help
+
+
+def test_exact_grades_words_and_numbers() -> None:
+    answers = [Answer(" +7 ", "7"), Answer("north  east", "north east"), Answer("x+1", "1+x"), Answer("", "")]
+    verifier = make_verifier("exact")
+    assert isinstance(verifier, ExactVerifier)
+    assert [v.correct for v in verifier.grade(answers)] == [True, True, False, False]
+    assert verifier.stats().fast == 4
+
+
+def test_an_unknown_verifier_is_a_problem() -> None:
+    with pytest.raises(Problem) as caught:
+        make_verifier("latex")
+    assert caught.value.diagnostics[0].code == "E0740"
