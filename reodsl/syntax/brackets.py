@@ -1,0 +1,254 @@
+"""Tokens to what the grammar reads: brackets matched (and mended), newlines free in ( ) and [ ], one SEP between items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error
+from reodsl.syntax.tokens import Tok
+
+MAX_NESTING = 100
+
+_CLOSER = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
+_OPENERS = frozenset(_CLOSER)
+_CLOSERS = frozenset(_CLOSER.values())
+_TEXT = {"RPAR": ")", "RSQB": "]", "RBRACE": "}"}
+_ITEM_WORDS = frozenset({"FROM", "PARAM", "LET", "DENSE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Balanced tokens with their depth: of a bracket, the depth outside it; of anything else, the depth it is at."""
+
+    tokens: list[Tok]
+    depths: list[int]
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+def lay_out(tokens: list[Tok]) -> Laid:
+    """Never raises; brackets come out balanced and at most `MAX_NESTING` deep (E0111, E0112, E0118)."""
+    diagnostics: list[Diagnostic] = []
+    if not _balanced(tokens):
+        tokens, diagnostics = _Mender(tokens).mend()
+    tokens = _prune(tokens, diagnostics)
+    return _separate(tokens, diagnostics)
+
+
+def _balanced(tokens: list[Tok]) -> bool:
+    stack: list[str] = []
+    for token in tokens:
+        if token.type in _OPENERS:
+            stack.append(_CLOSER[token.type])
+        elif token.type in _CLOSERS and (not stack or stack.pop() != token.type):
+            return False
+    return not stack
+
+
+class _Mender:
+    """Balances brackets that do not match, guided by the indentation, and reports each place once."""
+
+    def __init__(self, tokens: list[Tok]) -> None:
+        self.tokens = tokens
+        self.out: list[Tok] = []
+        self.stack: list[Tok] = []
+        self.indents: dict[int, int] = {}
+        self.diagnostics: list[Diagnostic] = []
+        self.reported: set[int] = set()
+
+    def mend(self) -> tuple[list[Tok], list[Diagnostic]]:
+        line = 0
+        for index, token in enumerate(self.tokens):
+            if token.type == "NEWLINE":
+                self.out.append(token)
+                continue
+            first = token.span.line != line
+            line = token.span.end_line
+            if first:
+                self.indents[token.span.line] = token.span.column
+                self._end_what_this_line_cannot_be_in(index)
+            if token.type in _OPENERS:
+                self.stack.append(token)
+                self.out.append(token)
+            elif token.type in _CLOSERS:
+                self._close(token, first)
+            else:
+                self.out.append(token)
+        self._end(len(self.stack), None)
+        return self.out, self.diagnostics
+
+    def _indent(self, opener: Tok) -> int:
+        return self.indents.get(opener.span.line, 1)
+
+    def _end_what_this_line_cannot_be_in(self, index: int) -> None:
+        """A line that starts an item no deeper than an open ( or [ began is not part of it."""
+        token = self.tokens[index]
+        following = self.tokens[index + 1].type if index + 1 < len(self.tokens) else ""
+        starts_item = token.type in _ITEM_WORDS or (
+            token.type == "NAME" and following in ("NAME", "EQUAL", "PLUS_EQUAL", "LBRACE")
+        )
+        if not starts_item:
+            return
+        count = 0
+        for opener in reversed(self.stack):
+            if token.span.column > self._indent(opener):
+                break
+            # A declaration at the left edge is in no block, unless all of the block is written that way.
+            if opener.type == "LBRACE" and not (token.span.column == 1 and following == "NAME"):
+                break
+            count += 1
+        self._end(count, token)
+
+    def _close(self, closer: Tok, first: bool) -> None:
+        if first and closer.type == "RBRACE":
+            count = self._opened_deeper(closer)
+            self._end(count, closer)
+        matching = next(
+            (at for at, opener in enumerate(reversed(self.stack)) if _CLOSER[opener.type] == closer.type),
+            None,
+        )
+        if matching is not None and (closer.type == "RBRACE" or not self._crosses_brace(matching)):
+            self._end(matching, closer)
+            self.stack.pop()
+            self.out.append(closer)
+        elif self.stack and closer.type != "RBRACE" and self.stack[-1].type != "LBRACE":
+            opener = self.stack.pop()
+            wanted = _TEXT[_CLOSER[opener.type]]
+            self._report(
+                closer.span.line,
+                error(
+                    "E0112",
+                    f"`{opener.text}` is closed by `{closer.text}`",
+                    opener.span,
+                    "opened here",
+                    others=[Label(closer.span, f"a `{wanted}` is wanted here")],
+                    help=f"write `{wanted}` for `{closer.text}`",
+                ),
+            )
+            self.out.append(Tok(_CLOSER[opener.type], wanted, closer.span, mended=True))
+        else:
+            self._report(
+                closer.span.line,
+                error("E0112", f"this `{closer.text}` closes nothing", closer.span, help="delete it"),
+            )
+            self._taint()
+
+    def _opened_deeper(self, closer: Tok) -> int:
+        """How many open brackets a `}` first on its line leaves open: those begun on deeper lines than its own."""
+        for count, opener in enumerate(reversed(self.stack)):
+            if opener.type == "LBRACE" and self._indent(opener) == closer.span.column:
+                return count
+        return 0
+
+    def _crosses_brace(self, count: int) -> bool:
+        return any(opener.type == "LBRACE" for opener in self.stack[len(self.stack) - count :])
+
+    def _end(self, count: int, before: Tok | None) -> None:
+        """Close the `count` innermost brackets that the text leaves open, before the token `before`."""
+        for _ in range(count):
+            opener = self.stack.pop()
+            closer = _CLOSER[opener.type]
+            others = []
+            if before is not None:
+                what = (
+                    f"`{before.text}` closes an outer one"
+                    if before.type in _CLOSERS
+                    else "a new item begins here"
+                )
+                others.append(Label(before.span, what))
+            self._report(
+                opener.span.line,
+                error(
+                    "E0111",
+                    f"this `{opener.text}` is never closed",
+                    opener.span,
+                    "opened here",
+                    others=others,
+                    help=f"write the `{_TEXT[closer]}` that belongs to it",
+                ),
+            )
+            at = len(self.out)
+            while before is not None and at > 0 and self.out[at - 1].type == "NEWLINE":
+                at -= 1
+            place = self.out[at - 1].span if at else opener.span
+            end = Span(place.path, place.end_line, place.end_column, place.end_line, place.end_column)
+            self.out.insert(at, Tok(closer, _TEXT[closer], end, mended=True))
+
+    def _report(self, line: int, diagnostic: Diagnostic) -> None:
+        if line not in self.reported:
+            self.reported.add(line)
+            self.diagnostics.append(diagnostic)
+
+    def _taint(self) -> None:
+        if self.out:
+            self.out[-1].mended = True
+
+
+def _prune(tokens: list[Tok], diagnostics: list[Diagnostic]) -> list[Tok]:
+    """Balanced tokens without what lies deeper than `MAX_NESTING` brackets; one report for all of it."""
+    out: list[Tok] = []
+    depth = 0
+    reported = False
+    for token in tokens:
+        if token.type in _CLOSERS:
+            depth -= 1
+        if depth < MAX_NESTING or (
+            depth == MAX_NESTING and token.type not in _OPENERS and token.type not in _CLOSERS
+        ):
+            out.append(token)
+        elif not reported:
+            reported = True
+            out[-1].mended = True
+            diagnostics.append(too_deep(token.span))
+        if token.type in _OPENERS:
+            depth += 1
+    return out
+
+
+def too_deep(span: Span) -> Diagnostic:
+    """E0118 at the place where the nesting goes too far."""
+    return error(
+        "E0118",
+        f"nested more than {MAX_NESTING} deep",
+        span,
+        help="no spec needs that: check for brackets written twice, or split the expression with `let`",
+    )
+
+
+def _separate(tokens: list[Tok], diagnostics: list[Diagnostic]) -> Laid:
+    """Newlines, `;` and commas between items to SEP tokens, none beside a brace or at an end of the file."""
+    out: list[Tok] = []
+    depths: list[int] = []
+    stack: list[str] = []
+    mark: Tok | None = None  # the `,` or `;` since the last item
+    after_brace = True
+    for token in tokens:
+        kind = token.type
+        in_block = not stack or stack[-1] == "LBRACE"
+        if in_block and (kind in ("NEWLINE", "SEP") or (kind == "COMMA" and stack)):
+            if kind != "NEWLINE" and (mark is not None or (after_brace and not token.mended)):
+                diagnostics.append(
+                    error("E0122", f"nothing stands before this `{token.text}`", token.span, help="delete it")
+                )
+            if kind != "NEWLINE":
+                mark = token
+            if out and out[-1].type != "SEP" and not after_brace:
+                out.append(Tok("SEP", token.text, token.span, mended=token.mended))
+                depths.append(len(stack))
+            continue
+        if kind == "NEWLINE":
+            continue
+        mark, after_brace = None, False
+        if kind in _CLOSERS:
+            if out and out[-1].type == "SEP":
+                out.pop()
+                depths.pop()
+            stack.pop()
+        out.append(token)
+        depths.append(len(stack))
+        if kind in _OPENERS:
+            stack.append(kind)
+            after_brace = kind == "LBRACE"
+    if out and out[-1].type == "SEP":
+        out.pop()
+        depths.pop()
+    return Laid(out, depths, diagnostics)

@@ -1,0 +1,143 @@
+"""The spelling of a number or a text to its value, or to what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from reodsl.syntax.tree import Suffix
+
+LONGEST_NUMBER = 64
+
+_NUMBER = re.compile(
+    r"(?P<mantissa>[0-9]+(?:_[0-9]+)*(?:\.[0-9]+(?:_[0-9]+)*)?(?:[eE][+-]?[0-9]+)?)(?P<suffix>[KMG%]?)"
+)
+_ESCAPE = re.compile(r"\\(?:u\{([0-9A-Fa-f]{1,6})\}|(.))", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a literal: where in it (offset, length), under which code, and what to write."""
+
+    code: str
+    message: str
+    help: str
+    offset: int
+    length: int
+
+
+def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
+    """`16K` to (16, "K"), `0.2%` to (0.2, "%"), `1_000` to (1000, None)."""
+    if len(text) > LONGEST_NUMBER:
+        return Fault(
+            "E0117",
+            f"a number has at most {LONGEST_NUMBER} characters, and this has {len(text)}",
+            "write it with an exponent (`1e30`) or a suffix (`16K`)",
+            0,
+            len(text),
+        )
+    found = _NUMBER.match(text)
+    if found is None or found.end() != len(text):
+        return _malformed(text, found)
+    mantissa = found["mantissa"].replace("_", "")
+    value: int | float = int(mantissa) if mantissa.isdigit() else float(mantissa)
+    # The largest suffix is 1024**3, so that no later reading of it overflows either.
+    if not math.isfinite(float(value) * 1024**3):
+        return Fault("E0117", "this number is too large", "numbers reach up to about 1e299", 0, len(text))
+    if value == 0 and any(digit in "123456789" for digit in mantissa.lower().partition("e")[0]):
+        return Fault("E0117", "this number is too small to tell from 0", "write `0`", 0, len(text))
+    suffix: Suffix | None = found["suffix"] or None  # type: ignore[assignment]
+    return value, suffix
+
+
+def _malformed(text: str, found: re.Match[str] | None) -> Fault:
+    length = len(text)
+    if found is not None:
+        head, rest = text[: found.end()], text[found.end() :]
+        if rest in ("k", "m", "g"):
+            advice = f"write `{head}{rest.upper()}`: the suffixes are K, M, G and %"
+        elif head[-1] in "KMG" and text[found.end("mantissa") :].isalpha() and rest[0].islower():
+            advice = f"write `{head} {rest}`, with a space before the unit"
+        elif rest.isalpha() and head[-1] not in "%":
+            advice = f"write `{head} {rest}`, with a space before a unit"
+        elif re.fullmatch(r"[xX][0-9A-Fa-f_]+|[bB][01_]+|[oO][0-7_]+", rest) and head == "0":
+            advice = "numbers are decimal: write it out"
+        elif rest.startswith("."):
+            advice = "a number has one decimal point; a range is written `1..16`"
+        elif "_" in text:
+            advice = "`_` stands between two digits: `1_000`"
+        else:
+            advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
+    else:
+        advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
+    return Fault("E0116", f"`{text}` is not a number", advice, 0, length)
+
+
+def canonical_number(text: str) -> str:
+    """The one spelling of a number: `5E-06` to `5e-6`, `0.20%` to `0.2%`, `1_00_0` to `1_000`; same value."""
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return text
+    digits, _, exponent = found["mantissa"].lower().partition("e")
+    whole, _, fraction = digits.replace("_", "").partition(".")
+    whole = whole.lstrip("0") or "0"
+    if "_" in digits and len(whole) > 3:
+        whole = f"{int(whole):_}"
+    fraction = fraction.rstrip("0")
+    # `1.0` and `1` differ in kind (a float, an int), as do `1e3` and `1000`: one zero stays.
+    point = f".{fraction or '0'}" if "." in digits and (fraction or not exponent) else ""
+    power = f"e{int(exponent)}" if exponent else ""
+    return f"{whole}{point}{power}{found['suffix']}"
+
+
+def read_string(quoted: str) -> tuple[str, list[Fault]]:
+    """The text between double quotes with its escapes read; faulty escapes stay as written."""
+    inner = quoted[1:-1]
+    if "\\" not in inner:
+        return inner, []
+    faults: list[Fault] = []
+
+    def replaced(found: re.Match[str]) -> str:
+        hexadecimal, letter = found.groups()
+        if hexadecimal is None and letter in _ESCAPES:
+            return _ESCAPES[letter]
+        if hexadecimal is not None:
+            code = int(hexadecimal, 16)
+            if code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF:
+                return chr(code)
+            message, advice = f"U+{hexadecimal.upper()} is not a character", "characters end at U+10FFFF"
+        elif letter == "u":
+            message, advice = "`\\u` needs a character's number in braces", "write it like `\\u{e9}`"
+        else:
+            message = f"`\\{letter}` is not an escape"
+            advice = (
+                f"write `\\\\{letter}` for a backslash, or use triple quotes, where no escapes are read; "
+                'the escapes are \\n \\t \\r \\" \\\\ \\u{…}'
+            )
+        faults.append(Fault("E0114", message, advice, found.start() + 1, found.end() - found.start()))
+        return found[0]
+
+    return _ESCAPE.sub(replaced, inner), faults
+
+
+def quote(value: str) -> str:
+    """The canonical spelling of a text in double quotes; `read_string(quote(v)) == (v, [])`."""
+    parts: list[str] = []
+    back = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+    for character in value:
+        if character in back:
+            parts.append(back[character])
+        elif character.isprintable():
+            parts.append(character)
+        else:
+            parts.append(f"\\u{{{ord(character):x}}}")
+    return '"' + "".join(parts) + '"'
+
+
+def clean_doc(text: str) -> str:
+    """A documentation text without the indentation and the empty lines around it."""
+    lines = [line.rstrip() for line in text.expandtabs().split("\n")]
+    margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line), default=0)
+    return "\n".join([lines[0].lstrip(), *(line[margin:] for line in lines[1:])]).strip("\n")

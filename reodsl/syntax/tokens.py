@@ -1,0 +1,203 @@
+"""A source to its tokens and comments; what no token can be made of is reported, and mended or left out."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field
+
+from reodsl.diagnostics.model import Diagnostic, Span, error, warning
+from reodsl.syntax.grammar import parser
+from reodsl.syntax.literals import Fault, read_number, read_string
+from reodsl.syntax.source import Source
+from reodsl.syntax.tree import Comment
+
+
+@dataclass(slots=True)
+class Tok:
+    """A token as the parser takes it. `payload` is a literal's value; `mended` when its surroundings were changed."""
+
+    type: str
+    text: str
+    span: Span
+    payload: object = None
+    mended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lexed:
+    """What a source consists of; `tokens` still holds the newlines, `;` and commas as they stand."""
+
+    tokens: list[Tok]
+    comments: list[Comment] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+# What other languages write: the token it is taken for (None: left out), what it is called, what to write here.
+_FOREIGN: dict[str, tuple[str | None, str]] = {
+    "**": ("CARET", "a power is written `^`"),
+    "&&": ("AND", "write `and`"),
+    "||": ("OR", "write `or`"),
+    "!": ("NOT", "write `not`"),
+    ":=": ("EQUAL", "a setting is written `name = value`, an argument `name: value`"),
+    "=>": ("GE", "write `>=` to compare"),
+    "=<": ("LE", "write `<=` to compare"),
+    "->": (None, "nothing here is written with an arrow"),
+    "-=": ("EQUAL", "a setting is replaced by `=`, and a list appended to by `+=`"),
+    "*=": ("EQUAL", "a setting is replaced by `=`, and a list appended to by `+=`"),
+    "/=": ("EQUAL", "a setting is replaced by `=`, and a list appended to by `+=`"),
+    "%": (None, "a percentage is written without a space: `0.2%`; there is no remainder"),
+    "\\": (None, "put a long value in ( ): newlines are free there, and no backslash is needed"),
+    "\u2212": ("MINUS", "write `-`"),
+    "\u2013": ("MINUS", "write `-`"),
+    "\u00d7": ("STAR", "write `*`"),
+    "\u00b7": ("STAR", "write `*`"),
+    "\u00f7": ("SLASH", "write `/`"),
+    "\u2264": ("LE", "write `<=`"),
+    "\u2265": ("GE", "write `>=`"),
+    "\u2260": ("NE", "write `!=`"),
+    "\u2026": ("DOTDOT", "a range is written `1..16`"),
+}
+_QUOTES = "\u201c\u201d\u2018\u2019\u00ab\u00bb`"
+
+
+def lex(source: Source) -> Lexed:
+    """Tokens, comments, and the diagnostics E0113 to E0117 and W0101. Never raises on any text."""
+    lexed = Lexed([])
+    tokens, path = lexed.tokens, source.path
+    drop_next = False
+    last_line = 0
+    for raw in parser().lex(source.text):
+        kind, text = raw.type, str(raw)
+        span = Span(path, raw.line, raw.column, raw.end_line, raw.end_column)  # type: ignore[arg-type]
+        if kind == "COMMENT":
+            lexed.comments.append(Comment(text.rstrip(), span.line != last_line, span))
+            continue
+        if kind != "NEWLINE":
+            last_line = span.end_line
+        token = Tok(kind, text, span, mended=drop_next)
+        drop_next = False
+        if kind == "NUMBER":
+            _number(token, lexed.diagnostics)
+        elif kind == "STRING":
+            token.payload, faults = read_string(text)
+            lexed.diagnostics.extend(_at(fault, span) for fault in faults)
+        elif kind == "TEXT":
+            token.payload = text[3:-3]
+        elif kind in ("OPEN_STRING", "OPEN_TEXT"):
+            _unclosed(token, lexed.diagnostics)
+        elif kind in ("FOREIGN", "STRAY") and not _mend(token, lexed.diagnostics):
+            drop_next = True
+            continue
+        tokens.append(token)
+    return lexed
+
+
+def _at(fault: Fault, span: Span) -> Diagnostic:
+    start = span.column + fault.offset
+    place = Span(span.path, span.line, start, span.line, start + fault.length)
+    return error(fault.code, fault.message, place, help=fault.help)
+
+
+def _number(token: Tok, diagnostics: list[Diagnostic]) -> None:
+    read = read_number(token.text)
+    if isinstance(read, Fault):
+        diagnostics.append(_at(read, token.span))
+        read = (0, None)
+    token.payload = read
+
+
+def _unclosed(token: Tok, diagnostics: list[Diagnostic]) -> None:
+    """A text without its closing quotes ends with its line, or with the file."""
+    triple = token.type == "OPEN_TEXT"
+    span, quotes = token.span, '"""' if triple else '"'
+    width = len(quotes)
+    opener = Span(span.path, span.line, span.column, span.line, span.column + width)
+    diagnostics.append(
+        error(
+            "E0113",
+            "this text is never closed",
+            opener,
+            f"opened here, still open at the end of the {'file' if triple else 'line'}",
+            help=f"close it with `{quotes}`"
+            + ("" if triple else '; a text over several lines stands between `"""` and `"""`'),
+        )
+    )
+    token.type = "TEXT" if triple else "STRING"
+    token.payload = token.text[width:]
+    token.mended = True
+
+
+def _mend(token: Tok, diagnostics: list[Diagnostic]) -> bool:
+    """Report what is not of the language; True if a token of the language takes its place."""
+    text, span = token.text, token.span
+    if text.startswith("//"):
+        width = 2
+        place = Span(span.path, span.line, span.column, span.line, span.column + width)
+        diagnostics.append(error("E0115", "`//` begins no comment here", place, help="write `# …`"))
+        return False
+    if text.startswith("'") and len(text) > 1:
+        inner = text[1:-1].replace('"', '\\"')
+        diagnostics.append(
+            error("E0115", "texts stand in double quotes", span, help=f'write `"{_short(inner)}"`')
+        )
+        token.type, token.payload = "STRING", text[1:-1]
+        return True
+    if text in _FOREIGN:
+        taken_for, advice = _FOREIGN[text]
+        diagnostics.append(error("E0115", f"`{text}` is not part of the language", span, help=advice))
+        if taken_for is None:
+            return False
+        token.type, token.mended = taken_for, True
+        return True
+    diagnostics.append(
+        error("E0115", f"{_named(text)} is not part of the language", span, help=_advice(text))
+    )
+    return False
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def _named(text: str) -> str:
+    """Printable text in backticks; anything invisible by its number and name."""
+    if text.isprintable() and not text.isspace():
+        return f"`{_short(text)}`"
+    name = unicodedata.name(text[0], "a control character").lower()
+    return f"U+{ord(text[0]):04X} ({name})"
+
+
+def _advice(text: str) -> str:
+    if text[0] in _QUOTES or text == "'":
+        return 'texts stand between straight double quotes: `"…"`'
+    if text[0].isalpha():
+        return "names are made of the letters a-z and A-Z, digits and `_`; other letters may stand in texts and comments"
+    if not text.isprintable() or text.isspace():
+        return "delete it; between words stand plain spaces"
+    return "delete it, or put it in a text or a comment"
+
+
+def escape_warnings(tokens: list[Tok]) -> list[Diagnostic]:
+    """W0101 for a triple-quoted value that spells `\\n`: no escapes are read there, so it is two characters."""
+    found = []
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if (
+            token.type == "TEXT"
+            and before is not None
+            and before.type in ("EQUAL", "COLON", "COMMA", "LSQB", "LPAR")
+        ):
+            offset = token.text.find("\\n")
+            # `\nu`, `\not`, `\neq` are LaTeX; a bare `\n` or a doubled one is a newline meant.
+            if offset >= 0 and not token.text[offset + 2 : offset + 3].isalpha():
+                line = token.span.line + token.text.count("\n", 0, offset)
+                start = offset - token.text.rfind("\n", 0, offset) - 1
+                column = (token.span.column if line == token.span.line else 1) + start
+                found.append(
+                    warning(
+                        "W0101",
+                        "`\\n` in a triple-quoted text is a backslash and an `n`",
+                        Span(token.span.path, line, column, line, column + 2),
+                        help='start a new line there, or use `"…"`, where escapes are read',
+                    )
+                )
+    return found
