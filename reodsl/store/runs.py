@@ -84,7 +84,7 @@ def records(store: Store) -> tuple[Record, ...]:
     return tuple(found)
 
 
-def previous(store: Store, study: str, task_id: str, found: tuple[Record, ...]) -> str | None:
+def previous(study: str, task_id: str, found: tuple[Record, ...]) -> str | None:
     """The key that a task of this name had when this study ran last; None where it never had one."""
     for record in reversed(found):
         if record.study == study and task_id in record.tasks:

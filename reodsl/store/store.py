@@ -52,7 +52,7 @@ class Store:
 
     `objects/<2>/<key>/` are finished results, with `material.json` (what the key is the digest of) and
     `manifest.json`; `work/<key>/` is what an interrupted task goes on from; `tmp/` what is being written;
-    `locks/` one file a key; `runs/` the record of each run.
+    `locks/` one file a key; `live/` how far running tasks are; `errors/` tracebacks; `runs/` the record of each run.
     """
 
     def __init__(self, root: Path) -> None:
@@ -74,7 +74,7 @@ class Store:
                 raise self._foreign("it holds other files")
             else:
                 write_atomic(mark, FORMAT.encode())
-            for name in ("objects", "work", "tmp", "locks", "runs", "live"):
+            for name in ("objects", "work", "tmp", "locks", "runs", "live", "errors"):
                 (self.root / name).mkdir(exist_ok=True)
             probe = self.root / "tmp" / f"probe.{os.getpid()}.{secrets.token_hex(4)}"
             probe.write_bytes(b"")
@@ -139,17 +139,24 @@ class Store:
             handle = os.open(self.root / "locks" / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
+                # A record lock: it ends with this very process, and children that it forks do not keep it.
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                held = False
             else:
-                yield True
+                held = True
+            yield held
         finally:
             os.close(handle)
 
     def begin(self, key: str) -> Path:
-        """An empty folder to write the result of `key` into, invisible until it is committed."""
+        """An empty folder to write the result of `key` into, invisible until it is committed.
+
+        Call with the key's lock held: what a killed attempt left behind is removed.
+        """
         with storing(self.root):
+            for left in (self.root / "tmp").glob(f"{key}.*"):
+                shutil.rmtree(left, ignore_errors=True)
             folder = self.root / "tmp" / f"{key}.{os.getpid()}.{secrets.token_hex(4)}"
             folder.mkdir()
             return folder

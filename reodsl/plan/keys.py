@@ -1,0 +1,34 @@
+"""Keys: from a task and the finished results it reads to the key of its own result and what that is the digest of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reodsl.graph.identity import identity, material, part_digest, reads
+from reodsl.graph.task import Task
+from reodsl.ir import digest
+from reodsl.store.external import Fingerprints, resolved
+from reodsl.store.store import Manifest, Store
+
+
+class Keys:
+    """Keys for the tasks of one spec, whose relative paths start at `folder`."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        """Checksums of files outside the store are kept inside it."""
+        self.folder = folder
+        self.prints = Fingerprints(store.root / "fingerprints.json")
+
+    def payload(self, task: Task) -> dict[str, Any]:
+        """What of the task's payload its result depends on, with paths replaced by what is there now."""
+        return resolved(task, identity(task), self.folder, self.prints)
+
+    def key(self, task: Task, inputs: Mapping[str, Manifest]) -> tuple[str, dict[str, Any]]:
+        """The key of the task's result and the material it is the digest of. `inputs` is by role."""
+        parts = {
+            role: part_digest(manifest.checksums, reads(task.kind, role)) for role, manifest in inputs.items()
+        }
+        found = material(task, self.payload(task), parts)
+        return digest(found), found

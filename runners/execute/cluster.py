@@ -1,0 +1,210 @@
+"""Execution on Ray: a local instance made for the run, or the cluster at an address."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import Problem, error, problem
+from reodsl.graph.event import Event
+from reodsl.graph.job import Progress
+from runners.execute.order import Order, Outcome
+from runners.execute.perform import THREADS, perform
+
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+}
+_OBJECT_STORE = 80 * 1024 * 1024
+_PROGRESS_EVERY = 0.3
+
+
+class Cluster:
+    """A backend whose orders are Ray tasks of one core each. Results travel through the store, not through Ray."""
+
+    def __init__(self, address: str | None, store: Path, emit: Callable[[Event], None]) -> None:
+        """Start Ray, or join it at `address`. Raises E0962 when that fails and E0963 when nodes do not see the store."""
+        self.emit, self.store = emit, store
+        self.flying: dict[Any, Order] = {}
+        self.looked = 0.0
+        self.owner = not _ray().is_initialized()
+        if self.owner:
+            _start(address)
+        ray = _ray()
+        self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self.remote = ray.remote(max_retries=0)(perform_remotely)
+        if address:
+            self._see_the_store()
+
+    def submit(self, order: Order) -> None:
+        """Start the order as a Ray task."""
+        gpus = 1 if order.resources.device.startswith("cuda") else 0
+        options = self.remote.options(num_cpus=order.resources.threads, num_gpus=gpus, name=order.task.id)
+        self.flying[options.remote(order)] = order
+
+    def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
+        """Outcomes of the Ray tasks that ended; tells of the others' progress meanwhile."""
+        if not self.flying:
+            time.sleep(timeout)
+            return []
+        ray = _ray()
+        ended, _ = ray.wait(list(self.flying), num_returns=1, timeout=timeout)
+        found = []
+        for ref in ended:
+            order = self.flying.pop(ref)
+            (self.store / "live" / f"{order.key}.json").unlink(missing_ok=True)
+            found.append((order.task.id, _outcome(ray, ref, order)))
+        self._tell_progress()
+        return found
+
+    def stop(self) -> None:
+        """End the tasks that still run, by force: they go on from their work folders next time."""
+        ray = _ray()
+        for ref in self.flying:
+            ray.cancel(ref, force=True)
+        self.flying.clear()
+        if self.owner:
+            ray.shutdown()
+
+    def _tell_progress(self) -> None:
+        now = time.monotonic()
+        if now - self.looked < _PROGRESS_EVERY:
+            return
+        self.looked = now
+        for order in self.flying.values():
+            progress = read_progress(self.store / "live" / f"{order.key}.json")
+            if progress is not None:
+                self.emit(Event("progress", order.task.id, progress))
+
+    def _see_the_store(self) -> None:
+        """Every node has to see the store at the same path."""
+        ray = _ray()
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        look = ray.remote(max_retries=0)(sees)
+        for node in ray.nodes():
+            if node["Alive"]:
+                at = NodeAffinitySchedulingStrategy(node_id=node["NodeID"], soft=False)
+                seen = ray.get(look.options(num_cpus=0, scheduling_strategy=at).remote(str(self.store)))
+                if not seen:
+                    name = node.get("NodeManagerHostname", node["NodeID"])
+                    self.stop()
+                    raise problem(
+                        "E0963",
+                        f"node {name} does not see the store",
+                        where=str(self.store),
+                        help="put the store on a file system that every node mounts: --store DIR",
+                    )
+
+
+def sees(store: str) -> bool:
+    """Whether this node has the store."""
+    return (Path(store) / "format").is_file()
+
+
+def perform_remotely(order: Order) -> Outcome:
+    """`perform` in a Ray worker, with its progress left beside the results for the driver to read."""
+    place = order.store / "live" / f"{order.key}.json"
+    last = 0.0
+
+    def tell(progress: Progress) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _PROGRESS_EVERY or progress.done >= progress.total:
+            last = now
+            write_progress(place, progress)
+
+    return perform(order, tell)
+
+
+def write_progress(place: Path, progress: Progress) -> None:
+    """Leave how far a task is; a full disk is for the result to complain of."""
+    aside = place.with_name(f".{place.name}.{os.getpid()}")
+    numbers = {name: float(value) for name, value in progress.numbers.items()}
+    try:
+        aside.write_text(json.dumps({"done": progress.done, "total": progress.total, "numbers": numbers}))
+        aside.replace(place)
+    except OSError:
+        aside.unlink(missing_ok=True)
+
+
+def read_progress(place: Path) -> Progress | None:
+    """What `write_progress` left, if it did."""
+    try:
+        data = json.loads(place.read_text())
+        return Progress(data["done"], data["total"], data["numbers"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _start(address: str | None) -> None:
+    ray = _ray()
+    before = signal.getsignal(signal.SIGTERM)
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.CRITICAL,
+        "include_dashboard": False,
+    }
+    if address:
+        options |= {"address": address, "runtime_env": {"env_vars": THREADS}}
+        del options["include_dashboard"]
+    else:
+        for name, value in THREADS.items():
+            os.environ.setdefault(name, value)
+        options |= {
+            "address": "local",
+            "num_cpus": len(os.sched_getaffinity(0)),
+            "object_store_memory": _OBJECT_STORE,
+        }
+    try:
+        ray.init(**options)
+    except Exception as caught:
+        ray.shutdown()
+        words = (str(caught).strip().splitlines() or [type(caught).__name__])[0]
+        raise problem(
+            "E0962",
+            f"Ray does not start: {words}"
+            if not address
+            else f"no Ray cluster answers at {address}: {words}",
+            help="`--local` runs the tasks in this process, one after another, without Ray",
+        ) from caught
+    finally:
+        # Ray takes the signal for itself; what stops a run cleanly is ours.
+        signal.signal(signal.SIGTERM, before)
+
+
+def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
+    try:
+        outcome = ray.get(ref)
+    except Problem as caught:
+        return Outcome("failed", diagnostics=caught.diagnostics)
+    except Exception as caught:
+        words = (str(caught).strip().splitlines() or [""])[0]
+        return Outcome(
+            "died", diagnostics=(error("E0961", f"{type(caught).__name__}: {words}", where=order.task.id),)
+        )
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def _ray() -> Any:
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as caught:
+        raise problem(
+            "E0962",
+            f"Ray cannot be imported: {caught}",
+            help="install it with `pip install 'reodsl[run]'`, or use --local to run without it",
+        ) from caught
+    return ray

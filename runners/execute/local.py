@@ -1,0 +1,40 @@
+"""Execution in this process, one task after another: for debugging and for machines where Ray is too heavy."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from reodsl.graph.event import Event
+from runners.execute.order import Order, Outcome
+from runners.execute.perform import THREADS, perform
+
+
+class Local:
+    """A backend with one slot: an order is done when its outcome is waited for."""
+
+    slots = 1
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        """`emit` hears of progress."""
+        for name, value in THREADS.items():
+            os.environ.setdefault(name, value)
+        self.emit = emit
+        self.order: Order | None = None
+
+    def submit(self, order: Order) -> None:
+        """Take the next order."""
+        self.order = order
+
+    def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
+        """Do the order that was taken; without one, let `timeout` seconds pass."""
+        if self.order is None:
+            time.sleep(timeout)
+            return []
+        order, self.order = self.order, None
+        name = order.task.id
+        return [(name, perform(order, lambda progress: self.emit(Event("progress", name, progress))))]
+
+    def stop(self) -> None:
+        """Nothing outlives a call of `wait`."""

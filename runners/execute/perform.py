@@ -1,0 +1,121 @@
+"""Doing one task in the present process: from an order to a result in the store."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any, cast
+
+import reodsl
+from reodsl.diagnostics import Diagnostic, Problem, error
+from reodsl.graph.job import Job, Progress, Runner
+from reodsl.store.files import storage_problem, write_atomic
+from reodsl.store.store import Store
+from runners.execute.order import Order, Outcome
+
+# One thread a process: two processes whose threads spin cost each other far more than they gain, and the order of
+# a sum, so the last bits of a result, would depend on the number of threads.
+THREADS = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "POLARS_MAX_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_PACKAGES = ("torch", "transformers", "numpy", "polars", "math-verify", "ray", "sglang")
+
+
+def perform(order: Order, progress: Callable[[Progress], None]) -> Outcome:
+    """Do the task unless its result is there or another process is at it.
+
+    The result becomes visible whole or not at all. Any exception of the runner comes back as diagnostics; an
+    interruption is passed on after cleaning up, and the work folder stays for the next attempt.
+    """
+    store = Store(order.store)
+    try:
+        with store.lock(order.key) as held:
+            if not held:
+                return Outcome("busy")
+            if store.get(order.key) is not None:
+                return Outcome("done")
+            damaged = tuple(key for key in dict.fromkeys(order.inputs.values()) if store.damage(key))
+            if damaged:
+                return Outcome("damaged", damaged=damaged)
+            return _run(order, store, progress)
+    except Problem as caught:
+        return Outcome("failed", diagnostics=caught.diagnostics)
+
+
+def load(reference: str) -> Runner:
+    """The function named `module:function`."""
+    module, _, name = reference.partition(":")
+    return cast(Runner, getattr(importlib.import_module(module), name))
+
+
+def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Outcome:
+    work, out = store.work(order.key), store.begin(order.key)
+    began = time.monotonic()
+    try:
+        runner = load(order.runner)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_num_threads(order.resources.threads)
+        inputs = {role: store.path(key) for role, key in order.inputs.items()}
+        runner(Job(order.task, inputs, out, work, order.folder, progress, order.resources))
+        seconds = time.monotonic() - began
+        store.commit(order.key, out, order.material, _made(order, seconds))
+        return Outcome("done", seconds)
+    except Problem as caught:
+        return Outcome("failed", diagnostics=caught.diagnostics)
+    except Exception as caught:
+        found = storage_problem(caught, store.root)
+        diagnostics = found.diagnostics if found else (_unexpected(order, store, caught),)
+        return Outcome("failed", diagnostics=diagnostics)
+    finally:
+        store.abandon(out)
+
+
+def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
+    """The diagnostic for an exception that no runner foresaw, its traceback kept beside the results."""
+    place = store.root / "errors" / f"{order.key}.txt"
+    try:
+        write_atomic(place, "".join(traceback.format_exception(caught)).encode())
+        notes: tuple[str, ...] = (f"the traceback is in {place}",)
+    except OSError:
+        notes = ()
+    words = str(caught).strip().splitlines()
+    return error(
+        "E0960",
+        f"the task ended in {type(caught).__name__}" + (f": {words[0]}" if words else ""),
+        where=order.task.id,
+        notes=notes,
+        help="this looks like a defect of reodsl or of a runner; running again goes on where the task stopped",
+    )
+
+
+def _made(order: Order, seconds: float) -> dict[str, Any]:
+    """How a result came to be: for the report and for people, no part of any identity."""
+    versions = {"reodsl": reodsl.__version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "task": order.task.id,
+        "seconds": round(seconds, 3),
+        "device": order.resources.device,
+        "threads": order.resources.threads,
+        "engine": order.resources.engine,
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "versions": versions,
+    }

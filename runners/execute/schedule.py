@@ -1,0 +1,199 @@
+"""The scheduling loop: from a graph to results, over whatever runs the tasks."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from reodsl.diagnostics import error
+from reodsl.graph.event import Event
+from reodsl.graph.job import Resources
+from reodsl.graph.task import Task
+from reodsl.plan.registry import Execution, Results
+from reodsl.store.store import Manifest
+from runners.execute.order import Order, Outcome
+
+# How often another run's task is looked at, and how often a task is tried again whose process died.
+_PATIENCE = 0.5
+_ATTEMPTS = 3
+
+
+class Backend(Protocol):
+    """What runs orders: at most `slots` at once."""
+
+    slots: int
+
+    def submit(self, order: Order) -> None:
+        """Start an order, or take it to be done when waited for."""
+
+    def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
+        """Outcomes by task id, after at most about `timeout` seconds where there is none."""
+
+    def stop(self) -> None:
+        """End everything that still runs. May be called twice."""
+
+
+def schedule(run: Execution, start: Callable[[], Backend], resources: Callable[[Task], Resources]) -> Results:
+    """Do every task of the graph whose result is not in the store, those with the longest way to go first.
+
+    `start` is called once there is anything to do. A task that fails stops those that read it; the others go on.
+    """
+    loop = _Loop(run, resources)
+    backend: Backend | None = None
+    try:
+        while loop.ready or loop.flying or loop.waiting:
+            loop.wake()
+            while loop.ready and (backend is None or len(loop.flying) < backend.slots):
+                order = loop.next_order()
+                if order is not None:
+                    backend = backend or start()
+                    loop.flying[order.task.id] = order
+                    run.emit(Event("started", order.task.id))
+                    backend.submit(order)
+            if backend is not None and (loop.flying or loop.waiting):
+                for task_id, outcome in backend.wait(0.2):
+                    loop.take(task_id, outcome)
+    finally:
+        if backend is not None:
+            backend.stop()
+        run.keys.prints.save()
+    return loop.results
+
+
+class _Loop:
+    """The state of a run: which tasks are ready, in flight, waiting for another run, or done."""
+
+    def __init__(self, run: Execution, resources: Callable[[Task], Resources]) -> None:
+        self.run, self.resources = run, resources
+        self.results = Results()
+        self.readers = run.graph.readers()
+        self.place = {task.id: index for index, task in enumerate(run.graph.tasks)}
+        self.height = self._heights()
+        self.missing = {task.id: set(task.inputs.values()) for task in run.graph.tasks}
+        self.done: dict[str, Manifest] = {}
+        self.flying: dict[str, Order] = {}
+        self.waiting: dict[str, float] = {}
+        self.said: set[str] = set()
+        self.attempts: dict[str, int] = {}
+        self.ready: list[tuple[int, int, str]] = []
+        for task in run.graph.tasks:
+            self._offer(task.id)
+
+    def next_order(self) -> Order | None:
+        """The most urgent ready task as an order; None when its result is there already."""
+        task = self.run.graph[heapq.heappop(self.ready)[2]]
+        inputs = {role: self.done[source] for role, source in task.inputs.items()}
+        key, material = self.run.keys.key(task, inputs)
+        manifest = self.run.store.get(key)
+        # What nothing reads is read by people alone: it is checked here, as inputs are by those who read them.
+        if manifest is not None and not self.readers[task.id] and self.run.store.damage(key):
+            self.run.emit(Event("rebuilding", task.id))
+            self.run.store.remove(key)
+            manifest = None
+        if manifest is not None:
+            self._finish(task.id, manifest)
+            self.run.emit(Event("reused", task.id))
+            return None
+        return Order(
+            task=task,
+            runner=self.run.runners[task.kind],
+            key=key,
+            material=material,
+            inputs={role: found.key for role, found in inputs.items()},
+            store=self.run.store.root.resolve(),
+            folder=self.run.keys.folder.resolve(),
+            resources=self.resources(task),
+        )
+
+    def take(self, task_id: str, outcome: Outcome) -> None:
+        """Go on from an outcome."""
+        order = self.flying.pop(task_id)
+        match outcome.status:
+            case "done":
+                manifest = self.run.store.get(order.key)
+                if manifest is None:
+                    self._again(task_id, "its result is not in the store")
+                    return
+                self._finish(task_id, manifest)
+                self.run.emit(Event("finished", task_id, seconds=outcome.seconds))
+            case "busy":
+                self.waiting[task_id] = time.monotonic() + _PATIENCE
+                if task_id not in self.said:
+                    self.said.add(task_id)
+                    self.run.emit(Event("waiting", task_id))
+            case "damaged":
+                self._rebuild(order, outcome.damaged)
+            case "died":
+                self._again(task_id, outcome.diagnostics[0].message)
+            case "failed":
+                self._fail(task_id, outcome)
+
+    def wake(self) -> None:
+        """Make those ready again whose other run may be through."""
+        now = time.monotonic()
+        for task_id in [name for name, until in self.waiting.items() if until <= now]:
+            del self.waiting[task_id]
+            self._offer(task_id)
+
+    def _finish(self, task_id: str, manifest: Manifest) -> None:
+        self.done[task_id] = manifest
+        self.results.keys[task_id] = manifest.key
+        self.run.done(task_id, manifest.key)
+        for reader in self.readers[task_id]:
+            if task_id in self.missing[reader]:
+                self.missing[reader].discard(task_id)
+                self._offer(reader)
+
+    def _rebuild(self, order: Order, damaged: tuple[str, ...]) -> None:
+        """Make the damaged inputs of a task anew, then the task."""
+        for source in dict.fromkeys(order.task.inputs.values()):
+            manifest = self.done.get(source)
+            if manifest is None or manifest.key not in damaged:
+                continue
+            with self.run.store.lock(manifest.key) as held:
+                if held and self.run.store.damage(manifest.key):
+                    self.run.store.remove(manifest.key)
+            self.run.emit(Event("rebuilding", source))
+            del self.done[source]
+            self._offer(source)
+        self.missing[order.task.id] = {
+            source for source in order.task.inputs.values() if source not in self.done
+        }
+        self._offer(order.task.id)
+
+    def _again(self, task_id: str, why: str) -> None:
+        self.attempts[task_id] = self.attempts.get(task_id, 1) + 1
+        if self.attempts[task_id] <= _ATTEMPTS:
+            self._offer(task_id)
+            return
+        diagnostic = error(
+            "E0961",
+            f"the task's process died {_ATTEMPTS} times: {why}",
+            where=task_id,
+            help="it may need more memory than there is; running again goes on where it stopped",
+        )
+        self._fail(task_id, Outcome("failed", diagnostics=(diagnostic,)))
+
+    def _fail(self, task_id: str, outcome: Outcome) -> None:
+        self.results.failed[task_id] = outcome.diagnostics
+        self.run.emit(Event("failed", task_id, diagnostics=outcome.diagnostics))
+        stack = list(reversed(self.readers[task_id]))
+        while stack:
+            reader = stack.pop()
+            if reader not in self.results.blocked:
+                self.results.blocked.append(reader)
+                self.run.emit(Event("blocked", reader))
+                stack.extend(self.readers[reader])
+
+    def _offer(self, task_id: str) -> None:
+        if not self.missing[task_id] and task_id not in self.results.blocked:
+            heapq.heappush(self.ready, (-self.height[task_id], self.place[task_id], task_id))
+
+    def _heights(self) -> dict[str, int]:
+        """For every task, the number of tasks on the longest way from it to the end."""
+        heights: dict[str, int] = {}
+        for task in reversed(self.run.graph.tasks):
+            heights[task.id] = 1 + max((heights[reader] for reader in self.readers[task.id]), default=0)
+        return heights

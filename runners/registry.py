@@ -1,0 +1,39 @@
+"""The registry that the compiler finds through the entry-point group `reodsl.runners`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reodsl.diagnostics import Diagnostic
+from reodsl.graph.task import Task
+from reodsl.ir import Spec
+from reodsl.plan.registry import Execution, Machine, Registry, Results
+
+
+def _check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
+    from runners.execute.check import check
+
+    return check(tasks, spec, folder, machine)
+
+
+def _execute(run: Execution) -> Results:
+    from runners.execute import execute
+
+    return execute(run)
+
+
+REGISTRY = Registry(
+    runners={
+        "model": "runners.prepare:model",
+        "data": "runners.prepare:data",
+        "train": "runners.train.run:train",
+        "sample": "runners.evaluate.run:sample",
+        "evaluate": "runners.evaluate.run:evaluate",
+        "frontier": "runners.evaluate.frontier:frontier",
+        "budgets": "runners.evaluate.frontier:budgets",
+        "score": "runners.evaluate.frontier:score",
+        "report": "reodsl.report.run:report",
+    },
+    check=_check,
+    execute=_execute,
+)
