@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArmScores", "Interval", "Scores", "bootstrap"]
 
-MOST_RESAMPLES = 100_000
+MOST_RESAMPLES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +53,18 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """One quantity: on all questions, and in each resample, shape [resamples]."""
+    """A quantity, a number or one per budget: `value` on all questions, `draws` with a leading axis of resamples."""
 
-    value: float
+    value: Floats
     draws: Floats
 
     def minus(self, other: Draws) -> Draws:
         """The paired difference."""
         return Draws(self.value - other.value, self.draws - other.draws)
+
+    def plus(self, constant: float) -> Draws:
+        """The same constant added throughout."""
+        return Draws(self.value + constant, self.draws + constant)
 
 
 def bootstrap(
@@ -94,40 +97,39 @@ def bootstrap(
         if name not in arms:
             raise Problem(unknown_model(name, arms))
     weights = column_weights(budgets, points)
-    counts = {b: question_counts(seed, b, questions, resamples) for b, questions in sizes.items()}
-
-    def over(values: Mapping[str, Mapping[str, Floats]]) -> dict[str, dict[str, Draws]]:
-        return {
-            m: with_mean({b: resampled(v, counts[b]) for b, v in per.items()}) for m, per in values.items()
-        }
-
-    areas = over({m: {b: arm.forced[b] @ weights for b in sizes} for m, arm in arms.items()})
-    accuracy = over({m: {b: arm.accuracy[b] for b in sizes} for m, arm in arms.items()})
-    length = over({m: {b: arm.length[b] for b in sizes} for m, arm in arms.items()})
-    if isinstance(frontier, Mapping):
-        best = fixed_areas(frontier, points, tuple(sizes), resamples)
-    else:
-        best = with_mean(
-            {b: best_area([arms[m].forced[b] for m in frontier], counts[b], weights) for b in sizes}
-        )
+    areas = fixed_areas(frontier, points, tuple(sizes)) if isinstance(frontier, Mapping) else None
+    gaps: dict[str, dict[str, Draws]] = {model: {} for model in arms}
+    accuracy: dict[str, dict[str, Draws]] = {model: {} for model in arms}
+    length: dict[str, dict[str, Draws]] = {model: {} for model in arms}
+    for b, questions in sizes.items():
+        counts = question_counts(seed, b, questions, resamples)
+        curves = {model: resampled(arm.forced[b], counts) for model, arm in arms.items()}
+        best = None if isinstance(frontier, Mapping) else highest([curves[model] for model in frontier])
+        for model, arm in arms.items():
+            # The difference comes first, so that a model that is the frontier has a REG of exactly 0.
+            gaps[model][b] = (
+                integral(best.minus(curves[model]), weights)
+                if best is not None
+                else integral(curves[model], -weights).plus(areas[b] if areas is not None else 0.0)
+            )
+            accuracy[model][b] = resampled(arm.accuracy[b], counts)
+            length[model][b] = resampled(arm.length[b], counts)
+    by_mean = isinstance(frontier, Mapping) and mean_only(frontier) and set(frontier) != set(sizes)
 
     rows = []
     for model in arms:
         for benchmark in (*sizes, MEAN):
-            own = best[benchmark].minus(areas[model][benchmark]) if benchmark in best else None
-            base = (
-                best[benchmark].minus(areas[relative_to][benchmark])
-                if relative_to is not None and benchmark in best
-                else None
-            )
-            gap = None if own is None or base is None else own.minus(base)
+            own = pick(gaps[model], benchmark)
+            base = None if relative_to is None else pick(gaps[relative_to], benchmark)
+            scored = benchmark == MEAN or not by_mean
+            gap = own.minus(base) if base is not None and scored else None
             rows.append(
                 Scores(
                     model,
                     benchmark,
-                    interval(accuracy[model][benchmark], confidence),
-                    interval(length[model][benchmark], confidence),
-                    None if own is None else interval(own, confidence),
+                    interval(pick(accuracy[model], benchmark), confidence),
+                    interval(pick(length[model], benchmark), confidence),
+                    interval(own, confidence) if scored else None,
                     None if gap is None else interval(gap, confidence),
                     None if gap is None or base is None else relative(gap, base, confidence),
                 )
@@ -136,55 +138,53 @@ def bootstrap(
 
 
 def resampled(values: Floats, counts: NDArray[np.int64]) -> Draws:
-    """The mean over questions of `values`, shape [questions], on all of them and in each draw."""
+    """The mean over questions of `values`, shape [questions, …], on all of them and in each draw."""
     import numpy as np
 
     # einsum, not a matrix product: its order of summation does not depend on threads.
-    return Draws(float(values.mean()), np.einsum("bq,q->b", counts, values) / len(values))
+    return Draws(values.mean(axis=0), np.einsum("bq,q...->b...", counts, values) / len(values))
 
 
-def best_area(forced: Sequence[Floats], counts: NDArray[np.int64], weights: Floats) -> Draws:
-    """The integral of the frontier over arms, whose scores have shape [questions, budgets]; found anew in each draw."""
+def highest(curves: Sequence[Draws]) -> Draws:
+    """The frontier over curves at every budget, found anew in each draw."""
     import numpy as np
 
-    whole = np.max([values.mean(axis=0) for values in forced], axis=0)
-    top: Floats | None = None
-    for values in forced:
-        means = np.einsum("bq,qk->bk", counts, values) / len(values)
-        top = means if top is None else np.maximum(top, means)
-    assert top is not None
-    return Draws(float(whole @ weights), np.einsum("bk,k->b", top, weights))
+    return Draws(
+        np.max([curve.value for curve in curves], axis=0), np.max([curve.draws for curve in curves], axis=0)
+    )
 
 
-def fixed_areas(
-    frontier: Curves, points: Sequence[int], benchmarks: Sequence[str], resamples: int
-) -> dict[str, Draws]:
-    """The integral of given curves, the same in every draw. A frontier of means has only the `mean`."""
+def integral(curve: Draws, weights: Floats) -> Draws:
+    """A curve's weighted sum over budgets, once for all questions and once for each draw."""
     import numpy as np
 
-    def constant(curve: Curve, whose: str) -> Draws:
+    return Draws(np.einsum("k,k->", curve.value, weights), np.einsum("bk,k->b", curve.draws, weights))
+
+
+def pick(found: Mapping[str, Draws], benchmark: str) -> Draws:
+    """A benchmark's draws, or for `mean` the mean over all of them draw by draw."""
+    import numpy as np
+
+    if benchmark != MEAN:
+        return found[benchmark]
+    return Draws(
+        np.mean([d.value for d in found.values()], axis=0), np.mean([d.draws for d in found.values()], axis=0)
+    )
+
+
+def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[str]) -> dict[str, float]:
+    """The integral of given curves by benchmark; a frontier of means stands for each, as only means are scored then."""
+
+    def area(curve: Curve, whose: str) -> float:
         check_cover(curve, points, whose)
-        zero = Curve((points[0], points[-1]), (0.0, 0.0))
-        value = reg(curve, zero, grid=points)
-        return Draws(value, np.full(resamples, value))
+        return reg(curve, Curve((points[0], points[-1]), (0.0, 0.0)), grid=points)
 
     if mean_only(frontier) and set(frontier) != set(benchmarks):
-        return {MEAN: constant(next(iter(frontier.values())), "the frontier")}
+        return dict.fromkeys(benchmarks, area(next(iter(frontier.values())), "the frontier"))
     same_benchmarks(
         dict.fromkeys(benchmarks, Curve((0,), (0.0,))), frontier, "the evaluation", "the frontier"
     )
-    return with_mean({b: constant(frontier[b], f"the frontier on {b}") for b in benchmarks})
-
-
-def with_mean(found: Mapping[str, Draws]) -> dict[str, Draws]:
-    """Benchmarks' draws and, as `mean`, their mean draw by draw."""
-    import numpy as np
-
-    mean = Draws(
-        math.fsum(d.value for d in found.values()) / len(found),
-        np.mean([d.draws for d in found.values()], axis=0),
-    )
-    return {**found, MEAN: mean}
+    return {b: area(frontier[b], f"the frontier on {b}") for b in benchmarks}
 
 
 def column_weights(budgets: Sequence[int], points: Sequence[int]) -> Floats:
@@ -202,7 +202,7 @@ def interval(draws: Draws, confidence: float) -> Interval:
 
     tail = (1 - confidence) / 2
     low, high = np.quantile(draws.draws, [tail, 1 - tail])
-    return Interval(draws.value, float(low), float(high))
+    return Interval(float(draws.value), float(low), float(high))
 
 
 def relative(gap: Draws, base: Draws, confidence: float) -> Interval | None:

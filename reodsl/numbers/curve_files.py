@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.numbers.curves import Curve, Curves, benchmark_error, curve_error, shown
@@ -21,10 +22,18 @@ def read_frontier(path: str | Path) -> Curves:
     """A frontier file, JSON `{"<benchmark>": {"budgets": […], "accuracy": […]}, …}`. Bad files raise `Problem`."""
     path = checked(path)
     data = parse_json(path)
-    if not isinstance(data, dict) or not data or not all(is_curve(value) for value in data.values()):
+    wrong = misfit(data, ("benchmark",))
+    if wrong is not None:
+        if misfit(data, ("model", "benchmark")) is None:
+            raise problem(
+                "E0421",
+                "these are models' curves, not a frontier",
+                where=str(path),
+                help=f"make one of them: `reodsl frontier {path.name} -o edge.json`",
+            )
         raise problem(
             "E0421",
-            "this is no frontier" + what_it_is(data),
+            f"this is no frontier: {wrong}",
             where=str(path),
             help=f"write JSON of the form {FRONTIER_SHAPE}",
         )
@@ -42,7 +51,7 @@ def read_curves(path: str | Path, model: str | None = None) -> dict[str, Curves]
     if path.suffix.lower() in (".csv", ".parquet", ".pq"):
         return read_long_table(path)
     data = parse_json(path)
-    if isinstance(data, dict) and data and all(is_curve(value) for value in data.values()):
+    if misfit(data, ("benchmark",)) is None:
         if model is None:
             raise problem(
                 "E0421",
@@ -51,14 +60,11 @@ def read_curves(path: str | Path, model: str | None = None) -> dict[str, Curves]
                 help=f"put them under one: {CURVES_SHAPE}",
             )
         return {model: benchmarks(data, str(path))}
-    if (
-        not isinstance(data, dict)
-        or not data
-        or not all(isinstance(v, dict) and v and all(is_curve(c) for c in v.values()) for v in data.values())
-    ):
+    wrong = misfit(data, ("model", "benchmark"))
+    if wrong is not None:
         raise problem(
             "E0421",
-            "these are no curves" + what_it_is(data),
+            f"these are no curves: {wrong}",
             where=str(path),
             help=f"write JSON of the form {CURVES_SHAPE}, or a long table as .csv or .parquet",
         )
@@ -88,7 +94,7 @@ def curves_data(curves: Curves) -> dict[str, dict[str, list[int] | list[float]]]
     }
 
 
-def benchmarks(data: Mapping[str, Mapping[str, list[object]]], where: str) -> dict[str, Curve]:
+def benchmarks(data: Mapping[str, Mapping[str, list[Any]]], where: str) -> dict[str, Curve]:
     """JSON data whose shape is known to be right, as checked curves by benchmark."""
     bad = benchmark_error(data, where)
     if bad is not None:
@@ -99,40 +105,30 @@ def benchmarks(data: Mapping[str, Mapping[str, list[object]]], where: str) -> di
         bad = curve_error(budgets, entry["accuracy"], f"{where}: {name}")
         if bad is not None:
             raise Problem(bad)
-        curves[name] = Curve(
-            tuple(b for b in budgets if isinstance(b, int)),
-            tuple(float(a) for a in entry["accuracy"] if isinstance(a, (int, float))),
-        )
+        curves[name] = Curve(tuple(budgets), tuple(float(a) for a in entry["accuracy"]))
     return curves
 
 
-def is_curve(value: object) -> bool:
-    """Whether a JSON value has the shape of one curve, its numbers unchecked."""
-    return (
-        isinstance(value, dict)
-        and set(value) == {"budgets", "accuracy"}
-        and isinstance(value["budgets"], list)
-        and isinstance(value["accuracy"], list)
-    )
+def misfit(data: Any, levels: tuple[str, ...]) -> str | None:
+    """What of a JSON value is not an object of the first level's names … to curves; None where all of it is.
 
-
-def what_it_is(data: object) -> str:
-    """Words on why a JSON value is not what was expected."""
+    Only the shape counts here; the numbers are checked later.
+    """
+    if levels:
+        if not isinstance(data, dict):
+            return f"{shown(data)} stands where {levels[0]}s by name should"
+        if not data:
+            return f"there is no {levels[0]}"
+        found = ((name, misfit(value, levels[1:])) for name, value in data.items())
+        return next((f"{levels[0]} `{name}`: {wrong}" for name, wrong in found if wrong is not None), None)
     if not isinstance(data, dict):
-        return f": it is a JSON {'list' if isinstance(data, list) else type(data).__name__}"
-    if not data:
-        return ": it is empty"
-    name, value = next(
-        ((n, v) for n, v in data.items() if not is_curve(v)),
-        next(iter(data.items())),
-    )
-    if isinstance(value, dict):
-        if all(is_curve(v) for v in value.values()) and value:
-            return f": `{name}` holds curves itself, as a model does"
-        return (
-            f": `{name}` has {', '.join(f'`{shown(k)[1:-1]}`' for k in list(value)[:6]) or 'nothing'} in it"
-        )
-    return f": `{name}` is {shown(value)}"
+        return f"{shown(data)} stands where a curve should"
+    for key in ("budgets", "accuracy"):
+        if key not in data:
+            return f"there is no `{key}`, only {', '.join(f'`{k}`' for k in list(data)[:6]) or 'nothing'}"
+        if not isinstance(data[key], list):
+            return f"`{key}` is {shown(data[key])}, which is no list"
+    return None
 
 
 def checked(path: str | Path) -> Path:
@@ -160,7 +156,7 @@ def checked(path: str | Path) -> Path:
     return path
 
 
-def parse_json(path: Path) -> object:
+def parse_json(path: Path) -> Any:
     """A file's JSON value. Doubled keys, NaN and Infinity are errors, as is anything that is no JSON."""
 
     def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:

@@ -1,0 +1,74 @@
+"""Curves: interpolation, averages and what is no curve."""
+
+import math
+
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.numbers.curves import Curve, average, same_benchmarks
+
+
+def code(call, *args):
+    with pytest.raises(Problem) as caught:
+        call(*args)
+    (found,) = caught.value.diagnostics
+    assert found.help
+    return found.code, found.message
+
+
+def test_it_is_linear_between_points():
+    curve = Curve((0, 10, 30), (0.0, 0.5, 0.6))
+    assert [curve.at(x) for x in (0, 5, 10, 20, 30)] == pytest.approx([0, 0.25, 0.5, 0.55, 0.6])
+    assert curve.at(0.5) == pytest.approx(0.025)
+
+
+def test_nothing_is_known_outside():
+    assert code(Curve((5, 10), (0.1, 0.2)).at, 4)[0] == "E0424"
+    assert code(Curve((5, 10), (0.1, 0.2)).at, 11)[0] == "E0424"
+
+
+def test_the_average_is_over_benchmarks_even_on_unlike_grids():
+    curves = {"a": Curve((0, 10), (0.0, 1.0)), "b": Curve((0, 4, 8), (0.2, 0.4, 0.4))}
+    mean = average(curves)
+    assert mean.budgets == (0, 4, 8)
+    assert mean.accuracy == pytest.approx((0.1, 0.4, 0.6))
+    assert average({"a": curves["a"]}) == curves["a"]
+
+
+def test_curves_without_common_budgets_have_no_average():
+    assert code(average, {"a": Curve((0, 1), (0, 0)), "b": Curve((2, 3), (0, 0))})[0] == "E0424"
+    assert code(average, {})[0] == "E0421"
+
+
+@pytest.mark.parametrize(
+    ("budgets", "accuracy", "expected", "words"),
+    [
+        ((), (), "E0421", "empty"),
+        ((0, 1), (0.1,), "E0421", "2 budgets and 1 accuracies"),
+        ((0, 0), (0.1, 0.2), "E0423", "0 follows 0"),
+        ((4, 2), (0.1, 0.2), "E0423", "2 follows 4"),
+        ((0, 1.5), (0.1, 0.2), "E0422", "1.5"),
+        ((0, "64"), (0.1, 0.2), "E0422", "'64'"),
+        ((-1, 1), (0.1, 0.2), "E0422", "-1"),
+        ((0, 2**40), (0.1, 0.2), "E0422", str(2**40)),
+        ((0, 1), (0.1, math.nan), "E0422", "accuracy[1] is nan"),
+        ((0, 1), (0.1, math.inf), "E0422", "accuracy[1] is inf"),
+        ((0, 1), (0.1, None), "E0422", "not a number"),
+        ((0, 1), (0.1, True), "E0422", "not a number"),
+        ((0, 1), (6.1, 49.2), "E0422", "looks like percent"),
+        ((0, 1), (0.1, -0.2), "E0422", "outside 0 to 1"),
+        ((0, 1), (0.1, 4000.0), "E0422", "outside 0 to 1"),
+    ],
+)
+def test_what_is_no_curve(budgets, accuracy, expected, words):
+    found, message = code(Curve, budgets, accuracy)
+    assert found == expected
+    assert words in message
+
+
+def test_benchmarks_have_to_match():
+    curve = Curve((0,), (0.5,))
+    same_benchmarks({"a": curve}, ["a"], "x", "y")
+    found, message = code(same_benchmarks, {"a": curve, "c": curve}, ["a", "b"], "`x`", "y")
+    assert found == "E0425"
+    assert message == "`x` lacks b and has c beside them"
