@@ -18,8 +18,8 @@ class Sampling:
     """How tokens are drawn. `temperature` 0 is greedy; `top_p` 1 and `top_k` -1 leave the distribution whole.
 
     Temperature comes first, then top-k, then top-p on what is left; the kept tokens are renormalised.
-    A token whose preceding mass (in falling order of probability) already reaches `top_p` is dropped; the first is
-    always kept. Generation stops after the first of `stop_ids` or after `max_tokens` tokens.
+    In falling order of probability, tokens are kept until their sum reaches `top_p`, the first always.
+    Generation stops after the first of `stop_ids` or after `max_tokens` tokens.
     """
 
     max_tokens: int
@@ -50,11 +50,11 @@ class Request:
 class Response:
     """What one request gave.
 
-    `tokens` include the stop token when there was one (`finish == "stop"`). `logprobs[t]` is the
-    log-probability of `tokens[t]` under the model's own softmax (temperature 1, nothing cut off): what a trainer
-    recomputes. `behaviour[t]` is the log-probability under the distribution that it was drawn from (tempered,
-    truncated, renormalised; 0 when greedy): what importance weights divide by. The two are the same tuple
-    when `Sampling.whole`. `weight_version` is the version the last token was made with.
+    `tokens` include the stop token when there was one (`finish == "stop"`). `logprobs[t]` is the log-probability
+    of `tokens[t]` under the model's own softmax (temperature 1, nothing cut off): what a trainer recomputes.
+    `behaviour[t]` is the one under the distribution that it was drawn from (tempered, truncated, renormalised;
+    0 when greedy): what importance weights divide by. The two are the same tuple when `Sampling.whole`.
+    `weight_version` is the version that the last token was made with.
     """
 
     tokens: tuple[int, ...]

@@ -1,6 +1,6 @@
 """Counter-based random streams: (seed, counter) in, uniforms in (0, 1) out, the same on every machine.
 
-SplitMix64's finaliser (Steele, Lea, Flood 2014) over 64-bit integers; no state, so draws never depend on order.
+SplitMix64's finaliser (Steele, Lea, Flood 2014) over 64-bit integers: no state, so the order of draws is free.
 """
 
 from __future__ import annotations
@@ -12,39 +12,53 @@ from numpy.typing import NDArray
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
-
-
-def mix(value: int) -> int:
-    """SplitMix64's finaliser on one 64-bit integer; a bijection."""
-    value &= _MASK
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
-    return value ^ (value >> 31)
+_FORCED = 0x666F7263
 
 
 def derive(seed: int, *keys: int) -> int:
     """A 64-bit seed for a purpose: the same keys give the same seed, other keys an unrelated one."""
-    state = mix(seed + _GAMMA)
+    state = np.array([seed & _MASK], dtype=np.uint64)
     for key in keys:
-        state = mix(state ^ mix(key + _GAMMA))
-    return state
+        state = _child(state, np.array([key & _MASK], dtype=np.uint64))
+    return int(state[0])
 
 
 def forced_seed(seed: int, cut: int) -> int:
     """The seed of the answer that is forced at `cut` tokens of the response drawn from `seed`."""
-    return derive(seed, 0x666F7263, cut)
+    return derive(seed, _FORCED, cut)
 
 
-def starts(seeds: Iterable[int]) -> NDArray[np.uint64]:
-    """Hashed starting states [rows] for `uniforms`, one for each seed (any Python integer, taken modulo 2^64)."""
-    return np.array([mix(seed + _GAMMA) for seed in seeds], dtype=np.uint64)
+def forced_seeds(seeds: NDArray[np.uint64], cuts: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """`forced_seed` of each pair."""
+    purpose = np.array([_FORCED], dtype=np.uint64)
+    return _child(_child(seeds, purpose), cuts.astype(np.uint64))
 
 
-def uniforms(start: NDArray[np.uint64], counter: NDArray[np.uint64] | int) -> NDArray[np.float64]:
-    """The uniforms in (0, 1) at `counter` of each stream: multiples of 2^-52 plus 2^-53, so never 0 nor 1."""
-    with np.errstate(over="ignore"):
-        value = start + (np.asarray(counter, dtype=np.uint64) + np.uint64(1)) * np.uint64(_GAMMA)
-        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        value = value ^ (value >> np.uint64(31))
-    return ((value >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+def as_seeds(seeds: Iterable[int]) -> NDArray[np.uint64]:
+    """Integers of any size and sign as 64-bit seeds (modulo 2^64)."""
+    return np.array([seed & _MASK for seed in seeds], dtype=np.uint64)
+
+
+def starts(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hashed starting states for `uniforms`, one for each seed."""
+    return _mix(seeds + np.uint64(_GAMMA))
+
+
+def uniforms(start: NDArray[np.uint64], counter: int) -> NDArray[np.float64]:
+    """The uniforms in (0, 1) at `counter` of each stream: multiples of 2^-48 plus 2^-49.
+
+    They end at 1 - 2^-49, so that a uniform times a total stays below the total in double precision.
+    """
+    step = np.uint64((counter + 1) * _GAMMA & _MASK)
+    return ((_mix(start + step) >> np.uint64(16)).astype(np.float64) + 0.5) * 2.0**-48
+
+
+def _child(seeds: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return _mix(_mix(seeds + np.uint64(_GAMMA)) ^ _mix(keys + np.uint64(_GAMMA)))
+
+
+def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser, a bijection of 64-bit integers."""
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

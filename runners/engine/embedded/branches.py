@@ -1,0 +1,243 @@
+"""Forced answers: branches after cut responses in, the tokens that follow the forcing text out.
+
+All branches of a response go through the model in one pass. Branch i's tokens see the response's cached columns
+up to its cut, and the branch's own tokens before them: a tree of which the response is the trunk. Answers of
+several tokens go on one token at a time over the same tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from runners.engine.embedded.decoder import Decoder
+from runners.engine.embedded.generation import not_finite
+from runners.engine.embedded.sampler import draw
+from runners.engine.protocol import Sampling
+from runners.engine.streams import uniforms
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Branches [b] over the rows of one cache, sorted by slot.
+
+    Branch j follows columns `start[j]:end[j]` of row `slot[j]`; its first token has position `position[j]`.
+    `tokens` [b, m] are read before the first draw, `streams` [b] are the hashed seeds of its draws.
+    """
+
+    slot: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    position: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    streams: NDArray[np.uint64]
+
+    def select(self, index: NDArray[np.int64] | slice) -> Branches:
+        """The branches at `index`, in its order."""
+        return Branches(
+            self.slot[index],
+            self.start[index],
+            self.end[index],
+            self.position[index],
+            self.tokens[index],
+            self.streams[index],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Neighbouring rows whose branches attend together, each padded to the most branches of any."""
+
+    rows: slice
+    branches: slice
+    width: int
+    columns: int
+    place: torch.Tensor | None
+    bias: torch.Tensor
+
+
+def answer(
+    decoder: Decoder, cache: torch.Tensor, branches: Branches, sampling: Sampling, tokens_at_once: int
+) -> list[list[int]]:
+    """The answer tokens of each branch, drawn as `sampling` says. Raises E0802 when logits are not finite."""
+    answers: list[list[int]] = []
+    for part in _parts(branches, tokens_at_once):
+        answers.extend(_answer(decoder, cache, branches.select(part), sampling))
+    return answers
+
+
+def _parts(branches: Branches, tokens_at_once: int) -> list[slice]:
+    """Slices of branches with at most `tokens_at_once` tokens, whole rows together."""
+    limit = max(1, tokens_at_once // branches.tokens.shape[1])
+    edges = np.append(np.flatnonzero(np.diff(branches.slot, prepend=-1)), len(branches.slot)).tolist()
+    parts, first = [], 0
+    for before, edge in pairwise(edges):
+        if edge - first > limit and before > first:
+            parts.append(slice(first, before))
+            first = before
+    return [*parts, slice(first, edges[-1])]
+
+
+def _answer(decoder: Decoder, cache: torch.Tensor, branches: Branches, sampling: Sampling) -> list[list[int]]:
+    shape = decoder.shape
+    count, read = branches.tokens.shape
+    answers: list[list[int]] = [[] for _ in range(count)]
+    own = cache.new_zeros(
+        shape.layers, 2, count, shape.kv_heads, read + sampling.max_tokens - 1, shape.head_dim
+    )
+    ids = np.arange(count)
+    tokens, filled = branches.tokens, 0
+    for step in range(sampling.max_tokens):
+        logits = _pass(decoder, cache, own, branches, tokens, filled)
+        filled += tokens.shape[1]
+        chance = torch.from_numpy(uniforms(branches.streams, step)).to(logits.device)
+        drawn, logprobs, _ = draw(logits, chance, sampling)
+        if not bool(torch.isfinite(logprobs).all()):
+            raise not_finite(step)
+        chosen = drawn.cpu().numpy()
+        for branch, token in zip(ids.tolist(), chosen.tolist(), strict=True):
+            answers[branch].append(token)
+        going = np.flatnonzero(~np.isin(chosen, np.array(sampling.stop_ids, dtype=np.int64)))
+        if len(going) == 0:
+            break
+        if len(going) < len(ids):
+            ids, chosen, branches = ids[going], chosen[going], branches.select(going)
+            own = own[:, :, torch.from_numpy(going).to(own.device)]
+        tokens = chosen[:, None]
+    return answers
+
+
+def _pass(
+    decoder: Decoder,
+    cache: torch.Tensor,
+    own: torch.Tensor,
+    branches: Branches,
+    tokens: NDArray[np.int64],
+    filled: int,
+) -> torch.Tensor:
+    """Reads `tokens` [b, m] after the `filled` tokens that each branch has; logits [b, vocab] after the last."""
+    shape, device = decoder.shape, decoder.device
+    count, new = tokens.shape
+    total = filled + new
+    places = (branches.position[:, None] + filled + np.arange(new)).ravel()
+    decoder.cover(int(places.max()) + 1)
+    lanes = new * shape.group
+    blocks = _blocks(branches, lanes, shape.kv_heads, total, cache)
+    causal = torch.ones(new, total, device=device, dtype=torch.bool).triu_(filled + 1)
+    hidden = torch.zeros(new, 1, total, device=device, dtype=cache.dtype)
+    hidden[causal[:, None]] = -torch.inf
+    scale = shape.head_dim**-0.5
+
+    def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        def by_branch(rows: torch.Tensor) -> torch.Tensor:
+            return rows.view(count, new, shape.kv_heads, -1, shape.head_dim).transpose(1, 2)
+
+        own[layer, 0, :, :, filled:total] = by_branch(keys)[:, :, :, 0]
+        own[layer, 1, :, :, filled:total] = by_branch(values)[:, :, :, 0]
+        # [b, kv_heads, lanes, head_dim]: a branch's new tokens times the query heads of one key-value head.
+        q = (by_branch(queries) * scale).reshape(count, shape.kv_heads, lanes, shape.head_dim)
+        near_keys = own[layer, 0, :, :, :total]
+        near = torch.matmul(q, near_keys.transpose(-1, -2)).view(
+            count, shape.kv_heads, new, shape.group, total
+        )
+        if new > 1:
+            near.add_(hidden)
+        near = near.view(count, shape.kv_heads, lanes, total)
+        out = torch.empty_like(q)
+        for block in blocks:
+            part = block.branches
+            own_values = own[layer, 1, part, :, :total]
+            out[part] = _block(block, cache[layer, :, block.rows], q[part], near[part], own_values)
+        mixed = out.view(count, shape.kv_heads, new, shape.group, shape.head_dim).transpose(1, 2)
+        return mixed.reshape(count * new, -1)
+
+    last = torch.arange(count, device=device) * new + new - 1
+    flat = torch.from_numpy(tokens.ravel()).to(device)
+    return decoder.run(flat, torch.from_numpy(places).to(device), attend, last)
+
+
+def _block(
+    block: _Block, cache: torch.Tensor, q: torch.Tensor, near: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
+    """Attention of one block: over its rows' cached columns and each branch's own, under one softmax."""
+    _, kv_heads, lanes, _ = q.shape
+    rows = cache.shape[1]
+
+    def pad(part: torch.Tensor) -> torch.Tensor:
+        """[branches, kv, lanes, x] to [rows × kv, width × lanes, x]."""
+        if block.place is not None:
+            full = part.new_zeros(rows * block.width, *part.shape[1:])
+            full[block.place] = part
+            part = full
+        part = part.view(rows, block.width, kv_heads, lanes, -1).transpose(1, 2)
+        return part.reshape(rows * kv_heads, block.width * lanes, part.shape[-1])
+
+    def unpad(part: torch.Tensor) -> torch.Tensor:
+        """The inverse of `pad`."""
+        part = part.view(rows, kv_heads, block.width, lanes, -1).transpose(1, 2)
+        part = part.reshape(rows * block.width, kv_heads, lanes, -1)
+        return part if block.place is None else part[block.place]
+
+    columns = block.columns
+    far = torch.bmm(pad(q), cache[0].flatten(0, 1)[:, :columns].transpose(1, 2))
+    far.view(rows, kv_heads, block.width, lanes, columns).add_(block.bias)
+    scores = torch.cat((far, pad(near)), -1)
+    weights = torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
+    mixed = torch.bmm(weights[..., :columns], cache[1].flatten(0, 1)[:, :columns])
+    return unpad(mixed).add_(torch.matmul(unpad(weights[..., columns:]), values))
+
+
+def _blocks(branches: Branches, lanes: int, kv_heads: int, own: int, cache: torch.Tensor) -> list[_Block]:
+    """Cuts the branches into blocks whose scores stay near the processor (or, on CUDA, within memory)."""
+    limit = 1 << 18 if cache.device.type == "cpu" else 1 << 26
+    slots, first, counts = np.unique(branches.slot, return_index=True, return_counts=True)
+    blocks: list[_Block] = []
+    low = 0
+    while low < len(slots):
+        high, width, columns = low, 0, 0
+        while high < len(slots):
+            wider = max(width, int(counts[high]))
+            inside = slice(int(first[high]), int(first[high] + counts[high]))
+            longer = max(columns, int(branches.end[inside].max()))
+            rows = int(slots[high] - slots[low]) + 1
+            if high > low and rows * kv_heads * wider * lanes * (longer + own) > limit:
+                break
+            high, width, columns = high + 1, wider, longer
+        blocks.append(_make_block(branches, slots, first, counts, low, high, width, columns, cache))
+        low = high
+    return blocks
+
+
+def _make_block(
+    branches: Branches,
+    slots: NDArray[np.int64],
+    first: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    low: int,
+    high: int,
+    width: int,
+    columns: int,
+    cache: torch.Tensor,
+) -> _Block:
+    inside = slice(int(first[low]), int(first[high - 1] + counts[high - 1]))
+    base, rows = int(slots[low]), int(slots[high - 1] - slots[low]) + 1
+    within = np.arange(inside.stop - inside.start) - np.repeat(first[low:high] - first[low], counts[low:high])
+    place = (branches.slot[inside] - base) * width + within
+    column = np.arange(columns)
+    visible = np.ones((rows * width, columns), dtype=bool)
+    visible[place] = (column >= branches.start[inside, None]) & (column < branches.end[inside, None])
+    bias = torch.zeros(visible.shape, device=cache.device, dtype=cache.dtype)
+    bias[torch.from_numpy(~visible).to(bias.device)] = -torch.inf
+    full = len(place) == rows * width
+    return _Block(
+        rows=slice(base, base + rows),
+        branches=inside,
+        width=width,
+        columns=columns,
+        place=None if full else torch.from_numpy(place).to(cache.device),
+        bias=bias.view(rows, 1, width, 1, columns),
+    )

@@ -1,0 +1,149 @@
+"""From responses and cuts to branches: which cached rows they stand on, or a fresh prefill where none is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runners.engine.embedded.branches import Branches, answer
+from runners.engine.embedded.cohort import Cohort
+from runners.engine.embedded.decoder import Decoder
+from runners.engine.embedded.prefill import prefill
+from runners.engine.embedded.settings import EmbeddedSettings
+from runners.engine.protocol import Forced, Request, Response, Sampling
+from runners.engine.streams import as_seeds, forced_seeds, starts
+
+Key = tuple[Request, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A response's place in a cache: its slot and the column of its prompt's first token."""
+
+    cohort: Cohort
+    slot: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One forced answer to make: response `index`, at `cut`."""
+
+    index: int
+    cut: int
+
+
+def kept_rows(
+    cohorts: Sequence[Cohort], requests: Sequence[Request], responses: Sequence[Response]
+) -> dict[Key, Row]:
+    """Where each response of a generation is still cached."""
+    rows = {}
+    for cohort in cohorts:
+        places = zip(cohort.owner.tolist(), cohort.start.tolist(), strict=True)
+        for slot, (owner, start) in enumerate(places):
+            rows[(requests[owner], responses[owner].tokens)] = Row(cohort, slot, start)
+    return rows
+
+
+def force(
+    decoder: Decoder,
+    kept: Mapping[Key, Row],
+    requests: Sequence[Request],
+    responses: Sequence[Response],
+    cuts: Sequence[Sequence[int]],
+    forcing: Sequence[int],
+    sampling: Sampling,
+    settings: EmbeddedSettings,
+) -> list[list[Forced]]:
+    """See `Engine.force`. A cut asked for twice is answered once."""
+    jobs: dict[Key, set[Job]] = {}
+    for index, (request, response, wanted) in enumerate(zip(requests, responses, cuts, strict=True)):
+        inside = {Job(index, cut) for cut in wanted if cut < len(response.tokens)}
+        if inside:
+            jobs.setdefault((request, response.tokens), set()).update(inside)
+    answers: dict[Job, tuple[int, ...]] = {}
+    by_cohort: dict[int, list[tuple[Row, list[Job]]]] = {}
+    loose: list[list[Job]] = []
+    for key, group in jobs.items():
+        ordered = sorted(group, key=lambda job: (job.cut, job.index))
+        row = kept.get(key)
+        if row is None:
+            loose.append(ordered)
+        else:
+            by_cohort.setdefault(id(row.cohort), []).append((row, ordered))
+
+    def run(placed: list[tuple[Row, list[Job]]]) -> None:
+        placed.sort(key=lambda item: item[0].slot)
+        flat = [job for _, group in placed for job in group]
+        branches = _branches(placed, flat, requests, responses, forcing)
+        cache = placed[0][0].cohort.cache
+        made = answer(decoder, cache, branches, sampling, settings.prefill_tokens)
+        answers.update((job, tuple(tokens)) for job, tokens in zip(flat, made, strict=True))
+
+    for placed in by_cohort.values():
+        run(placed)
+    loose.sort(key=lambda group: -_reach(group, requests))
+    while loose:
+        longest = _reach(loose[0], requests)
+        row_bytes = longest * decoder.shape.cache_bytes(decoder.weights.embedding.element_size())
+        count = max(1, min(settings.cohort_rows, settings.cache_bytes // row_bytes))
+        run(_read(decoder, loose[:count], requests, responses, settings))
+        loose = loose[count:]
+    return [
+        [Forced(cut, answers.get(Job(index, cut), ())) for cut in wanted] for index, wanted in enumerate(cuts)
+    ]
+
+
+def _reach(group: Sequence[Job], requests: Sequence[Request]) -> int:
+    """Tokens of prompt and response that the last cut of a group stands on."""
+    return len(requests[group[0].index].prompt) + group[-1].cut
+
+
+def _read(
+    decoder: Decoder,
+    groups: Sequence[list[Job]],
+    requests: Sequence[Request],
+    responses: Sequence[Response],
+    settings: EmbeddedSettings,
+) -> list[tuple[Row, list[Job]]]:
+    """Reads each response once, up to its last cut, into a fresh cache."""
+    sequences = [
+        requests[group[0].index].prompt + responses[group[0].index].tokens[: group[-1].cut]
+        for group in groups
+    ]
+    longest = len(sequences[0])
+    rows = range(len(groups))
+    cohort = Cohort(decoder.shape, rows, [longest] * len(groups), longest, decoder.weights.embedding)
+    prefill(decoder, sequences, cohort.cache, settings.prefill_tokens)
+    return [(Row(cohort, slot, 0), group) for slot, group in zip(rows, groups, strict=True)]
+
+
+def _branches(
+    placed: Sequence[tuple[Row, list[Job]]],
+    flat: Sequence[Job],
+    requests: Sequence[Request],
+    responses: Sequence[Response],
+    forcing: Sequence[int],
+) -> Branches:
+    """The branches of one cache; without a forcing text, the prefix's own last token is read again."""
+    counts = [len(group) for _, group in placed]
+    slot = np.repeat(np.array([row.slot for row, _ in placed], dtype=np.int64), counts)
+    start = np.repeat(np.array([row.start for row, _ in placed], dtype=np.int64), counts)
+    cut = np.array([job.cut for job in flat], dtype=np.int64)
+    position = np.array([len(requests[job.index].prompt) for job in flat], dtype=np.int64) + cut
+    if forcing:
+        tokens = np.tile(np.array(forcing, dtype=np.int64), (len(flat), 1))
+    else:
+        ends = [(requests[job.index].prompt + responses[job.index].tokens[: job.cut])[-1] for job in flat]
+        tokens, position = np.array(ends, dtype=np.int64)[:, None], position - 1
+    seeds = as_seeds(requests[job.index].seed for job in flat)
+    return Branches(
+        slot=slot,
+        start=start,
+        end=start + position,
+        position=position,
+        tokens=tokens,
+        streams=starts(forced_seeds(seeds, cut)),
+    )

@@ -1,0 +1,220 @@
+"""The decode loop: requests in, responses and the cohorts that still hold their caches out.
+
+Cohorts of different ages run in one step: the matrix products see all live rows, attention each cohort's own
+columns. As rows finish, the next cohort is admitted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from reodsl.diagnostics import problem
+from runners.engine.embedded.cohort import Cohort
+from runners.engine.embedded.decoder import Decoder
+from runners.engine.embedded.prefill import admit
+from runners.engine.embedded.sampler import draw
+from runners.engine.embedded.settings import EmbeddedSettings
+from runners.engine.protocol import Request, Response, Sampling
+from runners.engine.streams import as_seeds, starts, uniforms
+
+Group = tuple[tuple[int, ...], list[int]]
+Step = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(slots=True)
+class Running:
+    """A cohort while it decodes: what was drawn last in each live slot, and everything drawn so far."""
+
+    cohort: Cohort
+    streams: NDArray[np.uint64]
+    stop_ids: NDArray[np.int64]
+    max_tokens: int
+    drawn: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    steps: list[Step] = field(default_factory=list)
+
+    def uniforms(self) -> NDArray[np.float64]:
+        """The uniforms of the next draw."""
+        return uniforms(self.streams[: self.cohort.live], len(self.steps))
+
+    def record(
+        self, tokens: NDArray[np.int64], logprobs: NDArray[np.float64], behaviour: NDArray[np.float64]
+    ) -> None:
+        """Takes one draw for each live slot and retires the slots that it finishes."""
+        cohort = self.cohort
+        self.steps.append((cohort.owner[: cohort.live].copy(), tokens, logprobs, behaviour))
+        self.drawn = tokens
+        if len(self.steps) == self.max_tokens:
+            cohort.live = 0
+            return
+        finished = np.flatnonzero(np.isin(tokens, self.stop_ids))
+        if len(finished):
+            order = cohort.retire(finished.tolist())
+            self.streams = self.streams[order]
+            self.drawn = tokens[order[: cohort.live]]
+
+    def responses(self, version: int) -> dict[int, Response]:
+        """The finished responses by request."""
+        owners = np.concatenate([step[0] for step in self.steps])
+        # A stable sort by owner leaves each owner's tokens in the order of their steps.
+        order = np.argsort(owners, kind="stable")
+        requests, first = np.unique(owners[order], return_index=True)
+        tokens, logprobs, behaviour = (
+            np.split(np.concatenate([step[column] for step in self.steps])[order], first[1:])
+            for column in (1, 2, 3)
+        )
+        made = {}
+        for index, request in enumerate(requests.tolist()):
+            kept = tuple(logprobs[index].tolist())
+            own = tuple(behaviour[index].tolist())
+            stopped = bool(np.isin(tokens[index][-1], self.stop_ids))
+            made[request] = Response(
+                tokens=tuple(tokens[index].tolist()),
+                logprobs=kept,
+                behaviour=kept if own == kept else own,
+                finish="stop" if stopped else "length",
+                weight_version=version,
+            )
+        return made
+
+
+def generate(
+    decoder: Decoder,
+    requests: Sequence[Request],
+    sampling: Sampling,
+    settings: EmbeddedSettings,
+    version: int,
+) -> tuple[list[Response], list[Cohort]]:
+    """Responses in the order of the requests, and the finished cohorts that fit in the cache's memory."""
+    waiting = _groups(requests)
+    streams = starts(as_seeds(request.seed for request in requests))
+    stop_ids = np.array(sampling.stop_ids, dtype=np.int64)
+    running: list[Running] = []
+    kept: deque[Cohort] = deque()
+    responses: dict[int, Response] = {}
+    while waiting or running:
+        while waiting:
+            groups = _next(waiting, decoder, sampling, settings, running, kept)
+            if not groups:
+                break
+            cohort, logits = admit(decoder, groups, sampling.max_tokens, settings.prefill_tokens)
+            new = Running(cohort, streams[cohort.owner], stop_ids, sampling.max_tokens)
+            running.append(new)
+            _draw(logits, [new], sampling)
+        step = [one for one in running if one.cohort.live]
+        if step:
+            _draw(_logits(decoder, step), step, sampling)
+        for one in running:
+            if not one.cohort.live:
+                responses.update(one.responses(version))
+                kept.append(one.cohort)
+        running = [one for one in running if one.cohort.live]
+    return [responses[index] for index in range(len(requests))], list(kept)
+
+
+def _groups(requests: Sequence[Request]) -> deque[Group]:
+    """Requests by equal prompt, prompts of similar lengths next to each other."""
+    by_prompt: dict[tuple[int, ...], list[int]] = {}
+    for index, request in enumerate(requests):
+        by_prompt.setdefault(request.prompt, []).append(index)
+    return deque(sorted(by_prompt.items(), key=lambda item: len(item[0])))
+
+
+def _next(
+    waiting: deque[Group],
+    decoder: Decoder,
+    sampling: Sampling,
+    settings: EmbeddedSettings,
+    running: Sequence[Running],
+    kept: deque[Cohort],
+) -> list[Group]:
+    """The groups of the next cohort, taken from `waiting`; none while rows or memory must first come free.
+
+    Caches kept for forcing give way to responses that wait.
+    """
+    live = sum(one.cohort.live for one in running)
+    rows = min(settings.cohort_rows, settings.rows - live)
+    left = sum(len(members) for _, members in waiting)
+    if live and rows < min(settings.cohort_rows, left):
+        return []
+    token = decoder.shape.cache_bytes(decoder.weights.embedding.element_size())
+    used = sum(one.cohort.bytes for one in running)
+    taken: list[Group] = []
+    while waiting and rows > 0:
+        prompt, members = waiting[0]
+        if taken and len(members) > rows:
+            break
+        row = (len(prompt) + sampling.max_tokens) * token
+        so_far = sum(len(owners) for _, owners in taken)
+        # Prompts come in rising order of length, so this one's row is the cohort's widest.
+        fit = (settings.cache_bytes - used) // row - so_far
+        if not running and not taken:
+            fit = max(fit, 1)
+        count = min(rows, fit, len(members))
+        if count < len(members) and (taken or (count < rows and running)):
+            break
+        if count <= 0:
+            break
+        taken.append((prompt, members[:count]))
+        rows -= count
+        if count < len(members):
+            waiting[0] = (prompt, members[count:])
+            break
+        waiting.popleft()
+    if taken:
+        wanted = sum(len(owners) for _, owners in taken) * (len(taken[-1][0]) + sampling.max_tokens) * token
+        while kept and used + wanted + sum(cohort.bytes for cohort in kept) > settings.cache_bytes:
+            kept.popleft()
+    return taken
+
+
+def _logits(decoder: Decoder, step: Sequence[Running]) -> torch.Tensor:
+    """Feeds each live row the token that it drew last; logits [live rows of all cohorts, vocab]."""
+    shape = decoder.shape
+    for one in step:
+        one.cohort.filled += 1
+    tokens = torch.from_numpy(np.concatenate([one.drawn for one in step])).to(decoder.device)
+    places = np.concatenate([one.cohort.positions() for one in step])
+    decoder.cover(int(places.max()) + 1)
+    scale = shape.head_dim**-0.5
+
+    def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        scaled = queries * scale
+        out = torch.empty_like(scaled)
+        first = 0
+        for one in step:
+            rows = slice(first, first + one.cohort.live)
+            one.cohort.attend(layer, scaled[rows], keys[rows], values[rows], out[rows])
+            first = rows.stop
+        return out.view(first, -1)
+
+    return decoder.run(tokens, torch.from_numpy(places).to(decoder.device), attend)
+
+
+def _draw(logits: torch.Tensor, step: Sequence[Running], sampling: Sampling) -> None:
+    """Draws the next token of every live row and records it. Raises E0802 when logits are not finite."""
+    chance = torch.from_numpy(np.concatenate([one.uniforms() for one in step])).to(logits.device)
+    tokens, logprobs, behaviour = draw(logits, chance, sampling)
+    table = torch.stack((tokens.double(), logprobs.double(), behaviour.double())).cpu().numpy()
+    if not np.isfinite(table).all():
+        raise not_finite(len(step[0].steps))
+    first = 0
+    ids = table[0].astype(np.int64)
+    for one in step:
+        rows = slice(first, first + one.cohort.live)
+        one.record(ids[rows], table[1, rows], table[2, rows])
+        first = rows.stop
+
+
+def not_finite(token: int) -> Exception:
+    """The problem of a model whose logits are NaN or infinite."""
+    return problem(
+        "E0802",
+        f"the model's logits are not finite at token {token} of a response",
+        help="its weights have diverged: lower the learning rate or go back to an earlier checkpoint",
+    )

@@ -1,0 +1,1 @@
+"""Models and tokenizers: built from a description, loaded from a local folder, saved for transformers."""

@@ -1,0 +1,131 @@
+"""Model folders: a local path in, a model with its tokenizer out, and back; never a pickle, never the network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from reodsl.diagnostics import problem
+from runners.models.tensors import INCOMPLETE, tensor_shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A transformers model in evaluation mode, and its tokenizer."""
+
+    model: Any
+    tokenizer: Any
+
+
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> Loaded:
+    """The model and tokenizer of a local folder, on CPU.
+
+    Raises E0801 (an architecture that transformers does not know), E0803 (a part is missing), E0804 (pickled
+    weights), E0805 (unreadable weights, config or tokenizer), E0806 (tensors that do not fit the config).
+    """
+    return Loaded(load_model(folder, dtype), load_tokenizer(folder))
+
+
+def load_config(folder: Path) -> Any:
+    """The transformers config of a model folder. Raises E0801, E0803, E0805."""
+    if not folder.is_dir():
+        raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
+    if not (folder / "config.json").is_file():
+        raise problem("E0803", "the model folder has no config.json", where=str(folder), help=INCOMPLETE)
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except ValueError as fault:
+        # transformers asks for trust, or tells of an unknown model_type, by the same exception.
+        message = "the model's architecture is unknown to the installed transformers, or runs code of its own"
+        raise problem("E0801", message, where=str(folder), notes=[_first_line(fault)]) from fault
+    except (OSError, TypeError, AttributeError, KeyError) as fault:
+        message = f"config.json cannot be read: {_first_line(fault)}"
+        raise problem("E0805", message, where=str(folder)) from fault
+    return config
+
+
+def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
+    """The model of a local folder, on CPU, in evaluation mode. Raises as `load`."""
+    config = load_config(folder)
+    shapes = tensor_shapes(folder)
+    # A config larger than its weights is refused before memory is asked for it.
+    layers = getattr(config, "num_hidden_layers", 0)
+    if not isinstance(layers, int) or layers > len(shapes):
+        message = f"the config says {layers} layers, and there are {len(shapes)} tensors"
+        raise problem("E0806", message, where=str(folder))
+    embedding = shapes.get("model.embed_tokens.weight")
+    wanted = (getattr(config, "vocab_size", None), getattr(config, "hidden_size", None))
+    if embedding is not None and embedding != wanted:
+        message = f"the tensor `model.embed_tokens.weight` is {_size(embedding)}, and the config says {_size(wanted)}"
+        raise problem("E0806", message, where=str(folder))
+    try:
+        model, told = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (RuntimeError, ValueError, OSError, TypeError, KeyError) as fault:
+        message = f"the tensors do not fit the config: {_first_line(fault)}"
+        raise problem("E0806", message, where=str(folder)) from fault
+    for name in sorted(told["missing_keys"]):
+        raise problem("E0806", f"the weights have no tensor `{name}`", where=str(folder))
+    return model.eval()
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a local folder. Raises E0803, E0805."""
+    if not (folder / "tokenizer.json").is_file():
+        raise problem("E0803", "the model folder has no tokenizer.json", where=str(folder), help=INCOMPLETE)
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as fault:
+        # The tokenizers library raises bare Exception for a file that it cannot read.
+        message = f"the tokenizer cannot be read: {_first_line(fault)}"
+        raise problem("E0805", message, where=str(folder)) from fault
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Writes a folder that transformers and SGLang load; it appears whole or not at all, and replaces an older one.
+
+    Raises E0811 when the place cannot be written.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            model.save_pretrained(made, safe_serialization=True)
+            tokenizer.save_pretrained(made)
+            os.chmod(made, 0o755)
+            if folder.exists():
+                aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+                os.rename(folder, aside / folder.name)
+                os.rename(made, folder)
+                shutil.rmtree(aside)
+            else:
+                os.rename(made, folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except (OSError, SafetensorError) as fault:
+        message = f"the model cannot be saved: {getattr(fault, 'strerror', None) or fault}"
+        help_line = "free some space, or choose a folder that you may write to"
+        raise problem("E0811", message, where=str(folder), help=help_line) from fault
+
+
+def _size(size: tuple[Any, ...]) -> str:
+    return "×".join(map(str, size))
+
+
+def _first_line(fault: BaseException) -> str:
+    return (str(fault).strip().splitlines() or [type(fault).__name__])[0][:200]

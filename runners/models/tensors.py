@@ -1,0 +1,86 @@
+"""A model folder's tensors: safetensors files in, shapes or a whole state dict out. Pickles are refused unread."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from reodsl.diagnostics import Problem, problem
+
+INCOMPLETE = "a model folder holds config.json, model.safetensors, tokenizer.json and tokenizer_config.json"
+_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model folder.
+
+    Raises E0803 when there are none, E0804 when there are only pickles, E0805 for a broken index.
+    """
+    if not folder.is_dir():
+        raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
+    if (folder / _SINGLE).is_file():
+        return [folder / _SINGLE]
+    if (folder / _INDEX).is_file():
+        return _indexed(folder)
+    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+    if pickles:
+        raise problem(
+            "E0804",
+            f"the weights are a pickle, `{pickles[0]}`, which is never read: unpickling runs code",
+            where=str(folder),
+            help="convert them where you trust them: `model.save_pretrained(FOLDER, safe_serialization=True)`",
+        )
+    message = f"the model folder has no weights: `{_SINGLE}` is missing"
+    raise problem("E0803", message, where=str(folder), help=INCOMPLETE)
+
+
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor by its transformers name, from the files' headers. Raises E0803 to E0805."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path in weight_files(folder):
+        try:
+            with safe_open(path, framework="pt") as file:
+                shapes.update((name, tuple(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118
+        except (SafetensorError, OSError, ValueError) as fault:
+            raise _broken(path, fault) from fault
+    return shapes
+
+
+def read_state(folder: Path) -> dict[str, torch.Tensor]:
+    """All tensors by their transformers names, on CPU. Raises E0803 to E0805."""
+    state: dict[str, torch.Tensor] = {}
+    for path in weight_files(folder):
+        try:
+            with safe_open(path, framework="pt") as file:
+                state.update((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
+        except (SafetensorError, OSError, ValueError) as fault:
+            raise _broken(path, fault) from fault
+    return state
+
+
+def _indexed(folder: Path) -> list[Path]:
+    try:
+        names = set(json.loads((folder / _INDEX).read_text("utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as fault:
+        raise problem("E0805", f"`{_INDEX}` cannot be read: {fault}", where=str(folder)) from fault
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+            message = f"`{_INDEX}` names `{name}`, which is no safetensors file of this folder"
+            raise problem("E0805", message, where=str(folder))
+        if not (folder / name).is_file():
+            message = f"`{_INDEX}` names `{name}`, which is missing"
+            raise problem("E0803", message, where=str(folder), help=INCOMPLETE)
+    return [folder / name for name in sorted(names)]
+
+
+def _broken(path: Path, fault: Exception) -> Problem:
+    return problem(
+        "E0805",
+        f"the weights cannot be read: {str(fault)[:200]}",
+        where=str(path),
+        help="the file was cut short or is no safetensors file: copy or download it again",
+    )

@@ -1,0 +1,65 @@
+"""Word-level tokenizers: a word list in, a transformers tokenizer that splits at white space out; text to ids and back.
+
+A text whose words are separated by single spaces comes back from `decode(encode(text))` as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedTokenizerFast
+
+from reodsl.diagnostics import problem
+
+PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
+THINK = ("<think>", "</think>")
+
+
+def word_tokenizer(words: Sequence[str]) -> Any:
+    """A tokenizer with one token for each word.
+
+    Ids: `<pad>` 0, `<eos>` 1, `<unk>` 2, `<think>` 3, `</think>` 4, then the words in their order; a word that is one
+    of these five is not added again. Raises E0809 for a word that is empty, holds white space or comes twice.
+    """
+    special = (PAD, EOS, UNKNOWN, *THINK)
+    vocabulary = {token: index for index, token in enumerate(special)}
+    seen: set[str] = set()
+    for word in words:
+        if not word or len(word.split()) != 1 or word != word.strip():
+            raise problem("E0809", f"`{word}` is no word: words are separated by white space and hold none")
+        if word in seen:
+            raise problem("E0809", f"the word `{word}` comes twice in the tokenizer's list")
+        seen.add(word)
+        vocabulary.setdefault(word, len(vocabulary))
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNKNOWN,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
+    """The ids of a text, with nothing added. Raises E0810 when part of it is outside the vocabulary."""
+    ids = tuple(tokenizer.encode(text, add_special_tokens=False))
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids and UNKNOWN not in text.split():
+        known = tokenizer.get_vocab()
+        foreign = next((word for word in text.split() if word not in known), text)
+        raise problem(
+            "E0810",
+            f"the tokenizer does not know `{foreign[:80]}`",
+            help="add the word to the tokenizer's list, or correct the text",
+        )
+    return ids
+
+
+def decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    """The text of ids, special tokens included."""
+    return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
