@@ -1,0 +1,1 @@
+"""The report: artifacts in; tables, charts and one offline page out."""

@@ -1,0 +1,76 @@
+"""The headline: what each judged arm gains over the baseline, as cards; computed, never written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from reodsl.report import formats, theme
+from reodsl.report.main_table import spread
+from reodsl.report.markup import Markup, tag
+from reodsl.report.material import MEAN, Material
+
+MOST_CARDS = 4
+
+
+def headline_arms(material: Material, table: pl.DataFrame) -> list[str]:
+    """The arms that the frontier judges, smallest mean REG first; without any, the best arms beside the baseline."""
+    score = material.study.score
+    baseline = score.relative_to if score is not None else None
+    rows = table.filter((pl.col("benchmark") == MEAN) & (pl.col("arm") != (baseline or "")))
+    judged = rows.filter(~pl.col("arm").is_in(list(material.framed))) if material.framed else rows.clear()
+    chosen = judged if judged.height else rows
+    if "reg" in chosen.columns:
+        chosen = chosen.sort("reg", nulls_last=True, maintain_order=True)
+    return chosen["arm"].head(MOST_CARDS).to_list()
+
+
+def cards(material: Material, table: pl.DataFrame) -> Markup | None:
+    """A card an arm: REG against the baseline in large, then accuracy, length and REG; nothing without a score."""
+    score = material.study.score
+    if score is None or "reg" not in table.columns:
+        return None
+    colour = theme.colours(material.arms, material.bases)
+    rows = {row["arm"]: row for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()}
+    made = [_card(rows[arm], colour[arm], score.relative_to) for arm in headline_arms(material, table)]
+    return tag("div", made, class_="cards") if made else None
+
+
+def _card(row: dict[str, Any], colour: str, baseline: str | None) -> Markup:
+    change = row.get("change_pct")
+    accuracy, length = row.get("accuracy_change"), row.get("length_pct")
+    if baseline is not None and change is not None:
+        big = [
+            tag("span", formats.signed(change, 0) + "%", class_="good" if change < 0 else "bad"),
+            tag("small", " REG against ", baseline),
+        ]
+        bounds = formats.interval(row.get("change_low"), row.get("change_high"), 0)
+    else:
+        big = [formats.number(row.get("reg")), tag("small", " tokens of REG")]
+        bounds = formats.interval(row.get("reg_low"), row.get("reg_high"))
+    return tag(
+        "div",
+        tag("h3", tag("span", class_="dot", style=f"background:{colour}"), row["arm"]),
+        tag(
+            "dl",
+            tag("dd", big, tag("small", bounds) if bounds else None, class_="big"),
+            _line("accuracy", formats.percent(row["accuracy"]) + "%", _points(accuracy), spread(row, "accuracy", 100.0)),
+            _line("length", formats.number(row["length"]), _relative(length), spread(row, "length")),
+            _line("REG", formats.number(row.get("reg")), "", spread(row, "reg")),
+        ),
+        class_="card",
+    )
+
+
+def _line(name: str, value: str, change: str, spread_text: str) -> list[Markup]:
+    small = " · ".join(text for text in (change, spread_text) if text)
+    return [tag("dt", name), tag("dd", value, tag("small", small) if small else None)]
+
+
+def _points(change: float | None) -> str:
+    return "" if change is None else f"{formats.signed(100 * change)} points"
+
+
+def _relative(change: float | None) -> str:
+    return "" if change is None else f"{formats.signed(change, 0)}%"

@@ -1,0 +1,67 @@
+"""Files beside the page: frames as CSV and Parquet, charts as PNG and SVG, the resolved spec as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.report import schedules, tables, theme
+from reodsl.report.figures import Gallery
+from reodsl.report.material import Material
+
+PIXELS = 2.0
+"""PNG pixels for each unit of a chart's size."""
+
+
+def report_tables(material: Material) -> dict[str, pl.DataFrame]:
+    """Every table of a report by file name; those with nothing in them are left out."""
+    made = {
+        "main": tables.main(material),
+        "per_seed": tables.per_seed(material),
+        "curves": material.curves.rename({"name": "arm"}),
+        "frontier": tables.frontier(material),
+        "frontier_shares": tables.winning_shares(material),
+        "training": material.metrics,
+        "budgets": schedules.table(schedules.selected(material)),
+    }
+    return {name: frame for name, frame in made.items() if frame.height}
+
+
+def write_tables(folder: Path, frames: dict[str, pl.DataFrame]) -> None:
+    """`<name>.csv` and `<name>.parquet` for each frame."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, frame in frames.items():
+        frame.write_parquet(folder / f"{name}.parquet")
+        _plain(frame).write_csv(folder / f"{name}.csv")
+
+
+def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
+    """`<name>.svg` and `<name>.png` for each chart, light, on white, with its own legend."""
+    import vl_convert
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {**theme.config(), "background": "white", "padding": 16}
+    for name, draw in gallery.draws.items():
+        spec = draw(width).to_dict()
+        spec["config"] = config
+        svg = vl_convert.vegalite_to_svg(spec)
+        (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+        (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PIXELS))
+
+
+def write_spec(path: Path, material: Material) -> None:
+    """The resolved spec as JSON, presentation fields included."""
+    path.write_text(json.dumps(material.spec.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
+
+
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """A frame that CSV can hold and a spreadsheet will not execute: no nested columns, no text that starts a formula."""
+    flat = frame.select(pl.exclude(pl.List, pl.Struct))
+    texts = [name for name, kind in flat.schema.items() if kind == pl.String]
+    formula = r"^[=+\-@\t\r]"
+    return flat.with_columns(
+        pl.when(pl.col(name).str.contains(formula)).then("'" + pl.col(name)).otherwise(pl.col(name)).alias(name)
+        for name in texts
+    )

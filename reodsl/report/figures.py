@@ -1,0 +1,175 @@
+"""Charts on the page: Altair charts in; figures, legends and the data blocks that the page's script draws from out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import altair as alt
+import polars as pl
+
+from reodsl.report import charts, tables, theme
+from reodsl.report.markup import Markup, tag
+from reodsl.report.material import MEAN, Material, title
+
+Width = int | Literal["container"]
+Draw = Callable[[Width], alt.LayerChart]
+
+
+@dataclass(slots=True)
+class Gallery:
+    """The charts of a report: `draws` by name, in the order of the page. Names are made here, from a safe alphabet."""
+
+    draws: dict[str, Draw] = field(default_factory=dict)
+
+    def figure(self, name: str, draw: Draw, kind: str | None = None, hidden: bool = False, wide: bool = False) -> Markup:
+        """Registers a chart and gives the figure that shows it."""
+        key = safe_name(name, self.draws)
+        self.draws[key] = draw
+        place = tag("div", class_="vega", data_chart=key, role="img", aria_label=name)
+        return tag("figure", place, data_kind=kind, hidden=hidden, class_="wide" if wide else None)
+
+    def blocks(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Vega-Lite specs by chart name, and the rows they show, each stored once under a digest."""
+        rows: dict[str, Any] = {}
+        specs: dict[str, Any] = {}
+        for key, draw in self.draws.items():
+            spec = draw("container").to_dict()
+            spec.pop("config", None)
+            specs[key] = _shared(_without_legends(spec), rows)
+        return specs, rows
+
+
+def safe_name(name: str, taken: Sequence[str] | dict[str, Any]) -> str:
+    """A file name and attribute value from any text: letters, digits, `-` and `_`, at most 60, and not yet taken."""
+    stem = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name)[:60].strip("-") or "chart"
+    key, count = stem, 1
+    while key in taken:
+        count += 1
+        key = f"{stem}-{count}"
+    return key
+
+
+def legend(material: Material, arms: Sequence[str], *, frontier: bool) -> Markup:
+    """A row of buttons, one an arm, that highlight it in every chart of the group."""
+    colour = theme.colours(material.arms, material.bases)
+    entries = [
+        tag(
+            "button",
+            tag("span", class_="dot", style=f"background:{colour[arm]}"),
+            arm,
+            type="button",
+            data_arm=arm,
+            aria_pressed="false",
+        )
+        for arm in arms
+    ]
+    edge = tag("span", tag("span", class_="dash"), " frontier", class_="tag") if frontier else None
+    return tag("div", entries, edge, class_="legend")
+
+
+def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence[str] | None) -> Markup:
+    """Budget-accuracy curves: the average large, each benchmark small, on a linear or a logarithmic axis."""
+    arms = [arm for arm in material.arms if lines is None or arm in lines]
+    several = len(material.benchmarks) > 1
+    figures = []
+    for scale, kind in (("linear", "linear"), ("log", "log")):
+        for benchmark in (MEAN, *material.benchmarks) if several else (MEAN,):
+            figures.append(
+                gallery.figure(
+                    f"{name}-{title(benchmark)}-{kind}",
+                    _curve(material, benchmark, arms, scale),
+                    kind=kind,
+                    hidden=kind == "log",
+                    wide=benchmark == MEAN,
+                )
+            )
+    toggle = tag(
+        "div",
+        tag("button", "linear budgets", type="button", data_show="linear", aria_pressed="true"),
+        tag("button", "log budgets", type="button", data_show="log", aria_pressed="false"),
+        class_="toggle",
+        role="group",
+    )
+    edge = material.frontier().height > 0
+    return tag("div", toggle, legend(material, arms, frontier=edge), tag("div", figures, class_="charts"), data_group=True)
+
+
+def scatter_group(gallery: Gallery, material: Material, table: pl.DataFrame) -> Markup:
+    """Accuracy against length on average, and REG with its intervals where there is a score."""
+    figures = [gallery.figure("accuracy-length", lambda width: charts.scatter(material, table, width=width))]
+    if "reg" in table.columns and table["reg"].drop_nulls().len():
+        figures.append(gallery.figure("reg", lambda width: charts.gaps(material, table, width=width)))
+    return tag("div", figures, class_="charts two")
+
+
+METHODS = {"ppo": "Reinforcement learning", "sft": "Supervised fine-tuning", "simpo": "Preference training"}
+
+
+def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
+    """Training curves by kind of training: RL first."""
+    groups = []
+    for method, heading in METHODS.items():
+        figures = []
+        arms: set[str] = set()
+        for metric in charts.LABELS:
+            rows = charts.training_rows(material, metric, method)
+            if rows.height:
+                arms |= set(rows["arm"])
+                figures.append(gallery.figure(f"{method}-{metric}", _training(material, metric, method)))
+        if figures:
+            keys = legend(material, [arm for arm in material.arms if arm in arms], frontier=False)
+            groups.append(
+                tag("div", tag("h3", heading), keys, tag("div", figures, class_="charts"), data_group=True)
+            )
+    return groups
+
+
+def declared(gallery: Gallery, material: Material) -> list[Markup]:
+    """The spec's own charts over lengths and steps; those over budgets have a section of their own."""
+    table = tables.main(material)
+    figures = []
+    for chart in material.study.charts:
+        if chart.x == "length" and chart.y in ("accuracy", "reg"):
+            figures.append(gallery.figure(chart.name, _scatter(material, table, chart.y, chart.lines)))
+        elif chart.x == "step" and chart.y in ("accuracy", "reward", "length"):
+            figures.append(gallery.figure(chart.name, _training(material, chart.y, "ppo", chart.lines)))
+    return figures
+
+
+def _curve(material: Material, benchmark: str, arms: Sequence[str], scale: Any) -> Draw:
+    return lambda width: charts.curves(material, benchmark, arms, scale, width)
+
+
+def _training(material: Material, metric: str, method: str, lines: Sequence[str] | None = None) -> Draw:
+    return lambda width: charts.training(material, metric, method, lines, width)
+
+
+def _scatter(material: Material, table: pl.DataFrame, measure: Any, lines: Sequence[str]) -> Draw:
+    return lambda width: charts.scatter(material, table, MEAN, measure, lines, width)
+
+
+def _shared(value: Any, rows: dict[str, Any]) -> Any:
+    """`{"values": […]}` anywhere in a spec becomes `{"rows": digest}`."""
+    if isinstance(value, list):
+        return [_shared(item, rows) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"values"} and isinstance(value["values"], list):
+        digest = hashlib.sha256(json.dumps(value["values"]).encode()).hexdigest()[:16]
+        rows[digest] = value["values"]
+        return {"rows": digest}
+    return {key: _shared(item, rows) for key, item in value.items()}
+
+
+def _without_legends(value: Any) -> Any:
+    """A spec whose arm colours have no legend of their own: the page has one legend for a group of charts."""
+    if isinstance(value, list):
+        return [_without_legends(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    arm = value.get("field") == "arm" and "legend" in value
+    return {key: None if arm and key == "legend" else _without_legends(item) for key, item in value.items()}

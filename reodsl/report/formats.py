@@ -1,0 +1,55 @@
+"""Numbers as the report and the terminal print them: percentages, tokens, changes and intervals, with true minus signs."""
+
+from __future__ import annotations
+
+import math
+
+MINUS = "−"
+NONE = "–"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """`12,875.9`; a dash for a missing value; never a minus before a number that rounds to nothing."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    text = f"{abs(value):,.{digits}f}"
+    return MINUS + text if value < 0 and any(c in "123456789" for c in text) else text
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share as a percentage without its sign, as in the paper's tables: .954 is `95.4`."""
+    return number(None if share is None else 100 * share, digits)
+
+
+def signed(value: float | None, digits: int = 1) -> str:
+    """`+0.7`, `−94.3`, `0.0`."""
+    text = number(value, digits)
+    positive = value is not None and value > 0 and any(c in "123456789" for c in text)
+    return f"+{text}" if positive else text
+
+
+def arrow(value: float | None, digits: int = 1, unit: str = "") -> str:
+    """`↓57.6%`, `↑0.7`, or `0.0` where nothing changed at this precision; empty where nothing is known."""
+    if value is None or not math.isfinite(value):
+        return ""
+    text = number(abs(value), digits)
+    if not any(c in "123456789" for c in text):
+        return f"{text}{unit}"
+    return f"{'↑' if value > 0 else '↓'}{text}{unit}"
+
+
+def interval(low: float | None, high: float | None, digits: int = 1) -> str:
+    """`[0.9, 1.4]`, or nothing where a bound is missing."""
+    if low is None or high is None:
+        return ""
+    return f"[{number(low, digits)}, {number(high, digits)}]"
+
+
+def spread(sd: float | None, digits: int = 1) -> str:
+    """`±0.6`, or nothing with one seed."""
+    return "" if sd is None else f"±{number(sd, digits)}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 seed`, `3 seeds`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,65 @@
+"""Markup: tags from names, attributes and children in; HTML text out, with everything that is not markup escaped."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable
+from typing import Any
+
+
+class Markup(str):
+    """Text that is HTML already. Only this module and files of the package make it; anything else is escaped."""
+
+    __slots__ = ()
+
+
+Child = str | int | float | None | Iterable["Child"]
+
+_VOID = frozenset({"meta", "input", "br", "hr", "img", "link", "col"})
+
+
+def escape(text: str) -> Markup:
+    """Text made safe inside elements and quoted attributes; control characters that HTML forbids become U+FFFD."""
+    clean = "".join(c if c in "\t\n\r" or (c >= " " and not "\x7f" <= c <= "\x9f") else "�" for c in text)
+    return Markup(html.escape(clean.encode("utf-8", "replace").decode(), quote=True))
+
+
+def render(child: Child) -> Markup:
+    """Children as HTML: markup as it is, strings and numbers escaped, None as nothing, iterables in turn."""
+    if child is None:
+        return Markup("")
+    if isinstance(child, Markup):
+        return child
+    if isinstance(child, (str, int, float)):
+        return escape(str(child))
+    return Markup("".join(render(item) for item in child))
+
+
+def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
+    """`<name attributes>children</name>`.
+
+    A trailing underscore is dropped from attribute names and others become dashes (`class_`, `data_key`);
+    `True` gives a bare attribute, `False` and None none.
+    """
+    parts = [name]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        label = key.rstrip("_").replace("_", "-")
+        parts.append(label if value is True else f'{label}="{escape(str(value))}"')
+    opened = f"<{' '.join(parts)}>"
+    if name in _VOID:
+        return Markup(opened)
+    return Markup(f"{opened}{render(children)}</{name}>")
+
+
+def json_block(identity: str, value: Any) -> Markup:
+    """Data for the page's script: `<script type="application/json" id=…>`.
+
+    No character of the JSON can end the element, open a comment, or be read as a line end by a script.
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for char in "<>&":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return Markup(f'<script type="application/json" id="{escape(identity)}">{text}</script>')

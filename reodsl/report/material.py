@@ -1,0 +1,258 @@
+"""The report's material: a spec and finished artifacts by role in; frames of everything that is shown out.
+
+Files of samples are scanned, never read whole; only the few rows that the page shows leave the disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.diagnostics import problem
+from reodsl.ir import Spec
+from reodsl.ir.study import Study
+from reodsl.ir.training import FromTraining, Stage
+
+MEAN = "mean"
+
+_CURVE = {"name": pl.String, "seed": pl.Int64, "benchmark": pl.String, "budget": pl.Int64, "accuracy": pl.Float64}
+_SUMMARY = {
+    "arm": pl.String,
+    "seed": pl.Int64,
+    "benchmark": pl.String,
+    "accuracy": pl.Float64,
+    "length": pl.Float64,
+    "questions": pl.Int64,
+    "samples": pl.Int64,
+    "unfinished": pl.Float64,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Role:
+    """A role of the report's inputs, taken apart: `evaluate:vanilla@1` is evaluate, vanilla, no index, seed 1."""
+
+    kind: str
+    name: str = ""
+    index: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a report is made of. Frames may be empty; `seed` is null where a task belongs to no seed.
+
+    `curves` and `frontiers` (name, seed, benchmark, budget, accuracy) hold each benchmark and `mean`; `summary`
+    (arm, seed, benchmark, accuracy, length, …) likewise; `scores` are the rows of every `reg.parquet` with `arm`
+    and `seed`; `metrics` those of every `metrics.parquet` with arm, seed, method, stage and `at`, the step counted
+    over the arm's stages; `winners` name the arms that make each frontier; `selected` maps an arm and
+    seed to its `budgets.json`; `evaluations` maps an arm and seed to the folder with its samples.
+    """
+
+    spec: Spec
+    curves: pl.DataFrame
+    frontiers: pl.DataFrame
+    winners: pl.DataFrame
+    summary: pl.DataFrame
+    scores: pl.DataFrame
+    metrics: pl.DataFrame
+    selected: Mapping[tuple[str, int | None], Mapping[str, Any]]
+    evaluations: Mapping[tuple[str, int | None], Path]
+    artifacts: Mapping[str, str]
+
+    @property
+    def study(self) -> Study:
+        """The study that ran."""
+        return self.spec.study
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the evaluated arms, in the order of the study."""
+        there = set(self.summary["arm"])
+        return tuple(arm.name for arm in self.study.arms if arm.name in there)
+
+    @property
+    def benchmarks(self) -> tuple[str, ...]:
+        """Names of the benchmarks, in the order of evaluation, without `mean`."""
+        names = self.summary["benchmark"].unique(maintain_order=True).to_list()
+        return tuple(name for name in names if name != MEAN)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that have results."""
+        frames = (self.summary["seed"], self.scores["seed"] if "seed" in self.scores.columns else None)
+        return tuple(sorted({seed for frame in frames if frame is not None for seed in frame.drop_nulls()}))
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """Arms that are where others start: models as they come, and checkpoints that further training began at."""
+        trained = [a.checkpoint for a in self.study.arms if isinstance(a.checkpoint, FromTraining)]
+        starts = {checkpoint.experiment.start.model_dump_json() for checkpoint in trained}
+        return tuple(
+            arm.name
+            for arm in self.study.arms
+            if not arm.trained or arm.checkpoint.model_dump_json() in starts
+        )
+
+    @property
+    def framed(self) -> tuple[str, ...]:
+        """The arms that make the frontier of the score, or of any frontier when nothing is scored."""
+        score = self.study.score
+        found = [f for f in self.study.frontiers if score is None or f.name == score.frontier]
+        return tuple(name for frontier in found for name in frontier.of)
+
+    def frontier(self) -> pl.DataFrame:
+        """The frontier that the study is scored against, or its first: seed, benchmark, budget, accuracy."""
+        names = [f.name for f in self.study.frontiers]
+        score = self.study.score
+        chosen = score.frontier if score is not None else (names[0] if names else "")
+        return self.frontiers.filter(pl.col("name") == chosen)
+
+
+def title(benchmark: str) -> str:
+    """How a benchmark is named on the page; the mean over them is the paper's `Average`."""
+    return "Average" if benchmark == MEAN else benchmark
+
+
+def read(spec: Spec, inputs: Mapping[str, Path]) -> Material:
+    """Reads artifacts by role (see docs/ARTIFACTS.md); roles of kinds that nothing is shown of are passed over."""
+    roles = {parse_role(text): folder for text, folder in inputs.items()}
+    evaluations = {(r.name, r.seed): folder for r, folder in sorted_roles(roles, "evaluate")}
+    wanted = ("frontier", "score", "train", "budgets")
+    frontiers, scores, trained, selected = ({r: f for r, f in sorted_roles(roles, k)} for k in wanted)
+    return Material(
+        spec=spec,
+        curves=_concat([_curves(f / "curves.json", *key) for key, f in evaluations.items()], _CURVE),
+        frontiers=_concat([_curves(f / "frontier.json", r.name, r.seed) for r, f in frontiers.items()], _CURVE),
+        winners=_concat(
+            [
+                _parquet(f / "winners.parquet").with_columns(
+                    pl.lit(r.name).alias("name"), pl.lit(r.seed, pl.Int64).alias("seed")
+                )
+                for r, f in frontiers.items()
+                if (f / "winners.parquet").exists()
+            ],
+            {},
+        ),
+        summary=_concat([_summary(f / "summary.json", *key) for key, f in evaluations.items()], _SUMMARY),
+        scores=_concat(
+            [
+                _parquet(f / "reg.parquet")
+                .rename({"model": "arm"})
+                .with_columns(pl.lit(r.seed, pl.Int64).alias("seed"))
+                for r, f in scores.items()
+            ],
+            {},
+        ),
+        metrics=_metrics(spec.study, trained),
+        selected={(r.name, r.seed): _json(f / "budgets.json") for r, f in selected.items()},
+        evaluations=evaluations,
+        artifacts={text: folder.name for text, folder in sorted(inputs.items())},
+    )
+
+
+def parse_role(text: str) -> Role:
+    """`train:reo_exp:0@1` as a `Role`; a name may hold anything but `:` and `@`."""
+    head, _, seed = text.partition("@")
+    kind, *rest = head.split(":")
+    index = int(rest[1]) if len(rest) > 1 and rest[1].isdigit() else None
+    return Role(kind, rest[0] if rest else "", index, int(seed) if seed.lstrip("-").isdigit() else None)
+
+
+def sorted_roles(roles: Mapping[Role, Path], kind: str) -> list[tuple[Role, Path]]:
+    """The roles of a kind with their folders, by name, index and seed; no seed comes first."""
+
+    def place(item: tuple[Role, Path]) -> tuple[str, int, bool, int]:
+        role = item[0]
+        return (role.name, role.index or 0, role.seed is not None, role.seed or 0)
+
+    return sorted(((role, folder) for role, folder in roles.items() if role.kind == kind), key=place)
+
+
+def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFrame:
+    present = [frame for frame in frames if frame.height]
+    return pl.concat(present, how="diagonal_relaxed") if present else pl.DataFrame(schema=schema)
+
+
+def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
+    """A file of curves as rows, with the mean over benchmarks at the budgets that all of them have."""
+    rows = [
+        (name, seed, benchmark, budget, float(accuracy))
+        for benchmark, curve in _json(path).items()
+        for budget, accuracy in zip(curve["budgets"], curve["accuracy"], strict=True)
+    ]
+    frame = pl.DataFrame(rows, schema=_CURVE, orient="row")
+    benchmarks = frame["benchmark"].n_unique()
+    if benchmarks == 1 and frame["benchmark"][0].lower() in (MEAN, "average"):
+        return frame.with_columns(pl.lit(MEAN).alias("benchmark"))
+    mean = (
+        frame.group_by("name", "seed", "budget")
+        .agg(pl.col("accuracy").mean(), pl.len().alias("count"))
+        .filter(pl.col("count") == benchmarks)
+        .sort("budget")
+        .select("name", "seed", pl.lit(MEAN).alias("benchmark"), "budget", "accuracy")
+    )
+    return pl.concat([frame, mean])
+
+
+def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:
+    rows = [{"arm": arm, "seed": seed, "benchmark": name, **values} for name, values in _json(path).items()]
+    return pl.DataFrame(
+        [{key: row.get(key) for key in _SUMMARY} for row in rows], schema=_SUMMARY, orient="row", strict=False
+    )
+
+
+def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:
+    frames: list[pl.DataFrame] = []
+    reached: dict[tuple[str, int | None], int] = {}
+    for role, folder in trained.items():
+        frame = _parquet(folder / "metrics.parquet")
+        stage = _stage(study, role.name, role.index or 0)
+        before = reached.get((role.name, role.seed), 0)
+        step = pl.col("step").cast(pl.Int64)
+        frames.append(
+            frame.with_columns(
+                pl.lit(role.name).alias("arm"),
+                pl.lit(role.seed, pl.Int64).alias("seed"),
+                pl.lit(role.index or 0, pl.Int64).alias("index"),
+                pl.lit(stage.name if stage else "").alias("stage"),
+                pl.lit(stage.method.kind if stage else "").alias("method"),
+                (step + before).alias("at"),
+            )
+        )
+        if frame.height:
+            reached[role.name, role.seed] = before + int(frame["step"].max() or 0)  # type: ignore[arg-type]
+    return _concat(frames, {"arm": pl.String, "seed": pl.Int64, "method": pl.String, "at": pl.Int64})
+
+
+def _stage(study: Study, arm: str, index: int) -> Stage | None:
+    found = next((a.checkpoint for a in study.arms if a.name == arm), None)
+    if not isinstance(found, FromTraining) or index >= len(found.experiment.stages):
+        return None
+    return found.experiment.stages[index]
+
+
+def _json(path: Path) -> Any:
+    return _read(path, lambda: json.loads(path.read_text("utf-8")))
+
+
+def _parquet(path: Path) -> pl.DataFrame:
+    frame: pl.DataFrame = _read(path, lambda: pl.read_parquet(path))
+    return frame
+
+
+def _read(path: Path, how: Callable[[], Any]) -> Any:
+    try:
+        return how()
+    except (OSError, ValueError, pl.exceptions.PolarsError) as failure:
+        raise problem(
+            "E0950",
+            f"an artifact of this run cannot be read: {failure}",
+            where=str(path),
+            help="delete its folder and run again: the task is done anew",
+        ) from None

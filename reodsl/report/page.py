@@ -1,0 +1,190 @@
+"""The page: material in; one HTML text out that works offline, runs only its own script and can reach no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.report import cards, examples, figures, formats, main_table, provenance, schedules, tables, theme
+from reodsl.report.markup import Child, Markup, json_block, tag
+from reodsl.report.material import Material
+
+_HERE = Path(__file__).parent
+
+
+@cache
+def vega_bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package (no network)."""
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle()).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, str]) -> str:
+    """The whole report. Charts are registered in `gallery`, so that they can be written as files too."""
+    study = material.study
+    table = tables.main(material)
+    sections = [
+        ("results", "Results", _results(material, table)),
+        ("curves", "Accuracy at every budget", _curves(gallery, material)),
+        ("tradeoff", "Accuracy, length and REG", _tradeoff(gallery, material, table)),
+        ("training", "Training", _training(gallery, material)),
+        ("budgets", "Budgets and weights", _budgets(material)),
+        ("examples", "Responses", _examples(material, table)),
+        ("provenance", "How this was made", provenance.section(material, installed)),
+    ]
+    kept = [(key, name, body) for key, name, body in sections if body]
+    links = [tag("a", name, href=f"#{key}") for key, name, _ in kept]
+    toggle = tag("button", "Light / dark", type="button", id="theme")
+    body = [
+        _top(material, table),
+        tag("nav", tag("div", links, toggle), aria_label="Sections"),
+        tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in kept]),
+        tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
+    ]
+    return document(study.name, body, gallery)
+
+
+def document(name: str, body: Child, gallery: figures.Gallery) -> str:
+    """Body, charts and scripts as a document whose policy allows its own scripts by their hashes, and nothing else."""
+    specs, rows = gallery.blocks()
+    scripts = (vega_bundle(), (_HERE / "page.js").read_text("utf-8"))
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", name),
+        tag("style", Markup((_HERE / "page.css").read_text("utf-8"))),
+    )
+    blocks = [
+        json_block("configs", {"light": theme.config(), "dark": theme.config(dark=True)}),
+        json_block("rows", rows),
+        json_block("specs", specs),
+        tag("noscript", tag("style", Markup(".vega{display:none}"))),
+        *[tag("script", Markup(script)) for script in scripts],
+    ]
+    return f"<!doctype html>\n{tag('html', head, tag('body', body, blocks), lang='en')}\n"
+
+
+def _top(material: Material, table: pl.DataFrame) -> Markup:
+    study = material.study
+    questions = material.summary.filter(pl.col("benchmark").is_in(list(material.benchmarks)))
+    asked = questions.group_by("benchmark").agg(pl.col("questions").max())["questions"].sum()
+    facts = [
+        (len(material.arms), "arm"),
+        (max(1, len(material.seeds)), "seed"),
+        (len(material.benchmarks), "benchmark"),
+        (int(asked or 0), "question"),
+    ]
+    items = [tag("li", tag("b", f"{n:,}"), f" {noun}{'' if n == 1 else 's'}") for n, noun in facts if n]
+    return tag(
+        "header",
+        tag("p", "Reasoning efficiency report", class_="eyebrow"),
+        tag("h1", study.name),
+        tag("p", study.doc, class_="lede") if study.doc else None,
+        tag("ul", items, class_="facts"),
+        cards.cards(material, table),
+        class_="top",
+    )
+
+
+def _results(material: Material, table: pl.DataFrame) -> list[Markup]:
+    study, score = material.study, material.study.score
+    words = ["Accuracy and mean response length of whole responses"]
+    if score is not None:
+        words.append(
+            f"; REG is the signed area between the frontier {score.frontier} and the arm's curve up to "
+            f"{score.to:,} tokens, so a smaller one is better and a negative one beats the frontier"
+        )
+    words.append(f". {spread_note(material)}")
+    if score is not None and score.relative_to is not None:
+        words.append(f" Arrows: change from {score.relative_to}.")
+    if material.framed:
+        words.append(" Tinted arms are judged by the frontier and not part of it.")
+    parts = [tag("p", "".join(words), class_="about")]
+    if study.tables:
+        for wanted in study.tables:
+            if len(study.tables) > 1:
+                parts.append(tag("h3", wanted.name))
+            parts.append(main_table.main_table(material, table, wanted.rows, wanted.columns))
+    else:
+        parts.append(main_table.main_table(material, table))
+    return parts
+
+
+def spread_note(material: Material) -> str:
+    """What the small numbers mean: over several seeds, or within one."""
+    if len(material.seeds) > 1:
+        return f"Means over {formats.plural(len(material.seeds), 'seed')}, ± one standard deviation."
+    score = material.study.score
+    if score is None:
+        return "One seed."
+    return (
+        f"One seed; brackets are {100 * score.confidence:g}% intervals from {score.resamples:,} paired bootstrap draws "
+        "of the questions, the frontier recomputed in each."
+    )
+
+
+def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
+    if not material.curves.height:
+        return []
+    about = (
+        "Responses are cut to a budget and made to answer at once; shorter ones are graded as they are. "
+        "Choose an arm to see its gap to the frontier filled: that area is its REG."
+    )
+    parts = [tag("p", about, class_="about")]
+    wanted = [chart for chart in material.study.charts if chart.x == "budget" and chart.y == "accuracy"]
+    for chart in wanted:
+        if len(wanted) > 1:
+            parts.append(tag("h3", chart.name))
+        parts.append(figures.curve_group(gallery, material, chart.name, chart.lines))
+    return parts if wanted else [*parts, figures.curve_group(gallery, material, "curves", None)]
+
+
+def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame) -> list[Markup]:
+    if not table.height:
+        return []
+    own = figures.declared(gallery, material)
+    extra = [tag("h3", "Declared in the spec"), tag("div", own, class_="charts two")] if own else []
+    return [figures.scatter_group(gallery, material, table), *extra]
+
+
+def _training(gallery: figures.Gallery, material: Material) -> list[Markup]:
+    return figures.training_groups(gallery, material)
+
+
+def _budgets(material: Material) -> list[Markup]:
+    section = schedules.section(material)
+    about = (
+        "Where responses are split for dense rewards. The error is that of the weighted sum as an estimate of the area "
+        "under the frontier, relative and signed."
+    )
+    return [] if section is None else [tag("p", about, class_="about"), section]
+
+
+def _examples(material: Material, table: pl.DataFrame) -> list[Markup]:
+    score = material.study.score
+    first = [score.relative_to] if score is not None and score.relative_to is not None else []
+    arms = list(dict.fromkeys([*material.bases[:1], *first, *cards.headline_arms(material, table)]))
+    section = examples.section(material, [arm for arm in arms if arm in material.arms])
+    about = (
+        "The questions on which the arms' lengths differ most among those kept for reading. Marks show where a "
+        "response was cut and what it answered when made to answer there."
+    )
+    return [] if section is None else [tag("p", about, class_="about"), section]
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

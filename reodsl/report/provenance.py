@@ -1,0 +1,62 @@
+"""Provenance: how the run can be explained and repeated: sources, changes, versions, seeds, artifacts, commands."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shlex
+from collections.abc import Mapping
+
+from reodsl.ir import Spec
+from reodsl.report import formats
+from reodsl.report.markup import Markup, tag
+from reodsl.report.material import Material
+
+PACKAGES = ("reodsl", "torch", "transformers", "sglang", "ray", "polars", "numpy", "altair", "vl-convert-python")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, the platform, and the packages that matter, as far as they are installed."""
+    found = {"Python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def rerun(spec: Spec) -> str:
+    """The command that gives these results again, with every change from the command line."""
+    words = ["reodsl", "run", spec.path or "SPEC.reo"]
+    for change in spec.changes:
+        words += [change.option, f"{change.target}={change.value}"]
+    return shlex.join(words)
+
+
+def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
+    """Command, changes, seeds, versions, the text of every source, and the digests of all artifacts."""
+    spec = material.spec
+    facts = {
+        "Run again": tag("code", rerun(spec)),
+        "Seeds": ", ".join(str(seed) for seed in material.study.seeds) or formats.NONE,
+        "Parameters": ", ".join(f"{name} = {value}" for name, value in spec.params.items()) or formats.NONE,
+        "Versions": ", ".join(f"{name} {version}" for name, version in installed.items()),
+    }
+    parts = [tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts.items()], class_="pair")]
+    if spec.changes:
+        lines = [tag("li", tag("code", f"{c.option} {c.target}={c.value}")) for c in spec.changes]
+        parts.append(tag("h3", "Changed on the command line, not saved in a spec"))
+        parts.append(tag("ul", lines))
+    if spec.sources:
+        parts.append(tag("h3", "The spec and what it imports"))
+        for i, (path, text) in enumerate(sorted(spec.sources.items(), key=lambda item: (item[0] != spec.path, item[0]))):
+            parts.append(tag("details", tag("summary", path, class_="mono"), tag("pre", text), open=i == 0))
+    if material.artifacts:
+        rows = [
+            tag("tr", tag("td", role, class_="text mono"), tag("td", name, class_="text mono"))
+            for role, name in material.artifacts.items()
+        ]
+        table = tag("div", tag("table", tag("tbody", rows)), class_="scroll")
+        parts.append(tag("details", tag("summary", f"{formats.plural(len(rows), 'artifact')} behind this report"), table))
+    return parts

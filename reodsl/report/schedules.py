@@ -1,0 +1,194 @@
+"""Selected budgets: a study and its artifacts in; each arm's budgets, weights and approximation error out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+
+from reodsl.diagnostics import Problem
+from reodsl.ir import IR
+from reodsl.ir.expression import Weight
+from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Steps
+from reodsl.ir.study import Arm
+from reodsl.ir.training import FromTraining, Ppo
+from reodsl.numbers.budgets import Schedule
+from reodsl.numbers.curves import Curve
+from reodsl.numbers.greedy import approximation_error
+from reodsl.numbers.weights import coefficients
+from reodsl.report import formats, theme
+from reodsl.report.markup import Markup, tag
+from reodsl.report.material import MEAN, Material
+
+Rule = Literal["trapezoid", "uniform", "half_first"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """An arm's budgets: where they come from, `budgets` and `l_max` in tokens, and the weights where the reward uses any.
+
+    `error` is (f - S)/S on the frontier of that seed. `questions` holds the budgets of all questions where each has
+    its own; `budgets` is empty then.
+    """
+
+    arm: str
+    seed: int | None
+    source: str
+    l_max: int
+    budgets: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
+    rule: Rule | None = None
+    error: float | None = None
+    questions: tuple[int, ...] = ()
+    unsolved: int = 0
+
+
+def selected(material: Material) -> list[Selected]:
+    """A row for each arm trained on splits of its responses, and each seed where seeds differ."""
+    found: list[Selected] = []
+    for arm in material.study.arms:
+        dense = _dense(arm)
+        if dense is None or isinstance(dense.split, Steps):
+            continue
+        rules = {node.rule for node in _nodes(dense.value) if isinstance(node, Weight)}
+        rule = next(iter(rules)) if len(rules) == 1 else None
+        if isinstance(dense.split, Budgets):
+            found.append(_of_schedule(material, arm.name, None, "given", dense.split.budgets, dense.split.l_max, rule))
+            continue
+        for (name, seed), facts in sorted(material.selected.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
+            if name != arm.name:
+                continue
+            if isinstance(dense.split, OracleBudgets):
+                budgets = tuple(facts["budgets"])
+                found.append(_of_schedule(material, name, seed, "greedy", budgets, facts["l_max"], rule))
+            elif isinstance(dense.split, QuestionBudgets):
+                known = tuple(sorted(b for b in facts["questions"].values() if b is not None))
+                found.append(
+                    Selected(
+                        name,
+                        seed,
+                        "one a question",
+                        facts["l_max"],
+                        rule=rule,
+                        questions=known,
+                        unsolved=len(facts["questions"]) - len(known),
+                    )
+                )
+    return found
+
+
+def table(rows: list[Selected]) -> pl.DataFrame:
+    """`selected` as a tidy frame: a row a split with arm, seed, source, budget, weight and approximation_error."""
+    flat: list[dict[str, Any]] = []
+    for row in rows:
+        splits = (*row.budgets, row.l_max) if row.budgets else row.questions
+        weights = row.weights or (None,) * len(splits)
+        for budget, weight in zip(splits, weights, strict=True):
+            flat.append(
+                {
+                    "arm": row.arm,
+                    "seed": row.seed,
+                    "source": row.source,
+                    "budget": budget,
+                    "weight": weight,
+                    "approximation_error": row.error,
+                }
+            )
+    schema = {
+        "arm": pl.String,
+        "seed": pl.Int64,
+        "source": pl.String,
+        "budget": pl.Int64,
+        "weight": pl.Float64,
+        "approximation_error": pl.Float64,
+    }
+    return pl.DataFrame(flat, schema=schema, orient="row")
+
+
+def section(material: Material) -> Markup | None:
+    """The budgets as a table: one line of budgets, one of weights for each arm; None where no arm splits responses."""
+    rows = selected(material)
+    if not rows:
+        return None
+    colour = theme.colours(material.arms, material.bases)
+    body = []
+    for row in rows:
+        name = tag(
+            "th",
+            tag("span", class_="dot", style=f"background:{colour.get(row.arm, theme.UNTRAINED)}"),
+            row.arm,
+            tag("span", f"seed {row.seed}", class_="tag") if row.seed is not None else None,
+            class_="name",
+            scope="row",
+        )
+        error = "" if row.error is None else f"{formats.signed(100 * row.error, 2)}%"
+        body.append(tag("tr", name, tag("td", row.source, class_="text"), tag("td", _splits(row)), tag("td", error)))
+    head = tag(
+        "tr",
+        tag("th", "arm", class_="name"),
+        tag("th", "chosen", class_="text"),
+        tag("th", "budgets | longest response (weights below)"),
+        tag("th", "error of the area"),
+        class_="only",
+    )
+    return tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="scroll", tabindex="0")
+
+
+def _splits(row: Selected) -> list[Markup | str]:
+    if not row.budgets:
+        if not row.questions:
+            return [formats.NONE]
+        at = [row.questions[round(q * (len(row.questions) - 1))] for q in (0, 0.25, 0.5, 0.75, 1)]
+        names = ("smallest", "quarter", "median", "three quarters", "largest")
+        text = ", ".join(f"{name} {budget:,}" for name, budget in zip(names, at, strict=True))
+        dropped = f"; {formats.plural(row.unsolved, 'question')} dropped" if row.unsolved else ""
+        return [text, tag("small", f"{formats.plural(len(row.questions), 'question')}{dropped} | {row.l_max:,}")]
+    budgets = "  ".join(f"{b:,}" for b in row.budgets) + f" | {row.l_max:,}"
+    if not row.weights:
+        return [budgets]
+    weights = "  ".join(f"{w:,.6g}" for w in row.weights[:-1]) + f" | {row.weights[-1]:,.6g}"
+    return [budgets, tag("small", weights, f" ({row.rule})")]
+
+
+def _of_schedule(
+    material: Material, arm: str, seed: int | None, source: str, budgets: tuple[int, ...], l_max: int, rule: Rule | None
+) -> Selected:
+    weights = coefficients(rule, budgets, l_max) if rule is not None else ()
+    return Selected(arm, seed, source, l_max, budgets, weights, rule, _error(material, seed, budgets, l_max))
+
+
+def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max: int) -> float | None:
+    """The approximation error on the frontier's mean; None where the frontier does not reach `l_max`."""
+    edge = material.frontier().filter(pl.col("benchmark") == MEAN)
+    if seed is not None and edge["seed"].drop_nulls().len():
+        edge = edge.filter(pl.col("seed") == seed)
+    edge = edge.group_by("budget").agg(pl.col("accuracy").mean()).sort("budget")
+    if not edge.height:
+        return None
+    curve = Curve(tuple(edge["budget"]), tuple(edge["accuracy"]))
+    try:
+        return approximation_error({MEAN: curve}, Schedule(budgets, l_max))
+    except Problem:
+        return None
+
+
+def _dense(arm: Arm) -> Dense | None:
+    """The splits of the last RL stage that led to an arm."""
+    if not isinstance(arm.checkpoint, FromTraining):
+        return None
+    stages = arm.checkpoint.experiment.stages[: arm.checkpoint.stage + 1]
+    methods = [stage.method for stage in stages if isinstance(stage.method, Ppo)]
+    return methods[-1].reward.dense if methods else None
+
+
+def _nodes(value: Any) -> Iterator[Any]:
+    """An IR value and all inside it."""
+    if isinstance(value, IR):
+        yield value
+        for name in type(value).model_fields:
+            yield from _nodes(getattr(value, name))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _nodes(item)
