@@ -1,0 +1,68 @@
+"""From a data declaration to its table: sources joined and checked, what is missing said before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fold_miniature import TASK, TRACES
+
+from reodsl.diagnostics import Problem
+from reodsl.ir.data import Data, DataSource, File, Generated, HubData, PackageData
+from runners.data.load import load_data, source_problems
+
+QUESTIONS = Generated(task=TASK, count=20, seed=1)
+SOLVED = Generated(task=TASK, count=30, seed=1, traces=TRACES)
+
+
+def data(*sources: DataSource, **settings: str) -> Data:
+    return Data.model_validate({"name": "d", "sources": sources, **settings})
+
+
+def code(declaration: Data, folder: Path) -> str:
+    with pytest.raises(Problem) as caught:
+        load_data(declaration, folder)
+    return caught.value.diagnostics[0].code
+
+
+def test_sources_stand_one_after_another(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("question,answer\nWhat is 1 + 1?,2\n")
+    table = load_data(data(QUESTIONS, File(path="q.csv")), tmp_path)
+    assert table.height == 21
+    assert table["question"][20] == "What is 1 + 1?"
+    assert table.columns == ["id", "question", "answer"]
+
+
+def test_a_curriculum_is_two_sources_of_solved_questions(tmp_path: Path) -> None:
+    clean = SOLVED.model_copy(update={"task": TASK.model_copy(update={"length": (4, 8)}), "count": 10})
+    table = load_data(data(clean, SOLVED), tmp_path)
+    assert table.height == 40
+    assert "trace" in table.columns
+
+
+def test_duplicates_across_sources_are_an_error_or_dropped(tmp_path: Path) -> None:
+    assert code(data(QUESTIONS, QUESTIONS), tmp_path) == "E0705"
+    assert load_data(data(QUESTIONS, QUESTIONS, duplicates="drop"), tmp_path).height == 20
+
+
+def test_an_empty_file_and_an_empty_answer_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "none.csv").write_text("question,answer\n")
+    (tmp_path / "hole.csv").write_text("question,answer\na,\n")
+    assert code(data(File(path="none.csv")), tmp_path) == "E0703"
+    assert code(data(File(path="hole.csv")), tmp_path) == "E0704"
+
+
+def test_solved_questions_stand_alone(tmp_path: Path) -> None:
+    assert code(data(SOLVED, QUESTIONS), tmp_path) == "E0712"
+
+
+def test_what_is_missing_is_known_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    declaration = data(
+        QUESTIONS,
+        File(path="none.csv"),
+        HubData(repo="owner/none"),
+        PackageData(package="os", task="system", count=1, seed=0),
+    )
+    assert [found.code for found in source_problems(declaration, tmp_path)] == ["E0706", "E0708", "E0709"]
+    assert source_problems(data(QUESTIONS), tmp_path) == []
