@@ -1,1 +1,16 @@
 """Text to syntax tree and back: reading, parsing with recovery, and the canonical layout."""
+
+from reodsl.syntax import tree
+from reodsl.syntax.parse import ExpressionResult, ParseResult, parse, parse_expression
+from reodsl.syntax.source import Source, read_source, source_from_bytes
+
+__all__ = [
+    "ExpressionResult",
+    "ParseResult",
+    "Source",
+    "parse",
+    "parse_expression",
+    "read_source",
+    "source_from_bytes",
+    "tree",
+]

@@ -26,7 +26,7 @@ class Laid:
 
 
 def lay_out(tokens: list[Tok]) -> Laid:
-    """Never raises; brackets come out balanced and at most `MAX_NESTING` deep (E0111, E0112, E0118)."""
+    """Never raises; brackets come out balanced and at most `MAX_NESTING` deep (E0131, E0132, E0138)."""
     diagnostics: list[Diagnostic] = []
     if not _balanced(tokens):
         tokens, diagnostics = _Mender(tokens).mend()
@@ -116,7 +116,7 @@ class _Mender:
             self._report(
                 closer.span.line,
                 error(
-                    "E0112",
+                    "E0132",
                     f"`{opener.text}` is closed by `{closer.text}`",
                     opener.span,
                     "opened here",
@@ -128,7 +128,7 @@ class _Mender:
         else:
             self._report(
                 closer.span.line,
-                error("E0112", f"this `{closer.text}` closes nothing", closer.span, help="delete it"),
+                error("E0132", f"this `{closer.text}` closes nothing", closer.span, help="delete it"),
             )
             self._taint()
 
@@ -158,7 +158,7 @@ class _Mender:
             self._report(
                 opener.span.line,
                 error(
-                    "E0111",
+                    "E0131",
                     f"this `{opener.text}` is never closed",
                     opener.span,
                     "opened here",
@@ -205,9 +205,9 @@ def _prune(tokens: list[Tok], diagnostics: list[Diagnostic]) -> list[Tok]:
 
 
 def too_deep(span: Span) -> Diagnostic:
-    """E0118 at the place where the nesting goes too far."""
+    """E0138 at the place where the nesting goes too far."""
     return error(
-        "E0118",
+        "E0138",
         f"nested more than {MAX_NESTING} deep",
         span,
         help="no spec needs that: check for brackets written twice, or split the expression with `let`",
@@ -227,7 +227,7 @@ def _separate(tokens: list[Tok], diagnostics: list[Diagnostic]) -> Laid:
         if in_block and (kind in ("NEWLINE", "SEP") or (kind == "COMMA" and stack)):
             if kind != "NEWLINE" and (mark is not None or (after_brace and not token.mended)):
                 diagnostics.append(
-                    error("E0122", f"nothing stands before this `{token.text}`", token.span, help="delete it")
+                    error("E0142", f"nothing stands before this `{token.text}`", token.span, help="delete it")
                 )
             if kind != "NEWLINE":
                 mark = token

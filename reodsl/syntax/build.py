@@ -278,7 +278,7 @@ def _trailing_doc(value: object, text: Any) -> str | None:
     if isinstance(value, tree.Amend):
         raise Rejected(
             error(
-                "E0119",
+                "E0139",
                 "the text of a block stands first in it, not behind it",
                 text.span,
                 help='write `{ """…""" … }`',

@@ -32,7 +32,7 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
     """`16K` to (16, "K"), `0.2%` to (0.2, "%"), `1_000` to (1000, None)."""
     if len(text) > LONGEST_NUMBER:
         return Fault(
-            "E0117",
+            "E0137",
             f"a number has at most {LONGEST_NUMBER} characters, and this has {len(text)}",
             "write it with an exponent (`1e30`) or a suffix (`16K`)",
             0,
@@ -45,9 +45,9 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
     value: int | float = int(mantissa) if mantissa.isdigit() else float(mantissa)
     # The largest suffix is 1024**3, so that no later reading of it overflows either.
     if not math.isfinite(float(value) * 1024**3):
-        return Fault("E0117", "this number is too large", "numbers reach up to about 1e299", 0, len(text))
+        return Fault("E0137", "this number is too large", "numbers reach up to about 1e299", 0, len(text))
     if value == 0 and any(digit in "123456789" for digit in mantissa.lower().partition("e")[0]):
-        return Fault("E0117", "this number is too small to tell from 0", "write `0`", 0, len(text))
+        return Fault("E0137", "this number is too small to tell from 0", "write `0`", 0, len(text))
     suffix: Suffix | None = found["suffix"] or None  # type: ignore[assignment]
     return value, suffix
 
@@ -72,7 +72,7 @@ def _malformed(text: str, found: re.Match[str] | None) -> Fault:
             advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
     else:
         advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
-    return Fault("E0116", f"`{text}` is not a number", advice, 0, length)
+    return Fault("E0136", f"`{text}` is not a number", advice, 0, length)
 
 
 def canonical_number(text: str) -> str:
@@ -116,7 +116,7 @@ def read_string(quoted: str) -> tuple[str, list[Fault]]:
                 f"write `\\\\{letter}` for a backslash, or use triple quotes, where no escapes are read; "
                 'the escapes are \\n \\t \\r \\" \\\\ \\u{…}'
             )
-        faults.append(Fault("E0114", message, advice, found.start() + 1, found.end() - found.start()))
+        faults.append(Fault("E0134", message, advice, found.start() + 1, found.end() - found.start()))
         return found[0]
 
     return _ESCAPE.sub(replaced, inner), faults

@@ -121,21 +121,25 @@ def _spelled(token: Tok) -> str:
     return _clip(token.text) if "\n" not in token.text else "…"
 
 
-def _at(token: Tok) -> Span:
-    """Where to point: the token itself, or just behind the line's last one for a line's end."""
-    span = token.span
-    if token.type == "SEP" and token.text not in (",", ";"):
-        return Span(span.path, span.line, span.column, span.line, span.column + 1)
-    return span
+def _at(place: Place) -> Span:
+    """Where to point: the token itself, or just behind the last one for the end of a line or of the file."""
+    token, before = place.found, place.before
+    ends = token.type == "$END" or (token.type == "SEP" and token.text not in (",", ";"))
+    return token.span if before is None or not ends else _behind(before)
 
 
 def _missing_name(place: Place) -> Diagnostic | None:
     """A keyword where a new name is given."""
     token = place.found
-    if token.type not in KEYWORDS or "NAME" not in place.expected or "NUMBER" in place.expected:
+    if (
+        place.index == 0
+        or token.type not in KEYWORDS
+        or "NAME" not in place.expected
+        or "NUMBER" in place.expected
+    ):
         return None
     return error(
-        "E0123",
+        "E0143",
         f"`{token.text}` is a word of the language and cannot be a name here",
         token.span,
         help=f"write another name, such as `{token.text}_`",
@@ -144,44 +148,48 @@ def _missing_name(place: Place) -> Diagnostic | None:
 
 def _outside_a_block(place: Place) -> Diagnostic | None:
     """At the top level: a setting, a nested block, a value, or anything else that is no declaration."""
-    if place.in_block or place.index > 1 or place.type_at(0) == "COLON":
+    if place.in_block or place.index > 1:
         return None
     first, token = place.first, place.found
+    if place.index == 1 and token.type == "COLON":
+        return error(
+            "E0141",
+            "no declaration is written with `:`",
+            token.span,
+            help="a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`",
+        )
     if place.index == 0:
         if token.type == "TEXT":
             return error(
-                "E0119",
+                "E0139",
                 "a text standing alone describes what it stands first in",
                 token.span,
                 help="put it at the start of the file or of a block, behind a param's or a setting's value, or write `# …`",
             )
         if token.type == "LBRACE":
             return error(
-                "E0119",
+                "E0139",
                 "a block belongs to the declaration on its line",
                 token.span,
                 help="put the `{` at the end of the line above: `experiment NAME = parent {`",
             )
+        if token.type == "IMPORT":
+            name = _spelled(place.tokens[1])
+            return error(
+                "E0130", "an import says from where", token.span, help=f"write `from {name} import NAME`"
+            )
+        if token.type in ("LET", "DENSE"):
+            return error(
+                "E0139",
+                f"`{token.text}` stands in the block of a reward or a selection",
+                token.span,
+                help="put it between the `{` and `}` of `reward NAME(…) { … }`",
+            )
         return error(
-            "E0119",
+            "E0139",
             f"an item of a file cannot begin with {describe(token)}",
             token.span,
             help="a file holds imports, params and declarations: `KIND NAME = VALUE` or `KIND NAME { … }`",
-        )
-    if first.type == "IMPORT":
-        name = _spelled(token)
-        return error(
-            "E0110",
-            "an import says from where",
-            first.span,
-            help=f"write `from {name} import NAME`",
-        )
-    if first.type in ("LET", "DENSE"):
-        return error(
-            "E0119",
-            f"`{first.text}` stands in the block of a reward or a selection",
-            first.span,
-            help="put it between the `{` and `}` of `reward NAME(…) { … }`",
         )
     if first.type != "NAME" or token.type in ("NUMBER", "STRING"):
         return None
@@ -194,7 +202,7 @@ def _outside_a_block(place: Place) -> Diagnostic | None:
         )
     else:
         what, advice = "an expression", "a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`"
-    return error("E0119", f"{what} stands in the block of a declaration", first.span, help=advice)
+    return error("E0139", f"{what} stands in the block of a declaration", first.span, help=advice)
 
 
 def _inside_a_block(place: Place) -> Diagnostic | None:
@@ -205,7 +213,7 @@ def _inside_a_block(place: Place) -> Diagnostic | None:
     if place.index == 1 and first.type in ("FROM", "PARAM", "IMPORT"):
         what = "a param" if first.type == "PARAM" else "an import"
         return error(
-            "E0119",
+            "E0139",
             f"{what} stands at the top level of the file",
             first.span,
             help="move the line out of the block, above its declaration",
@@ -216,17 +224,17 @@ def _inside_a_block(place: Place) -> Diagnostic | None:
             "IF": "choose between two values: `A if CONDITION else B`",
             "ELSE": "choose between two values: `A if CONDITION else B`",
         }
-        return error("E0110", f"no statement begins with `{first.text}`", first.span, help=advice[first.type])
+        return error("E0130", f"no statement begins with `{first.text}`", first.span, help=advice[first.type])
     if place.index == 0 and place.found.type in _BINARY:
         return error(
-            "E0110",
+            "E0130",
             f"a line cannot begin with `{place.found.text}`",
             place.found.span,
             help="to go on with the line above, put the whole value in ( ): newlines are free there",
         )
     if place.index == 0 and place.found.type == "LBRACE":
         return error(
-            "E0119",
+            "E0139",
             "a block belongs to a name on its line",
             place.found.span,
             help="put the `{` at the end of the line above, or name the block: `optim { … }`",
@@ -252,7 +260,7 @@ def _declaration_without_value(place: Place) -> Diagnostic | None:
     else:
         advice = f"write `{kind.text} {name.text} = …` or `{kind.text} {name.text} {{ … }}`"
     return error(
-        "E0120",
+        "E0140",
         f"`{_clip(kind.text)} {_clip(name.text)}` has neither a value nor a block",
         name.span,
         help=advice,
@@ -269,20 +277,20 @@ def _equals_and_colon(place: Place) -> Diagnostic | None:
         value = _spelled(place.tokens[place.index + 1])
         if place.index == 1:
             return error(
-                "E0121",
+                "E0141",
                 "a setting is written with `=`",
                 token.span,
                 help=f"write `{_spelled(before)} = {value}`",
             )
         if place.first.type == "LET" or place.type_at(-2) == "NAME":
-            return error("E0121", "a value is given with `=`", token.span, help=f"write `= {value}`")
+            return error("E0141", "a value is given with `=`", token.span, help=f"write `= {value}`")
         return None
     if token.type not in ("EQUAL", "PLUS_EQUAL") or "NUMBER" in place.expected:
         return None
     if opener is not None and place.tokens[opener].type == "LPAR" and place.type_at(-2) in ("LPAR", "COMMA"):
         value = _spelled(place.tokens[place.index + 1])
         return error(
-            "E0121",
+            "E0141",
             "an argument is written with `:`",
             token.span,
             help=f"write `{before.text}: {value}`",
@@ -290,19 +298,19 @@ def _equals_and_colon(place: Place) -> Diagnostic | None:
     if opener is None and place.type_at(-2) == "DOT" and place.index == 3:
         head, name = place.first.text, before.text
         return error(
-            "E0121",
+            "E0141",
             "a setting has a plain name",
             place.first.span,
             help=f"write `{head} {{ {name} = … }}`",
         )
     if opener is None and before.type == "NAME" and place.index > 3:
         return error(
-            "E0122",
+            "E0142",
             f"nothing separates `{before.text}` from what stands before it",
             before.span,
             help=f"begin a new line before `{before.text}`" + (", or put a comma" if place.in_block else ""),
         )
-    return error("E0121", f"`{token.text}` does not fit in a value", token.span, help="write `==` to compare")
+    return error("E0141", f"`{token.text}` does not fit in a value", token.span, help="write `==` to compare")
 
 
 def _value_missing(place: Place) -> Diagnostic | None:
@@ -312,23 +320,23 @@ def _value_missing(place: Place) -> Diagnostic | None:
     token, before = place.found, place.before
     if token.type in KEYWORDS:
         return error(
-            "E0123",
+            "E0143",
             f"`{token.text}` is a word of the language, not a value",
             token.span,
             help=_keyword_advice(token),
         )
     if token.type == "LBRACE":
         return error(
-            "E0120",
+            "E0140",
             "a block amends something, and nothing stands before it",
             token.span,
             help="write `NAME = parent { … }`, or a nested block without `=`: `optim { … }`",
         )
     if before is None:
         return error(
-            "E0110",
+            "E0130",
             f"an item cannot begin with {describe(token)}",
-            _at(token),
+            _at(place),
             help="an item of a block is a setting `NAME = VALUE`, a nested block `NAME { … }`, a declaration or a value",
         )
     if before.type in ("EQUAL", "PLUS_EQUAL", "COLON"):
@@ -339,7 +347,7 @@ def _value_missing(place: Place) -> Diagnostic | None:
             else f"`{name}:` has no value"
         )
         spaced = f"{name}: VALUE" if before.type == "COLON" else f"{name} {before.text} VALUE"
-        return error("E0120", message, _behind(before), help=f"write `{spaced}`")
+        return error("E0140", message, _behind(before), help=f"write `{spaced}`")
     if before.type in _BINARY or before.type in KEYWORDS:
         newline = token.type == "SEP" and token.text not in (",", ";")
         advice = (
@@ -347,15 +355,15 @@ def _value_missing(place: Place) -> Diagnostic | None:
             if newline
             else f"write a value behind `{before.text}`"
         )
-        return error("E0120", f"no value stands behind `{before.text}`", _behind(before), help=advice)
+        return error("E0140", f"no value stands behind `{before.text}`", _behind(before), help=advice)
     if token.type == "COMMA":
         return error(
-            "E0122", "nothing stands before this `,`", token.span, help="delete it, or write the value"
+            "E0142", "nothing stands before this `,`", token.span, help="delete it, or write the value"
         )
     return error(
-        "E0120",
+        "E0140",
         f"a value is wanted here, and this is {describe(token)}",
-        _at(token),
+        _at(place),
         help="a value is a number, a text in double quotes, a name, a call `f(…)` or a list `[…]`",
     )
 
@@ -387,41 +395,43 @@ def _two_values(place: Place) -> Diagnostic | None:
         return None
     if token.type in _COMPARISONS:
         return error(
-            "E0125",
+            "E0144",
             "comparisons are not chained",
             token.span,
             help="compare twice: `a < b and b < c`",
         )
     if "ELSE" in place.expected:
         return error(
-            "E0120",
+            "E0140",
             "this choice has no `else`",
-            _at(token),
+            _at(place),
             help="write `A if CONDITION else B`",
         )
     if token.type in ("FOR", "IF") or (token.type == "ELSE"):
         advice = _keyword_advice(token)
-        return error("E0110", f"`{token.text}` does not fit here", token.span, help=advice)
+        return error("E0130", f"`{token.text}` does not fit here", token.span, help=advice)
     if place.type_at(-2) == "NUMBER" and before.text in ("K", "M", "G", "k", "m", "g"):
         number = place.tokens[place.index - 2].text + before.text.upper()
         rest = f" {token.text}" if token.type == "NAME" else ""
         return error(
-            "E0116", "a suffix stands directly behind its number", before.span, help=f"write `{number}{rest}`"
+            "E0136", "a suffix stands directly behind its number", before.span, help=f"write `{number}{rest}`"
         )
+    opener = place.opener()
+    if token.type == "COMMA" and opener is not None and place.tokens[opener].type == "LPAR":
+        return error("E0130", "( ) holds one value", token.span, help="a list is written `[a, b]`")
     if token.type not in _VALUES and token.type != "LBRACE":
         return None
-    opener = place.opener()
     if opener is not None and place.tokens[opener].type != "LBRACE":
         return error(
-            "E0122",
+            "E0142",
             f"nothing joins {describe(before)} and {describe(token)}",
             token.span,
             help=f"put a comma or an operator before `{_spelled(token)}`",
         )
     separate = "begin a new line, put a comma," if place.in_block else "begin a new line"
     return error(
-        "E0122",
-        f"{describe(token)} follows a complete value".replace("the ", "the ", 1),
+        "E0142",
+        f"{describe(token)} follows a complete value",
         token.span,
         help=f"{separate} or write an operator before `{_spelled(token)}`",
     )
@@ -438,7 +448,7 @@ def _name_and_value(place: Place) -> Diagnostic | None:
         return None
     name = place.first.text if place.index == 1 else f"{place.first.text} {place.tokens[1].text}"
     return error(
-        "E0122",
+        "E0142",
         f"`=` is missing before {describe(token)}",
         token.span,
         help=f"write `{name} = {_spelled(token)}`",
@@ -465,40 +475,50 @@ def _form(place: Place) -> Diagnostic | None:
         else:
             message = f"{describe(token)} does not fit in this {'import' if kind == 'FROM' else f'`{place.first.text}`'}"
         return error(
-            "E0110", message, _at(token), _wanted(place.expected), help=f"the form is {_FORMS[kind]}"
+            "E0130", message, _at(place), _wanted(place.expected), help=f"the form is {_FORMS[kind]}"
         )
     declares = kind == "NAME" and place.index > 1 and place.tokens[1].type == "NAME"
     if declares and opener == 2:
         return error(
-            "E0110",
+            "E0130",
             f"{describe(token)} does not fit in these parameters",
-            _at(token),
+            _at(place),
             _wanted(place.expected),
             help="a parameter is `NAME: TYPE`, with `= DEFAULT` and `in LOWEST..HIGHEST` if wanted",
         )
     if declares and place.index <= 3:
         head = f"{place.first.text} {place.tokens[1].text}"
         return error(
-            "E0110",
+            "E0130",
             f"{describe(token)} does not fit behind `{head}`",
-            _at(token),
+            _at(place),
             _wanted(place.expected),
             help=f"write `{head} = VALUE` or `{head} {{ … }}`",
         )
     return None
 
 
-def _anything(place: Place) -> Diagnostic:
+def _comprehension(place: Place) -> Diagnostic | None:
+    """A `for` without its `in`."""
+    if place.expected != {"IN"} or place.type_at(-2) != "FOR":
+        return None
     return error(
-        "E0110", f"{describe(place.found)} does not fit here", _at(place.found), _wanted(place.expected)
+        "E0130",
+        "this `for` has no `in`",
+        _at(place),
+        help=f"write `for {_spelled(place.tokens[place.index - 1])} in group`",
     )
+
+
+def _anything(place: Place) -> Diagnostic:
+    return error("E0130", f"{describe(place.found)} does not fit here", _at(place), _wanted(place.expected))
 
 
 def _wanted(expected: Iterable[str]) -> str:
     """What fits, for the underline: `wanted: `,` or `)``; the operators of a value are left out."""
     names = set(expected)
     if {"PLUS", "STAR"} & names:
-        names -= _BINARY | {"DOT", "LSQB", "IF"}
+        names -= _BINARY | {"DOT", "LPAR", "LSQB", "LBRACE", "IF", "NAME", "TEXT"}
     words = []
     if "NUMBER" in names:
         return "wanted: a value"
@@ -526,5 +546,6 @@ _RULES: tuple[Callable[[Place], Diagnostic | None], ...] = (
     _equals_and_colon,
     _value_missing,
     _two_values,
+    _comprehension,
     _form,
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lark.exceptions import UnexpectedToken
+from lark.parsers.lalr_analysis import Shift
 
 from reodsl.diagnostics.model import Diagnostic, Span, note
 from reodsl.syntax import tree
@@ -108,12 +109,13 @@ class _Reader:
 
     def __init__(self, laid: Laid, start: str, whole: Span) -> None:
         self.tokens, self.depths = laid.tokens, laid.depths
-        self.brackets_broken = any(d.code in ("E0111", "E0112") for d in laid.diagnostics)
+        self.brackets_broken = any(d.code in ("E0131", "E0132") for d in laid.diagnostics)
         # lark's own tokens are text with a place; ours carry a span, and the table only looks at the type.
         self.state: Any = parser().parse_interactive("", start=start).parser_state
         self.marks = [_Mark(list(self.state.state_stack), [], 0, 0)]
         self.diagnostics: list[Diagnostic] = []
-        end = Span(whole.path, whole.end_line, whole.end_column, whole.end_line, whole.end_column)
+        last = self.tokens[-1].span if self.tokens else whole
+        end = Span(whole.path, last.end_line, last.end_column, last.end_line, last.end_column)
         self.end = Tok("$END", "", end)
         self.items = start == "module"
         self.longest = 0
@@ -128,10 +130,11 @@ class _Reader:
         index, count = 0, len(self.tokens)
         while True:
             token = self.tokens[index] if index < count else self.end
+            states = self.state.state_stack.copy()
             try:
                 result = self.state.feed_token(token, token is self.end)
-            except UnexpectedToken as unexpected:
-                self._report(index, explain(self._place(index, unexpected.expected)))
+            except UnexpectedToken:
+                self._report(index, explain(self._place(index, self._fitting(states))))
             except Rejected as rejected:
                 self._report(index, rejected.diagnostic)
             else:
@@ -169,11 +172,16 @@ class _Reader:
             [*self.tokens[mark.start : index + 2], self.end], index - mark.start, mark.depth > 0, expected
         )
 
+    def _fitting(self, states: list[Any]) -> set[str]:
+        """The token types that can follow. The table's row alone has too many: LALR shares rows between contexts."""
+        table = self.state.parse_conf.states
+        return {kind for kind in table[states[-1]] if kind.isupper() and _shifts(table, states.copy(), kind)}
+
     def _report(self, index: int, diagnostic: Diagnostic) -> None:
         """Not where brackets or characters were mended before: the error would only be a consequence."""
         if any(token.mended for token in self.tokens[self.marks[-1].start : index + 1]):
             return
-        if self.brackets_broken and diagnostic.code == "E0119":
+        if self.brackets_broken and diagnostic.code == "E0139":
             return
         self.diagnostics.append(diagnostic)
 
@@ -186,7 +194,12 @@ class _Reader:
             token, depth = self.tokens[index], self.depths[index]
             if depth < mark.depth:
                 return index
-            if depth == mark.depth and token.type == "SEP":
+            behind = self.tokens[index + 1].type if index + 1 < len(self.tokens) else ""
+            if (
+                depth == mark.depth
+                and token.type == "SEP"
+                and not (behind == "LBRACE" and token.text == "\n")
+            ):
                 self.marks[-1] = replace(mark, start=index + 1)
                 return index + 1
             if depth == mark.depth and token.type == "LBRACE":
@@ -196,3 +209,20 @@ class _Reader:
                 return index
             index += 1
         return index
+
+
+def _shifts(table: Any, states: list[Any], kind: str) -> bool:
+    """Whether the parser, in these states, reads a token of this type."""
+    while True:
+        step = table[states[-1]].get(kind)
+        if step is None:
+            return False
+        action, rule = step
+        if action is Shift:
+            return True
+        if rule.expansion:
+            del states[-len(rule.expansion) :]
+        target = table[states[-1]][rule.origin.name][1]
+        states.append(target)
+        if kind == "$END" and rule.origin.name.startswith("$root"):
+            return True

@@ -56,10 +56,10 @@ def read_source(path: Path, shown: str | None = None) -> Source:
         raise Problem(_not_a_file(name, directory=True)) from None
     except OSError as failure:
         raise Problem(_unreadable(path, name, failure)) from None
-    return decode_source(data, name)
+    return source_from_bytes(data, name)
 
 
-def decode_source(data: bytes, path: str) -> Source:
+def source_from_bytes(data: bytes, path: str) -> Source:
     """The text of a spec's bytes, from a file, standard input or a package. Raises Problem E0104 to E0107."""
     if len(data) > MAX_BYTES:
         raise Problem(

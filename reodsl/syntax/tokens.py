@@ -61,7 +61,7 @@ _QUOTES = "\u201c\u201d\u2018\u2019\u00ab\u00bb`"
 
 
 def lex(source: Source) -> Lexed:
-    """Tokens, comments, and the diagnostics E0113 to E0117 and W0101. Never raises on any text."""
+    """Tokens, comments, and the diagnostics E0133 to E0137 and W0101. Never raises on any text."""
     lexed = Lexed([])
     tokens, path = lexed.tokens, source.path
     drop_next = False
@@ -114,7 +114,7 @@ def _unclosed(token: Tok, diagnostics: list[Diagnostic]) -> None:
     opener = Span(span.path, span.line, span.column, span.line, span.column + width)
     diagnostics.append(
         error(
-            "E0113",
+            "E0133",
             "this text is never closed",
             opener,
             f"opened here, still open at the end of the {'file' if triple else 'line'}",
@@ -133,24 +133,24 @@ def _mend(token: Tok, diagnostics: list[Diagnostic]) -> bool:
     if text.startswith("//"):
         width = 2
         place = Span(span.path, span.line, span.column, span.line, span.column + width)
-        diagnostics.append(error("E0115", "`//` begins no comment here", place, help="write `# …`"))
+        diagnostics.append(error("E0135", "`//` begins no comment here", place, help="write `# …`"))
         return False
     if text.startswith("'") and len(text) > 1:
         inner = text[1:-1].replace('"', '\\"')
         diagnostics.append(
-            error("E0115", "texts stand in double quotes", span, help=f'write `"{_short(inner)}"`')
+            error("E0135", "texts stand in double quotes", span, help=f'write `"{_short(inner)}"`')
         )
         token.type, token.payload = "STRING", text[1:-1]
         return True
     if text in _FOREIGN:
         taken_for, advice = _FOREIGN[text]
-        diagnostics.append(error("E0115", f"`{text}` is not part of the language", span, help=advice))
+        diagnostics.append(error("E0135", f"`{text}` is not part of the language", span, help=advice))
         if taken_for is None:
             return False
         token.type, token.mended = taken_for, True
         return True
     diagnostics.append(
-        error("E0115", f"{_named(text)} is not part of the language", span, help=_advice(text))
+        error("E0135", f"{_named(text)} is not part of the language", span, help=_advice(text))
     )
     return False
 

@@ -1,0 +1,28 @@
+"""A diagnostic's code to its page: what it means, a wrong example, the right one."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+_CODE = re.compile(r"[EWN][0-9]{4}")
+
+
+@cache
+def codes() -> tuple[str, ...]:
+    """Every code that has a page, sorted."""
+    names = (entry.name for entry in files("reodsl.diagnostics").joinpath("pages").iterdir())
+    return tuple(sorted(name[:-3] for name in names if name.endswith(".md") and _CODE.fullmatch(name[:-3])))
+
+
+def page(code: str) -> str:
+    """The page of a code as Markdown. Raises KeyError for what is not in `codes()`."""
+    if code not in codes():
+        raise KeyError(code)
+    return files("reodsl.diagnostics").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
+
+
+def title(code: str) -> str:
+    """The page's first line, without the `# `."""
+    return page(code).split("\n", 1)[0].removeprefix("# ").strip()

@@ -1,0 +1,149 @@
+"""Diagnostics to text for a person, or to plain data for `--json`; sorted, and each only once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from reodsl.diagnostics.excerpt import Excerpt, visible
+from reodsl.diagnostics.model import Diagnostic, Label, Severity
+
+WIDTH = 100
+
+_RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+_STYLES: dict[str, str] = {
+    "error": "1;31",
+    "warning": "1;33",
+    "note": "1;36",
+    "bold": "1",
+    "frame": "34",
+    "secondary": "36",
+}
+
+
+def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Without repetitions; by file and place, those without a place first; errors first where places agree."""
+
+    def key(diagnostic: Diagnostic) -> tuple[Any, ...]:
+        if diagnostic.labels:
+            span = diagnostic.labels[0].span
+            place: tuple[str, int, int] = (span.path, span.line, span.column)
+        else:
+            place = (diagnostic.where or "", 0, 0)
+        return (
+            bool(diagnostic.labels),
+            *place,
+            _RANK[diagnostic.severity],
+            diagnostic.code,
+            diagnostic.message,
+        )
+
+    return sorted(dict.fromkeys(diagnostics), key=key)
+
+
+def render(
+    diagnostics: Iterable[Diagnostic], sources: Mapping[str, str], *, color: bool = False, width: int = WIDTH
+) -> str:
+    """Every diagnostic with its lines underlined; `sources` maps a span's path to the text of that file.
+
+    A file that `sources` lacks is named without its lines. Lines are cut to about `width` columns. Nothing
+    from a source reaches the terminal as a control character.
+    """
+    return "\n".join(_one(diagnostic, sources, color, width) for diagnostic in in_order(diagnostics))
+
+
+def summary(diagnostics: Iterable[Diagnostic]) -> str:
+    """`2 errors, 1 warning`; empty when there is nothing to count."""
+    ordered = in_order(diagnostics)
+    parts = []
+    for severity in _RANK:
+        count = sum(diagnostic.severity == severity for diagnostic in ordered)
+        if count:
+            parts.append(f"{count} {severity}{'s' if count > 1 else ''}")
+    return ", ".join(parts)
+
+
+def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+    """Plain data: code, severity, message, labels (path, line, column, end_line, end_column, text), where, notes, help."""
+    return [
+        {
+            "code": diagnostic.code,
+            "severity": diagnostic.severity,
+            "message": diagnostic.message,
+            "labels": [{**asdict(label.span), "text": label.text} for label in diagnostic.labels],
+            "where": diagnostic.where,
+            "notes": list(diagnostic.notes),
+            "help": diagnostic.help,
+        }
+        for diagnostic in in_order(diagnostics)
+    ]
+
+
+def _one(diagnostic: Diagnostic, sources: Mapping[str, str], color: bool, width: int) -> str:
+    def paint(text: str, style: str) -> str:
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if color and text else text
+
+    severity = diagnostic.severity
+    lines = [
+        paint(f"{severity}[{diagnostic.code}]", severity) + paint(f": {visible(diagnostic.message)}", "bold")
+    ]
+    shown = [label for label in diagnostic.labels if _line(sources, label) is not None]
+    gutter = max((len(str(label.span.line)) for label in shown), default=2)
+    pad = " " * gutter
+
+    if not diagnostic.labels and diagnostic.where is not None:
+        lines.append(paint(f"{pad}--> ", "frame") + visible(diagnostic.where))
+    for number, (path, labels) in enumerate(_by_file(diagnostic.labels).items()):
+        first = labels[0].span
+        arrow = "-->" if number == 0 else ":::"
+        lines.append(paint(f"{pad}{arrow} ", "frame") + f"{visible(path)}:{first.line}:{first.column}")
+        previous: tuple[int, int] | None = None
+        for label in sorted(labels, key=lambda label: (label.span.line, label.span.column)):
+            text = _line(sources, label)
+            primary = label is diagnostic.labels[0]
+            if text is None:
+                if label.text or label is not labels[0]:
+                    place = f"{label.span.line}:{label.span.column}"
+                    lines.append(paint(f"{pad} | ", "frame") + f"{place} {visible(label.text)}".rstrip())
+                continue
+            excerpt = Excerpt.around(text, label.span, max(width - gutter - 3, 20))
+            if previous != (label.span.line, excerpt.start):
+                lines.append(paint(f"{label.span.line:>{gutter}} |", "frame") + f" {excerpt.text}".rstrip())
+            previous = (label.span.line, excerpt.start)
+            marks = ("^" if primary else "-") * excerpt.marked
+            words = f" {visible(label.text)}" if label.text else ""
+            style = severity if primary else "secondary"
+            lines.append(
+                paint(f"{pad} |", "frame") + f" {' ' * excerpt.before}" + paint(f"{marks}{words}", style)
+            )
+
+    def trailer(kind: str, text: str) -> None:
+        head = f"{pad} = {kind}: "
+        inner = f"\n{' ' * len(head)}".join(visible(line) for line in text.split("\n"))
+        lines.append(paint(f"{pad} = ", "frame") + paint(f"{kind}:", "bold") + f" {inner}")
+
+    if diagnostic.labels and diagnostic.where is not None:
+        trailer("at", diagnostic.where)
+    for text in diagnostic.notes:
+        trailer("note", text)
+    if diagnostic.help is not None:
+        trailer("help", diagnostic.help)
+    return "\n".join(lines) + "\n"
+
+
+def _by_file(labels: Iterable[Label]) -> dict[str, list[Label]]:
+    """Labels by path, the primary's file first; each file's own first label first."""
+    files: dict[str, list[Label]] = {}
+    for label in labels:
+        files.setdefault(label.span.path, []).append(label)
+    return files
+
+
+def _line(sources: Mapping[str, str], label: Label) -> str | None:
+    """The line a label begins on, if its file is known and has it."""
+    text = sources.get(label.span.path)
+    if text is None:
+        return None
+    lines = text.split("\n")
+    return lines[label.span.line - 1] if 1 <= label.span.line <= len(lines) else None
