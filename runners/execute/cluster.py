@@ -38,7 +38,7 @@ class Cluster:
         self.looked = 0.0
         self.owner = not _ray().is_initialized()
         if self.owner:
-            _start(address)
+            start_ray(address)
         ray = _ray()
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.remote = ray.remote(max_retries=0)(perform_remotely)
@@ -146,7 +146,8 @@ def read_progress(place: Path) -> Progress | None:
         return None
 
 
-def _start(address: str | None) -> None:
+def start_ray(address: str | None) -> None:
+    """Start Ray on this machine, quietly and small, or join it at `address`. Raises E0962."""
     ray = _ray()
     before = signal.getsignal(signal.SIGTERM)
     options: dict[str, Any] = {

@@ -1,0 +1,170 @@
+"""Lowering: the tasks of a study, shared where they are equal, with payloads that runners can read back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import studies as make
+
+from reodsl.diagnostics import Problem
+from reodsl.graph.lower import lower
+from reodsl.graph.task import Graph
+from reodsl.ir import Spec, canonical_json
+from reodsl.ir.data import Data
+from reodsl.ir.model import Model
+from reodsl.ir.study import Suite
+from reodsl.ir.training import Stage
+
+
+def kinds(graph: Graph) -> Counter[str]:
+    return Counter(task.kind for task in graph.tasks)
+
+
+def test_inputs_come_before_their_readers_and_ids_are_unique() -> None:
+    seen: set[str] = set()
+    graph = lower(make.four(seeds=(1, 2)))
+    for task in graph.tasks:
+        assert task.id not in seen
+        assert set(task.inputs.values()) <= seen
+        seen.add(task.id)
+
+
+def test_a_shared_start_is_trained_once_a_seed() -> None:
+    graph = lower(make.four(seeds=(1, 2, 3)))
+    found = kinds(graph)
+    # overthinker, vanilla, reo_exp, shrink.long, shrink.short, each once a seed
+    assert found["train"] == 5 * 3
+    assert found["model"] == 3
+    assert found["evaluate"] == 5 * 3
+    assert found["data"] == 2  # both stages train on the same questions
+    assert found["frontier"] == found["score"] == 3
+    assert found["report"] == 1
+    assert len([task for task in graph.tasks if task.id == "overthinker.train.s2"]) == 1
+
+
+def test_a_stage_that_is_an_arm_of_its_own_is_not_trained_again() -> None:
+    graph = lower(make.four())
+    assert graph["shrink_long.eval.s1"].inputs["start"] == "shrink.train.long.s1"
+    assert graph["shrink.train.short.s1"].inputs["start"] == "shrink.train.long.s1"
+
+
+def test_equal_work_under_two_names_is_one_task() -> None:
+    one, two = (make.trained(name, make.ppo(make.outcome(name))) for name in ("first", "second"))
+    graph = lower(make.spec(make.arm("a", one), make.arm("b", two)))
+    assert kinds(graph)["train"] == 2  # the base and one of the two
+    assert kinds(graph)["evaluate"] == 1
+    assert graph["report"].inputs["evaluate:a@1"] == graph["report"].inputs["evaluate:b@1"]
+
+
+def test_names_leave_no_trace_in_what_is_computed() -> None:
+    def payloads(experiment: str, reward: str, stage: str) -> list[str]:
+        arm = make.trained(experiment, make.ppo(make.outcome(reward), stage))
+        graph = lower(make.spec(make.arm("a", arm)))
+        return [canonical_json(task.payload) for task in graph.tasks if task.kind != "report"]
+
+    assert payloads("x", "r", "s") == payloads("renamed", "rewarded", "staged")
+
+
+def test_weights_that_come_as_they_are_depend_on_no_seed() -> None:
+    spec = make.spec(
+        make.arm("base", make.downloaded()),
+        make.arm("run", make.trained("run", make.ppo(make.outcome()), start=make.downloaded())),
+        seeds=(1, 2),
+        of=("base",),
+    )
+    graph = lower(spec)
+    assert kinds(graph)["model"] == 1
+    assert graph["base.eval"].seed is None
+    assert graph["edge.frontier"].seed is None
+    assert graph["run.train.s2"].payload["seed"] == 2
+    roles = graph["report"].inputs
+    assert {"evaluate:base", "evaluate:run@1", "evaluate:run@2", "frontier:edge", "score@1", "score@2"} <= roles.keys()
+
+
+def test_the_report_reads_the_roles_that_are_documented() -> None:
+    roles = set(lower(make.four()).__getitem__("report").inputs)
+    assert {
+        "evaluate:base@1",
+        "train:base:0@1",
+        "train:shrink:0@1",
+        "train:shrink:1@1",
+        "train:shrink_long:0@1",
+        "frontier:edge@1",
+        "score@1",
+    } <= roles
+    assert "train:shrink_long:1@1" not in roles
+
+
+def test_oracle_budgets_wait_for_their_frontier() -> None:
+    spec = make.spec(
+        make.arm("base", make.base()),
+        make.arm("oracle", make.trained("oracle", make.ppo(make.oracle()))),
+        of=("base",),
+    )
+    graph = lower(spec)
+    assert graph["oracle.train.s1"].inputs["budgets"] == "oracle.budgets.s1"
+    assert graph["oracle.budgets.s1"].inputs == {"frontier": "edge.frontier.s1"}
+    assert "budgets:oracle@1" in graph["report"].inputs
+
+
+def test_budgets_a_question_come_from_rollouts_on_the_training_questions() -> None:
+    spec = make.spec(
+        make.arm("base", make.base()),
+        make.arm("qspec", make.trained("qspec", make.ppo(make.question_wise("base")))),
+    )
+    graph = lower(spec)
+    rollouts = graph[graph["qspec.budgets.s1"].inputs["arm:base"]]
+    assert rollouts.kind == "sample"
+    assert rollouts.inputs["data"] == graph["qspec.train.s1"].inputs["data"]
+    assert rollouts.payload["samples"] == 4
+
+
+def test_a_reward_with_references_samples_the_start_once() -> None:
+    spec = make.spec(
+        make.arm("base", make.base()),
+        make.arm("one", make.trained("one", make.ppo(make.outcome(), references=4))),
+        make.arm("two", make.trained("two", make.ppo(make.outcome(), steps=5, references=4))),
+    )
+    graph = lower(spec)
+    assert kinds(graph)["sample"] == 1
+    assert graph["two.train.s1"].inputs["reference"] == "one.reference.s1"
+    assert graph["one.reference.s1"].inputs["start"] == "overthinker.train.s1"
+
+
+def test_an_arm_that_needs_its_own_frontier_is_refused() -> None:
+    spec = make.spec(
+        make.arm("base", make.base()),
+        make.arm("oracle", make.trained("oracle", make.ppo(make.oracle()))),
+        of=("base", "oracle"),
+    )
+    with pytest.raises(Problem) as caught:
+        lower(spec)
+    assert caught.value.diagnostics[0].code == "E0690"
+    assert "oracle -> edge -> oracle" in caught.value.diagnostics[0].message
+
+
+def test_every_payload_reads_back_as_the_values_it_was_made_of() -> None:
+    graph = lower(make.four())
+    for task in graph.tasks:
+        payload = task.payload
+        match task.kind:
+            case "model":
+                Model.model_validate(payload["model"])
+            case "data":
+                Data.model_validate(payload["data"])
+            case "train":
+                assert Stage.model_validate(payload["stage"]).data.verifier == "math"
+                Model.model_validate(payload["model"])
+            case "evaluate":
+                assert Suite.model_validate(payload["suite"]).grid == (0, 4, 8, 16)
+            case "report":
+                assert Spec.model_validate(payload["spec"]) == make.four()
+
+
+def test_what_scoring_reads_does_not_evaluate_anything_anew() -> None:
+    def evaluation(reg_to: int) -> str:
+        arm = make.arm("base", make.base(), make.suite(reg_to=reg_to))
+        return canonical_json(lower(make.spec(arm))["base.eval.s1"].payload)
+
+    assert evaluation(8) == evaluation(16)
