@@ -51,7 +51,8 @@ def read_package(source: PackageData) -> pl.DataFrame:
         if not _TASK.fullmatch(source.task):
             raise ValueError(f"`{source.task}` is no task's name")
         dataset = gym.create_dataset(source.task, size=source.count, seed=source.seed)
-        rows = [_row(source.task, dataset[index]) for index in range(source.count)]
+        entries = [dataset[index] for index in range(source.count)]
+        rows = [_row(source.task, entry) for entry in entries]
     except (ValueError, KeyError, TypeError, AssertionError) as failure:
         raise problem(
             "E0709",
@@ -59,6 +60,13 @@ def read_package(source: PackageData) -> pl.DataFrame:
             where="package data",
             help="check the task's name in the package's list",
         ) from None
+    if entries and entries[0]["answer"] is not None and not _survives(dataset, rows[0]):
+        raise problem(
+            "E0709",
+            f"the scorer of `{source.task}` does not accept its own answer once the question was stored as JSON",
+            where="package data",
+            help="choose another task of the package",
+        )
     names = ["id", "question", "answer", "meta"]
     return pl.DataFrame(rows, schema=names, orient="row").cast(pl.String)
 
@@ -68,3 +76,11 @@ def _row(task: str, entry: dict[str, Any]) -> tuple[str, str, str, str]:
     answer = "" if entry["answer"] is None else str(entry["answer"])
     meta = json.dumps({"task": task, "entry": entry}, default=str)
     return question_id(question), question, answer, meta
+
+
+def _survives(dataset: Any, row: tuple[str, str, str, str]) -> bool:
+    """Whether the right answer still gets full marks from the stored entry (tuples and number keys do not last)."""
+    try:
+        return float(dataset.score_answer(answer=row[2], entry=json.loads(row[3])["entry"])) >= 1.0
+    except Exception:
+        return False

@@ -93,11 +93,14 @@ def with_ids(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def require_filled(table: pl.DataFrame, where: str) -> None:
-    """Raise a Problem where the table has no rows (E0703), or a row lacks its question, answer, trace or id (E0704)."""
+    """Raise a Problem where the table has no rows (E0703), or a row lacks its question, answer, trace or id (E0704).
+
+    A question that its package scores, which shows in its `meta`, may have no single right answer.
+    """
     if table.height == 0:
         raise problem("E0703", "the data has no questions", where=where, help="give a source with rows in it")
     for name in table.columns:
-        if name == "meta":
+        if name == "meta" or (name == "answer" and "meta" in table.columns):
             continue
         text = table[name]
         empty = (text.is_null() | (text.str.strip_chars() == "")).fill_null(True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from fold_miniature import TASK, TRACES
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.data import Data, DataSource, File, Generated, HubData, PackageData
+from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data, source_problems
 
+MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())
+TASK = FoldTask.model_validate(MINIATURE["task"])
+TRACES = FoldTraces.model_validate(MINIATURE["traces"])
 QUESTIONS = Generated(task=TASK, count=20, seed=1)
 SOLVED = Generated(task=TASK, count=30, seed=1, traces=TRACES)
 

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import collections
+import json
+from pathlib import Path
 
 import pytest
-from fold_miniature import TASK, solve
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.task import FoldTask
 from runners.data.fold import distinct_questions, generate_questions, split_of
 from runners.data.table import question_id
 
+MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())
+TASK = FoldTask.model_validate(MINIATURE["task"])
 PINNED = ["<q> 5 a -6 b +3 c -2 d -1 e +1 ? <think>", "<q> 9 a +7 b +1 c +9 d -5 e -4 f +8 g -4 ? <think>"]
+
+
+def solve(question: str) -> int:
+    """Read a question of the miniature word by word and do the sums."""
+    words = question.split()
+    assert words[0] == "<q>"
+    assert words[-2:] == ["?", "<think>"]
+    value = int(words[1])
+    for label, operation in zip(words[2:-2:2], words[3:-2:2], strict=True):
+        assert label in "abcdefgh"
+        value += int(operation)
+    return value % 10
 
 
 def test_answers_are_those_of_the_questions() -> None:

@@ -1,0 +1,125 @@
+"""Questions of a package: made, stored as JSON, scored by the package itself in a worker; all else refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.ir.data import Data, PackageData
+from runners.data.load import load_data
+from runners.data.package import package_problem, read_package
+from runners.verify import Answer, PooledVerifier
+
+GYM = '''
+"""A stand-in for reasoning-gym with two tasks: a sum, and one whose entries need tuples."""
+
+
+class Sums:
+    def __init__(self, name, size, seed):
+        self.name, self.size, self.seed = name, size, seed
+
+    def __getitem__(self, index):
+        total = self.seed + index
+        answer = None if self.name == "open" else str(total)
+        kept = (total,) if self.name == "tuples" else total
+        return {"question": f"What is {self.seed} + {index}?", "answer": answer, "metadata": {"sum": kept}}
+
+    def score_answer(self, answer, entry):
+        kept = entry["metadata"]["sum"]
+        if self.name == "tuples" and not isinstance(kept, tuple):
+            return 0.0
+        return 1.0 if str(kept if self.name != "tuples" else kept[0]) == answer else 0.05
+
+
+def create_dataset(name, size, seed):
+    if name not in ("sums", "tuples", "open"):
+        raise ValueError(f"Dataset '{name}' not registered")
+    return Sums(name, size, seed)
+'''
+
+
+@pytest.fixture
+def gym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "reasoning_gym.py").write_text(GYM)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "reasoning_gym", raising=False)
+
+
+def source(**change: Any) -> PackageData:
+    return PackageData.model_validate(
+        {"package": "reasoning_gym", "task": "sums", "count": 3, "seed": 40, **change}
+    )
+
+
+def message(declaration: PackageData) -> str:
+    with pytest.raises(Problem) as caught:
+        read_package(declaration)
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0709"
+    return found.message
+
+
+@pytest.mark.usefixtures("gym")
+def test_questions_carry_what_their_scorer_needs() -> None:
+    table = read_package(source())
+    assert table["question"].to_list() == ["What is 40 + 0?", "What is 40 + 1?", "What is 40 + 2?"]
+    assert table["answer"].to_list() == ["40", "41", "42"]
+    assert json.loads(table["meta"][2]) == {
+        "task": "sums",
+        "entry": {"question": "What is 40 + 2?", "answer": "42", "metadata": {"sum": 42}},
+    }
+
+
+@pytest.mark.usefixtures("gym")
+def test_the_package_scores_answers_in_a_worker() -> None:
+    table = read_package(source())
+    verifier = PooledVerifier("reasoning_gym", 1, 5.0, 1024, fast=False)
+    try:
+        graded = verifier.grade(
+            [
+                Answer(text, gold, meta)
+                for text in ("41", "7")
+                for gold, meta in table.select("answer", "meta").iter_rows()
+            ]
+        )
+        assert [v.correct for v in graded] == [False, True, False, False, False, False]
+        assert {v.status for v in graded} == {"checked"}
+        assert [v.status for v in verifier.grade([Answer("41", "41", "no json")])] == ["failed"]
+    finally:
+        verifier.close()
+
+
+@pytest.mark.usefixtures("gym")
+def test_a_question_without_one_right_answer_is_kept(tmp_path: Path) -> None:
+    table = load_data(Data(name="d", sources=(source(task="open"),), verifier="package"), tmp_path)
+    assert table["answer"].to_list() == ["", "", ""]
+
+
+@pytest.mark.usefixtures("gym")
+def test_a_task_that_json_cannot_hold_is_refused() -> None:
+    assert "stored as JSON" in message(source(task="tuples"))
+
+
+@pytest.mark.usefixtures("gym")
+def test_an_unknown_task_is_refused() -> None:
+    assert "not registered" in message(source(task="none"))
+    assert "no task's name" in message(source(task="os; import"))
+
+
+def test_no_other_package_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trap", types.ModuleType("trap"))
+    assert "no package that makes questions" in message(source(package="trap"))
+
+
+def test_a_package_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.data.package.importlib.util.find_spec", lambda name: None)
+    found = package_problem(source())
+    assert found is not None
+    assert found.help == "install it with `pip install reasoning-gym`"
