@@ -1,78 +1,20 @@
-"""Everything a test of execution needs: studies, a store in a temporary folder, and a way to run a graph."""
+"""Fixtures of execution: a bench in this process, and one on a local Ray that all tests share."""
 
 from __future__ import annotations
 
-import json
+import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "graph"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+for _folder in ("graph", "execute"):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / _folder))
 
-import toys
+from bench import Bench
 
-from reodsl.graph.event import Event
-from reodsl.graph.lower import lower
-from reodsl.ir import Spec
-from reodsl.plan.keys import Keys
-from reodsl.plan.registry import Execution, Machine, Results
-from reodsl.store.store import Store
-from runners.execute import execute
-
-
-@dataclass
-class Bench:
-    """A folder with a store in it, and what happened in the last run."""
-
-    folder: Path
-    machine: Machine = Machine(local=True)
-    events: list[Event] = field(default_factory=list)
-    on_event: Callable[[Event], None] = lambda event: None
-
-    @property
-    def store(self) -> Store:
-        return Store(self.folder / "store")
-
-    def knobs(self, **tasks: dict[str, Any]) -> None:
-        """Set the knobs of toys; `all` stands for every task."""
-        found = {"*" if name == "all" else name.replace("__", "."): value for name, value in tasks.items()}
-        (self.folder / "knobs.json").write_text(json.dumps(found))
-
-    def run(self, spec: Spec) -> Results:
-        """Execute the spec's graph."""
-        store = self.store.open()
-        self.events.clear()
-
-        def hear(event: Event) -> None:
-            self.events.append(event)
-            self.on_event(event)
-
-        return execute(
-            Execution(
-                graph=lower(spec),
-                store=store,
-                keys=Keys(store, self.folder),
-                runners=toys.RUNNERS,
-                machine=self.machine,
-                emit=hear,
-                done=lambda task, key: None,
-            )
-        )
-
-    def started(self) -> list[str]:
-        """The tasks that started since the last call."""
-        found = toys.log(self.folder)
-        (self.folder / "log.txt").unlink(missing_ok=True)
-        return found
-
-    def of(self, kind: str) -> list[str]:
-        """The tasks with an event of this kind in the last run."""
-        return [event.task for event in self.events if event.kind == kind]
+from reodsl.plan.registry import Machine
 
 
 @pytest.fixture
@@ -83,8 +25,6 @@ def bench(tmp_path: Path) -> Bench:
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
     """One local Ray instance for all tests: it takes seconds to start."""
-    import os
-
     from runners.execute.cluster import start_ray
 
     os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import studies as make
-from conftest import Bench
+from bench import Bench
 
 from reodsl.graph.event import Event
 from reodsl.graph.lower import lower

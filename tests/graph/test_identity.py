@@ -63,7 +63,9 @@ def test_a_changed_setting_reruns_its_task_and_those_after_it(
         "lr": {"optim": stage.optim.model_copy(update={"lr": lr})},
         "clip": {"method": method.model_copy(update={"clip_low": clip + 0.5})},
         "rollouts": {
-            "method": method.model_copy(update={"batch": method.batch.model_copy(update={"rollouts": rollouts})})
+            "method": method.model_copy(
+                update={"batch": method.batch.model_copy(update={"rollouts": rollouts})}
+            )
         },
     }[which]
     old = lower(make.four())
@@ -80,7 +82,9 @@ def test_how_often_progress_is_saved_changes_nothing_but_the_report() -> None:
 
 def test_comments_paths_and_places_change_not_even_the_report() -> None:
     spec = make.four()
-    moved = spec.model_copy(update={"path": "b.reo", "folder": "/elsewhere", "sources": {"b.reo": "# new comment"}})
+    moved = spec.model_copy(
+        update={"path": "b.reo", "folder": "/elsewhere", "sources": {"b.reo": "# new comment"}}
+    )
     assert fingerprints(lower(spec)) == fingerprints(lower(moved))
 
 

@@ -79,7 +79,14 @@ def test_weights_that_come_as_they_are_depend_on_no_seed() -> None:
     assert graph["edge.frontier"].seed is None
     assert graph["run.train.s2"].payload["seed"] == 2
     roles = graph["report"].inputs
-    assert {"evaluate:base", "evaluate:run@1", "evaluate:run@2", "frontier:edge", "score@1", "score@2"} <= roles.keys()
+    assert {
+        "evaluate:base",
+        "evaluate:run@1",
+        "evaluate:run@2",
+        "frontier:edge",
+        "score@1",
+        "score@2",
+    } <= roles.keys()
 
 
 def test_the_report_reads_the_roles_that_are_documented() -> None:

@@ -1,0 +1,1 @@
+"""The commands of `reodsl`: one module each, with one click command named `command`."""

@@ -1,0 +1,149 @@
+"""The command line: from arguments to one command, its exit code, and never a traceback unless asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import pkgutil
+import re
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import click
+
+import reodsl
+from reodsl.diagnostics import Problem, error
+
+_NAME = re.compile(r"[a-z]+")
+
+
+class Commands(click.Group):
+    """The commands are the modules of `reodsl.cli` that have a `command`; each is imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        import reodsl.cli as package
+
+        names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+        return [name for name in names if name != "main" and self.get_command(ctx, name) is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        if not _NAME.fullmatch(cmd_name) or importlib.util.find_spec(f"reodsl.cli.{cmd_name}") is None:
+            return None
+        command = getattr(importlib.import_module(f"reodsl.cli.{cmd_name}"), "command", None)
+        if not isinstance(command, click.Command):
+            return None
+        command.name = cmd_name
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name; the nearest names when there is none."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            known = self.list_commands(ctx)
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"there is {', '.join(known)}"
+            raise click.UsageError(f"no command is called `{name}`; {hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Start here:
+  reodsl run specs/quickstart.reo      train and compare small models, and draw the report
+  reodsl plan specs/quickstart.reo     what that would do, and why
+  reodsl explain E0402                 what an error means and how to mend it
+""",
+)
+@click.version_option(reodsl.__version__, prog_name="reodsl")
+@click.option("--debug", is_flag=True, help="Show Python tracebacks.")
+def cli(debug: bool) -> None:
+    """Reinforcement-learning experiments on reasoning efficiency, from short spec files."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command and return its exit code: 0 done, 1 error, 2 work or a difference, 130 interrupted."""
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        code = cli.main(args=arguments, prog_name="reodsl", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as caught:
+        click.echo(caught.format_message())
+        return 0
+    except click.UsageError as caught:
+        where = f" (see `{caught.ctx.command_path} --help`)" if caught.ctx else ""
+        click.echo(f"error: {caught.format_message()}{where}", err=True)
+        return 1
+    except click.ClickException as caught:
+        click.echo(f"error: {caught.format_message()}", err=True)
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except Problem as caught:
+        if debug:
+            raise
+        _show(caught)
+        return 1
+    except Exception as caught:
+        if debug or isinstance(caught, BrokenPipeError):
+            raise
+        words = str(caught).strip().splitlines()
+        _show(
+            Problem(
+                error(
+                    "E0990",
+                    f"reodsl met an error it did not expect: {type(caught).__name__}"
+                    + (f": {words[0]}" if words else ""),
+                    help="this is a defect; `--debug` shows where it happened",
+                )
+            )
+        )
+        return 1
+
+
+def entry() -> None:
+    """The console script."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code: Any = main(sys.argv[1:])
+        sys.stdout.flush()
+    except SystemExit as caught:
+        code = caught.code
+        _flush()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _show(caught: Problem) -> None:
+    from reodsl.cli.output import show
+
+    show(caught.diagnostics)
+
+
+if __name__ == "__main__":
+    entry()

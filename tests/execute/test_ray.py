@@ -1,0 +1,101 @@
+"""Execution on Ray: the same bytes as in one process, errors whole across processes, and death survived."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import studies as make
+from bench import Bench
+
+from reodsl.graph.event import Event
+
+
+def test_results_are_equal_to_those_of_one_process(ray_bench: Bench, tmp_path: Path) -> None:
+    alone = Bench(tmp_path / "alone")
+    alone.folder.mkdir()
+    spec = make.four(seeds=(1, 2))
+    local, remote = alone.run(spec), ray_bench.run(spec)
+    assert local.keys == remote.keys
+    for key in local.keys.values():
+        ours, theirs = alone.store.path(key), ray_bench.store.path(key)
+        names = sorted(
+            p.relative_to(ours) for p in ours.rglob("*") if p.is_file() and p.name != "manifest.json"
+        )
+        assert [(ours / name).read_bytes() for name in names] == [
+            (theirs / name).read_bytes() for name in names
+        ]
+        assert alone.store.get(key).digest == ray_bench.store.get(key).digest  # type: ignore[union-attr]
+
+
+def test_progress_and_problems_cross_the_border_whole(ray_bench: Bench) -> None:
+    ray_bench.knobs(base__eval__s1={"fail": "problem"}, overthinker__train__s1={"sleep": 0.5, "steps": 4})
+    results = ray_bench.run(make.spec(make.arm("base", make.base())))
+    (found,) = results.failed["base.eval.s1"]
+    assert (found.code, found.where, found.help) == ("E0999", "base.eval.s1", "mend it")
+    seen = [event.progress for event in ray_bench.events if event.kind == "progress"]
+    assert seen
+    assert seen[-1] is not None
+    assert set(seen[-1].numbers) == {"reward"}
+    assert not any((ray_bench.store.root / "live").iterdir())
+
+
+def test_a_worker_that_dies_is_replaced(ray_bench: Bench) -> None:
+    ray_bench.knobs(overthinker__train__s1={"pause": True})
+
+    def kill(event: Event) -> None:
+        if (
+            event.kind == "progress"
+            and event.task == "overthinker.train.s1"
+            and not (ray_bench.folder / "go").exists()
+        ):
+            (ray_bench.folder / "go").touch()
+            os.kill(worker_of("overthinker.train.s1"), signal.SIGKILL)
+
+    ray_bench.on_event = kill
+    results = ray_bench.run(make.spec(make.arm("base", make.base())))
+    assert not results.failed
+    assert ray_bench.started().count("overthinker.train.s1") == 2
+
+
+def test_a_task_that_always_dies_fails_with_a_reason(ray_bench: Bench) -> None:
+    ray_bench.knobs(base__eval__s1={"fail": "exit"})
+    results = ray_bench.run(make.spec(make.arm("base", make.base())))
+    (found,) = results.failed["base.eval.s1"]
+    assert found.code == "E0961"
+    assert "edge.frontier.s1" in results.blocked
+
+
+def test_an_interruption_ends_the_workers_and_keeps_their_work(ray_bench: Bench) -> None:
+    ray_bench.knobs(overthinker__train__s1={"pause": True})
+
+    def stop(event: Event) -> None:
+        if event.kind == "progress" and event.task == "overthinker.train.s1":
+            raise KeyboardInterrupt
+
+    ray_bench.on_event = stop
+    with pytest.raises(KeyboardInterrupt):
+        ray_bench.run(make.four())
+    ray_bench.on_event = lambda event: None
+    (state,) = (ray_bench.store.root / "work").glob("*/state.json")
+    assert json.loads(state.read_text())[1] == 2
+    (ray_bench.folder / "go").touch()
+    assert not ray_bench.run(make.four()).failed
+    assert "overthinker.train.s1" not in ray_bench.of("waiting")[1:]
+
+
+def worker_of(task: str) -> int:
+    """The process that runs a Ray task of this name."""
+    for _ in range(100):
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if task.encode() in path.read_bytes():
+                    return int(path.parent.name)
+            except OSError:
+                continue
+        time.sleep(0.05)
+    raise AssertionError(f"no process runs {task}")
