@@ -1,0 +1,99 @@
+"""The meaning of specs: names, types, units, checks and lowering, behind three functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reodsl.diagnostics.model import Diagnostic, error
+
+if TYPE_CHECKING:
+    from reodsl.ir.spec import Spec
+    from reodsl.numbers.budgets import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled spec, or None where a diagnostic is an error; `sources` are the texts that diagnostics show."""
+
+    spec: Spec | None
+    diagnostics: tuple[Diagnostic, ...]
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check found, and the texts that it speaks of."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A schedule of budgets, or None and why not."""
+
+    schedule: Schedule | None
+    diagnostics: tuple[Diagnostic, ...]
+    sources: dict[str, str]
+
+
+def check_file(path: str | Path, *, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}) -> Checked:
+    """Every finding on a spec. Reads that file, what it imports from its folder, and the library; raises nothing."""
+    from reodsl.language.checks import check_program
+    from reodsl.language.program import load
+
+    program = load(path, sets, amends)
+    check_program(program)
+    return Checked(program.context.findings, program.context.modules.sources)
+
+
+def compile_file(
+    path: str | Path,
+    *,
+    sets: Mapping[str, str] = {},
+    amends: Mapping[str, str] = {},
+    target: str | None = None,
+) -> Compiled:
+    """A spec in its canonical form. `target` names the study or experiment to run where a file has several.
+
+    `sets` are texts for params, `amends` texts for any setting by its dotted path. Raises nothing: what is wrong is
+    in the diagnostics, and then there is no spec.
+    """
+    from reodsl.language.checks import check_program
+    from reodsl.language.program import load, picked
+
+    program = load(path, sets, amends)
+    check_program(program)
+    findings, sources = program.context.findings, program.context.modules.sources
+    if not program.sound:
+        return Compiled(None, findings, sources)
+    record, problem = picked(program, target)
+    if problem is not None:
+        findings = (*findings, problem)
+    if record is None:
+        return Compiled(None, findings, sources)
+    from reodsl.language.checks.runnable import runnable
+
+    lacking = runnable(program.context, record)
+    if lacking:
+        return Compiled(None, (*findings, *lacking), sources)
+    from reodsl.language.lower import lower
+
+    return Compiled(lower(program, record), program.context.findings, sources)
+
+
+def evaluate_budgets(text: str) -> Evaluated:
+    """The schedule that a text such as `exp(from: 1K tokens, to: 32K tokens, n: 5)` describes.
+
+    Also `linear(to:, n:)`, `greedy(FRONTIER, to:, n:)` with a frontier such as `std.paper.qwen3_4b` or a file's name
+    in quotes, and a list whose last is the longest response.
+    """
+    from reodsl.language.budget_text import schedule_of
+
+    return Evaluated(*schedule_of(text))
+
+
+__all__ = ["Checked", "Compiled", "Evaluated", "check_file", "compile_file", "error", "evaluate_budgets"]

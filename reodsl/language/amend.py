@@ -1,0 +1,125 @@
+"""Changes from the command line: `--set` for params, `--amend` for any setting, found and parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from reodsl.diagnostics.model import error
+from reodsl.language.context import Change, Context, Owner
+from reodsl.language.kinds import KINDS, TRAINING
+from reodsl.language.modules import Loaded
+from reodsl.language.suggest import advice
+from reodsl.syntax import tree
+from reodsl.syntax.parse import parse_expression
+from reodsl.syntax.source import Source
+
+
+def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Mapping[str, str]) -> None:
+    """Parse the changes and note, in the context, which params and declarations they belong to."""
+    params = _params(ctx, main)
+    for name, text in sets.items():
+        place = f"--set {name}"
+        if name not in params:
+            ctx.report(
+                error(
+                    "E0210",
+                    f"there is no param `{name}`",
+                    where=place,
+                    help=advice(name, params, "params are") if params else "this spec declares no param",
+                )
+            )
+            continue
+        value = _parsed(ctx, place, text)
+        if value is not None:
+            ctx.sets[params[name]] = Change("--set", name, text, value)
+    for target, text in amends.items():
+        place = f"--amend {target}"
+        path = tuple(target.split("."))
+        value = _parsed(ctx, place, text)
+        if value is None:
+            continue
+        owners = _owners(ctx, main, path)
+        if not owners:
+            known = [*_declarations(main), *TRAINING]
+            ctx.report(
+                error(
+                    "E0211",
+                    f"there is nothing called `{path[0]}` to amend",
+                    where=place,
+                    help=advice(path[0], known, "there is"),
+                )
+            )
+        for owner, rest in owners:
+            ctx.amends.setdefault(owner, []).append(Change("--amend", target, text, value, rest))
+
+
+def _parsed(ctx: Context, place: str, text: str) -> tree.Expr | None:
+    ctx.modules.sources[place] = text
+    result = parse_expression(Source(place, text))
+    for each in result.diagnostics:
+        ctx.report(each)
+    return result.expression
+
+
+def _params(ctx: Context, main: Loaded) -> dict[str, str]:
+    """The params that can be set: those of the file, and those that it imports, by their name where declared."""
+    found = {name: name for name, item in main.items.items() if isinstance(item, tree.Param)}
+    for name, imported in main.imports.items():
+        target = ctx.modules.loaded.get(imported.module or "")
+        if target is not None and isinstance(target.items.get(imported.name), tree.Param):
+            found[name] = imported.name
+    return found
+
+
+def _studies(main: Loaded) -> list[tree.Decl]:
+    items = main.items.values()
+    return [item for item in items if isinstance(item, tree.Decl) and item.kind.name == "study"]
+
+
+def _members(study: tree.Decl) -> list[tree.Decl]:
+    items = study.block.items if study.block is not None else ()
+    return [item for item in items if isinstance(item, tree.Decl)]
+
+
+def _declarations(main: Loaded) -> list[str]:
+    members = [member.name.name for study in _studies(main) for member in _members(study)]
+    return [*main.items, *main.imports, *members]
+
+
+def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Owner, tuple[str, ...]]]:
+    """The declarations that a dotted path changes, each with the rest of the path.
+
+    The first part is a declaration's or an arm's name; without one, a setting of the study goes there, and a
+    setting of training goes to every experiment that the spec's own files declare.
+    """
+    head, rest = path[0], path[1:]
+    if rest:
+        if isinstance(main.items.get(head), tree.Decl):
+            return [((main.key, head), rest)]
+        imported = main.imports.get(head)
+        if imported is not None and imported.module is not None:
+            return [((imported.module, imported.name), rest)]
+        arms = [study for study in _studies(main) for member in _members(study) if member.name.name == head]
+        if arms:
+            return [((main.key, f"{study.name.name}.{head}"), rest) for study in arms]
+    studies = _studies(main)
+    if studies and head in KINDS["study"].fields:
+        return [((main.key, study.name.name), path) for study in studies]
+    if head in TRAINING:
+        return [(owner, path) for owner in _trained(ctx, studies, main)]
+    return []
+
+
+def _trained(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:
+    own = [loaded for loaded in ctx.modules.loaded.values() if loaded is not None and not loaded.std]
+    found = [
+        (loaded.key, name)
+        for loaded in own
+        for name, item in loaded.items.items()
+        if isinstance(item, tree.Decl) and item.kind.name == "experiment"
+    ]
+    for study in studies:
+        for member in _members(study):
+            if member.kind.name == "arm" and isinstance(member.value, tree.Amend):
+                found.append((main.key, f"{study.name.name}.{member.name.name}"))
+    return found

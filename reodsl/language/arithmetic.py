@@ -1,0 +1,155 @@
+"""Arithmetic on values: operators with units, comparisons and connectives."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+from reodsl.diagnostics.model import Label, error
+from reodsl.language.context import Context
+from reodsl.language.schema import fit
+from reodsl.language.units import LARGEST, PLAIN, Dimension, Quantity, times, unit_words
+from reodsl.language.values import Items, Record, Value, describe
+from reodsl.syntax import tree
+
+ORDER: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value | None:
+    """`-x` and `+x` of a number."""
+    data = operand.data
+    if not isinstance(data, Quantity):
+        ctx.report(error("E0301", f"`{expr.op}` stands before a number, not before {describe(operand)}", expr.span))
+        return None
+    number = -data.number if expr.op == "-" else data.number
+    return Value(Quantity(number, data.unit), expr.span, operand.via)
+
+
+def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value | None:
+    """`left op right`: sums want equal units, products and quotients combine them, lists join with `+`."""
+    if isinstance(left.data, Items) and isinstance(right.data, Items) and expr.op == "+":
+        joined = left.data.values + right.data.values
+        return Value(Items(joined), expr.span, left.via + right.via)
+    for side in (left, right):
+        if not isinstance(side.data, Quantity):
+            ctx.report(error("E0301", f"`{expr.op}` works on numbers, and this is {describe(side)}", side.span, describe(side)))
+            return None
+    assert isinstance(left.data, Quantity) and isinstance(right.data, Quantity)
+    one, two = left.data, right.data
+    if expr.op in "+-":
+        if one.unit != two.unit:
+            unequal(ctx, expr, left, right)
+            return None
+        return _kept(ctx, expr, one.number + two.number if expr.op == "+" else one.number - two.number, one.unit, left, right)
+    if expr.op == "*":
+        return _kept(ctx, expr, one.number * two.number, times(one.unit, two.unit), left, right)
+    if expr.op == "/":
+        if two.number == 0:
+            ctx.report(
+                error(
+                    "E0307",
+                    "this divides by zero",
+                    expr.right.span,
+                    "0",
+                    others=[Label(span, text) for span, text in right.via],
+                    help="divide by a number that cannot be 0",
+                )
+            )
+            return None
+        unit = times(one.unit, two.unit, -1)
+        if isinstance(one.number, int) and isinstance(two.number, int) and one.number % two.number == 0:
+            return _kept(ctx, expr, one.number // two.number, unit, left, right)
+        return _kept(ctx, expr, one.number / two.number, unit, left, right)
+    return _power(ctx, expr, left, right)
+
+
+def _power(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value | None:
+    assert isinstance(left.data, Quantity) and isinstance(right.data, Quantity)
+    one, two = left.data, right.data
+    if two.unit or one.unit:
+        ctx.report(error("E0302", "a power is of plain numbers", expr.span, unit_words(one.unit or two.unit), help="divide by a unit first"))
+        return None
+    try:
+        number = one.number**two.number if abs(two.number) <= 64 and abs(one.number) <= LARGEST else float("inf")
+    except (ZeroDivisionError, OverflowError):
+        number = float("inf")
+    if isinstance(number, complex):
+        number = float("inf")
+    return _kept(ctx, expr, number, PLAIN, left, right)
+
+
+def _kept(ctx: Context, expr: tree.Binary, number: float, unit: Dimension, left: Value, right: Value) -> Value | None:
+    if not abs(number) <= LARGEST:
+        ctx.report(error("E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"))
+        return None
+    if isinstance(number, float) and number.is_integer() and unit:
+        number = int(number)
+    return Value(Quantity(number, unit), expr.span, (left.via + right.via)[:4])
+
+
+def unequal(ctx: Context, expr: tree.Binary | tree.Compare, left: Value, right: Value) -> None:
+    """The diagnostic of two numbers in different units."""
+    assert isinstance(left.data, Quantity) and isinstance(right.data, Quantity)
+    bare = next((side for side in (left, right) if isinstance(side.data, Quantity) and not side.data.unit), None)
+    ctx.report(
+        error(
+            "E0302",
+            f"`{expr.op}` wants equal units",
+            left.span,
+            unit_words(left.data.unit),
+            others=[Label(right.span, unit_words(right.data.unit)), *(Label(s, t) for s, t in left.via + right.via)],
+            help="give both the same unit" if bare is not None else "divide by a unit, or compare like with like",
+        )
+    )
+
+
+def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Value | None:
+    """A comparison: true or false."""
+    if isinstance(left.data, Quantity) and isinstance(right.data, Quantity):
+        if left.data.unit != right.data.unit:
+            unequal(ctx, expr, left, right)
+            return None
+        if expr.op in ORDER:
+            return Value(ORDER[expr.op](left.data.number, right.data.number), expr.span)
+        if expr.op in ("==", "!="):
+            return Value((left.data.number == right.data.number) == (expr.op == "=="), expr.span)
+    elif expr.op in ("==", "!=") and type(left.data) is type(right.data):
+        return Value((left.data == right.data) == (expr.op == "=="), expr.span)
+    ctx.report(
+        error("E0301", f"`{expr.op}` cannot compare {describe(left)} with {describe(right)}", expr.span, help="compare numbers")
+    )
+    return None
+
+
+def logic(ctx: Context, expr: tree.Logic, left: Value, right: Value) -> Value | None:
+    """`and`, `or` of conditions; `plateau(…) or steps(…)` of the ways in which a stage ends."""
+    if isinstance(left.data, bool) and isinstance(right.data, bool):
+        return Value(left.data and right.data if expr.op == "and" else left.data or right.data, expr.span)
+    ends = {side.data.kind: side.data for side in (left, right) if isinstance(side.data, Record)}
+    if expr.op == "or" and set(ends) == {"plateau", "until"}:
+        return Value(Record("until", {}, expr.span, made=(ends["plateau"], ends["until"].made[1])), expr.span)
+    ctx.report(
+        error(
+            "E0301",
+            f"`{expr.op}` joins conditions, and these are {describe(left)} and {describe(right)}",
+            expr.span,
+            help="a stage ends by `plateau(…) or steps(…)`" if ends else "compare something first",
+        )
+    )
+    return None
+
+
+def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value | None:
+    """`not x`."""
+    if isinstance(operand.data, bool):
+        return Value(not operand.data, expr.span)
+    ctx.report(error("E0301", f"`not` stands before a condition, not before {describe(operand)}", expr.span))
+    return None
+
+
+__all__ = ["binary", "compare", "fit", "logic", "negation", "unary", "unequal"]

@@ -1,0 +1,119 @@
+"""What one evaluation shares: modules, findings, memo and stack; and the scope in which a name is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error
+from reodsl.language.modules import Loaded, Modules
+from reodsl.language.values import Value
+from reodsl.syntax import tree
+
+Owner = tuple[str, str]
+"""The key of a file and the (dotted) name of a declaration in it."""
+DEEPEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A `--set` or `--amend`: what it changes, the text given, and the expression that it parses to."""
+
+    option: str
+    target: str
+    text: str
+    value: tree.Expr
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where names are looked up: variables and arms of the block at hand, then those around it, then the file."""
+
+    module: Loaded
+    locals: Mapping[str, Callable[[], Value | None]] = field(default_factory=dict)
+    parent: Scope | None = None
+
+    def find(self, name: str) -> Callable[[], Value | None] | None:
+        """The local behind a name, innermost first."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.locals:
+                return scope.locals[name]
+            scope = scope.parent
+        return None
+
+    def names(self) -> set[str]:
+        """Every name that can be used here."""
+        found = set(self.module.items) | set(self.module.imports)
+        scope: Scope | None = self
+        while scope is not None:
+            found |= set(scope.locals)
+            scope = scope.parent
+        return found
+
+    def inner(self, locals: Mapping[str, Callable[[], Value | None]]) -> Scope:
+        """A scope inside this one."""
+        return Scope(self.module, locals, self)
+
+
+@dataclass(slots=True)
+class Context:
+    """One evaluation. Findings are kept once each, in the order in which they are met."""
+
+    modules: Modules
+    sets: dict[str, Change] = field(default_factory=dict)
+    amends: dict[Owner, list[Change]] = field(default_factory=dict)
+    memo: dict[Owner, Value | None] = field(default_factory=dict)
+    stack: list[tuple[Owner, Span]] = field(default_factory=list)
+    used: set[Owner] = field(default_factory=set)
+    used_imports: set[tuple[str, str]] = field(default_factory=set)
+    params: dict[str, Value] = field(default_factory=dict)
+    scratch: dict[Any, Any] = field(default_factory=dict)
+    depth: int = 0
+    _found: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
+
+    def report(self, finding: Diagnostic) -> None:
+        """Keep a finding, once."""
+        place = finding.labels[0].span if finding.labels else None
+        self._found.setdefault((finding.code, place, finding.message), finding)
+
+    @property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """What was found, the files' own errors first."""
+        return (*self.modules.diagnostics, *self._found.values())
+
+    def once(self, owner: Owner, span: Span, compute: Callable[[], Value | None]) -> Value | None:
+        """The value of a declaration, computed once; a declaration that needs itself is drawn and refused."""
+        if owner in self.memo:
+            return self.memo[owner]
+        for i, (each, _) in enumerate(self.stack):
+            if each == owner:
+                self._circle(self.stack[i:])
+                return None
+        if len(self.stack) >= DEEPEST:
+            self.report(error("E0209", "these declarations are nested too deep", span, help="flatten the chain"))
+            return None
+        self.stack.append((owner, span))
+        try:
+            value = compute()
+        finally:
+            self.stack.pop()
+        self.memo[owner] = value
+        return value
+
+    def _circle(self, ring: list[tuple[Owner, Span]]) -> None:
+        names = [owner[1].rpartition(".")[2] for owner, _ in ring]
+        drawn = " → ".join([*names, names[0]])
+        self.report(
+            error(
+                "E0209",
+                f"`{names[0]}` needs itself",
+                ring[0][1],
+                "is declared by way of itself" if len(ring) > 1 else "stands in its own declaration",
+                others=[Label(span, f"needs `{names[(i + 2) % len(names)]}`") for i, (_, span) in enumerate(ring[1:])],
+                notes=[drawn],
+                help="break the circle: one of these must not refer to the next",
+            )
+        )

@@ -1,0 +1,238 @@
+"""The functions that compute: budgets, lists of tokens and words, and how a stage ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from reodsl.diagnostics.model import Label, Problem, Span, error
+from reodsl.language.context import Context
+from reodsl.language.kinds import COUNT, STEPS, TOKENS, TOKENS0
+from reodsl.language.schema import A, Choice, Field, Kind, Many, Text
+from reodsl.language.units import TOKENS as IN_TOKENS
+from reodsl.language.units import Quantity
+from reodsl.language.values import Items, Record, Slot, Value
+from reodsl.numbers.budgets import BudgetError, Schedule, exp, explicit, halve, linear
+from reodsl.syntax import tree
+
+Arguments = Mapping[str, Slot]
+MOST_ITEMS = 4096
+
+
+def _signature(name: str, doc: str, fields: dict[str, Field], positional: tuple[str, ...] = ()) -> Kind:
+    return Kind(name, doc, fields, form="call", positional=positional)
+
+
+def _need(type_: Any, doc: str, example: str) -> Field:
+    return Field(type_, doc, required=True, example=example)
+
+
+SIGNATURES: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        _signature(
+            "exp",
+            "Exponentially spaced budgets: L_i = from (to/from)^((i-1)/n).",
+            {
+                "from": _need(TOKENS, "the smallest budget", "from: 1K tokens"),
+                "to": _need(TOKENS, "the longest response", "to: 32K tokens"),
+                "n": _need(COUNT, "budgets below it", "n: 5"),
+            },
+        ),
+        _signature(
+            "linear",
+            "Evenly spaced budgets: L_i = i to/(n+1).",
+            {
+                "to": _need(TOKENS, "the longest response", "to: 32K tokens"),
+                "n": _need(COUNT, "budgets below it", "n: 5"),
+            },
+        ),
+        _signature(
+            "explicit",
+            "Budgets as given, and the longest response.",
+            {
+                "budgets": _need(Many(TOKENS), "increasing", "[1K tokens, 4K tokens]"),
+                "to": _need(TOKENS, "the longest response", "to: 32K tokens"),
+            },
+            ("budgets",),
+        ),
+        _signature(
+            "greedy",
+            "Oracle budgets: one at a time, each the one that integrates the frontier best.",
+            {
+                "frontier": _need(A(("frontier",)), "what to integrate", "greedy(edge, n: 5)"),
+                "n": _need(COUNT, "how many", "n: 5"),
+                "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
+                "step": Field(TOKENS, "the candidates are its multiples", default=1),
+            },
+            ("frontier",),
+        ),
+        _signature(
+            "question_min",
+            "A budget for each question: the smallest at which a checkpoint's own prefix is right as often as in full.",
+            {
+                "rollouts": _need(Many(A(("arm", "experiment"), "an arm")), "whose rollouts tell", "rollouts: [shrink]"),
+                "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
+                "unsolved": Field(
+                    Choice(("formula", "l_max", "drop")),
+                    "questions that nobody solves: what the formula gives (1), the longest response, or left out",
+                    default="formula",
+                ),
+            },
+        ),
+        _signature(
+            "halve",
+            "`from`, then half of it each time, down to `to`.",
+            {
+                "from": _need(TOKENS, "the first", "from: 16K tokens"),
+                "to": _need(TOKENS, "the last", "to: 512 tokens"),
+            },
+        ),
+        _signature(
+            "every",
+            "Multiples of a step: from, from + step, … up to `to`.",
+            {
+                "step": _need(TOKENS, "the distance", "every(64 tokens, to: 1K tokens)"),
+                "from": Field(TOKENS0, "the first", default=0),
+                "to": _need(TOKENS0, "the last, at most", "to: 1K tokens"),
+            },
+            ("step",),
+        ),
+        _signature("words", "The words of a text, as a list.", {"text": _need(Text(), "words", 'words("a b c")')}, ("text",)),
+    )
+}
+ENDS = _signature("steps", "Ends a stage after some steps.", {"count": _need(STEPS, "how many", "steps(400)")}, ("count",))
+REASONING_STEPS = _signature(
+    "steps",
+    "Splits a response at its reasoning steps.",
+    {
+        "separator": _need(Text(nonempty=False), "what stands between chunks", r'separator: "\n\n"'),
+        "keywords": _need(Many(Text()), "what opens a step", 'keywords: ["Wait", "Alternatively"]'),
+        "min_chunks": Field(COUNT, "chunks before a new step may open", default=1),
+        "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
+    },
+)
+
+
+def computed(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value | None:
+    """The value of a function that computes; `args` fit its signature."""
+    return _IMPLEMENTATIONS[name](ctx, args, call)
+
+
+def _number(args: Arguments, name: str) -> int:
+    data = args[name].value.data
+    assert isinstance(data, Quantity)
+    return int(data.number)
+
+
+def _schedule(ctx: Context, args: Arguments, call: tree.Call, make: Callable[[], Schedule]) -> Value | None:
+    try:
+        schedule = make()
+    except BudgetError as found:
+        ctx.report(found.at(call.span, others=_places(args)))
+        return None
+    return Value(Record("budgets", args, call.span, made=schedule), call.span)
+
+
+def _places(args: Arguments) -> list[Label]:
+    """Where the numbers among the arguments come from, for those that are names."""
+    return [Label(span, text) for slot in args.values() for span, text in slot.value.via]
+
+
+def _exp(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    return _schedule(ctx, args, call, lambda: exp(_number(args, "from"), _number(args, "to"), _number(args, "n")))
+
+
+def _linear(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    return _schedule(ctx, args, call, lambda: linear(_number(args, "to"), _number(args, "n")))
+
+
+def _explicit(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    items = args["budgets"].value.data
+    assert isinstance(items, Items)
+    budgets = [int(item.data.number) for item in items.values if isinstance(item.data, Quantity)]
+    return _schedule(ctx, args, call, lambda: explicit(budgets, _number(args, "to")))
+
+
+def listed(ctx: Context, value: Value) -> Value | None:
+    """Budgets from a list of tokens, whose last is the longest response."""
+    assert isinstance(value.data, Items)
+    items = value.data.values
+    numbers = [int(item.data.number) for item in items if isinstance(item.data, Quantity)]
+    try:
+        schedule = explicit(numbers[:-1], numbers[-1])
+    except BudgetError as found:
+        ctx.report(found.at(value.span))
+        return None
+    last = Slot(items[-1], items[-1].span)
+    return Value(Record("budgets", {"to": last}, value.span, made=schedule), value.span)
+
+
+def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    frontier = args["frontier"].value.data
+    assert isinstance(frontier, Record)
+    if isinstance(frontier.made, Record):
+        return Value(Record("oracle_budgets", args, call.span), call.span)
+    from reodsl.language.oracle import greedy_budgets
+
+    to = args.get("to")
+    l_max = _number(args, "to") if to is not None else max(frontier.data("budgets"))
+    if to is None:
+        args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
+    try:
+        schedule = greedy_budgets(frontier, l_max, _number(args, "n"), _number(args, "step"))
+    except BudgetError as found:
+        ctx.report(found.at(call.span, others=_places(args)))
+        return None
+    except Problem as found:
+        for each in found.diagnostics:
+            ctx.report(error(each.code, each.message, call.span, help=each.help))
+        return None
+    return Value(Record("budgets", args, call.span, made=schedule), call.span)
+
+
+def _question_min(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    return Value(Record("question_budgets", args, call.span), call.span)
+
+
+def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    try:
+        caps = halve(_number(args, "from"), _number(args, "to"))
+    except BudgetError as found:
+        ctx.report(found.at(call.span, others=_places(args)))
+        return None
+    return tokens_list(caps, call.span)
+
+
+def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    step, first, last = _number(args, "step"), _number(args, "from"), _number(args, "to")
+    if first > last:
+        ctx.report(error("E0303", "a list must not end before it begins", call.span, help="let `to` be past `from`"))
+        return None
+    if (last - first) // step >= MOST_ITEMS:
+        ctx.report(error("E0303", f"that is more than {MOST_ITEMS} budgets", call.span, help="take a larger step"))
+        return None
+    return tokens_list(tuple(range(first, last + 1, step)), call.span)
+
+
+def tokens_list(numbers: tuple[int, ...], span: Span) -> Value:
+    """Whole numbers of tokens as a list."""
+    return Value(Items(tuple(Value(Quantity(number, IN_TOKENS), span) for number in numbers)), span)
+
+
+def _words(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    text = args["text"].value.data
+    assert isinstance(text, str)
+    return Value(Items(tuple(Value(word, call.span) for word in text.split())), call.span)
+
+
+_IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value | None]] = {
+    "exp": _exp,
+    "linear": _linear,
+    "explicit": _explicit,
+    "greedy": _greedy,
+    "question_min": _question_min,
+    "halve": _halve,
+    "every": _every,
+    "words": _words,
+}

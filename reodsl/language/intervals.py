@@ -1,0 +1,30 @@
+"""Intervals: the range that a sum, product or quotient can have, from the ranges of its parts."""
+
+from __future__ import annotations
+
+import math
+
+Interval = tuple[float, float]
+
+
+def contains_zero(interval: Interval) -> bool:
+    """Whether 0 is possible."""
+    return interval[0] <= 0 <= interval[1]
+
+
+def product(left: Interval, right: Interval) -> Interval:
+    """The range of x y."""
+    ends = [_times(a, b) for a in left for b in right]
+    return min(ends), max(ends)
+
+
+def quotient(left: Interval, right: Interval) -> Interval:
+    """The range of x / y for y of one sign; everything where y may be 0."""
+    if contains_zero(right):
+        return -math.inf, math.inf
+    inverse = (0.0 if math.isinf(right[1]) else 1 / right[1], 0.0 if math.isinf(right[0]) else 1 / right[0])
+    return product(left, (min(inverse), max(inverse)))
+
+
+def _times(a: float, b: float) -> float:
+    return 0.0 if a == 0 or b == 0 else a * b

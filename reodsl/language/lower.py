@@ -1,0 +1,228 @@
+"""Lowering: from an evaluated program to the `Spec`, its origins and its sources."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from reodsl.ir.spec import Change, Origin, Spec
+from reodsl.ir.study import Arm, Chart, Frontier, PublishedCurve, Score, Study, Suite, Table
+from reodsl.ir.training import FromModel
+from reodsl.language import lower_model
+from reodsl.language.blocks import complete_stages
+from reodsl.language.lower_training import Lowering, start
+from reodsl.language.program import Program
+from reodsl.language.resolve import arm_suite, arms_of, is_trained
+from reodsl.language.studies import Parts
+from reodsl.language.units import Quantity, written
+from reodsl.language.values import Items, Record, Slot, Symbol, Value, walk
+
+
+def lower(program: Program, record: Record) -> Spec:
+    """The spec that runs a study, or a lone experiment as a study of its starting point and itself."""
+    assert program.main is not None
+    low = Lowering(program.context)
+    record = record if record.doc else replace(record, doc=program.main.module.doc or "")
+    study = _study(low, record) if record.kind == "study" else _lone(low, record)
+    main = Path(program.main.path)
+    return Spec(
+        study=study,
+        path=program.main.path,
+        folder=str(main.parent),
+        params={name: text(value) for name, value in program.context.params.items()},
+        changes=_changes(program),
+        origins=origins(program, record),
+        sources={path: source for path, source in program.context.modules.sources.items() if not path.startswith("--")},
+    )
+
+
+def text(value: Value) -> str:
+    """A value as a spec writes it."""
+    data = value.data
+    if isinstance(data, Quantity):
+        return written(data)
+    if isinstance(data, bool):
+        return "true" if data else "false"
+    if isinstance(data, Symbol):
+        return data.name
+    if isinstance(data, Items):
+        return "[" + ", ".join(text(each) for each in data.values) + "]"
+    return data if isinstance(data, str) else getattr(data, "name", "")
+
+
+def _changes(program: Program) -> tuple[Change, ...]:
+    ctx = program.context
+    found = {(c.option, c.target): c for c in ctx.sets.values()}
+    for changes in ctx.amends.values():
+        found.update({(c.option, c.target): c for c in changes})
+    return tuple(Change(option=c.option, target=c.target, value=c.text) for c in found.values())
+
+
+def _suite(record: Record, suites: dict[int, Suite]) -> Suite:
+    return suites.setdefault(id(record), lower_model.suite(record))
+
+
+def _study(low: Lowering, record: Record) -> Study:
+    parts: Parts = record.made
+    for arm in parts.arms:
+        low.arms[id(arm.made)] = arm.name
+        if arm.made.owner is not None:
+            low.owners.setdefault(arm.made.owner, arm.name)
+    suites: dict[int, Suite] = {}
+    arms = []
+    for arm in parts.arms:
+        suite = arm_suite(record, arm)
+        assert suite is not None
+        arms.append(Arm(name=arm.name, checkpoint=start(low, arm.made), suite=_suite(suite, suites)))
+    names = tuple(arm.name for arm in arms)
+    cluster, limit = record.sub("cluster"), record.data("limit")
+    frontiers = tuple(_frontier(each, arms) for each in parts.frontiers)
+    score = record.sub("score")
+    scored, extra = (_score(score, {each.name for each in frontiers}, None) if score is not None else (None, ()))
+    lines = (*names, *(each.name for each in frontiers + extra))
+    return Study(
+        name=record.name,
+        doc=record.doc,
+        seeds=record.data("replicate"),
+        arms=tuple(arms),
+        frontiers=frontiers + extra,
+        score=scored,
+        tables=tuple(_table(each, names) for each in parts.tables) if parts.tables or parts.charts else _tables(names, scored),
+        charts=tuple(_chart(each) for each in parts.charts) if parts.tables or parts.charts else _charts(lines),
+        cluster=lower_model.cluster(cluster) if cluster is not None else None,
+        limit=limit,
+    )
+
+
+def _lone(low: Lowering, record: Record) -> Study:
+    first = complete_stages(low.ctx, record)[0][1] if is_trained(record) else record
+    suite = record.sub("eval") or first.sub("eval")
+    assert suite is not None
+    lowered = lower_model.suite(suite)
+    arms = []
+    if is_trained(record):
+        base = record.sub("base") or first.sub("base")
+        assert base is not None
+        base_name = "base" if record.name != "base" else "start"
+        arms.append(Arm(name=base_name, checkpoint=start(low, base), suite=lowered))
+    arms.append(Arm(name=record.name, checkpoint=start(low, record), suite=lowered))
+    names = tuple(arm.name for arm in arms)
+    score = record.sub("score")
+    scored, frontiers = _score(score, set(), names[0] if len(names) > 1 else None) if score is not None else (None, ())
+    cluster = record.sub("cluster")
+    seed = first.data("seed")
+    return Study(
+        name=record.name,
+        doc=record.doc,
+        seeds=(seed if seed is not None else 1,),
+        arms=tuple(arms),
+        frontiers=frontiers,
+        score=scored,
+        tables=_tables(names, scored),
+        charts=_charts((*names, *(each.name for each in frontiers))),
+        cluster=lower_model.cluster(cluster) if cluster is not None else None,
+        limit=record.data("limit"),
+    )
+
+
+def _frontier(record: Record, arms: list[Arm]) -> Frontier:
+    envelope = record.made
+    if not isinstance(envelope, Record):
+        return published(record, record.name)
+    of = envelope.get("of")
+    assert of is not None
+    return Frontier(
+        name=record.name,
+        of=tuple(each.data.name for each in cast(Any, of.data).values),
+        to=envelope.data("to"),
+    )
+
+
+def published(record: Record, name: str) -> Frontier:
+    """A frontier given as numbers."""
+    curve = PublishedCurve(
+        benchmark=record.data("benchmark"), budgets=record.data("budgets"), accuracy=record.data("accuracy")
+    )
+    return Frontier(name=name, to=curve.budgets[-1], published=(curve,))
+
+
+def _score(record: Record, known: set[str], base: str | None) -> tuple[Score, tuple[Frontier, ...]]:
+    """A score, and the published frontier that it brings along when the study declares none of that name."""
+    against, relative = record.sub("against"), record.sub("relative_to")
+    assert against is not None
+    extra = () if against.name in known else (published(against, against.name),)
+    name = relative.name if relative is not None and relative.kind == "arm" else base
+    score = Score(
+        frontier=against.name,
+        to=record.data("to"),
+        relative_to=name,
+        resamples=record.data("resamples"),
+        confidence=record.data("confidence"),
+    )
+    return score, extra
+
+
+def _table(record: Record, names: tuple[str, ...]) -> Table:
+    rows = record.get("rows")
+    everything = rows is None or not isinstance(rows.data, Items)
+    chosen = names if everything else tuple(each.data.name for each in cast(Any, rows).data.values)
+    return Table(name=record.name, rows=chosen, columns=record.data("columns"))
+
+
+def _chart(record: Record) -> Chart:
+    lines = record.get("lines")
+    assert lines is not None
+    names = tuple(each.data.name for each in cast(Any, lines.data).values)
+    return Chart(name=record.name, x=record.data("x"), y=record.data("y"), lines=names)
+
+
+def _tables(names: tuple[str, ...], score: Score | None) -> tuple[Table, ...]:
+    columns: tuple[Any, ...] = ("accuracy", "length", "reg") if score is not None else ("accuracy", "length")
+    return (Table(name="main", rows=names, columns=columns),)
+
+
+def _charts(lines: tuple[str, ...]) -> tuple[Chart, ...]:
+    return (Chart(name="curves", x="budget", y="accuracy", lines=lines),)
+
+
+def origins(program: Program, record: Record) -> dict[str, Origin]:
+    """Where every setting of every experiment was given, by dotted path; the language's own defaults have no line."""
+    found: dict[str, Origin] = {}
+    experiments = {arm.name: arm.made for arm in arms_of(record)} if record.kind == "study" else {record.name: record}
+    for name, slot in record.fields.items():
+        _note(found, f"{record.name}.{name}", slot)
+    pending = list(experiments.items())
+    while pending:
+        name, each = pending.pop(0)
+        _experiment_origins(program, name, each, found)
+        base = each.sub("base")
+        while base is not None and base.kind in ("checkpoint", "stage_of"):
+            base = base.made[0] if base.kind == "stage_of" else base.sub("of")
+        if base is not None and base.kind == "experiment" and f"{base.name}.base" not in found and base.name != name:
+            pending.append((base.name, base))
+    return found
+
+
+def _experiment_origins(program: Program, name: str, record: Record, found: dict[str, Origin]) -> None:
+    for path, slot in walk(record):
+        _note(found, f"{name}.{path}", slot)
+    if not is_trained(record):
+        return
+    for part, stage in complete_stages(program.context, record):
+        if part is None:
+            for path, slot in walk(stage):
+                _note(found, f"{name}.{path}", slot)
+            continue
+        for path, slot in walk(stage):
+            if record.at(path) != slot:
+                _note(found, f"{name}.stages.{part.name}.{path}", slot)
+
+
+def _note(found: dict[str, Origin], path: str, slot: Slot) -> None:
+    if path not in found:
+        span = slot.span
+        found[path] = Origin(path=span.path if span else "", line=span.line if span else 0, doc=slot.doc)
+
+
+__all__ = ["FromModel", "lower", "origins", "published", "text"]

@@ -1,0 +1,142 @@
+"""Models, data and suites: from their records to the intermediate representation."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from reodsl.ir.data import Columns, Data, DataSource, File, Generated, HubData, PackageData
+from reodsl.ir.model import (
+    Architecture,
+    Dimensions,
+    Folder,
+    Forcing,
+    Hub,
+    Model,
+    ModelSource,
+    Package,
+    Prompt,
+    WordTokenizer,
+)
+from reodsl.ir.study import Benchmark, Cluster, Suite
+from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
+from reodsl.ir.training import Sampling
+from reodsl.language.values import Record
+from reodsl.syntax import tree
+
+
+def model(record: Record) -> Model:
+    """A model."""
+    source, prompt, think = record.sub("source"), record.sub("prompt"), record.sub("think")
+    dimensions = record.sub("dimensions")
+    assert source is not None
+    return Model(
+        name=record.name,
+        source=_model_source(source),
+        context=record.data("context"),
+        prompt=Prompt() if prompt is None else Prompt(**_given(prompt, "kind", "template", "system")),
+        think_open=think.data("open") if think is not None else None,
+        think_close=think.data("close") if think is not None else None,
+        dimensions=Dimensions(**_given(dimensions, *dimensions.fields)) if dimensions is not None else None,
+    )
+
+
+def _given(record: Record, *names: str) -> dict[str, Any]:
+    """The settings of these names that a record has, as bare data."""
+    return {name: record.data(name) for name in names if record.get(name) is not None}
+
+
+def _model_source(record: Record) -> ModelSource:
+    if record.kind == "hub":
+        return Hub(**_given(record, "repo", "revision"))
+    if record.kind == "folder":
+        return Folder(path=record.data("path"))
+    if record.kind == "package":
+        return Package(**_given(record, "package", "file"))
+    tokenizer = record.sub("tokenizer")
+    assert tokenizer is not None
+    names = [name for name in record.fields if name != "tokenizer"]
+    words = WordTokenizer(words=tokenizer.data("words"), eos=tokenizer.data("eos"), pad=tokenizer.data("pad"))
+    return Architecture(**_given(record, *names), tokenizer=words)
+
+
+def forcing(record: Record) -> Forcing:
+    """A way to force answers."""
+    return Forcing(name=record.name, **_given(record, "text", "answer_tokens", "close", "temperature", "top_p"))
+
+
+def data(record: Record) -> Data:
+    """A questions table."""
+    sources = record.get("source")
+    assert sources is not None
+    found = [_data_source(each.data) for each in cast(Any, sources.data).values]
+    return Data(name=record.name, sources=tuple(found), verifier=record.data("verifier"), duplicates=record.data("duplicates"))
+
+
+def _columns(record: Record) -> Columns:
+    columns = record.sub("columns")
+    return Columns() if columns is None else Columns(**_given(columns, "question", "answer", "trace", "id"))
+
+
+def _data_source(record: Record) -> DataSource:
+    if record.kind == "generated":
+        task, written = record.sub("task"), record.sub("traces")
+        assert task is not None
+        return Generated(
+            task=fold_task(task),
+            traces=fold_traces(written) if written is not None else None,
+            **_given(record, "count", "seed", "split"),
+        )
+    if record.kind == "file":
+        return File(path=record.data("path"), columns=_columns(record))
+    if record.kind == "hub":
+        return HubData(columns=_columns(record), **_given(record, "repo", "revision", "name", "split"))
+    return PackageData(**_given(record, "package", "task", "count", "seed"))
+
+
+def fold_task(record: Record) -> FoldTask:
+    """A generated task."""
+    return FoldTask(**_given(record, "modulus", "values", "operations", "labels", "question", "step", "length"))
+
+
+def fold_traces(record: Record) -> FoldTraces:
+    """How worked solutions of a task are written."""
+    styles: tuple[Record, ...] = record.made or ()
+    return FoldTraces(
+        styles=tuple(TraceStyle(name=s.name, template=s.data("template"), weight=s.data("weight")) for s in styles),
+        **_given(record, *record.fields),
+    )
+
+
+def suite(record: Record) -> Suite:
+    """An evaluation suite."""
+    benchmarks, forced = record.get("benchmarks"), record.sub("forcing")
+    assert benchmarks is not None and forced is not None
+    rollout = Sampling(**_given(record, "max_tokens", "temperature", "top_p", "top_k"))
+    return Suite(
+        name=record.name,
+        benchmarks=tuple(benchmark(each.data) for each in cast(Any, benchmarks.data).values),
+        rollout=rollout,
+        forcing=forcing(forced),
+        **_given(record, "samples", "grid", "reg_to", "seed"),
+    )
+
+
+def benchmark(record: Record) -> Benchmark:
+    """Named evaluation questions."""
+    questions = record.sub("data")
+    assert questions is not None
+    return Benchmark(name=record.name, data=data(questions))
+
+
+def cluster(record: Record) -> Cluster:
+    """Where a study runs."""
+    placement: Literal["colocated", "apart"] = record.data("placement")
+    return Cluster(
+        name=record.name,
+        memory_gib=record.data("memory"),
+        placement=placement,
+        **_given(record, "nodes", "gpus_per_node", "gpu", "tensor_parallel"),
+    )
+
+
+__all__ = ["benchmark", "cluster", "data", "forcing", "model", "suite", "tree"]

@@ -1,0 +1,195 @@
+"""Experiments: from their records to stages of training, with starting points, rewards and optimizers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+
+from reodsl.ir.expression import Expression
+from reodsl.ir.reward import Budgets, Dense, Let, OracleBudgets, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.training import (
+    AdamGroup,
+    Advantage,
+    Batch,
+    Experiment,
+    FromModel,
+    FromTraining,
+    Method,
+    Optimizer,
+    Plateau,
+    Ppo,
+    Sampling,
+    Sft,
+    Simpo,
+    Stage,
+    Start,
+)
+from reodsl.language.blocks import EVALUATION, StagePart, complete_stages
+from reodsl.language.context import Context
+from reodsl.language.lower_model import _given, data, forcing, model
+from reodsl.language.rewards import typed_reward
+from reodsl.language.units import PLAIN, Quantity
+from reodsl.language.values import Record
+
+_EXPRESSION: TypeAdapter[Any] = TypeAdapter(Expression)
+
+
+@dataclass(slots=True)
+class Lowering:
+    """What one lowering shares: the evaluation, experiments already lowered, and the arms' names by experiment."""
+
+    ctx: Context
+    arms: dict[int, str] = field(default_factory=dict)
+    owners: dict[tuple[str, str], str] = field(default_factory=dict)
+    experiments: dict[int, tuple[Record, Experiment]] = field(default_factory=dict)
+
+
+def start(low: Lowering, record: Record) -> Start:
+    """The checkpoint that a model, an experiment, or `checkpoint(…)` stands for."""
+    if record.kind == "model":
+        return FromModel(model=model(record))
+    if record.kind == "checkpoint":
+        of = record.sub("of")
+        assert of is not None
+        if of.kind == "stage_of":
+            owner, position = of.made
+            return FromTraining(experiment=experiment(low, owner), stage=position)
+        return start(low, of)
+    if record.kind == "arm":
+        return start(low, record.made)
+    if record.made == EVALUATION and "method" not in record.fields:
+        base = record.sub("base")
+        assert base is not None
+        return start(low, base)
+    trained = experiment(low, record)
+    return FromTraining(experiment=trained, stage=len(trained.stages) - 1)
+
+
+def experiment(low: Lowering, record: Record) -> Experiment:
+    """An experiment with all its stages."""
+    known = low.experiments.get(id(record))
+    if known is not None:
+        return known[1]
+    base = record.sub("base")
+    parts = complete_stages(low.ctx, record)
+    if base is None:
+        base = parts[0][1].sub("base")
+    assert base is not None and parts
+    stages = tuple(stage(low, part, each) for part, each in parts)
+    made = Experiment(name=record.name, doc=record.doc, start=start(low, base), stages=stages)
+    low.experiments[id(record)] = (record, made)
+    return made
+
+
+def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:
+    """One stage."""
+    questions, optim = record.sub("data"), record.sub("optim")
+    assert questions is not None and optim is not None
+    until = record.sub("until")
+    steps, plateau = record.data("steps"), None
+    if until is not None:
+        watched, cap = (until, None) if until.kind == "plateau" else until.made
+        steps = cap.data.number if cap is not None else steps
+        if watched is not None:
+            metric = watched.sub("metric")
+            assert metric is not None
+            plateau = Plateau(metric=metric.name, **_given(watched, "window", "within"))
+    return Stage(
+        name=part.name if part is not None else "",
+        method=method(low, record),
+        data=data(questions),
+        optim=optimizer(optim, steps),
+        steps=steps,
+        plateau=plateau,
+        save_every=record.data("save_every"),
+    )
+
+
+def optimizer(record: Record, steps: int) -> Optimizer:
+    """An optimizer; a share of warm-up becomes whole steps, rounded down."""
+    rest = record.sub("rest")
+    warmup = record.get("warmup")
+    warmup_steps = 0
+    if warmup is not None and isinstance(warmup.data, Quantity):
+        number = warmup.data.number
+        warmup_steps = int(number * steps) if warmup.data.unit == PLAIN and warmup.span is not None else int(number)
+    names = ("algorithm", "lr", "betas", "eps", "weight_decay", "decay", "decay_from", "grad_norm")
+    return Optimizer(
+        **_given(record, *names),
+        warmup_steps=warmup_steps,
+        rest=AdamGroup(**_given(rest, "lr", "betas", "eps", "weight_decay")) if rest is not None else None,
+    )
+
+
+def method(low: Lowering, record: Record) -> Method:
+    """What a stage does with its data."""
+    kind, batch = record.data("method"), record.sub("batch")
+    assert batch is not None
+    if kind == "sft":
+        return Sft(batch=batch.data("prompts"), **_given(record, "max_tokens", "bucket_by_length"))
+    if kind == "simpo":
+        return Simpo(batch=batch.data("prompts"), **_given(record, "max_tokens", "beta", "gamma"))
+    rollout, clip, advantage = record.sub("rollout"), record.sub("clip"), record.sub("advantage")
+    rewarded, forced = record.sub("reward"), record.sub("forcing")
+    assert rollout is not None and clip is not None and advantage is not None and rewarded is not None
+    sampling = Sampling(**_given(rollout, "max_tokens", "temperature", "top_p", "top_k"))
+    names = ("max_prompt", "minibatches", "epochs", "loss_mean", "reference_samples")
+    return Ppo(
+        **_given(record, *names),
+        rollout=sampling,
+        batch=Batch(**_given(batch, "prompts", "rollouts")),
+        clip_low=clip.data("low"),
+        clip_high=clip.data("high"),
+        reward=reward(low, rewarded, sampling.max_tokens),
+        advantage=Advantage(credit=record.data("credit"), **_given(advantage, "normalise", "std", "batch")),
+        forcing=forcing(forced) if forced is not None else None,
+    )
+
+
+def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
+    """A reward with its arguments in place."""
+    typed = typed_reward(low.ctx, record)
+    assert typed is not None
+    dense = None
+    if typed.dense is not None:
+        assert typed.split is not None
+        dense = Dense(split=split(low, typed.split, max_tokens), var="L", value=_EXPRESSION.validate_python(typed.dense))
+    return Reward(
+        name=record.name,
+        lets=tuple(Let(name=name, value=_EXPRESSION.validate_python(value)) for name, value in typed.lets),
+        outcome=None if typed.outcome is None else _EXPRESSION.validate_python(typed.outcome),
+        dense=dense,
+    )
+
+
+def split(low: Lowering, record: Record, max_tokens: int) -> Split:
+    """Where a dense reward looks at a response."""
+    if record.kind == "budgets":
+        return Budgets(budgets=record.made.budgets, l_max=record.made.l_max)
+    l_max = record.data("to") or max_tokens
+    if record.kind == "oracle_budgets":
+        frontier = record.sub("frontier")
+        assert frontier is not None
+        return OracleBudgets(frontier=frontier.name, n=record.data("n"), l_max=l_max, step=record.data("step"))
+    if record.kind == "question_budgets":
+        rollouts = record.get("rollouts")
+        assert rollouts is not None
+        names = tuple(arm_name(low, each.data) for each in cast(Any, rollouts.data).values)
+        return QuestionBudgets(rollouts=names, l_max=l_max, unsolved=record.data("unsolved"))
+    return Steps(
+        separator=record.data("separator"),
+        keywords=record.data("keywords"),
+        min_chunks=record.data("min_chunks"),
+        l_max=l_max,
+    )
+
+
+def arm_name(low: Lowering, record: Record) -> str:
+    """The name of the arm that stands for an arm or for an experiment."""
+    if record.kind == "arm":
+        return record.name
+    if id(record) in low.arms:
+        return low.arms[id(record)]
+    return low.owners.get(record.owner or ("", ""), record.name)

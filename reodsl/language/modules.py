@@ -1,0 +1,255 @@
+"""Modules: from an import to the parsed file behind it, inside the spec's folder or the standard library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
+from reodsl.language.suggest import advice, there_is
+from reodsl.syntax import tree
+from reodsl.syntax.parse import parse
+from reodsl.syntax.source import Source, read_source
+
+PACKAGE = Path(__file__).resolve().parent.parent
+# A wheel carries the library inside the package; a checkout has it beside.
+LIBRARY = PACKAGE / "stdlib" if (PACKAGE / "stdlib").is_dir() else PACKAGE.parent / "stdlib"
+STD = "std"
+MOST_FILES = 256
+DEEPEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A parsed file: its declarations and params by name, and what it imports.
+
+    `key` is its identity; `std` marks the library. Names declared twice keep the first.
+    """
+
+    key: str
+    path: str
+    module: tree.Module
+    std: bool
+    items: dict[str, tree.ModuleItem]
+    imports: dict[str, Imported]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A name that another module provides; `module` is its key, or None when it could not be loaded."""
+
+    module: str | None
+    name: str
+    at: tree.ImportName
+    source: str
+
+
+@dataclass(slots=True)
+class Modules:
+    """The files of one compilation. Findings go to `diagnostics`; texts to `sources`, by shown path."""
+
+    root: Path
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
+    loaded: dict[str, Loaded | None] = field(default_factory=dict)
+    _stack: list[tuple[str, str, Span]] = field(default_factory=list)
+
+    def main(self, path: Path) -> Loaded | None:
+        """The spec itself."""
+        return self._read(path, str(path), _key(path), std=False)
+
+    def library(self, name: str) -> Loaded | None:
+        """A module of the standard library by its dotted name after `std.`."""
+        path = LIBRARY.joinpath(*name.split("."))
+        path = path.with_name(path.name + ".reo")
+        return self._read(path, f"{STD}/{'/'.join(name.split('.'))}.reo", f"std:{name}", std=True)
+
+    def parsed(self, path: str, text: str, key: str, *, std: bool = False) -> Loaded | None:
+        """A module from its text: parsed, its names collected, its imports loaded."""
+
+        self.sources[path] = text
+        result = parse(Source(path, text))
+        self.diagnostics.extend(result.diagnostics)
+        if result.module is None:
+            return None
+        loaded = Loaded(key, path, result.module, std, {}, {})
+        self.loaded[key] = loaded
+        self._collect(loaded)
+        return loaded
+
+    def _read(self, path: Path, shown: str, key: str, *, std: bool) -> Loaded | None:
+        if key in self.loaded:
+            return self.loaded[key]
+        self.loaded[key] = None
+        try:
+            source = read_source(path, shown)
+        except Problem as found:
+            self.diagnostics.extend(found.diagnostics)
+            return None
+        return self.parsed(shown, source.text, key, std=std)
+
+    def _collect(self, loaded: Loaded) -> None:
+        places: dict[str, Span] = {}
+        for clause in loaded.module.imports:
+            target = self._target(loaded, clause)
+            for imported in clause.names:
+                local = imported.alias or imported.name
+                if self._fresh(local, places):
+                    key = target.key if target is not None else None
+                    loaded.imports[local.name] = Imported(key, imported.name.name, imported, clause.module)
+                if target is not None:
+                    self._provides(target, imported, clause)
+        for item in loaded.module.items:
+            if self._fresh(item.name, places):
+                loaded.items[item.name.name] = item
+
+    def _fresh(self, name: tree.Ident, places: dict[str, Span]) -> bool:
+        first = places.setdefault(name.name, name.span)
+        if first is name.span:
+            return True
+        self.diagnostics.append(
+            error(
+                "E0208",
+                f"`{name.name}` is there twice",
+                name.span,
+                "again here",
+                others=[Label(first, "first here")],
+                help="give one of them another name",
+            )
+        )
+        return False
+
+    def _provides(self, target: Loaded, imported: tree.ImportName, clause: tree.Import) -> None:
+        name = imported.name.name
+        if name not in target.items:
+            self.diagnostics.append(
+                error(
+                    "E0205",
+                    f"`{clause.module}` has no `{name}`",
+                    imported.name.span,
+                    "not in that file",
+                    help=advice(name, target.items, "it has"),
+                )
+            )
+
+    def _target(self, importer: Loaded, clause: tree.Import) -> Loaded | None:
+        """The module that an import names; findings are reported where the import stands."""
+        located = self._locate(importer, clause)
+        if located is None:
+            return None
+        path, shown, key, std = located
+        if any(key == each for each, _, _ in self._stack) or key == importer.key:
+            self._cycle(importer, clause, key, shown)
+            return None
+        if len(self.loaded) >= MOST_FILES or len(self._stack) >= DEEPEST:
+            self.diagnostics.append(
+                error(
+                    "E0206",
+                    f"a spec reads at most {MOST_FILES} files, {DEEPEST} deep",
+                    clause.module_span,
+                    help="import fewer files",
+                )
+            )
+            return None
+        self._stack.append((importer.key, importer.path, clause.module_span))
+        try:
+            return self._read(path, shown, key, std=std)
+        finally:
+            self._stack.pop()
+
+    def _cycle(self, importer: Loaded, clause: tree.Import, key: str, shown: str) -> None:
+        names = [path for _, path, _ in self._stack] + [importer.path, shown]
+        keys = [each for each, _, _ in self._stack] + [importer.key]
+        start = keys.index(key) if key in keys else len(keys) - 1
+        self.diagnostics.append(
+            error(
+                "E0206",
+                "these files import each other",
+                clause.module_span,
+                "closes the circle",
+                notes=[" → ".join(names[start:])],
+                help="move what both need into a third file",
+            )
+        )
+
+    def _locate(self, importer: Loaded, clause: tree.Import) -> tuple[Path, str, str, bool] | None:
+        name = clause.module
+        bare = name.lstrip(".")
+        parts = bare.split(".") if bare else []
+        if not name.startswith("."):
+            if parts[0] == STD and len(parts) > 1:
+                return self._locate_std(parts[1:], clause)
+            self._unknown(clause, [f"std.{each}" for each in library_names()])
+            return None
+        if importer.std:
+            self._escapes(clause, "the standard library imports `std.…` only")
+            return None
+        folder = Path(importer.key).parent
+        for _ in range(len(name) - len(bare) - 1):
+            folder = folder.parent
+        if not parts:
+            self.diagnostics.append(
+                error("E0204", "an import names a file", clause.module_span, help="write `from .common import name`")
+            )
+            return None
+        path = folder.joinpath(*parts[:-1], parts[-1] + ".reo")
+        # The real place counts: neither dots nor links lead out of the spec's folder.
+        try:
+            real = path.resolve()
+            inside = real.is_relative_to(self.root) and folder.resolve().is_relative_to(self.root)
+        except (OSError, RuntimeError, ValueError):
+            inside, real = False, path
+        if not inside:
+            self._escapes(clause, f"a spec reads files below its own folder, {self.root.name or self.root}/, only")
+            return None
+        if not real.is_file():
+            beside = [f".{each.stem}" for each in sorted(folder.glob("*.reo"))[:100]] if folder.is_dir() else []
+            self._unknown(clause, beside)
+            return None
+        shown = str(Path(importer.path).parent.joinpath(*[".."] * (len(name) - len(bare) - 1), *parts)) + ".reo"
+        return real, shown, str(real), False
+
+    def _locate_std(self, parts: list[str], clause: tree.Import) -> tuple[Path, str, str, bool] | None:
+        dotted = ".".join(parts)
+        path = LIBRARY.joinpath(*parts[:-1], parts[-1] + ".reo")
+        if not path.is_file():
+            self._unknown(clause, [f"std.{each}" for each in library_names()])
+            return None
+        return path, f"{STD}/{'/'.join(parts)}.reo", f"std:{dotted}", True
+
+    def _unknown(self, clause: tree.Import, names: list[str]) -> None:
+        self.diagnostics.append(
+            error(
+                "E0204",
+                f"there is no module `{clause.module}`",
+                clause.module_span,
+                "not found",
+                notes=[there_is(names)] if names else [],
+                help=advice(clause.module, names) if names else "check the file's name; `.name` is a file beside this one",
+            )
+        )
+
+    def _escapes(self, clause: tree.Import, why: str) -> None:
+        self.diagnostics.append(
+            error(
+                "E0207",
+                f"`{clause.module}` leads out of the spec's folder",
+                clause.module_span,
+                "outside",
+                notes=[why],
+                help="copy the file into the spec's folder, or import from `std`",
+            )
+        )
+
+
+def library_names() -> list[str]:
+    """The modules of the standard library, without `std.`."""
+    found = sorted(LIBRARY.rglob("*.reo"))
+    return [".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in found]
+
+
+def _key(path: Path) -> str:
+    try:
+        return str(path.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return str(path)

@@ -1,0 +1,96 @@
+"""Programs: from a spec's file to everything that it declares, evaluated, with what is to run picked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reodsl.diagnostics.model import Diagnostic, error
+from reodsl.language.amend import read_changes
+from reodsl.language.context import Context
+from reodsl.language.evaluate import declared
+from reodsl.language.modules import Loaded, Modules
+from reodsl.language.suggest import advice
+from reodsl.language.values import Record, Value
+from reodsl.syntax import tree
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A spec evaluated: the values of its declarations by name, those with errors left out."""
+
+    context: Context
+    main: Loaded | None
+    values: dict[str, Value]
+
+    def of_kind(self, kind: str) -> dict[str, Record]:
+        """The declarations of one kind."""
+        records = {name: value.data for name, value in self.values.items()}
+        return {name: data for name, data in records.items() if isinstance(data, Record) and data.kind == kind}
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing that was found is an error."""
+        return self.main is not None and not any(each.severity == "error" for each in self.context.findings)
+
+
+def load(path: str | Path, sets: Mapping[str, str], amends: Mapping[str, str]) -> Program:
+    """Read, parse and evaluate a spec and what it imports. Findings are in the context; nothing is raised."""
+    place = Path(path)
+    try:
+        root = place.resolve().parent
+    except (OSError, RuntimeError, ValueError):
+        root = place.parent
+    modules = Modules(root)
+    main = modules.main(place)
+    return evaluate(modules, main, sets, amends)
+
+
+def evaluate(modules: Modules, main: Loaded | None, sets: Mapping[str, str], amends: Mapping[str, str]) -> Program:
+    """Every declaration of the main file, evaluated."""
+    ctx = Context(modules)
+    values: dict[str, Value] = {}
+    if main is not None:
+        read_changes(ctx, main, sets, amends)
+        for name, item in main.items.items():
+            value = declared(ctx, main, item)
+            if value is not None:
+                values[name] = value
+    return Program(ctx, main, values)
+
+
+def picked(program: Program, target: str | None) -> tuple[Record | None, Diagnostic | None]:
+    """The study or experiment to run: the one named, else the only study, else the only experiment."""
+    assert program.main is not None
+    studies, experiments = program.of_kind("study"), program.of_kind("experiment")
+    everything = {**experiments, **studies}
+    where = program.main.path
+    if target is not None:
+        if target in everything:
+            return everything[target], None
+        return None, error(
+            "E0214",
+            f"there is no study or experiment `{target}` in this file",
+            where=where,
+            help=advice(target, everything, "there is"),
+        )
+    declares = [item for item in program.main.items.values() if isinstance(item, tree.Decl)]
+    named = [item.name.name for item in declares if item.kind.name == "study"] or [
+        item.name.name for item in declares if item.kind.name == "experiment"
+    ]
+    if not named:
+        return None, error(
+            "E0215",
+            "there is nothing to run in this file",
+            where=where,
+            help="declare an `experiment` or a `study`, or run a file that imports this one",
+        )
+    if len(named) > 1:
+        return None, error(
+            "E0214",
+            f"this file has {len(named)} of them to run: {', '.join(named)}",
+            where=where,
+            help=f"say which: `--target {named[0]}`, or put them in a `study`",
+        )
+    return everything.get(named[0]), None

@@ -1,0 +1,247 @@
+"""Functions of rewards: measures of a response, weights of a split, statistics over a group, functions of numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from reodsl.diagnostics.model import error
+from reodsl.language.reward_types import (
+    AGGREGATES,
+    FUNCTIONS,
+    INF,
+    NUMERIC,
+    RESPONSE,
+    WEIGHTS,
+    Body,
+    Data,
+    Typed,
+    condition,
+    fail,
+    same_unit,
+    typed,
+)
+from reodsl.language.suggest import advice
+from reodsl.language.units import PLAIN, TOKENS
+from reodsl.syntax import tree
+
+
+def call(body: Body, expr: tree.Call) -> Typed | None:
+    """A call inside a reward."""
+    if not isinstance(expr.function, tree.Name):
+        return fail(body, "E0301", "only a name can be called", expr.function, "write `NAME(…)`")
+    name = expr.function.name
+    if name in AGGREGATES and expr.args and isinstance(expr.args[0].value, tree.Comprehension):
+        return _aggregate(body, expr, name)
+    if name in RESPONSE:
+        return _measure(body, expr, name)
+    if name in WEIGHTS:
+        return _weight(body, expr, name)
+    if name in NUMERIC:
+        return _numeric(body, expr, name)
+    if name in AGGREGATES:
+        return fail(body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`")
+    helps = advice(name, FUNCTIONS, "functions are")
+    body.ctx.report(error("E0213", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps))
+    return None
+
+
+def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr | None:
+    """The one argument of a function."""
+    if len(expr.args) == 1 and expr.args[0].name is None:
+        value = expr.args[0].value
+        if not isinstance(value, (tree.Binding, tree.Comprehension)):
+            return value
+    return fail(body, "E0310", f"`{name}` takes one argument", expr, f"write `{example}`")
+
+
+def _response(body: Body, expr: tree.Expr) -> str | None:
+    if isinstance(expr, tree.Name) and expr.name in body.env.responses:
+        return body.env.responses[expr.name]
+    fail(body, "E0301", "this is no response", expr, "name one: `y`, or the variable of `… for z in group`")
+    return None
+
+
+def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
+    argument = _only(body, expr, name, "len(y)" if name == "len" else "correct(answer(y[:L]))")
+    if argument is None:
+        return None
+    if name == "answer":
+        return fail(body, "E0301", "an answer is no number", expr, "grade it: `correct(answer(y[:L]))`")
+    if name == "len":
+        of = _response(body, argument)
+        return None if of is None else Typed({"op": "length", "of": of}, TOKENS, 1.0, INF)
+    if isinstance(argument, tree.Call) and isinstance(argument.function, tree.Name) and argument.function.name == "answer":
+        inner = _only(body, argument, "answer", "answer(y[:L])")
+        if inner is None:
+            return None
+        if isinstance(inner, tree.Slice):
+            return _cut(body, inner, "forced")
+        of = _response(body, inner)
+        return None if of is None else Typed({"op": "correct", "of": of}, PLAIN, 0.0, 1.0, True)
+    if isinstance(argument, tree.Slice):
+        return _cut(body, argument, "bare")
+    of = _response(body, argument)
+    return None if of is None else Typed({"op": "correct", "of": of}, PLAIN, 0.0, 1.0, True)
+
+
+def _cut(body: Body, expr: tree.Slice, op: str) -> Typed | None:
+    if expr.lower is not None or expr.upper is None:
+        return fail(body, "E0301", "a response is cut at its end only", expr, "write `y[:L]`")
+    of = _response(body, expr.value)
+    at = typed(body, expr.upper)
+    if of is None or at is None:
+        return None
+    if at.unit != TOKENS:
+        return fail(body, "E0302", "a response is cut at a number of tokens", expr.upper, "write `y[:1K tokens]`, or `y[:L]`")
+    body.uses.add(op)
+    return Typed({"op": op, "of": of, "cut": at.data}, PLAIN, 0.0, 1.0, True)
+
+
+def _weight(body: Body, expr: tree.Call, name: str) -> Typed | None:
+    argument = _only(body, expr, name, f"{name}(L)")
+    if argument is None:
+        return None
+    if body.variable is None:
+        return fail(body, "E0301", f"`{name}` weighs a split, and there is none here", expr, f"use it in `dense L in at: {name}(L) * …`")
+    if not isinstance(argument, tree.Name) or argument.name != body.variable:
+        return fail(body, "E0301", f"`{name}` weighs the split at hand", argument, f"write `{name}({body.variable})`")
+    body.uses.add("weight")
+    return Typed({"op": "weight", "rule": name}, PLAIN, 0.0, INF)
+
+
+def _aggregate(body: Body, expr: tree.Call, name: str) -> Typed | None:
+    over = expr.args[0].value
+    assert isinstance(over, tree.Comprehension)
+    if not isinstance(over.over, tree.Name) or over.over.name not in ("group", "ref"):
+        return fail(
+            body, "E0301", f"`{name}` runs over `group` or `ref`", over.over,
+            "`group` is the question's responses, `ref` the starting model's",
+        )  # fmt: skip
+    source = over.over.name
+    body.uses.add(source)
+    variable = f"z{sum(1 for each in body.env.responses.values() if each != 'y') or ''}"
+    inner = replace(body, env=body.env.with_response(over.var.name, variable))
+    value = typed(inner, over.expr)
+    where = condition(inner, over.condition) if over.condition is not None else None
+    empty: Typed | None = None
+    given: tree.Arg | None = None
+    for arg in expr.args[1:]:
+        if arg.name is None or arg.name.name != "empty" or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
+            return fail(body, "E0310", f"`{name}` takes one thing more: what it is when nothing is left", arg, "write `empty: …`")
+        given = arg
+        empty = typed(body, arg.value)
+        if empty is None:
+            return None
+    if value is None or (over.condition is not None and where is None):
+        return None
+    if over.condition is not None and given is None and name not in ("sum", "count"):
+        unit = " tokens" if value.unit == TOKENS else ""
+        body.ctx.report(
+            error(
+                "E0306",
+                f"`{name}` may have nothing to run over: perhaps no response meets the condition",
+                over.condition.span,
+                "may leave nothing",
+                help=f"say what it is then: `{name}(… if …, empty: 1{unit})`",
+            )
+        )
+        return None
+    if given is not None and empty is not None and name != "count":
+        assert not isinstance(given.value, (tree.Binding, tree.Comprehension))
+        if not same_unit(body, empty, value, given.value.span, over.expr.span, "`empty`"):
+            return None
+    data: Data = {
+        "op": "aggregate",
+        "fn": name,
+        "var": variable,
+        "over": source,
+        "value": value.data,
+        "where": where.data if where is not None else None,
+        "empty": empty.data if empty is not None else None,
+    }
+    low, high = _range_of(name, value, where is not None)
+    if empty is not None:
+        low, high = min(low, empty.low), max(high, empty.high)
+    return Typed(data, PLAIN if name == "count" else value.unit, low, high)
+
+
+def _range_of(name: str, value: Typed, filtered: bool) -> tuple[float, float]:
+    if name == "count":
+        return (0.0 if filtered else 1.0), INF
+    if name == "std":
+        spread = (value.high - value.low) / 2 if math.isfinite(value.high - value.low) else INF
+        return 0.0, spread
+    if name == "sum":
+        low = (0.0 if filtered else value.low) if value.low >= 0 else -INF
+        return low, (0.0 if value.high <= 0 else INF)
+    return value.low, value.high
+
+
+def exponential(body: Body, argument: tree.Expr) -> Typed | None:
+    """`e^x`."""
+    value = typed(body, argument)
+    if value is None:
+        return None
+    if value.unit:
+        return fail(body, "E0302", "`e^` wants a plain number", argument, "divide by a length first")
+    if value.high > 700:
+        return fail(body, "E0307", "e to this may be past every number", argument, "bound it: `clip(…, -20, 20)`")
+    return Typed({"op": "call", "fn": "exp", "args": [value.data]}, PLAIN, 0.0, math.exp(value.high))
+
+
+def _numeric(body: Body, expr: tree.Call, name: str) -> Typed | None:
+    values: list[tuple[tree.Expr, Typed]] = []
+    good = True
+    for arg in expr.args:
+        if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
+            return fail(body, "E0310", f"`{name}` takes numbers", arg, f"write `{name}(…)` with values alone")
+        value = typed(body, arg.value)
+        if value is None:
+            good = False
+        else:
+            values.append((arg.value, value))
+    wanted = {"clip": 3, "min": 2, "max": 2}.get(name, 1)
+    if len(expr.args) != wanted and not (name in ("min", "max") and len(expr.args) > 2):
+        counts = {1: "one number", 2: "two numbers or more", 3: "three numbers: what, from, to"}
+        return fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, f"give it {counts[wanted]}")
+    if not good:
+        return None
+    if name == "exp":
+        return exponential(body, values[0][0])
+    first_expr, first = values[0]
+    data: Data = {"op": "call", "fn": name, "args": [value.data for _, value in values]}
+    if name in ("sigmoid", "log") and first.unit:
+        return fail(body, "E0302", f"`{name}` wants a plain number", first_expr, "divide by a length first")
+    if name == "sqrt" and first.unit:
+        return fail(body, "E0302", "`sqrt` wants a plain number", first_expr, "divide by a length first")
+    for other_expr, other in values[1:]:
+        if not same_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`"):
+            return None
+    if name == "log" and first.low <= 0:
+        return fail(body, "E0307", "the logarithm of 0 or less is no number", first_expr, "keep it above 0: `max(…, 1e-6)`")
+    if name == "sqrt" and first.low < 0:
+        return fail(body, "E0307", "the root of a negative number is no number", first_expr, "keep it at 0 or above: `max(…, 0)`")
+    low, high = _range(name, [value for _, value in values])
+    return Typed(data, PLAIN if name in ("sigmoid", "log", "sqrt") else first.unit, low, high)
+
+
+def _range(name: str, values: list[Typed]) -> tuple[float, float]:
+    first = values[0]
+    match name:
+        case "sigmoid":
+            return 0.0, 1.0
+        case "log":
+            return math.log(first.low), INF if math.isinf(first.high) else math.log(first.high)
+        case "sqrt":
+            return math.sqrt(first.low), INF if math.isinf(first.high) else math.sqrt(first.high)
+        case "abs":
+            crossing = first.low <= 0 <= first.high
+            ends = abs(first.low), abs(first.high)
+            return (0.0 if crossing else min(ends)), max(ends)
+        case "min":
+            return min(v.low for v in values), min(v.high for v in values)
+        case "max":
+            return max(v.low for v in values), max(v.high for v in values)
+    low, high = values[1], values[2]
+    return min(max(first.low, low.low), high.high), max(min(first.high, high.high), low.low)

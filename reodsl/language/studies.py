@@ -1,0 +1,162 @@
+"""Studies: arms, frontiers, tables and charts, which see each other by name inside the study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from reodsl.diagnostics.model import error
+from reodsl.language.blocks import EVALUATION, changed, finished, finished_experiment, laid, record
+from reodsl.language.context import Context, Scope
+from reodsl.language.evaluate import evaluated
+from reodsl.language.kinds import KINDS
+from reodsl.language.modules import Loaded
+from reodsl.language.values import Record, Slot, Value, article, describe
+from reodsl.syntax import tree
+
+ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a study holds, in the order in which it is written. An arm's `made` is its experiment or checkpoint."""
+
+    arms: tuple[Record, ...]
+    frontiers: tuple[Record, ...]
+    tables: tuple[Record, ...]
+    charts: tuple[Record, ...]
+
+
+def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
+    """The value of a study; its `made` holds its `Parts`."""
+    if item.block is None:
+        ctx.report(error("E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"))
+        return None
+    owner = (module.key, item.name.name)
+    members = [each for each in item.block.items if isinstance(each, tree.Decl) and each.kind.name in ("arm", "frontier")]
+    thunks: dict[str, Callable[[], Value | None]] = {}
+    for member in members:
+        thunks.setdefault(member.name.name, _thunk(ctx, module, item, member, thunks))
+    scope = Scope(module).inner(thunks)
+    start = Record("study", {}, item.name.span, item.name.name, item.doc or "", owner)
+    result = laid(ctx, start, item.block, scope, item.doc or "")
+    for change in ctx.amends.get(owner, ()):
+        result = changed(ctx, result, change, Scope(module))
+    values = [thunks[member.name.name]() for member in members]
+    records = [value.data for value in values if value is not None and isinstance(value.data, Record)]
+    tables, charts, sound = _report(ctx, result, owner)
+    complete = finished(ctx, result, KINDS["study"])
+    if complete is None or not sound or any(value is None for value in values):
+        return None
+    parts = Parts(
+        tuple(each for each in records if each.kind == "arm"),
+        tuple(each for each in records if each.kind == "frontier"),
+        tables,
+        charts,
+    )
+    if not parts.arms:
+        ctx.report(error("E0313", f"the study `{item.name.name}` has no arm", item.name.span, help="add `arm base = checkpoint(…)`"))
+        return None
+    return Value(replace(complete, made=parts), item.name.span)
+
+
+def _thunk(
+    ctx: Context, module: Loaded, item: tree.Decl, member: tree.Decl, thunks: dict[str, Callable[[], Value | None]]
+) -> Callable[[], Value | None]:
+    owner = (module.key, f"{item.name.name}.{member.name.name}")
+
+    def compute() -> Value | None:
+        # A member's own name means what is outside of the study: `arm vanilla = vanilla`.
+        others = {name: thunk for name, thunk in thunks.items() if name != member.name.name}
+        scope = Scope(module).inner(others)
+        return _arm(ctx, member, scope, owner) if member.kind.name == "arm" else _frontier(ctx, member, scope, owner)
+
+    return lambda: ctx.once(owner, member.name.span, compute)
+
+
+def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
+    parent, block = member.value, member.block
+    if isinstance(parent, tree.Amend):
+        parent, block = parent.base, parent.block
+    name = member.name.name
+    if parent is None:
+        ctx.report(
+            error("E0313", "an arm is made from an experiment or a checkpoint", member.name.span, help=f"write `arm {name} = …`")
+        )
+        return None
+    value = evaluated(ctx, parent, scope)
+    start: Record | None = None
+    if value is not None:
+        start = _underlying(ctx, value, name, member, owner)
+    changes = ctx.amends.get(owner, ())
+    if block is not None or changes:
+        own = start or Record("experiment", {}, member.name.span)
+        own = replace(own, name=name, owner=owner, span=member.name.span)
+        if block is not None:
+            own = laid(ctx, own, block, scope, member.doc or own.doc)
+        for change in changes:
+            own = changed(ctx, own, change, Scope(scope.module))
+        start = own if start is not None else None
+    if start is None:
+        return None
+    complete = finished_experiment(ctx, start)
+    if complete is None:
+        return None
+    return Value(Record("arm", {}, member.name.span, name, member.doc or "", owner, made=complete), member.name.span)
+
+
+def _underlying(ctx: Context, value: Value, name: str, member: tree.Decl, owner: tuple[str, str]) -> Record | None:
+    """The experiment behind an arm, which may be a checkpoint with nothing to train."""
+    above = value.data
+    if isinstance(above, Record):
+        if above.kind == "experiment":
+            return above
+        if above.kind == "arm":
+            made = above.made
+            assert isinstance(made, Record)
+            return made
+        if above.kind == "recipe":
+            return replace(above, kind="experiment", name=name, owner=owner, span=member.name.span)
+        if above.kind in ("checkpoint", "model"):
+            base = Slot(value, value.span)
+            return Record("experiment", {"base": base}, member.name.span, name, member.doc or "", owner, made=EVALUATION)
+    helps = "start from " + " or ".join(f"{article(each)} {each}" for each in ARM_PARENTS)
+    ctx.report(error("E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps))
+    return None
+
+
+def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
+    name = member.name.name
+    if member.value is None or isinstance(member.value, tree.Amend):
+        return record(ctx, member, scope, owner)
+    value = evaluated(ctx, member.value, scope)
+    if value is None:
+        return None
+    data = value.data
+    if isinstance(data, Record) and data.kind == "envelope":
+        return Value(Record("frontier", {}, member.name.span, name, member.doc or "", owner, made=data), member.name.span)
+    if isinstance(data, Record) and data.kind == "frontier":
+        return Value(replace(data, name=name, span=member.name.span), member.name.span)
+    ctx.report(
+        error(
+            "E0311",
+            f"a frontier cannot be made from {describe(value)}",
+            value.span,
+            describe(value),
+            help="write `envelope(of: [base, vanilla], to: 32K tokens)`, or name a published frontier",
+        )
+    )
+    return None
+
+
+def _report(ctx: Context, result: Record, owner: tuple[str, str]) -> tuple[tuple[Record, ...], tuple[Record, ...], bool]:
+    report = result.sub("report")
+    found: dict[str, list[Record]] = {"table": [], "chart": []}
+    sound = True
+    for item, scope in (report.children if report is not None else {}).values():
+        value = record(ctx, item, scope, (owner[0], f"{owner[1]}.report.{item.name.name}"))
+        if value is None or not isinstance(value.data, Record):
+            sound = False
+        else:
+            found[item.kind.name].append(value.data)
+    return tuple(found["table"]), tuple(found["chart"]), sound

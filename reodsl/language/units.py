@@ -1,0 +1,106 @@
+"""Units: from a number as written (`16K tokens`, `0.2%`) to a quantity in base units, and arithmetic on units."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+Dimension = tuple[tuple[str, int], ...]
+"""Base units with their exponents, sorted by name; empty for a plain number."""
+
+PLAIN: Dimension = ()
+TOKENS: Dimension = (("tokens", 1),)
+STEPS: Dimension = (("steps", 1),)
+
+# Every spelling of a unit, and its canonical one.
+UNITS: dict[str, str] = {
+    "token": "tokens",
+    "tokens": "tokens",
+    "step": "steps",
+    "steps": "steps",
+    "gpu_hour": "gpu_hours",
+    "gpu_hours": "gpu_hours",
+    "second": "seconds",
+    "seconds": "seconds",
+    "GiB": "GiB",
+}
+SUFFIXES = {"K": 1, "M": 2, "G": 3}
+LARGEST = 10**18
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number in base units: whole ones are ints, tokens always when they are whole."""
+
+    number: int | float
+    unit: Dimension = PLAIN
+
+
+def dimension(unit: str | None) -> Dimension | None:
+    """The dimension of a unit's spelling; None when there is no such unit."""
+    if unit is None:
+        return PLAIN
+    base = UNITS.get(unit)
+    return None if base is None else ((base, 1),)
+
+
+def scaled(value: int | float, suffix: str | None, unit: Dimension) -> int | float | None:
+    """The number that is meant: K is 1024 for tokens and 1000 otherwise. None when it is past all sense."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return None
+    try:
+        exact = Decimal(repr(value))
+        if suffix == "%":
+            exact /= 100
+        elif suffix is not None:
+            exact *= Decimal(1024 if unit == TOKENS else 1000) ** SUFFIXES[suffix]
+    except InvalidOperation:
+        return None
+    if abs(exact) > LARGEST:
+        return None
+    if exact == exact.to_integral_value() and (isinstance(value, int) or suffix or unit):
+        return int(exact)
+    return float(exact)
+
+
+def times(left: Dimension, right: Dimension, power: int = 1) -> Dimension:
+    """The unit of a product, or with `power` -1 of a quotient."""
+    exponents = dict(left)
+    for base, exponent in right:
+        exponents[base] = exponents.get(base, 0) + power * exponent
+    return tuple(sorted((base, exponent) for base, exponent in exponents.items() if exponent))
+
+
+def unit_name(unit: Dimension) -> str:
+    """`tokens`, `tokens^2`, `tokens/steps`; a plain number's is empty."""
+    over = "*".join(b if e == 1 else f"{b}^{e}" for b, e in unit if e > 0)
+    under = "/".join(b if e == -1 else f"{b}^{-e}" for b, e in unit if e < 0)
+    return f"{over or '1'}/{under}" if under else over
+
+
+def unit_words(unit: Dimension) -> str:
+    """A unit in a sentence: `in tokens`, or `a plain number`."""
+    name = unit_name(unit)
+    return f"in {name}" if name else "a plain number"
+
+
+def shown(quantity: Quantity) -> str:
+    """A quantity for people: `65536 tokens`, `1 step`, `0.2`."""
+    number = quantity.number
+    text = f"{number:g}" if isinstance(number, float) else str(number)
+    name = unit_name(quantity.unit)
+    if number == 1 and name.endswith("s"):
+        name = name[:-1]
+    return f"{text} {name}" if name else text
+
+
+def written(quantity: Quantity) -> str:
+    """The shortest way to write a quantity in a spec: `32K tokens`."""
+    number, name = quantity.number, unit_name(quantity.unit)
+    base = 1024 if quantity.unit == TOKENS else 1000
+    if isinstance(number, int) and number and number % base == 0 and abs(number) < base**2:
+        return f"{number // base}K {name}".rstrip()
+    return shown(quantity)

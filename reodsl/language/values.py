@@ -1,0 +1,161 @@
+"""Values: what a spec's expressions evaluate to, each with the place that it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from reodsl.diagnostics.model import Span
+from reodsl.language.units import Quantity, shown
+from reodsl.syntax import tree
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """One of the words that a setting offers, such as `causal`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`low..high`, both included."""
+
+    low: Value
+    high: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A setting that has been given: its value, the span of the setting, and the text that names its source.
+
+    `base` marks what the command line changed; `span` is None for a default of the language.
+    """
+
+    value: Value
+    span: Span | None
+    doc: str = ""
+    amended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A declared or constructed thing of a kind, with its settings so far.
+
+    `span` is where its name (or its call) stands; `owner` is the file and name that declare it, so that two
+    values of one declaration are known to be the same. `made` is what a function computed. `stages` and
+    `children` hold blocks that are evaluated on demand; what is in them is the evaluator's business.
+    """
+
+    kind: str
+    fields: Mapping[str, Slot]
+    span: Span
+    name: str = ""
+    doc: str = ""
+    owner: tuple[str, str] | None = None
+    made: Any = None
+    stages: tuple[Any, ...] = ()
+    children: Mapping[str, Any] = field(default_factory=dict)
+
+    def get(self, name: str) -> Value | None:
+        """The value of a setting, or None where it was not given."""
+        slot = self.fields.get(name)
+        return None if slot is None else slot.value
+
+    def data(self, name: str) -> Any:
+        """The bare data of a setting: a number, a text, a Record, a tuple; None where it was not given."""
+        value = self.get(name)
+        return None if value is None else plain(value)
+
+    def sub(self, name: str) -> Record | None:
+        """The record in a setting, if there is one."""
+        value = self.get(name)
+        return value.data if value is not None and isinstance(value.data, Record) else None
+
+    def at(self, path: str) -> Slot | None:
+        """The slot at a dotted path, such as `optim.lr`."""
+        record: Record | None = self
+        *folders, last = path.split(".")
+        for name in folders:
+            record = record.sub(name) if record is not None else None
+        return None if record is None else record.fields.get(last)
+
+    def with_field(self, name: str, slot: Slot) -> Record:
+        """This record with one setting replaced."""
+        return replace(self, fields={**self.fields, name: slot})
+
+
+Data: TypeAlias = Quantity | str | bool | Symbol | Items | Bounds | Record
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value with the span of its expression.
+
+    `via` says where the names in it were set, nearest first. `literal` is kept for a number that was written
+    out, whose unit its setting may still fix.
+    """
+
+    data: Data
+    span: Span
+    via: tuple[tuple[Span, str], ...] = ()
+    literal: tree.Number | None = None
+
+
+def plain(value: Value) -> Any:
+    """The bare data in a value: numbers in base units, words as texts, lists and bounds as tuples."""
+    data = value.data
+    if isinstance(data, Quantity):
+        return data.number
+    if isinstance(data, Symbol):
+        return data.name
+    if isinstance(data, Items):
+        return tuple(plain(item) for item in data.values)
+    if isinstance(data, Bounds):
+        return plain(data.low), plain(data.high)
+    return data
+
+
+def describe(value: Value) -> str:
+    """What a value is, for a sentence: `65536 tokens`, `the text "abc"`, `the suite math_reg`."""
+    data = value.data
+    if isinstance(data, Quantity):
+        return shown(data) if data.unit else f"the plain number {shown(data)}"
+    if isinstance(data, bool):
+        return "true" if data else "false"
+    if isinstance(data, str):
+        return f'the text "{data[:40]}"'
+    if isinstance(data, Symbol):
+        return f"the word `{data.name}`"
+    if isinstance(data, Items):
+        return f"a list of {len(data.values)}"
+    if isinstance(data, Bounds):
+        return "a range"
+    return f"the {data.kind} `{data.name}`" if data.name else f"{article(data.kind)} {data.kind}"
+
+
+def article(word: str) -> str:
+    """`a` or `an`."""
+    return "an" if word[:1] in "aeiou" else "a"
+
+
+def walk(record: Record, prefix: str = "") -> Iterator[tuple[str, Slot]]:
+    """Every setting of a record and of the blocks inside it, by dotted path."""
+    for name, slot in record.fields.items():
+        inner = slot.value.data
+        if isinstance(inner, Record) and inner.made is BLOCK:
+            yield from walk(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", slot
+
+
+BLOCK = object()
+"""`made` of a record that is a block inside another, such as `optim { … }`."""
