@@ -38,7 +38,10 @@ def unlink(chain: Any) -> tuple[Any, ...]:
     found = []
     while chain is not None:
         chain, item = chain
-        found.append(item)
+        if not (
+            isinstance(item, tree.Decl) and not item.name.name
+        ):  # the parser's stand-in for a broken head
+            found.append(item)
     return tuple(reversed(found))
 
 
@@ -82,10 +85,10 @@ class Builder:
 
     # A file
 
-    def module(self, c: Children) -> tuple[str | None, tuple[Any, ...]]:
-        doc = clean_doc(c[0].payload) if c and getattr(c[0], "type", "") == "TEXT" else None
+    def module(self, c: Children) -> tuple[Any, tuple[Any, ...]]:
+        text = c[0] if c and getattr(c[0], "type", "") == "TEXT" else None
         chain = next((child for child in c if isinstance(child, tuple)), None)
-        return doc, unlink(chain)
+        return text, unlink(chain)
 
     def module_name(self, c: Children) -> tree.Ident:
         return tree.Ident("".join(token.text for token in c), over(c))
@@ -140,7 +143,9 @@ class Builder:
     def block(self, c: Children) -> tree.Block:
         items = unlink(c[1]) if isinstance(c[1], tuple) else ()
         doc = _bare_doc(items[0]) if items else None
-        return tree.Block(doc, items if doc is None else items[1:], over(c))
+        if doc is None:
+            return tree.Block(None, items, over(c))
+        return tree.Block(doc, items[1:], over(c), items[0].span)
 
     def setting(self, c: Children) -> tree.Setting:
         doc = _trailing_doc(c[2], c[3] if len(c) == 4 else None)

@@ -13,6 +13,7 @@ from reodsl.syntax import tree
 from reodsl.syntax.brackets import MAX_NESTING, Laid, lay_out, too_deep
 from reodsl.syntax.build import Rejected
 from reodsl.syntax.grammar import parser
+from reodsl.syntax.literals import clean_doc
 from reodsl.syntax.messages import Place, explain
 from reodsl.syntax.source import Source
 from reodsl.syntax.tokens import Tok, escape_warnings, lex
@@ -49,7 +50,7 @@ def parse(source: Source) -> ParseResult:
     laid = lay_out(lexed.tokens)
     read = _Reader(laid, "module", source.whole())
     found = read.run()
-    doc, items = found if found is not None else (None, ())
+    text, items = found if found is not None else (None, ())
     diagnostics = [*lexed.diagnostics, *laid.diagnostics, *read.diagnostics, *escape_warnings(laid.tokens)]
     kept = []
     for item in items:
@@ -60,10 +61,11 @@ def parse(source: Source) -> ParseResult:
             diagnostics.append(too_deep(deep))
     module = tree.Module(
         source.path,
-        doc,
+        clean_doc(text.payload) if text is not None else None,
         tuple(item for item in kept if isinstance(item, tree.Import)),
         tuple(item for item in kept if not isinstance(item, tree.Import)),
         source.whole(),
+        text.span if text is not None else None,
     )
     return ParseResult(module, _in_order(diagnostics), tuple(lexed.comments))
 

@@ -212,25 +212,10 @@ class Amend:
     span: Span
 
 
-Expr: TypeAlias = (
-    Number
-    | String
-    | Bool
-    | Name
-    | Attribute
-    | Index
-    | Slice
-    | Call
-    | Unary
-    | Binary
-    | Compare
-    | Logic
-    | Not
-    | IfElse
-    | ListExpr
-    | Range
-    | Amend
-)
+_Atom: TypeAlias = Number | String | Bool | Name | ListExpr
+_Postfix: TypeAlias = Attribute | Index | Slice | Call | Amend
+_Operation: TypeAlias = Unary | Binary | Compare | Logic | Not | IfElse | Range
+Expr: TypeAlias = _Atom | _Postfix | _Operation
 
 
 # Types
@@ -265,6 +250,7 @@ class Block:
     doc: str | None
     items: tuple[BlockItem, ...]
     span: Span
+    doc_span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +378,7 @@ class Module:
     imports: tuple[Import, ...]
     items: tuple[ModuleItem, ...]
     span: Span
+    doc_span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,17 +391,5 @@ class Comment:
 
 
 Node: TypeAlias = (
-    Expr
-    | TypeExpr
-    | BlockItem
-    | ModuleItem
-    | Module
-    | Block
-    | Import
-    | ImportName
-    | ParamDecl
-    | Arg
-    | Binding
-    | Comprehension
-    | Ident
-)
+    Expr | TypeExpr | BlockItem | ModuleItem | Module | Block | Import | ImportName | ParamDecl | Arg
+) | (Binding | Comprehension | Ident)

@@ -9,7 +9,7 @@ from typing import Any
 from reodsl.diagnostics.model import Span
 from reodsl.syntax import tree
 
-_PLACES = frozenset({"span", "unit_span", "module_span", "text", "path"})
+_PLACES = frozenset({"span", "unit_span", "module_span", "doc_span", "text", "path"})
 _WORDS = _PLACES | {"doc", "op", "module", "suffix", "unit", "long"}
 _KINDS = [kind for kind in vars(tree).values() if isinstance(kind, type) and is_dataclass(kind)]
 # For each class of node: the fields that can hold nodes, as written; those that say what it is, wherever it stands.

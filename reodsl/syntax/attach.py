@@ -1,0 +1,145 @@
+"""Comments to the places that keep them: before an item, behind it, behind an opening bracket, before a closing one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from reodsl.diagnostics.model import Span
+from reodsl.syntax import tree
+from reodsl.syntax.walk import children
+
+Container: TypeAlias = tree.Module | tree.Block | tree.Call | tree.ListExpr | tree.Nested | tree.Decl
+Entry: TypeAlias = tree.Node | Span
+
+
+@dataclass(slots=True)
+class Attached:
+    """Comments by the identity of the node that keeps them; a declaration as a container stands for its parameters."""
+
+    leading: dict[int, list[tree.Comment]] = field(default_factory=lambda: defaultdict(list))
+    trailing: dict[int, tree.Comment] = field(default_factory=dict)
+    opening: dict[int, tree.Comment] = field(default_factory=dict)
+    closing: dict[int, list[tree.Comment]] = field(default_factory=lambda: defaultdict(list))
+
+    def inside(self, container: Container, entries: Iterable[Entry]) -> bool:
+        """Whether comments stand directly in a container, so that it takes more than one line."""
+        own = id(container)
+        return (
+            own in self.opening
+            or own in self.closing
+            or any(id(entry) in self.leading or id(entry) in self.trailing for entry in entries)
+        )
+
+
+def entries_of(module: tree.Module) -> list[tree.Import | tree.ModuleItem]:
+    """The items of a file in the order in which they are written."""
+    items: list[tree.Import | tree.ModuleItem] = [*module.imports, *module.items]
+    return sorted(items, key=lambda item: _start(item.span))
+
+
+def attach(module: tree.Module, comments: Sequence[tree.Comment]) -> Attached:
+    """Every comment to exactly one place. A block's or a file's text is known by its span."""
+    attached = Attached()
+    _distribute(module, [*_doc(module), *entries_of(module)], comments, attached)
+    return attached
+
+
+def _doc(holder: tree.Module | tree.Block) -> list[Span]:
+    return [] if holder.doc_span is None else [holder.doc_span]
+
+
+def _span(entry: Entry) -> Span:
+    return entry if isinstance(entry, Span) else entry.span
+
+
+def _start(span: Span) -> tuple[int, int]:
+    return span.line, span.column
+
+
+def _end(span: Span) -> tuple[int, int]:
+    return span.end_line, span.end_column
+
+
+def _distribute(
+    container: Container, entries: Sequence[Entry], comments: Sequence[tree.Comment], attached: Attached
+) -> None:
+    """Give out the comments inside a container, all of them, to its entries and what is in them."""
+    at = 0
+    previous: Entry | None = None
+    for entry in entries:
+        span = _span(entry)
+        while at < len(comments) and _start(comments[at].span) < _start(span):
+            _between(container, previous, entry, comments[at], attached)
+            at += 1
+        first = at
+        while at < len(comments) and _start(comments[at].span) < _end(span):
+            at += 1
+        if at > first and not isinstance(entry, Span):
+            _within(entry, comments[first:at], attached)
+        previous = entry
+    for comment in comments[at:]:
+        _between(container, previous, None, comment, attached)
+
+
+def _between(
+    container: Container,
+    previous: Entry | None,
+    following: Entry | None,
+    comment: tree.Comment,
+    attached: Attached,
+) -> None:
+    line = comment.span.line
+    if previous is not None and line == _span(previous).end_line and id(previous) not in attached.trailing:
+        attached.trailing[id(previous)] = comment
+    elif previous is None and not comment.own_line and not isinstance(container, tree.Module):
+        attached.opening[id(container)] = comment
+    elif following is not None:
+        attached.leading[id(following)].append(comment)
+    else:
+        attached.closing[id(container)].append(comment)
+
+
+def _within(entry: tree.Node, comments: Sequence[tree.Comment], attached: Attached) -> None:
+    """Comments inside an entry go to the brackets around them that keep comments, else before the entry."""
+    stack: list[tree.Node] = [entry]
+    left = list(comments)
+    while stack and left:
+        node = stack.pop()
+        opened = _opened(node)
+        if opened is not None:
+            container, entries, region = opened
+            own = [comment for comment in left if _start(region) <= _start(comment.span) < _end(region)]
+            if own:
+                left = [comment for comment in left if comment not in own]
+                _distribute(container, entries, own, attached)
+        stack.extend(children(node))
+    if left:
+        attached.leading[id(entry)][:0] = left
+
+
+def _opened(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] | None:
+    """The brackets a node writes itself, if comments may stand in them: what is in them, and where they are."""
+    match node:
+        case tree.Block():
+            return node, [*_doc(node), *node.items], node.span
+        case tree.Call():
+            return node, node.args, _behind(node.function.span, node.span)
+        case tree.ListExpr():
+            return node, node.items, node.span
+        case tree.Nested(args=args) if args:
+            return node, args, _behind(node.name.span, _before(node.span, node.block.span))
+        case tree.Decl(params=params) if params:
+            rest = node.block or node.value
+            return node, params, _behind(node.name.span, _before(node.span, (rest or node).span))
+    return None
+
+
+def _behind(first: Span, whole: Span) -> Span:
+    return Span(whole.path, first.end_line, first.end_column, whole.end_line, whole.end_column)
+
+
+def _before(whole: Span, last: Span) -> Span:
+    return Span(whole.path, whole.line, whole.column, last.line, last.column)

@@ -1,0 +1,61 @@
+"""Rows of a formatted file to its text: blank lines, columns aligned in runs of like rows, comments behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Row:
+    """One line to be. A `text` with newlines holds a triple-quoted text, whose further lines stand as they are.
+
+    Rows with one `key`, in direct succession, get what begins at `split` (a `=` or a `{`) into one column.
+    """
+
+    indent: int
+    text: str
+    comment: str = ""
+    blank: bool = False
+    key: str = ""
+    split: int = 0
+
+    def width(self) -> int:
+        """The columns taken by its last line."""
+        last = self.text.rpartition("\n")
+        return len(last[2]) if last[1] else 2 * self.indent + len(self.text)
+
+
+def printed(rows: list[Row]) -> str:
+    """The file, ending in one newline; empty for no rows."""
+    for run in _runs(rows, lambda row: bool(row.key)):
+        column = max(row.split for row in run)
+        for row in run:
+            row.text = row.text[: row.split].ljust(column) + row.text[row.split :]
+    for run in _runs(rows, lambda row: bool(row.comment and row.text)):
+        column = max(row.width() for row in run)
+        for row in run:
+            row.text += " " * (column - row.width() + 2) + row.comment
+    lines: list[str] = []
+    for row in rows:
+        if row.blank and lines:
+            lines.append("")
+        text = row.text or row.comment
+        lines.append("  " * row.indent + text if text else "")
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _runs(rows: Iterable[Row], belongs: Callable[[Row], bool]) -> Iterator[list[Row]]:
+    """Maximal runs of rows that belong, without a blank line inside, of one indent and key, each one line high."""
+    run: list[Row] = []
+    for row in rows:
+        fits = belongs(row) and "\n" not in row.text
+        if run and (not fits or row.blank or (row.indent, row.key) != (run[-1].indent, run[-1].key)):
+            yield run
+            run = []
+        if fits:
+            run.append(row)
+        elif belongs(row):
+            yield [row]
+    if run:
+        yield run
