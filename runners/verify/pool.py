@@ -17,13 +17,22 @@ from runners.verify.process import WorkerProcess, request_line
 START_SECONDS = 120.0
 """A worker that has not loaded its packages by then is taken for broken."""
 START_ATTEMPTS = 3
+WALL_FACTOR = 3.0
 GRACE_SECONDS = 1.0
-"""A check stops itself at its deadline where it can; the kill comes this much later."""
+"""A check stops itself when its processor time is spent, so that a busy machine changes no verdict. The kill, by
+the clock, comes at three times that and a second."""
 _WRONG = {"timeout": Verdict(False, "timeout"), "failed": Verdict(False, "failed")}
 
 
+def wall_seconds(seconds: float) -> float:
+    """The longest an answer with `seconds` of processor time can keep a worker, by the clock."""
+    return WALL_FACTOR * seconds + GRACE_SECONDS
+
+
 class WorkerPool:
-    """Up to `workers` processes of one kind of check, each answer given `seconds` and each process `memory_mib`.
+    """Up to `workers` processes of one kind of check, each process with `memory_mib` of address space.
+
+    An answer has `seconds` of processor time, and `wall_seconds(seconds)` by the clock before its worker is killed.
 
     Works from any thread, inside daemonic processes and after a fork (a forked copy starts its own workers).
     No worker is started before the first check, and none outlives this object or its process.
@@ -46,8 +55,8 @@ class WorkerPool:
 
         Raises a Problem (E0741) when workers cannot be started at all.
         """
+        self._forget_foreign()
         with self._lock:
-            self._forget_foreign()
             verdicts: list[Verdict | None] = [None] * len(answers)
             waiting: deque[tuple[int, bytes]] = deque()
             for item, answer in enumerate(answers):
@@ -66,8 +75,8 @@ class WorkerPool:
 
     def close(self) -> None:
         """Kill every worker; the next check starts new ones."""
+        self._forget_foreign()
         with self._lock:
-            self._forget_foreign()
             _kill_all(self._alive, self._owner)
 
     def pids(self) -> list[int]:
@@ -121,7 +130,7 @@ class WorkerPool:
         for worker in list(self._alive):
             if waiting and worker.ready and worker.busy is None:
                 item, line = waiting[0]
-                if worker.send(line, item, self._seconds + GRACE_SECONDS):
+                if worker.send(line, item, wall_seconds(self._seconds)):
                     waiting.popleft()
                 else:
                     self._remove(worker, selector)
@@ -159,6 +168,7 @@ class WorkerPool:
     def _forget_foreign(self) -> None:
         """In a forked copy of the process the workers belong to the original: leave them alone."""
         if self._owner != os.getpid():
+            self._lock = threading.Lock()
             self._finalizer.detach()
             self._alive = []
             self._owner = os.getpid()

@@ -50,7 +50,7 @@ def same(gold: str, text: str) -> bool:
 class PooledVerifier:
     """A cache, then worker processes; with `fast`, equal texts and plain numbers never reach either.
 
-    `kind` is the workers' check, `seconds` the time of one answer, `memory_mib` a worker's address space.
+    `kind` is the workers' check, `seconds` the processor time of one answer, `memory_mib` a worker's address space.
     Equal answers within a batch are checked once. Time-outs and failures are kept too: a text that cost its
     deadline once does not cost it again. Usable from any thread; pickles as its settings.
     """

@@ -89,13 +89,13 @@ def on_timer(signum: int, frame: FrameType | None) -> None:
 
 
 def run(check: Check, request: dict[str, str], seconds: float) -> tuple[bool, str]:
-    """One check under the timer: its verdict, and `checked`, `timeout` or `failed`."""
+    """One check within `seconds` of processor time: its verdict, and `checked`, `timeout` or `failed`."""
     try:
         try:
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
             return check(request["gold"], request["text"], request["meta"]), "checked"
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
     except Expired:
         return False, "timeout"
     except Exception:
@@ -136,7 +136,7 @@ def main(kind: str, seconds: float, memory_mib: int) -> None:
         return
     # Nothing that is checked has a reason to write a file.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    signal.signal(signal.SIGALRM, on_timer)
+    signal.signal(signal.SIGPROF, on_timer)
     tell({"ready": True})
     for line in lines(parent):
         limit_cpu(seconds)
