@@ -24,7 +24,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "frontiers": [frontier.name for frontier in study.frontiers],
         "seeds": list(study.seeds),
         "changes": [change.model_dump() for change in plan.spec.changes],
-        "tasks": [_item(item) for item in plan.items],
+        "tasks": [item_json(item) for item in plan.items],
         "totals": plan.totals,
     }
 
@@ -60,7 +60,8 @@ def ago(made: str, now: datetime) -> str:
     return "just now"
 
 
-def _item(item: Item) -> dict[str, Any]:
+def item_json(item: Item) -> dict[str, Any]:
+    """One task of a plan as JSON data."""
     return {
         "id": item.task.id,
         "kind": item.task.kind,

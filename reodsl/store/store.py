@@ -127,7 +127,7 @@ class Store:
             wrong.append(f"{MATERIAL} does not belong to this key")
         return tuple(wrong)
 
-    def keys(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[str]:
         """The keys of everything in `objects/`, damaged or not."""
         for group in sorted((self.root / "objects").glob("??")):
             yield from (entry.name for entry in sorted(group.iterdir()))

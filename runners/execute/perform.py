@@ -110,6 +110,7 @@ def _made(order: Order, seconds: float) -> dict[str, Any]:
             continue
     return {
         "task": order.task.id,
+        "inputs": order.inputs,
         "seconds": round(seconds, 3),
         "device": order.resources.device,
         "threads": order.resources.threads,

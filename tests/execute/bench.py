@@ -24,7 +24,7 @@ class Bench:
     """A folder with a store in it, and what happened in the last run."""
 
     folder: Path
-    machine: Machine = Machine(local=True)
+    machine: Machine = field(default_factory=lambda: Machine(local=True))
     events: list[Event] = field(default_factory=list)
     on_event: Callable[[Event], None] = lambda event: None
 

@@ -27,7 +27,7 @@ FILES = {
     "score": ("reg.parquet",),
     "report": ("report.html", "tables/main.csv", "spec.reo.json"),
 }
-RUNNERS = {kind: "toys:toy" for kind in VERSIONS}
+RUNNERS = dict.fromkeys(VERSIONS, "toys:toy")
 
 
 def toy(job: Job) -> None:

@@ -1,0 +1,68 @@
+"""`reodsl gc`: list what no recent run needs, and remove it when told to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from reodsl.cli.place import existing_store, store_option
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl gc --dry-run            what would go, and how much space that frees
+  reodsl gc                      ask, then remove it
+  reodsl gc --keep 3 --yes       keep what the last three runs of each study used
+""",
+)
+@store_option
+@click.option(
+    "--keep", type=click.IntRange(min=1), default=1, show_default=True, help="Runs to keep of each study."
+)
+@click.option("--dry-run", is_flag=True, help="Only list; exits 2 when there is something to remove.")
+@click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+def command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Remove results that no recent run of any study needs, and what killed runs left.
+
+    A result that is removed can be made again by running its spec again.
+    """
+    from reodsl.cli.output import print_json
+    from reodsl.store.sweep import refuse, sweep
+
+    store = existing_store(store_dir)
+    items = refuse(store, keep)
+    total = sum(item.bytes for item in items)
+    if as_json:
+        listed = [{"kind": item.kind, "name": item.name, "bytes": item.bytes} for item in items]
+        print_json({"store": str(store.root), "items": listed, "bytes": total})
+    else:
+        for kind in ("result", "leftover", "record"):
+            of_kind = [item for item in items if item.kind == kind]
+            if of_kind:
+                click.echo(f"{len(of_kind):6} {kind}s  {amount(sum(item.bytes for item in of_kind))}")
+        if not items:
+            click.echo("Nothing to remove.")
+    if not items:
+        return
+    if dry_run:
+        raise SystemExit(2)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("removing needs a yes: give --yes, or --dry-run to only list")
+        click.confirm(f"Remove them from {store.root}?", abort=True, err=True)
+    freed = sweep(store, items)
+    if not as_json:
+        click.echo(f"{amount(freed)} freed")
+
+
+def amount(size: float) -> str:
+    """Bytes in a readable unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -1,0 +1,219 @@
+"""What a run shows while it runs: a live table on a terminal, plain lines elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from reodsl.graph.event import Event
+from reodsl.graph.job import Progress
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+_PLAIN_EVERY = 15.0
+
+
+class Display(Protocol):
+    """Hears of every event; `close` leaves the screen in order."""
+
+    def hear(self, event: Event) -> None:
+        """Show what happened."""
+
+    def close(self) -> None:
+        """End the display."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A task in flight: when it started, when its progress was first heard of and how far it was then."""
+
+    began: float
+    progress: Progress | None = None
+    first: tuple[float, int] | None = None
+    waiting: bool = False
+
+    def advance(self, progress: Progress, now: float) -> None:
+        """Take in how far it is."""
+        self.progress = progress
+        if self.first is None:
+            self.first = (now, progress.done)
+
+    def left(self, now: float) -> float | None:
+        """Seconds to go at the pace since progress was first heard of; None while there is no pace."""
+        if self.first is None or self.progress is None or self.progress.done <= self.first[1]:
+            return None
+        pace = (now - self.first[0]) / (self.progress.done - self.first[1])
+        return pace * (self.progress.total - self.progress.done)
+
+
+@dataclass(slots=True)
+class Board:
+    """What is known of all tasks at a moment."""
+
+    total: int
+    clock: Callable[[], float] = time.monotonic
+    ended: int = 0
+    running: dict[str, Running] = field(default_factory=dict)
+    last: dict[str, Progress] = field(default_factory=dict)
+
+    def hear(self, event: Event) -> None:
+        """Take in an event."""
+        now = self.clock()
+        match event.kind:
+            case "started":
+                self.running[event.task] = Running(now)
+            case "progress" if event.progress is not None:
+                self.running.setdefault(event.task, Running(now)).advance(event.progress, now)
+                self.last[event.task] = event.progress
+            case "waiting":
+                self.running.setdefault(event.task, Running(now)).waiting = True
+            case "reused" | "finished" | "failed" | "blocked":
+                self.running.pop(event.task, None)
+                self.ended += 1
+            case "rebuilding":
+                self.ended -= 1
+
+
+def numbers(progress: Progress | None) -> str:
+    """The numbers of a progress in a few words: `reward 0.42  accuracy 61.5%  length 77.8`."""
+    if progress is None:
+        return ""
+    return "  ".join(
+        f"{name.replace('_', ' ')} {_number(name, value)}" for name, value in progress.numbers.items()
+    )
+
+
+def _number(name: str, value: float) -> str:
+    if name == "accuracy":
+        return f"{value:.1%}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def span(seconds: float) -> str:
+    """A stretch of time in its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def ending(event: Event, last: Progress | None) -> str | None:
+    """The line that stays on the screen for an event, if one does."""
+    match event.kind:
+        case "finished":
+            took = "made by another run" if event.seconds is None else span(event.seconds)
+            return f"done     {event.task}  {took}  {numbers(last)}".rstrip()
+        case "failed":
+            return (
+                f"failed   {event.task}  {event.diagnostics[0].message if event.diagnostics else ''}".rstrip()
+            )
+        case "blocked":
+            return f"skipped  {event.task}"
+        case "waiting":
+            return f"waiting  {event.task}  another run is making it"
+        case "rebuilding":
+            return f"damaged  {event.task}  it is made anew"
+    return None
+
+
+class Plain:
+    """Lines for logs and pipes: starts, ends, and progress now and then."""
+
+    def __init__(self, board: Board) -> None:
+        """Lines go to stderr."""
+        self.board = board
+        self.told: dict[str, float] = {}
+
+    def hear(self, event: Event) -> None:
+        """Write a line where there is something to say."""
+        self.board.hear(event)
+        now = self.board.clock()
+        count = f"[{self.board.ended}/{self.board.total}]"
+        if event.kind == "started":
+            click.echo(f"{count} start    {event.task}", err=True)
+        elif event.kind == "progress" and event.progress is not None:
+            if now - self.told.setdefault(event.task, now) >= _PLAIN_EVERY:
+                self.told[event.task] = now
+                left = self.board.running[event.task].left(now)
+                rest = f"  {span(left)} left" if left is not None else ""
+                at = f"{event.progress.done}/{event.progress.total}"
+                click.echo(f"{count} at       {event.task}  {at}  {numbers(event.progress)}{rest}", err=True)
+        else:
+            line = ending(event, self.board.last.get(event.task))
+            if line:
+                click.echo(f"{count} {line}", err=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Quiet:
+    """Shows nothing; errors are told at the end by the command itself."""
+
+    def hear(self, event: Event) -> None:
+        """Nothing to show."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Table:
+    """A live table of the running tasks under a list of the ended ones, for terminals."""
+
+    def __init__(self, board: Board, title: str) -> None:
+        """Drawn on stderr a few times a second."""
+        from rich.console import Console
+        from rich.live import Live
+
+        self.board, self.title = board, title
+        self.began = board.clock()
+        self.console = Console(stderr=True, highlight=False)
+        self.live = Live(
+            console=self.console, refresh_per_second=4, transient=True, get_renderable=self._draw
+        )
+        self.live.start()
+
+    def hear(self, event: Event) -> None:
+        """Take in an event; the end of a task stays on the screen."""
+        self.board.hear(event)
+        line = ending(event, self.board.last.get(event.task))
+        if line:
+            style = {"finished": None, "failed": "red"}.get(event.kind, "dim")
+            self.console.print(line, style=style, markup=False)
+
+    def close(self) -> None:
+        """Take the table away."""
+        self.live.stop()
+
+    def _draw(self) -> Group:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        now = self.board.clock()
+        grid = Grid.grid(padding=(0, 2))
+        for task, running in list(self.board.running.items()):
+            progress, left = running.progress, running.left(now)
+            at = f"{progress.done}/{progress.total}" if progress else "waiting" if running.waiting else ""
+            bar = ProgressBar(progress.total or 1, progress.done, width=20) if progress else Text(" " * 20)
+            rest = f"{span(left)} left" if left is not None else span(now - running.began)
+            grid.add_row(Text(task), bar, Text(at), Text(numbers(progress)), Text(rest, style="dim"))
+        head = f"{self.title}  {self.board.ended} of {self.board.total} tasks  {span(now - self.began)}"
+        return Group(Text(head, style="bold"), grid)
+
+
+def display(total: int, title: str, quiet: bool, terminal: bool) -> Display:
+    """The display that suits: none, a live table on a terminal, or plain lines."""
+    if quiet:
+        return Quiet()
+    return Table(Board(total), title) if terminal else Plain(Board(total))

@@ -1,0 +1,118 @@
+"""`reodsl ls`: the runs of a store, or the results of one run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reodsl.cli.place import existing_store, store_option
+from reodsl.store.runs import Record
+from reodsl.store.store import Store
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl ls                              every run, the latest first
+  reodsl ls quickstart                   the results of the latest run of that study
+  reodsl ls quickstart 'reo_exp.*'       those of one arm
+  reodsl ls quickstart reo_exp.train.s1+ a result and all that was made from it
+  reodsl ls quickstart +score.s1         a result and all that it was made from
+  reodsl ls --verify                     read every byte of every result
+""",
+)
+@click.argument("run", required=False)
+@click.argument("selector", required=False)
+@store_option
+@click.option("--verify", is_flag=True, help="Check the checksums of the results listed; exits 1 on damage.")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+def command(
+    run: str | None, selector: str | None, store_dir: Path | None, verify: bool, as_json: bool
+) -> None:
+    """List runs, or with RUN (a study or a run's name) its results, narrowed by SELECTOR."""
+    from reodsl.cli.output import print_json
+    from reodsl.store.runs import records
+    from reodsl.store.select import pick, select
+
+    store = existing_store(store_dir)
+    found = records(store)
+    if run is None and not verify:
+        rows = [_run(record) for record in reversed(found)]
+        if as_json:
+            print_json({"store": str(store.root), "runs": rows})
+        else:
+            click.echo(_runs_text(rows))
+        return
+    tasks = {key: key for key in store} if run is None else select(store, pick(found, run).tasks, selector)
+    results = [_result(store, name, key, verify) for name, key in tasks.items()]
+    if as_json:
+        print_json({"store": str(store.root), "results": results})
+    else:
+        click.echo(_results_text(results, verify))
+    if verify and any(result["damage"] for result in results):
+        raise SystemExit(1)
+
+
+def _run(record: Record) -> dict[str, Any]:
+    from reodsl.store.sweep import alive
+
+    status = "stopped" if record.status == "running" and not alive(record) else record.status
+    return {
+        "name": record.name,
+        "study": record.study,
+        "spec": record.spec,
+        "path": record.path,
+        "status": status,
+        "started": record.started,
+        "ended": record.ended,
+        "results": len(record.tasks),
+        "report": record.report,
+        "changes": record.changes,
+    }
+
+
+def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
+    manifest = store.get(key)
+    damage = store.damage(key) if verify else () if manifest else ("it is missing or damaged",)
+    return {
+        "task": manifest.made.get("task", name) if manifest and name == key else name,
+        "key": key,
+        "bytes": manifest.size if manifest else 0,
+        "made": manifest.created if manifest else None,
+        "seconds": manifest.made.get("seconds") if manifest else None,
+        "path": str(store.path(key)),
+        "damage": list(damage),
+    }
+
+
+def _runs_text(rows: list[dict[str, Any]]) -> str:
+    from reodsl.plan.render import ago
+
+    if not rows:
+        return "No runs yet."
+    now = datetime.now(UTC)
+    width = max(len(row["study"]) for row in rows)
+    return "\n".join(
+        f"{row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  {row['results']:>4} results  "
+        f"{ago(row['started'], now):<14}  {row['report'] or ''}".rstrip()
+        for row in rows
+    )
+
+
+def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
+    from reodsl.cli.gc import amount
+    from reodsl.plan.render import ago
+
+    now = datetime.now(UTC)
+    width = max((len(result["task"]) for result in results), default=0)
+    lines = []
+    for result in results:
+        state = "; ".join(result["damage"]) or ("whole" if verify else "")
+        made = ago(result["made"], now) if result["made"] else ""
+        lines.append(
+            f"{result['task']:<{width}}  {result['key'][:8]}  {amount(result['bytes']):>10}  {made:<14}  {state}".rstrip()
+        )
+    return "\n".join([*lines, f"{len(results)} results"])

@@ -1,0 +1,88 @@
+"""Where a command finds its store, and a spec made ready to plan: compiled, lowered, with its keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from reodsl.diagnostics import Problem, problem
+from reodsl.graph.task import Graph
+from reodsl.ir import Spec
+from reodsl.plan.keys import Keys
+from reodsl.store.store import Store
+
+store_option = click.option(
+    "--store",
+    "store_dir",
+    type=click.Path(path_type=Path, file_okay=True),
+    envvar="REODSL_STORE",
+    metavar="DIR",
+    help="Where results are kept. Default: REODSL_STORE, or `.reo` beside the spec.",
+)
+target_option = click.option(
+    "--target", metavar="NAME", help="Which study or experiment, where the spec declares several."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A compiled spec with its graph, its store (which may not exist yet), and the keys of its tasks."""
+
+    spec: Spec
+    graph: Graph
+    store: Store
+    keys: Keys
+
+
+def prepare(
+    path: str, sets: Iterable[str], amends: Iterable[str], target: str | None, store_dir: Path | None
+) -> Ready:
+    """Compile and lower a spec; its warnings go to stderr, its errors end the command."""
+    from reodsl.cli.options import assignments
+    from reodsl.cli.output import failed, show
+    from reodsl.graph.lower import lower
+    from reodsl.language import compile_file
+
+    compiled = compile_file(
+        path, sets=assignments("--set", sets), amends=assignments("--amend", amends), target=target
+    )
+    show(compiled.diagnostics, compiled.sources)
+    if compiled.spec is None or failed(compiled.diagnostics):
+        raise SystemExit(1)
+    spec = compiled.spec
+    store = Store(store_dir or Path(path).resolve().parent / ".reo")
+    folder = Path(spec.folder) if spec.folder else Path(path).resolve().parent
+    return Ready(spec, lower(spec), store, Keys(store, folder))
+
+
+def existing_store(store_dir: Path | None) -> Store:
+    """The store that is meant when no spec is named: the option's, `./.reo`, or the only one a folder below."""
+    if store_dir is not None:
+        found = [store_dir]
+    elif (Path(".reo") / "format").is_file():
+        found = [Path(".reo")]
+    else:
+        found = sorted(mark.parent for mark in Path().glob("*/.reo/format"))
+    if len(found) != 1 or not (found[0] / "format").is_file():
+        raise no_store(found)
+    return Store(found[0])
+
+
+def no_store(found: list[Path]) -> Problem:
+    """The diagnostic for a store that is not there, or not the only one."""
+    if len(found) > 1:
+        return problem(
+            "E0953",
+            f"there are several stores: {', '.join(map(str, found))}",
+            help="name one: --store DIR",
+        )
+    return problem(
+        "E0953",
+        "there is no store here",
+        where=str(found[0] if found else Path(os.curdir).resolve()),
+        help="name one with --store DIR, or make one by running a spec: reodsl run SPEC",
+    )

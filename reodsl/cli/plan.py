@@ -1,0 +1,54 @@
+"""`reodsl plan SPEC`: what a run would do now, task by task, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reodsl.cli.options import amend_option, set_option
+from reodsl.cli.place import prepare, store_option, target_option
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl plan specs/quickstart.reo
+  reodsl plan specs/quickstart.reo --set n=10 --all
+  reodsl plan specs/quickstart.reo --json
+""",
+)
+@click.argument("spec")
+@set_option
+@amend_option
+@target_option
+@store_option
+@click.option("--all", "everything", is_flag=True, help="Show the unchanged tasks too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def command(
+    spec: str,
+    sets: tuple[str, ...],
+    amends: tuple[str, ...],
+    target: str | None,
+    store_dir: Path | None,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Show what running a spec would do, and change nothing.
+
+    Every task is one of: reuse (its result is there), run (it is new), rerun (with the setting that changed, old
+    and new, and its line), later (known once another task is done). Exits 0 when there is nothing to do and 2
+    when there is work.
+    """
+    from reodsl.cli.output import print_json
+    from reodsl.plan.render import to_json, to_text
+    from reodsl.plan.verdict import make_plan
+
+    ready = prepare(spec, sets, amends, target, store_dir)
+    plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+    if as_json:
+        print_json(to_json(plan))
+    else:
+        click.echo(to_text(plan, everything))
+    if plan.work:
+        raise SystemExit(2)

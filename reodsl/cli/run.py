@@ -1,0 +1,170 @@
+"""`reodsl run SPEC`: do whatever of a spec is not done yet, and say where the report is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reodsl.cli.options import amend_option, set_option
+from reodsl.cli.place import Ready, prepare, store_option, target_option
+from reodsl.diagnostics import Problem
+from reodsl.plan.registry import Execution, Machine, Registry, Results, load_registry
+from reodsl.plan.verdict import Plan, make_plan
+from reodsl.store import runs
+from reodsl.store.layout import lay_out
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl run specs/quickstart.reo
+  reodsl run specs/quickstart.reo --set seeds=[1,2,3]
+  reodsl run specs/quickstart.reo --amend reo_exp.steps=12 --out /tmp/short
+  reodsl run specs/quickstart.reo --local            (in this process, without Ray)
+  reodsl run specs/qwen3_4b.reo --address 10.0.0.7:6379 --store /shared/reo
+""",
+)
+@click.argument("spec")
+@set_option
+@amend_option
+@target_option
+@store_option
+@click.option("--local", is_flag=True, help="Run in this process, one task after another, without Ray.")
+@click.option(
+    "--address", metavar="HOST:PORT", help="Run on the Ray cluster there (`auto`: the one of this node)."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where to put the report and the arms' results. Default: runs/STUDY-DIGEST.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def command(
+    spec: str,
+    sets: tuple[str, ...],
+    amends: tuple[str, ...],
+    target: str | None,
+    store_dir: Path | None,
+    local: bool,
+    address: str | None,
+    out: Path | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run a spec: train and evaluate its arms, draw its report.
+
+    Finished work is never done again, and an interrupted run goes on where it was: give the same command once
+    more. Exits 0 when everything is there, 1 when something failed.
+    """
+    if local and address:
+        raise click.UsageError("--local and --address exclude each other")
+    ready = prepare(spec, sets, amends, target, store_dir)
+    plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+    out = out or Path("runs") / f"{runs.slug(ready.spec.study.name)}-{plan.digest[:8]}"
+    machine = Machine(local, address)
+    registry = load_registry()
+    _require(registry, ready, plan, machine)
+    ready.store.open()
+    record = runs.begin(ready.store, ready.spec, plan.digest)
+    writer = runs.Writer(ready.store, record)
+    status: runs.Status = "interrupted"
+    try:
+        results = _execute(registry, ready, plan, machine, writer, quiet or as_json)
+        page = lay_out(ready.graph, results.keys, ready.store, out)
+        record.report = str(page.resolve()) if page else None
+        status = "failed" if results.failed else "finished"
+    except (KeyboardInterrupt, SystemExit):
+        click.echo(_goes_on(ready), err=True)
+        raise
+    except Problem:
+        status = "failed"
+        raise
+    finally:
+        runs.end(ready.store, record, status)
+    _tell(ready, plan, results, page, as_json, quiet)
+    if results.failed:
+        raise SystemExit(1)
+
+
+def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine) -> None:
+    """End the command, before anything starts, when this machine lacks what the tasks to run need."""
+    tasks = tuple(item.task for item in plan.items if item.verdict != "reuse")
+    missing = registry.check(tasks, ready.spec, ready.keys.folder, machine) if tasks else ()
+    if missing:
+        raise Problem(*missing)
+
+
+def _execute(
+    registry: Registry, ready: Ready, plan: Plan, machine: Machine, writer: runs.Writer, quiet: bool
+) -> Results:
+    from reodsl.cli.live import display
+
+    title = f"{ready.spec.study.name} {plan.digest[:8]}"
+    shown = display(len(ready.graph.tasks), title, quiet or not plan.work, sys.stderr.isatty())
+    try:
+        return registry.execute(
+            Execution(
+                graph=ready.graph,
+                store=ready.store,
+                keys=ready.keys,
+                runners=registry.runners,
+                machine=machine,
+                emit=shown.hear,
+                done=writer.add,
+            )
+        )
+    finally:
+        shown.close()
+
+
+def _tell(ready: Ready, plan: Plan, results: Results, page: Path | None, as_json: bool, quiet: bool) -> None:
+    """The outcome: as JSON, or in a few lines that end with the report's place."""
+    from reodsl.cli.output import print_json, show
+
+    everything = [diagnostic for found in results.failed.values() for diagnostic in found]
+    if as_json:
+        print_json(_json(ready, plan, results, page))
+    show(everything)
+    if as_json:
+        return
+    if results.failed:
+        words = f"{len(results.failed)} failed, {len(results.blocked)} not tried, {len(results.keys)} done"
+        click.echo(f"{words}; the same command goes on from here", err=True)
+    elif not plan.work and not quiet:
+        click.echo("Nothing to do: every result is there.")
+    if page is not None:
+        click.echo(f"report: {page}")
+
+
+def _json(ready: Ready, plan: Plan, results: Results, page: Path | None) -> dict[str, Any]:
+    from reodsl.diagnostics.render import to_json
+
+    reused = {item.task.id for item in plan.items if item.verdict == "reuse"}
+    tasks = []
+    for task in ready.graph.tasks:
+        if task.id in results.failed:
+            status = "failed"
+        elif task.id in results.blocked:
+            status = "blocked"
+        else:
+            status = "reused" if task.id in reused else "done"
+        key = results.keys.get(task.id)
+        tasks.append({"id": task.id, "kind": task.kind, "status": status, "key": key})
+    return {
+        "study": ready.spec.study.name,
+        "spec": plan.digest,
+        "status": "failed" if results.failed else "finished",
+        "report": str(page) if page else None,
+        "store": str(ready.store.root),
+        "tasks": tasks,
+        "diagnostics": to_json([d for found in results.failed.values() for d in found]),
+    }
+
+
+def _goes_on(ready: Ready) -> str:
+    return f"stopped; what is done is kept in {ready.store.root}, and the same command goes on from there"

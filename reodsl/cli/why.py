@@ -1,0 +1,103 @@
+"""`reodsl why SPEC TASK`: why a task would run or be reused, and what its result depends on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reodsl.cli.options import amend_option, set_option
+from reodsl.cli.place import Ready, prepare, store_option, target_option
+from reodsl.diagnostics import problem
+from reodsl.plan.verdict import Item, Plan
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl why specs/quickstart.reo reo_exp.train.s1
+  reodsl why specs/quickstart.reo report --json
+""",
+)
+@click.argument("spec")
+@click.argument("task")
+@set_option
+@amend_option
+@target_option
+@store_option
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the facts as JSON, the material of the key included."
+)
+def command(
+    spec: str,
+    task: str,
+    sets: tuple[str, ...],
+    amends: tuple[str, ...],
+    target: str | None,
+    store_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Explain the verdict on one task: every setting that changed, what it reads, and what waits for it."""
+    from reodsl.cli.output import print_json
+    from reodsl.plan.verdict import make_plan
+
+    ready = prepare(spec, sets, amends, target, store_dir)
+    plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+    item = find(plan, task)
+    if as_json:
+        print_json(_json(ready, item))
+    else:
+        click.echo(_text(ready, plan, item))
+
+
+def find(plan: Plan, name: str) -> Item:
+    """The task of that id, or the only one that starts so. Raises E0955 with near names."""
+    import difflib
+
+    ids = [item.task.id for item in plan.items]
+    chosen = [item for item in plan.items if item.task.id == name]
+    chosen = chosen or [item for item in plan.items if item.task.id.startswith(f"{name}.")]
+    if len(chosen) != 1:
+        near = (
+            [item.task.id for item in chosen] or difflib.get_close_matches(name, ids, n=5, cutoff=0.4) or ids
+        )
+        what = "several tasks start with" if chosen else "no task is called"
+        raise problem("E0955", f"{what} `{name}`", help=f"name one of: {', '.join(near[:12])}")
+    return chosen[0]
+
+
+def _json(ready: Ready, item: Item) -> dict[str, Any]:
+    from reodsl.plan.render import item_json
+
+    material = ready.store.material(item.key) if item.key else None
+    return {
+        **item_json(item),
+        "inputs": item.task.inputs,
+        "readers": list(ready.graph.readers()[item.task.id]),
+        "material": material,
+        "path": str(ready.store.path(item.key)) if item.key and material else None,
+    }
+
+
+def _text(ready: Ready, plan: Plan, item: Item) -> str:
+    from reodsl.plan.changes import brief
+
+    verdicts = {other.task.id: other.verdict for other in plan.items}
+    lines = [f"{item.task.id}: {item.verdict}, {item.reason}"]
+    for change in item.changes:
+        at = f"   {change.origin.path}:{change.origin.line}" if change.origin else ""
+        lines.append(f"  {change.name}: {brief(change.old)} -> {brief(change.new)}{at}")
+    if item.task.inputs:
+        lines.append("reads")
+        for role, source in item.task.inputs.items():
+            lines.append(f"  {role:<20} {source}  ({verdicts[source]})")
+    readers = ready.graph.readers()[item.task.id]
+    if readers:
+        lines.append("read by")
+        lines += [f"  {reader}  ({verdicts[reader]})" for reader in readers]
+    if item.key:
+        lines.append(f"key {item.key}")
+        if item.made:
+            lines.append(f"made {item.made}, in {ready.store.path(item.key)}")
+    return "\n".join(lines)

@@ -1,0 +1,73 @@
+"""Laying out a run's results in a folder for people: the report first, then every arm's samples and checkpoint."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from reodsl.graph.task import Graph
+from reodsl.store.files import storing
+from reodsl.store.runs import slug
+from reodsl.store.store import MANIFEST, MATERIAL, Store
+
+
+def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> Path | None:
+    """Put the report and the arms' results under `out`; the report's page, or None when it was not made.
+
+    `arms/<arm>[.s<seed>]/` holds an evaluation's files and the `checkpoint/` it is of; `stages/<index>/` below it
+    the training's metrics and rollouts. The report is copied, as people edit and send it; the rest is linked where
+    the file system can.
+    """
+    report = graph["report"]
+    with storing(out):
+        for role, source in report.inputs.items():
+            if source not in keys:
+                continue
+            name, _, seed = role.partition("@")
+            kind, _, rest = name.partition(":")
+            arm, _, index = rest.partition(":")
+            place = out / "arms" / (slug(arm) + (f".s{seed}" if seed else ""))
+            if kind == "evaluate":
+                _bring(store.path(keys[source]), place)
+                start = graph[source].inputs.get("start")
+                if start is not None and start in keys:
+                    _bring(store.path(keys[start]) / "checkpoint", place / "checkpoint")
+            elif kind == "train":
+                for file in ("metrics.parquet", "rollouts.parquet"):
+                    path = store.path(keys[source]) / file
+                    if path.exists():
+                        _bring_file(path, place / "stages" / index / file)
+        if report.id not in keys:
+            return None
+        _bring(store.path(keys[report.id]), out, copy=True)
+    return out / "report.html"
+
+
+def _bring(source: Path, out: Path, copy: bool = False) -> None:
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source)
+        if path.is_file() and name.as_posix() not in (MATERIAL, MANIFEST):
+            _bring_file(path, out / name, copy)
+
+
+def _bring_file(source: Path, target: Path, copy: bool = False) -> None:
+    """One file, replaced in one step; left alone where it is the same file already."""
+    if target.exists() and target.samefile(source):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        if copy:
+            shutil.copyfile(source, aside)
+        else:
+            try:
+                os.link(source, aside)
+            except OSError:
+                shutil.copyfile(source, aside)
+        aside.replace(target)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
