@@ -24,7 +24,9 @@ def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value | None:
     """`-x` and `+x` of a number."""
     data = operand.data
     if not isinstance(data, Quantity):
-        ctx.report(error("E0301", f"`{expr.op}` stands before a number, not before {describe(operand)}", expr.span))
+        ctx.report(
+            error("E0301", f"`{expr.op}` stands before a number, not before {describe(operand)}", expr.span)
+        )
         return None
     number = -data.number if expr.op == "-" else data.number
     return Value(Quantity(number, data.unit), expr.span, operand.via)
@@ -37,7 +39,14 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
         return Value(Items(joined), expr.span, left.via + right.via)
     for side in (left, right):
         if not isinstance(side.data, Quantity):
-            ctx.report(error("E0301", f"`{expr.op}` works on numbers, and this is {describe(side)}", side.span, describe(side)))
+            ctx.report(
+                error(
+                    "E0301",
+                    f"`{expr.op}` works on numbers, and this is {describe(side)}",
+                    side.span,
+                    describe(side),
+                )
+            )
             return None
     assert isinstance(left.data, Quantity) and isinstance(right.data, Quantity)
     one, two = left.data, right.data
@@ -45,7 +54,14 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
         if one.unit != two.unit:
             unequal(ctx, expr, left, right)
             return None
-        return _kept(ctx, expr, one.number + two.number if expr.op == "+" else one.number - two.number, one.unit, left, right)
+        return _kept(
+            ctx,
+            expr,
+            one.number + two.number if expr.op == "+" else one.number - two.number,
+            one.unit,
+            left,
+            right,
+        )
     if expr.op == "*":
         return _kept(ctx, expr, one.number * two.number, times(one.unit, two.unit), left, right)
     if expr.op == "/":
@@ -72,10 +88,20 @@ def _power(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
     assert isinstance(left.data, Quantity) and isinstance(right.data, Quantity)
     one, two = left.data, right.data
     if two.unit or one.unit:
-        ctx.report(error("E0302", "a power is of plain numbers", expr.span, unit_words(one.unit or two.unit), help="divide by a unit first"))
+        ctx.report(
+            error(
+                "E0302",
+                "a power is of plain numbers",
+                expr.span,
+                unit_words(one.unit or two.unit),
+                help="divide by a unit first",
+            )
+        )
         return None
     try:
-        number = one.number**two.number if abs(two.number) <= 64 and abs(one.number) <= LARGEST else float("inf")
+        number = (
+            one.number**two.number if abs(two.number) <= 64 and abs(one.number) <= LARGEST else float("inf")
+        )
     except (ZeroDivisionError, OverflowError):
         number = float("inf")
     if isinstance(number, complex):
@@ -83,9 +109,15 @@ def _power(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
     return _kept(ctx, expr, number, PLAIN, left, right)
 
 
-def _kept(ctx: Context, expr: tree.Binary, number: float, unit: Dimension, left: Value, right: Value) -> Value | None:
+def _kept(
+    ctx: Context, expr: tree.Binary, number: float, unit: Dimension, left: Value, right: Value
+) -> Value | None:
     if not abs(number) <= LARGEST:
-        ctx.report(error("E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"))
+        ctx.report(
+            error(
+                "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
+            )
+        )
         return None
     if isinstance(number, float) and number.is_integer() and unit:
         number = int(number)
@@ -95,15 +127,22 @@ def _kept(ctx: Context, expr: tree.Binary, number: float, unit: Dimension, left:
 def unequal(ctx: Context, expr: tree.Binary | tree.Compare, left: Value, right: Value) -> None:
     """The diagnostic of two numbers in different units."""
     assert isinstance(left.data, Quantity) and isinstance(right.data, Quantity)
-    bare = next((side for side in (left, right) if isinstance(side.data, Quantity) and not side.data.unit), None)
+    bare = next(
+        (side for side in (left, right) if isinstance(side.data, Quantity) and not side.data.unit), None
+    )
     ctx.report(
         error(
             "E0302",
             f"`{expr.op}` wants equal units",
             left.span,
             unit_words(left.data.unit),
-            others=[Label(right.span, unit_words(right.data.unit)), *(Label(s, t) for s, t in left.via + right.via)],
-            help="give both the same unit" if bare is not None else "divide by a unit, or compare like with like",
+            others=[
+                Label(right.span, unit_words(right.data.unit)),
+                *(Label(s, t) for s, t in left.via + right.via),
+            ],
+            help="give both the same unit"
+            if bare is not None
+            else "divide by a unit, or compare like with like",
         )
     )
 
@@ -121,7 +160,12 @@ def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Valu
     elif expr.op in ("==", "!=") and type(left.data) is type(right.data):
         return Value((left.data == right.data) == (expr.op == "=="), expr.span)
     ctx.report(
-        error("E0301", f"`{expr.op}` cannot compare {describe(left)} with {describe(right)}", expr.span, help="compare numbers")
+        error(
+            "E0301",
+            f"`{expr.op}` cannot compare {describe(left)} with {describe(right)}",
+            expr.span,
+            help="compare numbers",
+        )
     )
     return None
 

@@ -43,12 +43,17 @@ class StagesOver:
     span: Span
 
 
+def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.Block | None]:
+    """What a declaration is made from, and the block laid over it."""
+    if isinstance(item.value, tree.Amend):
+        return item.value.base, item.value.block
+    return item.value, item.block
+
+
 def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value | None:
     """The value of a declaration whose settings the table of kinds describes."""
     kind = KINDS[item.kind.name]
-    parent, block = item.value, item.block
-    if isinstance(parent, tree.Amend):
-        parent, block = parent.base, parent.block
+    parent, block = split_amend(item)
     start: Record | None = Record(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
     assert start is not None
     whole = True
@@ -65,7 +70,9 @@ def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value |
     if not whole:
         return None
     if not kind.partial:
-        complete = finished_experiment(ctx, start) if kind.name == "experiment" else finished(ctx, start, kind)
+        complete = (
+            finished_experiment(ctx, start) if kind.name == "experiment" else finished(ctx, start, kind)
+        )
         if complete is None:
             return None
         start = complete
@@ -126,7 +133,14 @@ def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:
         above = Record("experiment", {"base": Slot(value, expr.base.span)}, expr.span, made=EVALUATION)
     kind = KINDS.get(above.kind) if isinstance(above, Record) else None
     if not isinstance(above, Record) or kind is None or kind.form == "call":
-        ctx.report(error("E0311", f"{describe(value)} has no settings to change", expr.base.span, help="name a declaration"))
+        ctx.report(
+            error(
+                "E0311",
+                f"{describe(value)} has no settings to change",
+                expr.base.span,
+                help="name a declaration",
+            )
+        )
         return None
     result = laid(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
     if kind.partial:
@@ -201,9 +215,17 @@ def _misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
     elif item.kind.name in KINDS and KINDS[item.kind.name].form == "declared":
         helps = f"declare the {item.kind.name} at the top of the file, and name it here"
     else:
-        helps = advice(item.kind.name, kind.children, "it may hold") if kind.children else "write settings here"
+        helps = (
+            advice(item.kind.name, kind.children, "it may hold") if kind.children else "write settings here"
+        )
     ctx.report(
-        error("E0202", f"{article(kind.name)} {kind.name} holds no `{item.kind.name}`", item.kind.span, "not here", help=helps)
+        error(
+            "E0202",
+            f"{article(kind.name)} {kind.name} holds no `{item.kind.name}`",
+            item.kind.span,
+            "not here",
+            help=helps,
+        )
     )
 
 
@@ -216,7 +238,9 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
         return record
     if isinstance(field.type, Block) and not isinstance(item.value, tree.Name):
         ctx.report(
-            error("E0301", f"`{name}` is a block of settings", item.value.span, help=f"write `{name} {{ … }}`")
+            error(
+                "E0301", f"`{name}` is a block of settings", item.value.span, help=f"write `{name} {{ … }}`"
+            )
         )
         return record
     value = _value_of(ctx, kind, name, item.value, scope)
@@ -225,7 +249,14 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
     if item.op == "+=":
         before = record.get(name)
         if not isinstance(value.data, Items) or (before is not None and not isinstance(before.data, Items)):
-            ctx.report(error("E0301", f"`+=` adds to a list, and `{name}` is none", item.span, help=f"write `{name} = …`"))
+            ctx.report(
+                error(
+                    "E0301",
+                    f"`+=` adds to a list, and `{name}` is none",
+                    item.span,
+                    help=f"write `{name} = …`",
+                )
+            )
             return record
         if before is not None and isinstance(before.data, Items):
             value = replace(value, data=Items(before.data.values + value.data.values))
@@ -254,7 +285,9 @@ def _nested(ctx: Context, record: Record, item: tree.Nested, scope: Scope, doc: 
         )
         return record
     if item.args:
-        ctx.report(error("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`"))
+        ctx.report(
+            error("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
+        )
     before = record.sub(name)
     inner = before or Record(field.type.kind, {}, item.name.span, name, made=BLOCK)
     inner = laid(ctx, inner, item.block, scope, item.block.doc or doc)
@@ -264,8 +297,16 @@ def _nested(ctx: Context, record: Record, item: tree.Nested, scope: Scope, doc: 
 def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
     """The diagnostic of a setting that a kind does not have: one level off, misspelt, or unknown."""
     word = name.name
-    inside = [each for each, field in kind.fields.items() if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields]
-    around = [each for each in KINDS.values() if any(f.type == Block(kind.name) for f in each.fields.values()) and word in each.fields]
+    inside = [
+        each
+        for each, field in kind.fields.items()
+        if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields
+    ]
+    around = [
+        each
+        for each in KINDS.values()
+        if any(f.type == Block(kind.name) for f in each.fields.values()) and word in each.fields
+    ]
     if inside:
         helps = f"`{word}` is a setting of `{inside[0]}`: write `{inside[0]} {{ {word} = … }}`"
     elif around:
@@ -273,11 +314,24 @@ def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
     else:
         helps = advice(word, [*kind.fields, *kind.children], "its settings are")
         if kind.name in ("experiment", "recipe", "arm", "stage") and nearest(word, kind.fields) is None:
-            deeper = {sub: each for each, field in kind.fields.items() if isinstance(field.type, Block) for sub in KINDS[field.type.kind].fields}
+            deeper = {
+                sub: each
+                for each, field in kind.fields.items()
+                if isinstance(field.type, Block)
+                for sub in KINDS[field.type.kind].fields
+            }
             near = nearest(word, deeper)
             if near is not None:
                 helps = f"did you mean `{deeper[near]} {{ {near} = … }}`?"
-    ctx.report(error("E0203", f"{article(kind.name)} {kind.name} has no setting `{word}`", name.span, "unknown", help=helps))
+    ctx.report(
+        error(
+            "E0203",
+            f"{article(kind.name)} {kind.name} has no setting `{word}`",
+            name.span,
+            "unknown",
+            help=helps,
+        )
+    )
 
 
 def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Record:
@@ -290,16 +344,32 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
         return record
     if isinstance(field.type, Block):
         if not rest:
-            ctx.report(error("E0211", f"`{change.target}` is a block of settings", change.value.span, help="name one of them"))
+            ctx.report(
+                error(
+                    "E0211",
+                    f"`{change.target}` is a block of settings",
+                    change.value.span,
+                    help="name one of them",
+                )
+            )
             return record
         inner = record.sub(head) or Record(field.type.kind, {}, change.value.span, head, made=BLOCK)
         inner = changed(ctx, inner, replace(change, path=rest), scope)
         return record.with_field(head, Slot(Value(inner, change.value.span), change.value.span))
     if rest:
-        ctx.report(error("E0211", f"`{head}` has no settings of its own to amend", change.value.span, help=f"write `{head}=…`"))
+        ctx.report(
+            error(
+                "E0211",
+                f"`{head}` has no settings of its own to amend",
+                change.value.span,
+                help=f"write `{head}=…`",
+            )
+        )
         return record
     value = _value_of(ctx, kind, head, change.value, scope)
-    return record if value is None else record.with_field(head, Slot(value, change.value.span, "", amended=True))
+    return (
+        record if value is None else record.with_field(head, Slot(value, change.value.span, "", amended=True))
+    )
 
 
 def _stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
@@ -321,7 +391,11 @@ def _stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
 
 def _stage(ctx: Context, item: tree.Decl, scope: Scope) -> StagePart | None:
     if item.block is None:
-        ctx.report(error("E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"))
+        ctx.report(
+            error(
+                "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
+            )
+        )
         return None
     return StagePart(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)
 
@@ -337,7 +411,9 @@ def stage_parts(ctx: Context, record: Record) -> list[StagePart]:
         if over is None:
             continue
         if not isinstance(over.data, Items) or not over.data.values:
-            ctx.report(error("E0301", f"`stages` runs over a list, not over {describe(over)}", stage.over.span))
+            ctx.report(
+                error("E0301", f"`stages` runs over a list, not over {describe(over)}", stage.over.span)
+            )
             continue
         for each in over.data.values:
             value = replace(each, literal=None)
@@ -357,7 +433,9 @@ def stage_records(ctx: Context, experiment: Record) -> list[tuple[StagePart | No
         return [(None, experiment)]
     found: list[tuple[StagePart | None, Record]] = []
     for part in stage_parts(ctx, experiment):
-        stage = laid(ctx, replace(experiment, stages=()), part.block, part.scope, part.block.doc or experiment.doc)
+        stage = laid(
+            ctx, replace(experiment, stages=()), part.block, part.scope, part.block.doc or experiment.doc
+        )
         for change in ctx.amends.get(experiment.owner or ("", ""), ()):
             stage = changed(ctx, stage, change, Scope(part.scope.module))
         found.append((part, stage))
@@ -419,18 +497,29 @@ def _filled(
         if isinstance(field.type, Block):
             inner_kind = KINDS[field.type.kind]
             inner = record.sub(name)
-            if inner is None and (field.required or name in needed_blocks(kind, method) or _all_default(inner_kind)):
+            if inner is None and (
+                field.required or name in needed_blocks(kind, method) or _all_default(inner_kind)
+            ):
                 inner = Record(inner_kind.name, {}, record.span, name, made=BLOCK)
             if inner is not None and inner_kind.form == "block" and name != "report":
                 filled = _filled(inner, inner_kind, method, missing, f"{path}.")
                 slot = fields.get(name)
-                fields[name] = Slot(Value(filled, filled.span), slot.span if slot else None, slot.doc if slot else "")
+                fields[name] = Slot(
+                    Value(filled, filled.span), slot.span if slot else None, slot.doc if slot else ""
+                )
             continue
         if name in fields:
             continue
         if field.required:
             example = field.example
-            missing.append((path, type_words(field.type), field.doc, f"{prefix[:-1]} {{ {example} }}" if prefix else example))
+            missing.append(
+                (
+                    path,
+                    type_words(field.type),
+                    field.doc,
+                    f"{prefix[:-1]} {{ {example} }}" if prefix else example,
+                )
+            )
         elif field.default is not None:
             fields[name] = Slot(default_value(field, at), None, field.doc)
     return replace(record, fields=fields)
@@ -444,4 +533,6 @@ def needed_blocks(kind: Kind, method: str | None) -> tuple[str, ...]:
 
 
 def _all_default(kind: Kind) -> bool:
-    return bool(kind.fields) and all(not field.required and field.default is not None for field in kind.fields.values())
+    return bool(kind.fields) and all(
+        not field.required and field.default is not None for field in kind.fields.values()
+    )

@@ -14,7 +14,9 @@ from reodsl.language.values import Items, Record, Slot, Symbol, Value, describe
 from reodsl.syntax import tree
 
 CONSTRUCTORS = {name: kind for name, kind in KINDS.items() if kind.form == "call"}
-REWARD_ONLY = frozenset({"sigmoid", "log", "sqrt", "abs", "clip", "mean", "std", "sum", "count", "median", "min", "max"})
+REWARD_ONLY = frozenset(
+    {"sigmoid", "log", "sqrt", "abs", "clip", "mean", "std", "sum", "count", "median", "min", "max"}
+)
 SCHEDULE = Either((SPLITS, Many(TOKENS, 2)))
 
 
@@ -56,7 +58,15 @@ def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
     if name in scope.module.imports:
         return None
     known = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_rewards(scope)]
-    ctx.report(error("E0213", f"there is no function `{name}`", expr.function.span, "unknown", help=advice(name, known, "functions are")))
+    ctx.report(
+        error(
+            "E0213",
+            f"there is no function `{name}`",
+            expr.function.span,
+            "unknown",
+            help=advice(name, known, "functions are"),
+        )
+    )
     return None
 
 
@@ -110,7 +120,9 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     positional = list(kind.positional)
     for arg in expr.args:
         if isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-            ctx.report(error("E0310", f"`{kind.name}` takes no `for` or `in`", arg.span, help="give it values"))
+            ctx.report(
+                error("E0310", f"`{kind.name}` takes no `for` or `in`", arg.span, help="give it values")
+            )
             good = False
             continue
         name = _argument_name(ctx, arg, kind, positional)
@@ -119,7 +131,13 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             continue
         if name in places:
             ctx.report(
-                error("E0208", f"`{name}` is there twice", arg.span, "again here", others=[Label(places[name].span, "first here")])
+                error(
+                    "E0208",
+                    f"`{name}` is there twice",
+                    arg.span,
+                    "again here",
+                    others=[Label(places[name].span, "first here")],
+                )
             )
             good = False
             continue
@@ -154,7 +172,12 @@ def _argument_name(ctx: Context, arg: tree.Arg, kind: Kind, positional: list[str
             return positional.pop(0)
         first = next(iter(kind.fields), "name")
         ctx.report(
-            error("E0310", f"this argument of `{kind.name}` needs a name", arg.span, help=f"name it, such as `{first}: …`")
+            error(
+                "E0310",
+                f"this argument of `{kind.name}` needs a name",
+                arg.span,
+                help=f"name it, such as `{first}: …`",
+            )
         )
         return None
     name = arg.name.name

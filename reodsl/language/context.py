@@ -93,7 +93,9 @@ class Context:
                 self._circle(self.stack[i:])
                 return None
         if len(self.stack) >= DEEPEST:
-            self.report(error("E0209", "these declarations are nested too deep", span, help="flatten the chain"))
+            self.report(
+                error("E0209", "these declarations are nested too deep", span, help="flatten the chain")
+            )
             return None
         self.stack.append((owner, span))
         try:
@@ -112,7 +114,10 @@ class Context:
                 f"`{names[0]}` needs itself",
                 ring[0][1],
                 "is declared by way of itself" if len(ring) > 1 else "stands in its own declaration",
-                others=[Label(span, f"needs `{names[(i + 2) % len(names)]}`") for i, (_, span) in enumerate(ring[1:])],
+                others=[
+                    Label(span, f"needs `{names[(i + 2) % len(names)]}`")
+                    for i, (_, span) in enumerate(ring[1:])
+                ],
                 notes=[drawn],
                 help="break the circle: one of these must not refer to the next",
             )

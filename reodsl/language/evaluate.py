@@ -15,7 +15,9 @@ from reodsl.language.units import UNITS, Quantity, dimension, scaled, shown
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, describe
 from reodsl.syntax import tree
 
-RESPONSE_NAMES = frozenset({"y", "x", "group", "ref", "len", "correct", "answer", "trapezoid", "uniform", "half_first"})
+RESPONSE_NAMES = frozenset(
+    {"y", "x", "group", "ref", "len", "correct", "answer", "trapezoid", "uniform", "half_first"}
+)
 
 
 def fitted(ctx: Context, expr: tree.Expr, scope: Scope, want: Type, what: str) -> Value | None:
@@ -104,7 +106,12 @@ def _evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -
             return index(ctx, expr, scope)
         case tree.Slice():
             ctx.report(
-                error("E0308", "a response is cut inside a reward only", expr.span, help="write `y[:L]` in a `reward`")
+                error(
+                    "E0308",
+                    "a response is cut inside a reward only",
+                    expr.span,
+                    help="write `y[:L]` in a `reward`",
+                )
             )
             return None
         case tree.Amend():
@@ -134,7 +141,11 @@ def number(ctx: Context, expr: tree.Number) -> Value | None:
         return None
     value = scaled(expr.value, expr.suffix, unit)
     if value is None:
-        ctx.report(error("E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"))
+        ctx.report(
+            error(
+                "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
+            )
+        )
         return None
     return Value(Quantity(value, unit), expr.span, literal=expr if expr.unit is None else None)
 
@@ -257,7 +268,14 @@ def declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
             homes = [each.name for each in KINDS.values() if kind in each.children]
             helps = f"`{kind}` stands inside " + " or ".join(f"`{home}`" for home in homes)
         ctx.report(
-            error("E0202", f"there is no kind `{kind}`", item.kind.span, "unknown", notes=[there_is(known, "kinds are")], help=helps)
+            error(
+                "E0202",
+                f"there is no kind `{kind}`",
+                item.kind.span,
+                "unknown",
+                notes=[there_is(known, "kinds are")],
+                help=helps,
+            )
         )
         return None
     if item.params is not None and kind != "reward":
@@ -300,7 +318,9 @@ def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]
     value = splits(ctx, item.value, scope, item.name.name)
     if value is None or not isinstance(value.data, Record):
         return None
-    named_record = replace(value.data, name=value.data.name or item.name.name, owner=value.data.owner or owner)
+    named_record = replace(
+        value.data, name=value.data.name or item.name.name, owner=value.data.owner or owner
+    )
     return replace(value, data=named_record)
 
 
@@ -312,7 +332,14 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
     if value is None:
         return None
     if not isinstance(value.data, Record):
-        ctx.report(error("E0301", f"{describe(value)} has no settings", expr.span, help="name a declaration before the point"))
+        ctx.report(
+            error(
+                "E0301",
+                f"{describe(value)} has no settings",
+                expr.span,
+                help="name a declaration before the point",
+            )
+        )
         return None
     record, name = value.data, expr.name.name
     if record.kind == "arm":
@@ -339,7 +366,15 @@ def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
     """What a plateau watches."""
     text = f"{expr.value.name}.{expr.name.name}" if isinstance(expr.value, tree.Name) else "?"
     if text not in METRICS:
-        ctx.report(error("E0314", f"there is no metric `{text}`", expr.span, "unknown", help=advice(text, METRICS, "metrics are")))
+        ctx.report(
+            error(
+                "E0314",
+                f"there is no metric `{text}`",
+                expr.span,
+                "unknown",
+                help=advice(text, METRICS, "metrics are"),
+            )
+        )
         return None
     return Value(Record("metric", {}, expr.span, name=expr.name.name), expr.span)
 
@@ -352,7 +387,14 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
     if value is None:
         return None
     if not isinstance(value.data, Record) or value.data.kind != "stages":
-        ctx.report(error("E0301", f"{describe(value)} has no elements", expr.span, help="index stages: `x.stages[4K tokens]`"))
+        ctx.report(
+            error(
+                "E0301",
+                f"{describe(value)} has no elements",
+                expr.span,
+                help="index stages: `x.stages[4K tokens]`",
+            )
+        )
         return None
     record = value.data.made
     parts = stage_parts(ctx, record)
@@ -376,7 +418,12 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
                 )
             )
             return None
-    return Value(Record("stage_of", {}, expr.span, name=f"{record.name}.{parts[position].name}", made=(record, position)), expr.span)
+    return Value(
+        Record(
+            "stage_of", {}, expr.span, name=f"{record.name}.{parts[position].name}", made=(record, position)
+        ),
+        expr.span,
+    )
 
 
 def _same(stage: Value | None, wanted: Value) -> bool:
@@ -392,7 +439,9 @@ def _if_else(ctx: Context, expr: tree.IfElse, scope: Scope, want: Type | None) -
     if condition is None:
         return None
     if not isinstance(condition.data, bool):
-        ctx.report(error("E0301", f"a condition is true or false, not {describe(condition)}", expr.condition.span))
+        ctx.report(
+            error("E0301", f"a condition is true or false, not {describe(condition)}", expr.condition.span)
+        )
         return None
     return evaluated(ctx, expr.then if condition.data else expr.otherwise, scope, want)
 

@@ -71,7 +71,9 @@ SIGNATURES: dict[str, Kind] = {
             "question_min",
             "A budget for each question: the smallest at which a checkpoint's own prefix is right as often as in full.",
             {
-                "rollouts": _need(Many(A(("arm", "experiment"), "an arm")), "whose rollouts tell", "rollouts: [shrink]"),
+                "rollouts": _need(
+                    Many(A(("arm", "experiment"), "an arm")), "whose rollouts tell", "rollouts: [shrink]"
+                ),
                 "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
                 "unsolved": Field(
                     Choice(("formula", "l_max", "drop")),
@@ -98,10 +100,17 @@ SIGNATURES: dict[str, Kind] = {
             },
             ("step",),
         ),
-        _signature("words", "The words of a text, as a list.", {"text": _need(Text(), "words", 'words("a b c")')}, ("text",)),
+        _signature(
+            "words",
+            "The words of a text, as a list.",
+            {"text": _need(Text(), "words", 'words("a b c")')},
+            ("text",),
+        ),
     )
 }
-ENDS = _signature("steps", "Ends a stage after some steps.", {"count": _need(STEPS, "how many", "steps(400)")}, ("count",))
+ENDS = _signature(
+    "steps", "Ends a stage after some steps.", {"count": _need(STEPS, "how many", "steps(400)")}, ("count",)
+)
 REASONING_STEPS = _signature(
     "steps",
     "Splits a response at its reasoning steps.",
@@ -140,7 +149,9 @@ def _places(args: Arguments) -> list[Label]:
 
 
 def _exp(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
-    return _schedule(ctx, args, call, lambda: exp(_number(args, "from"), _number(args, "to"), _number(args, "n")))
+    return _schedule(
+        ctx, args, call, lambda: exp(_number(args, "from"), _number(args, "to"), _number(args, "n"))
+    )
 
 
 def _linear(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
@@ -207,10 +218,14 @@ def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
 def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     step, first, last = _number(args, "step"), _number(args, "from"), _number(args, "to")
     if first > last:
-        ctx.report(error("E0303", "a list must not end before it begins", call.span, help="let `to` be past `from`"))
+        ctx.report(
+            error("E0303", "a list must not end before it begins", call.span, help="let `to` be past `from`")
+        )
         return None
     if (last - first) // step >= MOST_ITEMS:
-        ctx.report(error("E0303", f"that is more than {MOST_ITEMS} budgets", call.span, help="take a larger step"))
+        ctx.report(
+            error("E0303", f"that is more than {MOST_ITEMS} budgets", call.span, help="take a larger step")
+        )
         return None
     return tokens_list(tuple(range(first, last + 1, step)), call.span)
 

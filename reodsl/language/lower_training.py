@@ -114,7 +114,9 @@ def optimizer(record: Record, steps: int) -> Optimizer:
     warmup_steps = 0
     if warmup is not None and isinstance(warmup.data, Quantity):
         number = warmup.data.number
-        warmup_steps = int(number * steps) if warmup.data.unit == PLAIN and warmup.span is not None else int(number)
+        warmup_steps = (
+            int(number * steps) if warmup.data.unit == PLAIN and warmup.span is not None else int(number)
+        )
     names = ("algorithm", "lr", "betas", "eps", "weight_decay", "decay", "decay_from", "grad_norm")
     return Optimizer(
         **_given(record, *names),
@@ -155,7 +157,9 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     dense = None
     if typed.dense is not None:
         assert typed.split is not None
-        dense = Dense(split=split(low, typed.split, max_tokens), var="L", value=_EXPRESSION.validate_python(typed.dense))
+        dense = Dense(
+            split=split(low, typed.split, max_tokens), var="L", value=_EXPRESSION.validate_python(typed.dense)
+        )
     return Reward(
         name=record.name,
         lets=tuple(Let(name=name, value=_EXPRESSION.validate_python(value)) for name, value in typed.lets),
@@ -172,7 +176,9 @@ def split(low: Lowering, record: Record, max_tokens: int) -> Split:
     if record.kind == "oracle_budgets":
         frontier = record.sub("frontier")
         assert frontier is not None
-        return OracleBudgets(frontier=frontier.name, n=record.data("n"), l_max=l_max, step=record.data("step"))
+        return OracleBudgets(
+            frontier=frontier.name, n=record.data("n"), l_max=l_max, step=record.data("step")
+        )
     if record.kind == "question_budgets":
         rollouts = record.get("rollouts")
         assert rollouts is not None

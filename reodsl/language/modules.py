@@ -189,7 +189,12 @@ class Modules:
             folder = folder.parent
         if not parts:
             self.diagnostics.append(
-                error("E0204", "an import names a file", clause.module_span, help="write `from .common import name`")
+                error(
+                    "E0204",
+                    "an import names a file",
+                    clause.module_span,
+                    help="write `from .common import name`",
+                )
             )
             return None
         path = folder.joinpath(*parts[:-1], parts[-1] + ".reo")
@@ -200,13 +205,19 @@ class Modules:
         except (OSError, RuntimeError, ValueError):
             inside, real = False, path
         if not inside:
-            self._escapes(clause, f"a spec reads files below its own folder, {self.root.name or self.root}/, only")
+            self._escapes(
+                clause, f"a spec reads files below its own folder, {self.root.name or self.root}/, only"
+            )
             return None
         if not real.is_file():
-            beside = [f".{each.stem}" for each in sorted(folder.glob("*.reo"))[:100]] if folder.is_dir() else []
+            beside = (
+                [f".{each.stem}" for each in sorted(folder.glob("*.reo"))[:100]] if folder.is_dir() else []
+            )
             self._unknown(clause, beside)
             return None
-        shown = str(Path(importer.path).parent.joinpath(*[".."] * (len(name) - len(bare) - 1), *parts)) + ".reo"
+        shown = (
+            str(Path(importer.path).parent.joinpath(*[".."] * (len(name) - len(bare) - 1), *parts)) + ".reo"
+        )
         return real, shown, str(real), False
 
     def _locate_std(self, parts: list[str], clause: tree.Import) -> tuple[Path, str, str, bool] | None:
@@ -225,7 +236,9 @@ class Modules:
                 clause.module_span,
                 "not found",
                 notes=[there_is(names)] if names else [],
-                help=advice(clause.module, names) if names else "check the file's name; `.name` is a file beside this one",
+                help=advice(clause.module, names)
+                if names
+                else "check the file's name; `.name` is a file beside this one",
             )
         )
 

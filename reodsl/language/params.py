@@ -37,7 +37,15 @@ def declared_type(ctx: Context, written: tree.TypeExpr) -> Type | None:
     if name in DECLARED:
         return A((name,))
     known = [*PLAIN_TYPES, *sorted(set(UNITS.values())), *DECLARED]
-    ctx.report(error("E0315", f"there is no type `{name}`", written.span, "unknown", help=advice(name, known, "types are")))
+    ctx.report(
+        error(
+            "E0315",
+            f"there is no type `{name}`",
+            written.span,
+            "unknown",
+            help=advice(name, known, "types are"),
+        )
+    )
     return None
 
 
@@ -72,7 +80,9 @@ def param_value(ctx: Context, module: Loaded, param: tree.Param) -> Value | None
     return None
 
 
-def in_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, name: str, scope: Scope) -> Value | None:
+def in_range(
+    ctx: Context, value: Value, range_: tree.Range, type_: Type, name: str, scope: Scope
+) -> Value | None:
     """A value inside a declared range, every item of a list; None with a diagnostic when it is not."""
     item = type_.item if isinstance(type_, Many) else type_
     ends = []
@@ -80,7 +90,12 @@ def in_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, name: 
         found = evaluated(ctx, end, scope)
         ends.append(None if found is None else settled(ctx, found, _unbounded(item), f"the range of {name}"))
     low, high = ends
-    if low is None or high is None or not isinstance(low.data, Quantity) or not isinstance(high.data, Quantity):
+    if (
+        low is None
+        or high is None
+        or not isinstance(low.data, Quantity)
+        or not isinstance(high.data, Quantity)
+    ):
         return None
     values = value.data.values if isinstance(value.data, Items) else (value,)
     for each in values:

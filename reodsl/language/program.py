@@ -27,7 +27,9 @@ class Program:
     def of_kind(self, kind: str) -> dict[str, Record]:
         """The declarations of one kind."""
         records = {name: value.data for name, value in self.values.items()}
-        return {name: data for name, data in records.items() if isinstance(data, Record) and data.kind == kind}
+        return {
+            name: data for name, data in records.items() if isinstance(data, Record) and data.kind == kind
+        }
 
     @property
     def sound(self) -> bool:
@@ -47,7 +49,9 @@ def load(path: str | Path, sets: Mapping[str, str], amends: Mapping[str, str]) -
     return evaluate(modules, main, sets, amends)
 
 
-def evaluate(modules: Modules, main: Loaded | None, sets: Mapping[str, str], amends: Mapping[str, str]) -> Program:
+def evaluate(
+    modules: Modules, main: Loaded | None, sets: Mapping[str, str], amends: Mapping[str, str]
+) -> Program:
     """Every declaration of the main file, evaluated."""
     ctx = Context(modules)
     values: dict[str, Value] = {}

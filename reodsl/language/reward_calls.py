@@ -40,9 +40,15 @@ def call(body: Body, expr: tree.Call) -> Typed | None:
     if name in NUMERIC:
         return _numeric(body, expr, name)
     if name in AGGREGATES:
-        return fail(body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`")
+        return fail(
+            body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`"
+        )
     helps = advice(name, FUNCTIONS, "functions are")
-    body.ctx.report(error("E0213", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps))
+    body.ctx.report(
+        error(
+            "E0213", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps
+        )
+    )
     return None
 
 
@@ -71,7 +77,11 @@ def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
     if name == "len":
         of = _response(body, argument)
         return None if of is None else Typed({"op": "length", "of": of}, TOKENS, 1.0, INF)
-    if isinstance(argument, tree.Call) and isinstance(argument.function, tree.Name) and argument.function.name == "answer":
+    if (
+        isinstance(argument, tree.Call)
+        and isinstance(argument.function, tree.Name)
+        and argument.function.name == "answer"
+    ):
         inner = _only(body, argument, "answer", "answer(y[:L])")
         if inner is None:
             return None
@@ -93,7 +103,13 @@ def _cut(body: Body, expr: tree.Slice, op: str) -> Typed | None:
     if of is None or at is None:
         return None
     if at.unit != TOKENS:
-        return fail(body, "E0302", "a response is cut at a number of tokens", expr.upper, "write `y[:1K tokens]`, or `y[:L]`")
+        return fail(
+            body,
+            "E0302",
+            "a response is cut at a number of tokens",
+            expr.upper,
+            "write `y[:1K tokens]`, or `y[:L]`",
+        )
     body.uses.add(op)
     return Typed({"op": op, "of": of, "cut": at.data}, PLAIN, 0.0, 1.0, True)
 
@@ -103,9 +119,17 @@ def _weight(body: Body, expr: tree.Call, name: str) -> Typed | None:
     if argument is None:
         return None
     if body.variable is None:
-        return fail(body, "E0301", f"`{name}` weighs a split, and there is none here", expr, f"use it in `dense L in at: {name}(L) * …`")
+        return fail(
+            body,
+            "E0301",
+            f"`{name}` weighs a split, and there is none here",
+            expr,
+            f"use it in `dense L in at: {name}(L) * …`",
+        )
     if not isinstance(argument, tree.Name) or argument.name != body.variable:
-        return fail(body, "E0301", f"`{name}` weighs the split at hand", argument, f"write `{name}({body.variable})`")
+        return fail(
+            body, "E0301", f"`{name}` weighs the split at hand", argument, f"write `{name}({body.variable})`"
+        )
     body.uses.add("weight")
     return Typed({"op": "weight", "rule": name}, PLAIN, 0.0, INF)
 
@@ -127,8 +151,18 @@ def _aggregate(body: Body, expr: tree.Call, name: str) -> Typed | None:
     empty: Typed | None = None
     given: tree.Arg | None = None
     for arg in expr.args[1:]:
-        if arg.name is None or arg.name.name != "empty" or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-            return fail(body, "E0310", f"`{name}` takes one thing more: what it is when nothing is left", arg, "write `empty: …`")
+        if (
+            arg.name is None
+            or arg.name.name != "empty"
+            or isinstance(arg.value, (tree.Binding, tree.Comprehension))
+        ):
+            return fail(
+                body,
+                "E0310",
+                f"`{name}` takes one thing more: what it is when nothing is left",
+                arg,
+                "write `empty: …`",
+            )
         given = arg
         empty = typed(body, arg.value)
         if empty is None:
@@ -186,7 +220,9 @@ def exponential(body: Body, argument: tree.Expr) -> Typed | None:
     if value.unit:
         return fail(body, "E0302", "`e^` wants a plain number", argument, "divide by a length first")
     if value.high > 700:
-        return fail(body, "E0307", "e to this may be past every number", argument, "bound it: `clip(…, -20, 20)`")
+        return fail(
+            body, "E0307", "e to this may be past every number", argument, "bound it: `clip(…, -20, 20)`"
+        )
     return Typed({"op": "call", "fn": "exp", "args": [value.data]}, PLAIN, 0.0, math.exp(value.high))
 
 
@@ -219,9 +255,21 @@ def _numeric(body: Body, expr: tree.Call, name: str) -> Typed | None:
         if not same_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`"):
             return None
     if name == "log" and first.low <= 0:
-        return fail(body, "E0307", "the logarithm of 0 or less is no number", first_expr, "keep it above 0: `max(…, 1e-6)`")
+        return fail(
+            body,
+            "E0307",
+            "the logarithm of 0 or less is no number",
+            first_expr,
+            "keep it above 0: `max(…, 1e-6)`",
+        )
     if name == "sqrt" and first.low < 0:
-        return fail(body, "E0307", "the root of a negative number is no number", first_expr, "keep it at 0 or above: `max(…, 0)`")
+        return fail(
+            body,
+            "E0307",
+            "the root of a negative number is no number",
+            first_expr,
+            "keep it at 0 or above: `max(…, 0)`",
+        )
     low, high = _range(name, [value for _, value in values])
     return Typed(data, PLAIN if name in ("sigmoid", "log", "sqrt") else first.unit, low, high)
 

@@ -80,7 +80,9 @@ class Body:
 def typed(body: Body, expr: tree.Expr) -> Typed | None:
     """An expression in types and units; None with what is wrong reported."""
     if body.depth > DEEPEST:
-        body.ctx.report(error("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`"))
+        body.ctx.report(
+            error("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`")
+        )
         return None
     inner = replace(body, depth=body.depth + 1)
     match expr:
@@ -101,7 +103,11 @@ def typed(body: Body, expr: tree.Expr) -> Typed | None:
             return Typed(_node("binary", fn=expr.op, left=left.data, right=right.data), PLAIN, 0, 1, True)
         case tree.Not():
             operand = condition(inner, expr.operand)
-            return None if operand is None else Typed(_node("unary", fn="not", value=operand.data), PLAIN, 0, 1, True)
+            return (
+                None
+                if operand is None
+                else Typed(_node("unary", fn="not", value=operand.data), PLAIN, 0, 1, True)
+            )
         case tree.IfElse():
             return _if_else(inner, expr)
         case tree.Call():
@@ -113,11 +119,25 @@ def typed(body: Body, expr: tree.Expr) -> Typed | None:
             inner.uses.add("given")
             return Typed(_node("given", of="y", field=expr.name.name), unit, -INF, INF)
         case tree.Slice():
-            return fail(body, "E0301", "a cut response has no value of its own", expr, "write `correct(answer(y[:L]))`")
-    return fail(body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here")
+            return fail(
+                body,
+                "E0301",
+                "a cut response has no value of its own",
+                expr,
+                "write `correct(answer(y[:L]))`",
+            )
+    return fail(
+        body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here"
+    )
 
 
-def fail(body: Body, code: str, message: str, at: tree.Expr | tree.Comprehension | tree.Arg, help: str | None = None) -> None:
+def fail(
+    body: Body,
+    code: str,
+    message: str,
+    at: tree.Expr | tree.Comprehension | tree.Arg,
+    help: str | None = None,
+) -> None:
     """Report a finding of a reward."""
     body.ctx.report(error(code, message, at.span, help=help))
 
@@ -149,7 +169,9 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         return None
     if name in env.responses or name in ("group", "ref", "x"):
         hint = {"group": "mean(len(z) for z in group)", "ref": "mean(len(z) for z in ref)", "x": "x.budget"}
-        return fail(body, "E0301", f"`{name}` is no number", expr, f"measure it: `{hint.get(name, f'len({name})')}`")
+        return fail(
+            body, "E0301", f"`{name}` is no number", expr, f"measure it: `{hint.get(name, f'len({name})')}`"
+        )
     if name in env.others:
         return fail(body, "E0301", f"`{name}` is no number", expr, f"run over it: `dense L in {name}: …`")
     from reodsl.language.evaluate import declared, lookup, unknown
@@ -164,12 +186,20 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
             return _constant(float(value.data.number), value.data.unit)
     if found is None and name not in body.scope.module.imports:
         near = advice(name, [*env.names(), *FUNCTIONS], "there is")
-        body.ctx.report(error("E0201", f"there is no `{name}` in this reward", expr.span, "unknown", help=near))
+        body.ctx.report(
+            error("E0201", f"there is no `{name}` in this reward", expr.span, "unknown", help=near)
+        )
         return None
     if found is None:
         return None
     del unknown
-    return fail(body, "E0301", f"`{name}` is no number", expr, "a reward uses numbers, its parameters and its responses")
+    return fail(
+        body,
+        "E0301",
+        f"`{name}` is no number",
+        expr,
+        "a reward uses numbers, its parameters and its responses",
+    )
 
 
 def condition(body: Body, expr: tree.Expr) -> Typed | None:
@@ -178,7 +208,9 @@ def condition(body: Body, expr: tree.Expr) -> Typed | None:
     if value is None:
         return None
     if not value.condition:
-        return fail(body, "E0301", "a condition is true or false, and this is a number", expr, "compare it: `… > 0`")
+        return fail(
+            body, "E0301", "a condition is true or false, and this is a number", expr, "compare it: `… > 0`"
+        )
     return value
 
 
@@ -209,7 +241,12 @@ def same_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what:
 
 
 def _binary(body: Body, expr: tree.Binary) -> Typed | None:
-    if expr.op == "^" and isinstance(expr.left, tree.Name) and expr.left.name == "e" and "e" not in body.env.values:
+    if (
+        expr.op == "^"
+        and isinstance(expr.left, tree.Name)
+        and expr.left.name == "e"
+        and "e" not in body.env.values
+    ):
         from reodsl.language.reward_calls import exponential
 
         return exponential(body, expr.right)
@@ -237,9 +274,21 @@ def _binary(body: Body, expr: tree.Binary) -> Typed | None:
     if left.unit or right.unit:
         return fail(body, "E0302", "a power is of plain numbers", expr, "divide by a length first")
     if left.low < 0 and not (right.low == right.high and float(right.low).is_integer()):
-        return fail(body, "E0307", "a power of what may be negative may be no number", expr, "take `abs(…)` or `max(…, 0)`")
+        return fail(
+            body,
+            "E0307",
+            "a power of what may be negative may be no number",
+            expr,
+            "take `abs(…)` or `max(…, 0)`",
+        )
     if left.low <= 0 <= left.high and right.low < 0:
-        return fail(body, "E0307", "a negative power of what may be 0 divides by zero", expr, "keep the base above 0: `max(…, 1)`")
+        return fail(
+            body,
+            "E0307",
+            "a negative power of what may be 0 divides by zero",
+            expr,
+            "keep the base above 0: `max(…, 1)`",
+        )
     low = 0.0 if left.low >= 0 else -INF
     return Typed(data, PLAIN, low, INF)
 
@@ -261,7 +310,9 @@ def _by_zero(body: Body, expr: tree.Binary, right: Typed) -> None:
             "this divides by zero" if never else "this may divide by zero",
             expr.right.span,
             "0" if never else "may be 0",
-            help="divide by something else" if never else f"keep it above 0: `max(…, 1{unit})`, or test it with `if`",
+            help="divide by something else"
+            if never
+            else f"keep it above 0: `max(…, 1{unit})`, or test it with `if`",
         )
     )
 
@@ -295,7 +346,11 @@ def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:
         return None
     data = _node("if", test=test.data, then=then.data, other=other.data)
     return Typed(
-        data, then.unit, min(then.low, other.low), max(then.high, other.high), then.condition and other.condition
+        data,
+        then.unit,
+        min(then.low, other.low),
+        max(then.high, other.high),
+        then.condition and other.condition,
     )
 
 

@@ -90,11 +90,21 @@ def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Va
         if param is None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
             place = arg.name.span if arg.name is not None else arg.span
             helps = advice(name, by_name, "it takes") if by_name else f"write `{record.name}` alone"
-            ctx.report(error("E0310", f"the reward `{record.name}` has no parameter `{name}`", place, "unknown", help=helps))
+            ctx.report(
+                error(
+                    "E0310",
+                    f"the reward `{record.name}` has no parameter `{name}`",
+                    place,
+                    "unknown",
+                    help=helps,
+                )
+            )
             good = False
             continue
         if name not in open_names:
-            ctx.report(error("E0208", f"`{name}` is there twice", arg.span, "again here", help="give it once"))
+            ctx.report(
+                error("E0208", f"`{name}` is there twice", arg.span, "again here", help="give it once")
+            )
             good = False
             continue
         open_names.remove(name)
@@ -108,7 +118,9 @@ def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Va
     return Value(replace(record, made=replace(definition, args=args), span=call.span), call.span)
 
 
-def _bound(ctx: Context, definition: Definition, param: tree.ParamDecl, expr: tree.Expr, scope: Scope) -> Value | None:
+def _bound(
+    ctx: Context, definition: Definition, param: tree.ParamDecl, expr: tree.Expr, scope: Scope
+) -> Value | None:
     type_ = declared_type(ctx, param.type)
     if type_ is None:
         return None
@@ -176,11 +188,18 @@ def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env
     low, high = float("-inf"), float("inf")
     if isinstance(type_, Num):
         if param.range is not None:
-            ends = [evaluated(ctx, end, Scope(definition.module)) for end in (param.range.lower, param.range.upper)]
-            numbers = [float(end.data.number) for end in ends if end is not None and isinstance(end.data, Quantity)]
+            ends = [
+                evaluated(ctx, end, Scope(definition.module))
+                for end in (param.range.lower, param.range.upper)
+            ]
+            numbers = [
+                float(end.data.number) for end in ends if end is not None and isinstance(end.data, Quantity)
+            ]
             if len(numbers) == 2:
                 low, high = numbers
-        env.values[param.name.name] = Typed({"op": "number", "value": 0.0, "open": param.name.name}, type_.dimension, low, high)
+        env.values[param.name.name] = Typed(
+            {"op": "number", "value": 0.0, "open": param.name.name}, type_.dimension, low, high
+        )
     elif type_ is not None:
         env.others[param.name.name] = None
 
@@ -201,7 +220,15 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
                 good = good and value is not None
                 name = f"let{len(lets) + 1}"
                 if part.name.name in env.values or part.name.name in env.others:
-                    ctx.report(error("E0208", f"`{part.name.name}` is there twice", part.name.span, "again here", help="give it another name"))
+                    ctx.report(
+                        error(
+                            "E0208",
+                            f"`{part.name.name}` is there twice",
+                            part.name.span,
+                            "again here",
+                            help="give it another name",
+                        )
+                    )
                     good = False
                 if value is None:
                     env.broken.add(part.name.name)

@@ -159,7 +159,9 @@ def type_words(type_: Type) -> str:
         case Choice():
             return "one of " + ", ".join(type_.words)
         case Many():
-            return f"a list of {type_words(type_.item).removeprefix('a ').removeprefix('an ')}s".replace("ss", "ss")
+            return f"a list of {type_words(type_.item).removeprefix('a ').removeprefix('an ')}s".replace(
+                "ss", "ss"
+            )
         case Between():
             return "a range such as 2..8"
         case A():
@@ -241,7 +243,11 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         elif data.unit and not want:
             helps = f"divide by a number of {unit_name(data.unit)} to get a plain number"
         return Misfit(
-            "E0302", f"{{what}} is {unit_words(want)}, and this is {unit_words(data.unit)}", shown(data), value, helps
+            "E0302",
+            f"{{what}} is {unit_words(want)}, and this is {unit_words(data.unit)}",
+            shown(data),
+            value,
+            helps,
         )
     if (type_.whole or want) and isinstance(data.number, float):
         if not data.number.is_integer():
@@ -288,5 +294,7 @@ def _fit_bounds(value: Value, type_: Between) -> Value | Misfit:
     assert isinstance(low, Value) and isinstance(high, Value)
     assert isinstance(low.data, Quantity) and isinstance(high.data, Quantity)
     if low.data.number > high.data.number:
-        return Misfit("E0303", "{what} must not end before it begins", "", value, "write the smaller number first")
+        return Misfit(
+            "E0303", "{what} must not end before it begins", "", value, "write the smaller number first"
+        )
     return replace(value, data=Bounds(low, high))

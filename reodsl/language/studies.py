@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import error
-from reodsl.language.blocks import EVALUATION, changed, finished, finished_experiment, laid, record
+from reodsl.language.blocks import EVALUATION, changed, finished, finished_experiment, laid, record, split_amend
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.kinds import KINDS
@@ -30,10 +30,18 @@ class Parts:
 def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     """The value of a study; its `made` holds its `Parts`."""
     if item.block is None:
-        ctx.report(error("E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"))
+        ctx.report(
+            error(
+                "E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"
+            )
+        )
         return None
     owner = (module.key, item.name.name)
-    members = [each for each in item.block.items if isinstance(each, tree.Decl) and each.kind.name in ("arm", "frontier")]
+    members = [
+        each
+        for each in item.block.items
+        if isinstance(each, tree.Decl) and each.kind.name in ("arm", "frontier")
+    ]
     thunks: dict[str, Callable[[], Value | None]] = {}
     for member in members:
         thunks.setdefault(member.name.name, _thunk(ctx, module, item, member, thunks))
@@ -55,13 +63,24 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
         charts,
     )
     if not parts.arms:
-        ctx.report(error("E0313", f"the study `{item.name.name}` has no arm", item.name.span, help="add `arm base = checkpoint(…)`"))
+        ctx.report(
+            error(
+                "E0313",
+                f"the study `{item.name.name}` has no arm",
+                item.name.span,
+                help="add `arm base = checkpoint(…)`",
+            )
+        )
         return None
     return Value(replace(complete, made=parts), item.name.span)
 
 
 def _thunk(
-    ctx: Context, module: Loaded, item: tree.Decl, member: tree.Decl, thunks: dict[str, Callable[[], Value | None]]
+    ctx: Context,
+    module: Loaded,
+    item: tree.Decl,
+    member: tree.Decl,
+    thunks: dict[str, Callable[[], Value | None]],
 ) -> Callable[[], Value | None]:
     owner = (module.key, f"{item.name.name}.{member.name.name}")
 
@@ -69,19 +88,26 @@ def _thunk(
         # A member's own name means what is outside of the study: `arm vanilla = vanilla`.
         others = {name: thunk for name, thunk in thunks.items() if name != member.name.name}
         scope = Scope(module).inner(others)
-        return _arm(ctx, member, scope, owner) if member.kind.name == "arm" else _frontier(ctx, member, scope, owner)
+        return (
+            _arm(ctx, member, scope, owner)
+            if member.kind.name == "arm"
+            else _frontier(ctx, member, scope, owner)
+        )
 
     return lambda: ctx.once(owner, member.name.span, compute)
 
 
 def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
-    parent, block = member.value, member.block
-    if isinstance(parent, tree.Amend):
-        parent, block = parent.base, parent.block
+    parent, block = split_amend(member)
     name = member.name.name
     if parent is None:
         ctx.report(
-            error("E0313", "an arm is made from an experiment or a checkpoint", member.name.span, help=f"write `arm {name} = …`")
+            error(
+                "E0313",
+                "an arm is made from an experiment or a checkpoint",
+                member.name.span,
+                help=f"write `arm {name} = …`",
+            )
         )
         return None
     value = evaluated(ctx, parent, scope)
@@ -102,10 +128,14 @@ def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) 
     complete = finished_experiment(ctx, start)
     if complete is None:
         return None
-    return Value(Record("arm", {}, member.name.span, name, member.doc or "", owner, made=complete), member.name.span)
+    return Value(
+        Record("arm", {}, member.name.span, name, member.doc or "", owner, made=complete), member.name.span
+    )
 
 
-def _underlying(ctx: Context, value: Value, name: str, member: tree.Decl, owner: tuple[str, str]) -> Record | None:
+def _underlying(
+    ctx: Context, value: Value, name: str, member: tree.Decl, owner: tuple[str, str]
+) -> Record | None:
     """The experiment behind an arm, which may be a checkpoint with nothing to train."""
     above = value.data
     if isinstance(above, Record):
@@ -119,9 +149,15 @@ def _underlying(ctx: Context, value: Value, name: str, member: tree.Decl, owner:
             return replace(above, kind="experiment", name=name, owner=owner, span=member.name.span)
         if above.kind in ("checkpoint", "model"):
             base = Slot(value, value.span)
-            return Record("experiment", {"base": base}, member.name.span, name, member.doc or "", owner, made=EVALUATION)
+            return Record(
+                "experiment", {"base": base}, member.name.span, name, member.doc or "", owner, made=EVALUATION
+            )
     helps = "start from " + " or ".join(f"{article(each)} {each}" for each in ARM_PARENTS)
-    ctx.report(error("E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps))
+    ctx.report(
+        error(
+            "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps
+        )
+    )
     return None
 
 
@@ -134,7 +170,10 @@ def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, s
         return None
     data = value.data
     if isinstance(data, Record) and data.kind == "envelope":
-        return Value(Record("frontier", {}, member.name.span, name, member.doc or "", owner, made=data), member.name.span)
+        return Value(
+            Record("frontier", {}, member.name.span, name, member.doc or "", owner, made=data),
+            member.name.span,
+        )
     if isinstance(data, Record) and data.kind == "frontier":
         return Value(replace(data, name=name, span=member.name.span), member.name.span)
     ctx.report(
@@ -149,7 +188,9 @@ def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, s
     return None
 
 
-def _report(ctx: Context, result: Record, owner: tuple[str, str]) -> tuple[tuple[Record, ...], tuple[Record, ...], bool]:
+def _report(
+    ctx: Context, result: Record, owner: tuple[str, str]
+) -> tuple[tuple[Record, ...], tuple[Record, ...], bool]:
     report = result.sub("report")
     found: dict[str, list[Record]] = {"table": [], "chart": []}
     sound = True

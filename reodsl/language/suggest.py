@@ -16,7 +16,9 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     if found:
         return folded[found[0]]
     # A short name, or a stem of a longer one, is too far by ratio alone.
-    stems = [each for each in pool if len(name) >= 2 and (each.startswith(name) or name.startswith(each + "_"))]
+    stems = [
+        each for each in pool if len(name) >= 2 and (each.startswith(name) or name.startswith(each + "_"))
+    ]
     return stems[0] if len(stems) == 1 else None
 
 
