@@ -41,7 +41,7 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None) -> Markup:
     change = row.get("change_pct")
     accuracy, length = row.get("accuracy_change"), row.get("length_pct")
     if baseline is not None and change is not None:
-        big = [
+        big: list[str] = [
             tag("span", formats.signed(change, 0) + "%", class_="good" if change < 0 else "bad"),
             tag("small", " REG against ", baseline),
         ]
@@ -55,7 +55,12 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None) -> Markup:
         tag(
             "dl",
             tag("dd", big, tag("small", bounds) if bounds else None, class_="big"),
-            _line("accuracy", formats.percent(row["accuracy"]) + "%", _points(accuracy), spread(row, "accuracy", 100.0)),
+            _line(
+                "accuracy",
+                formats.percent(row["accuracy"]) + "%",
+                _points(accuracy),
+                spread(row, "accuracy", 100.0),
+            ),
             _line("length", formats.number(row["length"]), _relative(length), spread(row, "length")),
             _line("REG", formats.number(row.get("reg")), "", spread(row, "reg")),
         ),

@@ -61,7 +61,10 @@ def examples(material: Material, arms: Sequence[str]) -> list[list[Example]]:
     rows = pl.concat(frames, how="diagonal_relaxed")
     chosen = (
         rows.group_by("benchmark", "question", maintain_order=True)
-        .agg(pl.col("arm").n_unique().alias("arms"), (pl.col("tokens").max() - pl.col("tokens").min()).alias("range"))
+        .agg(
+            pl.col("arm").n_unique().alias("arms"),
+            (pl.col("tokens").max() - pl.col("tokens").min()).alias("range"),
+        )
         .sort("arms", "range", descending=True, maintain_order=True)
         .with_columns(pl.int_range(pl.len()).over("benchmark").alias("rank"))
         .sort("rank", maintain_order=True)
@@ -88,13 +91,15 @@ def _rows(folder: Path) -> pl.DataFrame:
             .collect(engine="streaming")
         )
     except (OSError, pl.exceptions.PolarsError) as failure:
-        raise problem("E0950", f"an artifact of this run cannot be read: {failure}", where=str(folder)) from None
+        raise problem(
+            "E0981", f"an artifact of this run cannot be read: {failure}", where=str(folder)
+        ) from None
     return cuts.join(samples, on=keys, how="inner", suffix="_whole", maintain_order="left")
 
 
 def _example(rows: pl.DataFrame) -> Example:
     head = rows.row(0, named=True)
-    inside = rows.filter((pl.col("budget") < pl.col("tokens"))).sort("budget")
+    inside = rows.filter(pl.col("budget") < pl.col("tokens")).sort("budget")
     spread = _spread(inside["budget"].to_list())
     cuts = tuple(
         Cut(r["budget"], r["characters"], r["answer"] or "", bool(r["correct"]))

@@ -62,6 +62,9 @@ def _plain(frame: pl.DataFrame) -> pl.DataFrame:
     texts = [name for name, kind in flat.schema.items() if kind == pl.String]
     formula = r"^[=+\-@\t\r]"
     return flat.with_columns(
-        pl.when(pl.col(name).str.contains(formula)).then("'" + pl.col(name)).otherwise(pl.col(name)).alias(name)
+        pl.when(pl.col(name).str.contains(formula))
+        .then("'" + pl.col(name))
+        .otherwise(pl.col(name))
+        .alias(name)
         for name in texts
     )

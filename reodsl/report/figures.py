@@ -25,7 +25,9 @@ class Gallery:
 
     draws: dict[str, Draw] = field(default_factory=dict)
 
-    def figure(self, name: str, draw: Draw, kind: str | None = None, hidden: bool = False, wide: bool = False) -> Markup:
+    def figure(
+        self, name: str, draw: Draw, kind: str | None = None, hidden: bool = False, wide: bool = False
+    ) -> Markup:
         """Registers a chart and gives the figure that shows it."""
         key = safe_name(name, self.draws)
         self.draws[key] = draw
@@ -45,7 +47,10 @@ class Gallery:
 
 def safe_name(name: str, taken: Sequence[str] | dict[str, Any]) -> str:
     """A file name and attribute value from any text: letters, digits, `-` and `_`, at most 60, and not yet taken."""
-    stem = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name)[:60].strip("-") or "chart"
+    stem = (
+        "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name)[:60].strip("-")
+        or "chart"
+    )
     key, count = stem, 1
     while key in taken:
         count += 1
@@ -67,7 +72,7 @@ def legend(material: Material, arms: Sequence[str], *, frontier: bool) -> Markup
         )
         for arm in arms
     ]
-    edge = tag("span", tag("span", class_="dash"), " frontier", class_="tag") if frontier else None
+    edge = tag("span", tag("span", class_="dash"), "frontier", class_="key") if frontier else None
     return tag("div", entries, edge, class_="legend")
 
 
@@ -95,7 +100,13 @@ def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence
         role="group",
     )
     edge = material.frontier().height > 0
-    return tag("div", toggle, legend(material, arms, frontier=edge), tag("div", figures, class_="charts"), data_group=True)
+    return tag(
+        "div",
+        toggle,
+        legend(material, arms, frontier=edge),
+        tag("div", figures, class_="charts"),
+        data_group=True,
+    )
 
 
 def scatter_group(gallery: Gallery, material: Material, table: pl.DataFrame) -> Markup:
@@ -109,22 +120,29 @@ def scatter_group(gallery: Gallery, material: Material, table: pl.DataFrame) -> 
 METHODS = {"ppo": "Reinforcement learning", "sft": "Supervised fine-tuning", "simpo": "Preference training"}
 
 
+FOREMOST = ("reward", "accuracy", "length", "loss")
+"""The metrics shown at once; the others stand in a folded box."""
+
+
 def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
-    """Training curves by kind of training: RL first."""
+    """Training curves by kind of training, RL first."""
     groups = []
     for method, heading in METHODS.items():
-        figures = []
+        figures: dict[str, Markup] = {}
         arms: set[str] = set()
         for metric in charts.LABELS:
             rows = charts.training_rows(material, metric, method)
             if rows.height:
                 arms |= set(rows["arm"])
-                figures.append(gallery.figure(f"{method}-{metric}", _training(material, metric, method)))
-        if figures:
-            keys = legend(material, [arm for arm in material.arms if arm in arms], frontier=False)
-            groups.append(
-                tag("div", tag("h3", heading), keys, tag("div", figures, class_="charts"), data_group=True)
-            )
+                figures[metric] = gallery.figure(f"{method}-{metric}", _training(material, metric, method))
+        if not figures:
+            continue
+        first = [figure for metric, figure in figures.items() if metric in FOREMOST]
+        rest = [figure for metric, figure in figures.items() if metric not in FOREMOST]
+        more = tag("details", tag("summary", "More measurements"), tag("div", rest, class_="charts inside"))
+        keys = legend(material, [arm for arm in material.arms if arm in arms], frontier=False)
+        shown = tag("div", first, class_="charts")
+        groups.append(tag("div", tag("h3", heading), keys, shown, more if rest else None, data_group=True))
     return groups
 
 

@@ -26,7 +26,10 @@ def shown_columns(table: pl.DataFrame, columns: Sequence[Column]) -> tuple[Colum
 
 
 def main_table(
-    material: Material, table: pl.DataFrame, rows: Sequence[str] | None = None, columns: Sequence[Column] = tuple(HEADS)
+    material: Material,
+    table: pl.DataFrame,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[Column] = tuple(HEADS),
 ) -> Markup:
     """`tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted."""
     shown = shown_columns(table, columns)
@@ -48,25 +51,33 @@ def main_table(
             title=arm,
         )
         data = [
-            cell(cells.get((arm, place), {}), column, first=i == 0)
+            cell(cells.get((arm, place), {}), column, first=i == 0, roomy=place == MEAN or len(groups) < 3)
             for place in groups
             for i, column in enumerate(shown)
         ]
         body.append(tag("tr", head, data, class_="own" if judged else None))
     names = [tag("th", title(p), colspan=len(shown), class_="edge", scope="colgroup") for p in groups]
     heads = [
-        tag("th", HEADS[c], class_="edge" if i == 0 else None, scope="col") for _ in groups for i, c in enumerate(shown)
+        tag("th", HEADS[c], class_="edge" if i == 0 else None, scope="col")
+        for _ in groups
+        for i, c in enumerate(shown)
     ]
     top = (
         [tag("tr", tag("th", "arm", class_="name"), heads, class_="only")]
         if len(groups) == 1
-        else [tag("tr", tag("th", "", class_="name"), names), tag("tr", tag("th", "arm", class_="name"), heads)]
+        else [
+            tag("tr", tag("th", "", class_="name"), names),
+            tag("tr", tag("th", "arm", class_="name"), heads),
+        ]
     )
     return tag("div", tag("table", tag("thead", top), tag("tbody", body)), class_="scroll", tabindex="0")
 
 
-def cell(row: Mapping[str, Any], column: Column, *, first: bool) -> Markup:
-    """One cell: the value, its change from the baseline (green where it is for the better), and its spread below."""
+def cell(row: Mapping[str, Any], column: Column, *, first: bool, roomy: bool) -> Markup:
+    """One cell: the value and its change from the baseline, green where it is for the better.
+
+    The spread stands below where there is room, else it shows when pointed at.
+    """
     value = row.get(column)
     if column == "accuracy":
         change = row.get("accuracy_change")
@@ -78,12 +89,14 @@ def cell(row: Mapping[str, Any], column: Column, *, first: bool) -> Markup:
         text, delta = formats.number(value), "" if column == "length" else formats.arrow(change, unit="%")
         scale, better = 1.0, change is not None and change < 0
     tone = ("good" if better else "bad") if change is not None and delta[:1] in ("↑", "↓") else ""
+    around = spread(row, column, scale)
     return tag(
         "td",
         text,
         tag("span", delta, class_=f"up {tone}".strip()) if delta else None,
-        tag("small", spread(row, column, scale)) if spread(row, column, scale) else None,
+        tag("small", around) if around and roomy else None,
         class_="edge" if first else None,
+        title=around or None,
     )
 
 

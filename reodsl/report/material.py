@@ -20,7 +20,13 @@ from reodsl.ir.training import FromTraining, Stage
 
 MEAN = "mean"
 
-_CURVE = {"name": pl.String, "seed": pl.Int64, "benchmark": pl.String, "budget": pl.Int64, "accuracy": pl.Float64}
+_CURVE = {
+    "name": pl.String,
+    "seed": pl.Int64,
+    "benchmark": pl.String,
+    "budget": pl.Int64,
+    "accuracy": pl.Float64,
+}
 _SUMMARY = {
     "arm": pl.String,
     "seed": pl.Int64,
@@ -124,11 +130,13 @@ def read(spec: Spec, inputs: Mapping[str, Path]) -> Material:
     roles = {parse_role(text): folder for text, folder in inputs.items()}
     evaluations = {(r.name, r.seed): folder for r, folder in sorted_roles(roles, "evaluate")}
     wanted = ("frontier", "score", "train", "budgets")
-    frontiers, scores, trained, selected = ({r: f for r, f in sorted_roles(roles, k)} for k in wanted)
+    frontiers, scores, trained, selected = (dict(sorted_roles(roles, k)) for k in wanted)
     return Material(
         spec=spec,
         curves=_concat([_curves(f / "curves.json", *key) for key, f in evaluations.items()], _CURVE),
-        frontiers=_concat([_curves(f / "frontier.json", r.name, r.seed) for r, f in frontiers.items()], _CURVE),
+        frontiers=_concat(
+            [_curves(f / "frontier.json", r.name, r.seed) for r, f in frontiers.items()], _CURVE
+        ),
         winners=_concat(
             [
                 _parquet(f / "winners.parquet").with_columns(
@@ -251,7 +259,7 @@ def _read(path: Path, how: Callable[[], Any]) -> Any:
         return how()
     except (OSError, ValueError, pl.exceptions.PolarsError) as failure:
         raise problem(
-            "E0950",
+            "E0981",
             f"an artifact of this run cannot be read: {failure}",
             where=str(path),
             help="delete its folder and run again: the task is done anew",

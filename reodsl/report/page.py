@@ -22,7 +22,9 @@ def vega_bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package (no network)."""
     import vl_convert
 
-    return str(vl_convert.javascript_bundle()).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    # Its type stub asks for a snippet, its code does not.
+    bundle = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, str]) -> str:
@@ -162,7 +164,9 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
 
 
 def _training(gallery: figures.Gallery, material: Material) -> list[Markup]:
-    return figures.training_groups(gallery, material)
+    groups = figures.training_groups(gallery, material)
+    about = "Means over seeds, stages one after another. Arms are paid by different rewards: compare each with itself."
+    return [tag("p", about, class_="about"), *groups] if groups else []
 
 
 def _budgets(material: Material) -> list[Markup]:

@@ -12,7 +12,17 @@ from reodsl.report import formats
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material
 
-PACKAGES = ("reodsl", "torch", "transformers", "sglang", "ray", "polars", "numpy", "altair", "vl-convert-python")
+PACKAGES = (
+    "reodsl",
+    "torch",
+    "transformers",
+    "sglang",
+    "ray",
+    "polars",
+    "numpy",
+    "altair",
+    "vl-convert-python",
+)
 
 
 def versions() -> dict[str, str]:
@@ -50,7 +60,9 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
         parts.append(tag("ul", lines))
     if spec.sources:
         parts.append(tag("h3", "The spec and what it imports"))
-        for i, (path, text) in enumerate(sorted(spec.sources.items(), key=lambda item: (item[0] != spec.path, item[0]))):
+        for i, (path, text) in enumerate(
+            sorted(spec.sources.items(), key=lambda item: (item[0] != spec.path, item[0]))
+        ):
             parts.append(tag("details", tag("summary", path, class_="mono"), tag("pre", text), open=i == 0))
     if material.artifacts:
         rows = [
@@ -58,5 +70,11 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
             for role, name in material.artifacts.items()
         ]
         table = tag("div", tag("table", tag("tbody", rows)), class_="scroll")
-        parts.append(tag("details", tag("summary", f"{formats.plural(len(rows), 'artifact')} behind this report"), table))
+        parts.append(
+            tag(
+                "details",
+                tag("summary", f"{formats.plural(len(rows), 'artifact')} behind this report"),
+                table,
+            )
+        )
     return parts

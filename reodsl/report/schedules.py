@@ -55,9 +55,13 @@ def selected(material: Material) -> list[Selected]:
         rules = {node.rule for node in _nodes(dense.value) if isinstance(node, Weight)}
         rule = next(iter(rules)) if len(rules) == 1 else None
         if isinstance(dense.split, Budgets):
-            found.append(_of_schedule(material, arm.name, None, "given", dense.split.budgets, dense.split.l_max, rule))
+            found.append(
+                _of_schedule(material, arm.name, None, "given", dense.split.budgets, dense.split.l_max, rule)
+            )
             continue
-        for (name, seed), facts in sorted(material.selected.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
+        for (name, seed), facts in sorted(
+            material.selected.items(), key=lambda item: (item[0][0], item[0][1] or 0)
+        ):
             if name != arm.name:
                 continue
             if isinstance(dense.split, OracleBudgets):
@@ -124,7 +128,9 @@ def section(material: Material) -> Markup | None:
             scope="row",
         )
         error = "" if row.error is None else f"{formats.signed(100 * row.error, 2)}%"
-        body.append(tag("tr", name, tag("td", row.source, class_="text"), tag("td", _splits(row)), tag("td", error)))
+        body.append(
+            tag("tr", name, tag("td", row.source, class_="text"), tag("td", _splits(row)), tag("td", error))
+        )
     head = tag(
         "tr",
         tag("th", "arm", class_="name"),
@@ -144,7 +150,10 @@ def _splits(row: Selected) -> list[Markup | str]:
         names = ("smallest", "quarter", "median", "three quarters", "largest")
         text = ", ".join(f"{name} {budget:,}" for name, budget in zip(names, at, strict=True))
         dropped = f"; {formats.plural(row.unsolved, 'question')} dropped" if row.unsolved else ""
-        return [text, tag("small", f"{formats.plural(len(row.questions), 'question')}{dropped} | {row.l_max:,}")]
+        return [
+            text,
+            tag("small", f"{formats.plural(len(row.questions), 'question')}{dropped} | {row.l_max:,}"),
+        ]
     budgets = "  ".join(f"{b:,}" for b in row.budgets) + f" | {row.l_max:,}"
     if not row.weights:
         return [budgets]
@@ -153,7 +162,13 @@ def _splits(row: Selected) -> list[Markup | str]:
 
 
 def _of_schedule(
-    material: Material, arm: str, seed: int | None, source: str, budgets: tuple[int, ...], l_max: int, rule: Rule | None
+    material: Material,
+    arm: str,
+    seed: int | None,
+    source: str,
+    budgets: tuple[int, ...],
+    l_max: int,
+    rule: Rule | None,
 ) -> Selected:
     weights = coefficients(rule, budgets, l_max) if rule is not None else ()
     return Selected(arm, seed, source, l_max, budgets, weights, rule, _error(material, seed, budgets, l_max))

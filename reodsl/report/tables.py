@@ -16,10 +16,14 @@ def per_seed(material: Material) -> pl.DataFrame:
         frame = material.scores
         known = frame.select("arm").unique()
         rest = material.summary.join(known, on="arm", how="anti")
-        frame = pl.concat([frame, rest.select("arm", "seed", "benchmark", "accuracy", "length")], how="diagonal_relaxed")
+        frame = pl.concat(
+            [frame, rest.select("arm", "seed", "benchmark", "accuracy", "length")], how="diagonal_relaxed"
+        )
     else:
         frame = material.summary.select("arm", "seed", "benchmark", "accuracy", "length")
-    extra = material.summary.select("arm", pl.col("seed").alias("own"), "benchmark", "questions", "samples", "unfinished")
+    extra = material.summary.select(
+        "arm", pl.col("seed").alias("own"), "benchmark", "questions", "samples", "unfinished"
+    )
     # An arm without a seed of its own is scored once a seed, against each seed's frontier.
     joined = (
         frame.join(extra, on=["arm", "benchmark"], how="left")
@@ -68,7 +72,10 @@ def _changes(table: pl.DataFrame, material: Material) -> pl.DataFrame:
         "benchmark", *[pl.col(m).alias(f"{m}_of_baseline") for m in measures]
     )
     other = pl.col("arm") != baseline
-    columns = {"accuracy_change": pl.col("accuracy") - pl.col("accuracy_of_baseline"), "length_pct": _percent("length")}
+    columns = {
+        "accuracy_change": pl.col("accuracy") - pl.col("accuracy_of_baseline"),
+        "length_pct": _percent("length"),
+    }
     if "reg" in measures:
         columns["change_pct"] = _percent("reg")
     columns |= {
@@ -95,7 +102,9 @@ def _ordered(frame: pl.DataFrame, material: Material, *more: str) -> pl.DataFram
         frame.filter(pl.col("arm").is_in(list(arms)))
         .with_columns(
             pl.col("arm").replace_strict(arms, return_dtype=pl.Int64).alias("_arm"),
-            pl.col("benchmark").replace_strict(places, default=len(places), return_dtype=pl.Int64).alias("_place"),
+            pl.col("benchmark")
+            .replace_strict(places, default=len(places), return_dtype=pl.Int64)
+            .alias("_place"),
         )
         .sort("_arm", "_place", *more, nulls_last=False)
         .drop("_arm", "_place")

@@ -30,9 +30,13 @@ def summary_table(material: Material, table: pl.DataFrame, *, average_only: bool
     for place in groups:
         for i, column in enumerate(shown):
             prefix = f"{title(place)}\n" if i == 0 else "\n"
-            out.add_column(escape(prefix if len(groups) > 1 else "") + HEADS[column], justify="right", no_wrap=True)
+            out.add_column(
+                escape(prefix if len(groups) > 1 else "") + HEADS[column], justify="right", no_wrap=True
+            )
         if "reg" in shown and baseline is not None:
-            out.add_column(("\n" if len(groups) > 1 else "") + f"to {escape(baseline)}", justify="right", no_wrap=True)
+            out.add_column(
+                ("\n" if len(groups) > 1 else "") + f"to {escape(baseline)}", justify="right", no_wrap=True
+            )
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     for arm in material.arms:
         line = [Text(arm, style="bold" if material.framed and arm not in material.framed else "")]
@@ -41,7 +45,9 @@ def summary_table(material: Material, table: pl.DataFrame, *, average_only: bool
             for column in shown:
                 value = row.get(column)
                 text = formats.percent(value) if column == "accuracy" else formats.number(value)
-                around = spread(row, column, 100.0 if column == "accuracy" else 1.0) if len(groups) == 1 else ""
+                around = (
+                    spread(row, column, 100.0 if column == "accuracy" else 1.0) if len(groups) == 1 else ""
+                )
                 line.append(Text.assemble(text, (f" {around}" if around else "", "dim")))
             if "reg" in shown and baseline is not None:
                 change = row.get("change_pct")

@@ -1,4 +1,4 @@
-"""A plausible finished study, drawn at random: a spec in, artifact folders by role out, hostile names and texts on demand."""
+"""A plausible finished study, drawn at random: a spec in, artifact folders by role out, hostile texts on demand."""
 
 from __future__ import annotations
 
@@ -148,7 +148,9 @@ def world(
         inputs[f"train:{names['base']}:0@{seed}"] = path
         at = np.arange(1, 61)
         loss = 3.5 * np.exp(-at / 18) + 0.4 + rng.normal(0, 0.03, 60)
-        pl.DataFrame({"step": at, "loss": loss, "lr": np.full(60, 1e-3)}).write_parquet(path / "metrics.parquet")
+        pl.DataFrame({"step": at, "loss": loss, "lr": np.full(60, 1e-3)}).write_parquet(
+            path / "metrics.parquet"
+        )
         found = envelope({names[n]: models[names[n]] for n in EXISTING})
         path = _new(folder, f"frontier-{seed}")
         inputs[f"frontier:edge@{seed}"] = path
@@ -173,14 +175,18 @@ def world(
         path = _new(folder, f"budgets-{seed}")
         inputs[f"budgets:{names['reo_oracle']}@{seed}"] = path
         (path / "budgets.json").write_text(
-            json.dumps({"l_max": L_MAX, "budgets": [12, 20, 28, 40, 68], "weights": [], "approximation_error": 0.001})
+            json.dumps(
+                {"l_max": L_MAX, "budgets": [12, 20, 28, 40, 68], "weights": [], "approximation_error": 0.001}
+            )
         )
     spec = Spec(
         study=study(seeds, benchmarks, rename, doc),
         path="specs/quickstart.reo",
         params={"seeds": str(list(seeds)), "n": "5"},
         changes=(Change(option="--set", target="n", value=text or "5"),),
-        sources={"specs/quickstart.reo": f'"""{doc}"""\nfrom std.recipes import ppo\n# {text}\nstudy quickstart {{ }}\n'},
+        sources={
+            "specs/quickstart.reo": f'"""{doc}"""\nfrom std.recipes import ppo\n# {text}\nstudy quickstart {{ }}\n'
+        },
     )
     return World(spec, inputs)
 
@@ -208,7 +214,23 @@ def _evaluation(
         for q in range(4):
             count = int(np.clip(rng.normal(mean, 6), 10, L_MAX))
             value = int(rng.integers(10))
-            words = ["hmm", ".", "so", "step", "a", ":", "take", "2", "+4", "6", ".", "wait", "check", "again", "."]
+            words = [
+                "hmm",
+                ".",
+                "so",
+                "step",
+                "a",
+                ":",
+                "take",
+                "2",
+                "+4",
+                "6",
+                ".",
+                "wait",
+                "check",
+                "again",
+                ".",
+            ]
             spoken = [words[(q + i) % len(words)] for i in range(count)]
             response = " ".join(spoken) + text
             right = bool(rng.random() < noisy[-1])
@@ -231,7 +253,8 @@ def _evaluation(
                 answer = f"{value if correct else (value + 3) % 10}{text}"
                 examples.append(
                     keys
-                    | {"budget": budget, "characters": at, "forced_text": answer + " }", "answer": answer, "correct": correct}
+                    | {"budget": budget, "characters": at, "forced_text": answer + " }"}
+                    | {"answer": answer, "correct": correct}
                 )
     summary["mean"] = {
         "accuracy": float(np.mean([s["accuracy"] for s in summary.values()])),

@@ -1,0 +1,46 @@
+"""Work done in chunks that survive an interruption: frames of a chunk in, one Parquet file a table out.
+
+A chunk is there as a whole or not at all, so that what is left to do is known by its marker alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+
+class Chunks:
+    """Chunks of some tables in a folder that outlives the process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob("*.part"):
+            shutil.rmtree(left)
+
+    def done(self, index: int) -> bool:
+        """Whether a chunk is complete."""
+        return self._place(index).is_dir()
+
+    def put(self, index: int, tables: Mapping[str, pl.DataFrame]) -> None:
+        """Keeps a chunk's tables: written aside, then moved into place at once."""
+        part = self._folder / f"{index:07d}.part"
+        part.mkdir()
+        for name, frame in tables.items():
+            frame.write_parquet(part / f"{name}.parquet")
+        part.rename(self._place(index))
+
+    def get(self, index: int, table: str) -> pl.DataFrame:
+        """One table of a chunk."""
+        return pl.read_parquet(self._place(index) / f"{table}.parquet")
+
+    def join(self, count: int, table: str, path: Path) -> None:
+        """Writes a table of chunks 0 … count - 1, in their order, to one file without holding it in memory."""
+        parts = [self._place(index) / f"{table}.parquet" for index in range(count)]
+        pl.scan_parquet(parts).sink_parquet(path, maintain_order=True)
+
+    def _place(self, index: int) -> Path:
+        return self._folder / f"{index:07d}"

@@ -1,0 +1,146 @@
+"""Grading a chunk: questions, responses and forced answers in; rows of samples, forced answers and examples out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from reodsl.ir.model import Forcing
+from runners.answers import answer_after_forcing
+from runners.engine.protocol import Forced, Response
+from runners.evaluate.reader import Question, Reader
+from runners.verify import Answer, Verifier, final_answer
+
+SAMPLES = {
+    "benchmark": pl.String,
+    "question": pl.String,
+    "text": pl.String,
+    "gold": pl.String,
+    "sample": pl.Int64,
+    "response": pl.String,
+    "tokens": pl.Int64,
+    "finish": pl.String,
+    "answer": pl.String,
+    "correct": pl.Boolean,
+}
+FORCED = {
+    "benchmark": pl.String,
+    "question": pl.String,
+    "sample": pl.Int64,
+    "budget": pl.Int64,
+    "forced": pl.Boolean,
+    "answer": pl.String,
+    "correct": pl.Boolean,
+}
+EXAMPLES = {
+    "benchmark": pl.String,
+    "question": pl.String,
+    "sample": pl.Int64,
+    "budget": pl.Int64,
+    "characters": pl.Int64,
+    "forced_text": pl.String,
+    "answer": pl.String,
+    "correct": pl.Boolean,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A question's sample number `number`: its response and the answers forced out of it."""
+
+    question: Question
+    number: int
+    response: Response
+    forced: Sequence[Forced] = ()
+
+
+@dataclass(slots=True)
+class _Grader:
+    """Collects answers by verifier kind, so that each kind is graded in one call."""
+
+    verifiers: Mapping[str, Verifier]
+    kinds: Mapping[str, str]
+    waiting: dict[str, list[Answer]] = field(default_factory=dict)
+    verdicts: dict[str, list[bool]] = field(default_factory=dict)
+
+    def ask(self, question: Question, answer: str) -> tuple[str, int]:
+        kind = self.kinds[question.benchmark]
+        answers = self.waiting.setdefault(kind, [])
+        answers.append(Answer(answer, question.gold, question.meta))
+        return kind, len(answers) - 1
+
+    def settle(self) -> None:
+        for kind, answers in self.waiting.items():
+            self.verdicts[kind] = [verdict.correct for verdict in self.verifiers[kind].grade(answers)]
+
+    def correct(self, ticket: tuple[str, int]) -> bool:
+        return self.verdicts[ticket[0]][ticket[1]]
+
+
+def graded_samples(
+    sampled: Sequence[Sampled], reader: Reader, verifiers: Mapping[str, Verifier], kinds: Mapping[str, str]
+) -> pl.DataFrame:
+    """Rows of `samples.parquet`. `kinds` maps a benchmark to the kind of its verifier."""
+    grader = _Grader(verifiers, kinds)
+    texts = [reader.text(item.response.tokens) for item in sampled]
+    answers = [final_answer(text) for text in texts]
+    tickets = [grader.ask(item.question, answer) for item, answer in zip(sampled, answers, strict=True)]
+    grader.settle()
+    rows = [
+        (
+            item.question.benchmark,
+            item.question.id,
+            item.question.text,
+            item.question.gold,
+            item.number,
+            text,
+            len(item.response.tokens),
+            item.response.finish,
+            answer or None,
+            grader.correct(ticket),
+        )
+        for item, text, answer, ticket in zip(sampled, texts, answers, tickets, strict=True)
+    ]
+    return pl.DataFrame(rows, schema=SAMPLES, orient="row")
+
+
+def graded_forced(
+    sampled: Sequence[Sampled],
+    whole: pl.DataFrame,
+    forcing: Forcing,
+    grid: Sequence[int],
+    reader: Reader,
+    verifiers: Mapping[str, Verifier],
+    kinds: Mapping[str, str],
+    shown: frozenset[tuple[str, str]],
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of `forced.parquet` at every budget of the grid, and of `examples.parquet` for the questions in `shown`.
+
+    `whole` are the rows of `graded_samples`: a response no longer than the budget is graded as it is.
+    """
+    grader = _Grader(verifiers, kinds)
+    pending: list[tuple[Sampled, int, str | None, str | None, tuple[str, int] | bool]] = []
+    for item, answer, correct in zip(sampled, whole["answer"], whole["correct"], strict=True):
+        found = {forced.cut: forced for forced in item.forced}
+        for budget in grid:
+            if budget >= len(item.response.tokens):
+                pending.append((item, budget, None, answer, bool(correct)))
+                continue
+            text = reader.text(found[budget].tokens)
+            forced = answer_after_forcing(forcing, text)
+            pending.append((item, budget, text, forced or None, grader.ask(item.question, forced)))
+    grader.settle()
+    rows, examples = [], []
+    for item, budget, words, given, ticket in pending:
+        right = ticket if isinstance(ticket, bool) else grader.correct(ticket)
+        keys = (item.question.benchmark, item.question.id, item.number, budget)
+        rows.append((*keys, words is not None, given, right))
+        if item.number == 0 and keys[:2] in shown:
+            characters = len(reader.text(item.response.tokens[:budget]))
+            examples.append((*keys, characters, words, given, right))
+    return (
+        pl.DataFrame(rows, schema=FORCED, orient="row"),
+        pl.DataFrame(examples, schema=EXAMPLES, orient="row"),
+    )

@@ -1,0 +1,76 @@
+"""A checkpoint made ready to answer questions: its folder and prompt rule in; an engine, requests and texts out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import problem
+from reodsl.graph.job import Resources
+from reodsl.ir.model import Forcing, Model
+from reodsl.ir.training import Sampling as SamplingRule
+from runners.answers import response_text
+from runners.engine.protocol import Engine, Request, Sampling
+from runners.models.folder import load_config, load_tokenizer
+from runners.prompts import render_prompt, stop_tokens
+from runners.train.draws import purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A row of `questions.parquet`; `meta` is empty where a package's scorer does not need it."""
+
+    benchmark: str
+    id: str
+    text: str
+    gold: str
+    meta: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A checkpoint's engine and tokenizer, and how it is prompted."""
+
+    engine: Engine
+    tokenizer: Any
+    model: Model
+    stop: tuple[int, ...]
+
+    def requests(self, question: Question, samples: int, seed: int) -> list[Request]:
+        """A request for each sample. Its stream depends on seed, benchmark, question and sample alone."""
+        prompt = render_prompt(self.model.prompt, question.text, self.tokenizer)
+        name = f"{question.benchmark}\0{question.id}"
+        return [Request(prompt, purpose(seed, name, sample)) for sample in range(samples)]
+
+    def sampling(self, rule: SamplingRule) -> Sampling:
+        """The engine's form of a sampling rule, with this model's stop tokens."""
+        return Sampling(rule.max_tokens, rule.temperature, rule.top_p, rule.top_k, self.stop)
+
+    def forced_sampling(self, forcing: Forcing) -> Sampling:
+        """How the answer after a forcing text is drawn."""
+        return Sampling(forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=self.stop)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """A response's text without its stop token."""
+        return response_text(self.tokenizer, tokens, self.stop)
+
+
+def open_reader(folder: Path, model: Model, resources: Resources) -> Reader:
+    """Loads a checkpoint folder into the engine that this machine uses. Raises E0801 to E0806 for bad folders."""
+    tokenizer = load_tokenizer(folder)
+    return Reader(open_engine(folder, resources), tokenizer, model, stop_tokens(tokenizer, folder))
+
+
+def open_engine(folder: Path, resources: Resources) -> Engine:
+    """The rollout engine that `resources` names, with a checkpoint's weights."""
+    if resources.engine != "embedded":
+        raise problem(
+            "E0813",
+            f"there is no rollout engine `{resources.engine}` here",
+            help="the engine that comes with reodsl is `embedded`",
+        )
+    from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
+
+    return EmbeddedEngine(load_config(folder), folder, settings=EmbeddedSettings(device=resources.device))

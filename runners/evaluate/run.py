@@ -1,0 +1,195 @@
+"""Runners of the kinds `evaluate` and `sample`: a checkpoint and questions in; graded responses, curves, a summary out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.diagnostics import problem
+from reodsl.graph.job import Job, Progress
+from reodsl.ir.model import Model
+from reodsl.ir.study import Suite
+from reodsl.ir.training import Sampling
+from runners.evaluate.bare import bare_answers
+from runners.evaluate.chunks import Chunks
+from runners.evaluate.grade import Sampled, graded_forced, graded_samples
+from runners.evaluate.reader import Question, Reader, open_reader
+from runners.evaluate.summary import curves, summary
+from runners.prompts import continuation_tokens
+from runners.verify import Answer, Verifier, make_verifier
+
+CHUNK = 256
+"""Responses generated and graded at a time: what is in memory, and what an interruption can cost. Part of the result
+only as far as arithmetic differs between batches, which is why no machine chooses its own."""
+
+EXAMPLE_QUESTIONS = 8
+"""Questions of each benchmark whose first sample is kept with its cuts, for reading."""
+
+
+def evaluate(job: Job) -> None:
+    """Samples responses to every benchmark, forces answers over the grid, grades, and writes what ARTIFACTS.md lists."""
+    suite = Suite.model_validate(job.task.payload["suite"])
+    model = Model.model_validate(job.task.payload["model"])
+    seed = int(job.task.payload["seed"])
+    kinds = {benchmark.name: benchmark.data.verifier for benchmark in suite.benchmarks}
+    questions = [q for name in kinds for q in read_questions(job.inputs[f"data:{name}"], name)]
+    shown = frozenset(
+        (name, q.id)
+        for name in kinds
+        for q in [q for q in questions if q.benchmark == name][:EXAMPLE_QUESTIONS]
+    )
+    parts = chunked(questions, suite.samples)
+    chunks = Chunks(job.work / f"chunks-{CHUNK}")
+    with verifiers_of(kinds.values()) as verifiers:
+
+        def one(reader: Reader, part: Sequence[Question]) -> dict[str, pl.DataFrame]:
+            sampled = respond(reader, part, suite.rollout, suite.samples, seed, suite)
+            whole = graded_samples(sampled, reader, verifiers, kinds)
+            forced, examples = graded_forced(
+                sampled, whole, suite.forcing, suite.grid, reader, verifiers, kinds, shown
+            )
+            return {"samples": whole, "forced": forced, "examples": examples}
+
+        work_through(job, model, chunks, parts, one)
+    for table in ("samples", "forced", "examples"):
+        chunks.join(len(parts), table, job.out / f"{table}.parquet")
+    write_json(job.out / "curves.json", curves(job.out / "forced.parquet", tuple(kinds)))
+    write_json(job.out / "summary.json", summary(job.out / "samples.parquet", tuple(kinds)))
+
+
+def sample(job: Job) -> None:
+    """Samples graded responses to a data set's questions, with what their bare prefixes answer."""
+    payload = job.task.payload
+    model = Model.model_validate(payload["model"])
+    rollout = Sampling.model_validate(payload["rollout"])
+    samples, seed = int(payload["samples"]), int(payload["seed"])
+    kinds = {"": str(payload["verifier"])}
+    parts = chunked(read_questions(job.inputs["data"], ""), samples)
+    chunks = Chunks(job.work / f"chunks-{CHUNK}")
+    with verifiers_of(kinds.values()) as verifiers:
+
+        def one(reader: Reader, part: Sequence[Question]) -> dict[str, pl.DataFrame]:
+            sampled = respond(reader, part, rollout, samples, seed)
+            whole = graded_samples(sampled, reader, verifiers, kinds)
+            return {
+                "samples": whole.drop("benchmark"),
+                "bare": bare_rows(sampled, reader, verifiers[kinds[""]]),
+            }
+
+        work_through(job, model, chunks, parts, one)
+    for table in ("samples", "bare"):
+        chunks.join(len(parts), table, job.out / f"{table}.parquet")
+
+
+def read_questions(folder: Path, benchmark: str) -> list[Question]:
+    """The questions of a `data` artifact, in their order. A Problem (E0703) where there are none."""
+    frame = pl.read_parquet(folder / "questions.parquet")
+    if not frame.height:
+        raise problem(
+            "E0703", "the data has no questions", where=benchmark, help="give a source with rows in it"
+        )
+    meta = frame["meta"] if "meta" in frame.columns else pl.Series([None] * frame.height, dtype=pl.String)
+    rows = zip(frame["id"], frame["question"], frame["answer"], meta, strict=True)
+    return [Question(benchmark, str(i), str(text), str(gold), str(m or "")) for i, text, gold, m in rows]
+
+
+def chunked(questions: Sequence[Question], samples: int) -> list[list[Question]]:
+    """Questions in order, as many at a time as make `CHUNK` responses; a question's samples are never parted."""
+    size = max(1, CHUNK // samples)
+    return [list(questions[at : at + size]) for at in range(0, len(questions), size)]
+
+
+def respond(
+    reader: Reader,
+    part: Sequence[Question],
+    rollout: Sampling,
+    samples: int,
+    seed: int,
+    suite: Suite | None = None,
+) -> list[Sampled]:
+    """Responses to some questions; with a suite, answers forced at every budget of its grid below the response's end."""
+    requests = [request for question in part for request in reader.requests(question, samples, seed)]
+    responses = reader.engine.generate(requests, reader.sampling(rollout))
+    forced: Sequence[Any] = [()] * len(requests)
+    if suite is not None:
+        cuts = [[b for b in suite.grid if b < len(response.tokens)] for response in responses]
+        words = continuation_tokens(reader.tokenizer, suite.forcing.text)
+        forced = reader.engine.force(requests, responses, cuts, words, reader.forced_sampling(suite.forcing))
+    owners = [(question, number) for question in part for number in range(samples)]
+    return [
+        Sampled(question, number, response, answers)
+        for (question, number), response, answers in zip(owners, responses, forced, strict=True)
+    ]
+
+
+def bare_rows(sampled: Sequence[Sampled], reader: Reader, verifier: Verifier) -> pl.DataFrame:
+    """Rows of `bare.parquet`: from `budget` tokens on, the prefix answers `answer`, until the sample's next row."""
+    rows = [
+        (item.question, item.number, budget, answer)
+        for item in sampled
+        for budget, answer in bare_answers(item.response.tokens, reader.text)
+    ]
+    verdicts = verifier.grade([Answer(answer, q.gold, q.meta) for q, _, _, answer in rows])
+    schema = {
+        "question": pl.String,
+        "sample": pl.Int64,
+        "budget": pl.Int64,
+        "answer": pl.String,
+        "correct": pl.Boolean,
+    }
+    return pl.DataFrame(
+        [
+            (q.id, n, budget, answer, v.correct)
+            for (q, n, budget, answer), v in zip(rows, verdicts, strict=True)
+        ],
+        schema=schema,
+        orient="row",
+    )
+
+
+def work_through(
+    job: Job, model: Model, chunks: Chunks, parts: Sequence[Sequence[Question]], one: Any
+) -> None:
+    """Does what is left of the chunks; the checkpoint is loaded only when something is. Reports each chunk."""
+    reader: Reader | None = None
+    right, length, count, tokens, started = 0.0, 0.0, 0, 0, time.monotonic()
+    try:
+        for index, part in enumerate(parts):
+            fresh = not chunks.done(index)
+            if fresh:
+                reader = reader or open_reader(job.inputs["start"] / "checkpoint", model, job.resources)
+                chunks.put(index, one(reader, part))
+            done = chunks.get(index, "samples").select("correct", "tokens")
+            right += float(done["correct"].sum())
+            length += float(done["tokens"].sum())
+            count += done.height
+            tokens += int(done["tokens"].sum()) if fresh else 0
+            numbers = {"accuracy": right / max(1, count), "length": length / max(1, count)}
+            if fresh:
+                numbers["tokens/s"] = tokens / max(1e-9, time.monotonic() - started)
+            job.progress(Progress(index + 1, len(parts), numbers))
+    finally:
+        if reader is not None:
+            reader.engine.close()
+
+
+@contextmanager
+def verifiers_of(kinds: Iterable[str]) -> Any:
+    """A verifier for each kind, closed at the end."""
+    made: Mapping[str, Verifier] = {kind: make_verifier(kind) for kind in dict.fromkeys(kinds)}
+    try:
+        yield made
+    finally:
+        for verifier in made.values():
+            verifier.close()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON as artifacts hold it: indented, finite numbers only."""
+    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")

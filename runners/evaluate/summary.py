@@ -1,0 +1,51 @@
+"""Curves and summaries: files of samples and forced answers in, accuracy and length by benchmark out; nothing read whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+MEAN = "mean"
+
+
+def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[float]]]:
+    """J(L): the mean over questions and samples of the forced answers' correctness, by benchmark and budget."""
+    frame = (
+        pl.scan_parquet(forced)
+        .group_by("benchmark", "budget")
+        .agg(pl.col("correct").cast(pl.Float64).mean().alias("accuracy"))
+        .sort("benchmark", "budget")
+        .collect(engine="streaming")
+    )
+    found = {}
+    for name in benchmarks:
+        rows = frame.filter(pl.col("benchmark") == name)
+        found[name] = {"budgets": rows["budget"].to_list(), "accuracy": rows["accuracy"].to_list()}
+    return found
+
+
+def summary(samples: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Accuracy, mean length in tokens, share of unfinished responses, and counts; `mean` is that over benchmarks."""
+    frame = (
+        pl.scan_parquet(samples)
+        .group_by("benchmark")
+        .agg(
+            pl.col("correct").cast(pl.Float64).mean().alias("accuracy"),
+            pl.col("tokens").mean().alias("length"),
+            pl.col("question").n_unique().alias("questions"),
+            (pl.col("sample").max() + 1).alias("samples"),
+            (pl.col("finish") == "length").cast(pl.Float64).mean().alias("unfinished"),
+        )
+        .collect(engine="streaming")
+    )
+    rows = {row.pop("benchmark"): row for row in frame.to_dicts()}
+    found: dict[str, dict[str, Any]] = {name: rows[name] for name in benchmarks}
+    measures = ("accuracy", "length", "unfinished")
+    found[MEAN] = {m: sum(found[name][m] for name in benchmarks) / len(benchmarks) for m in measures} | {
+        "questions": sum(found[name]["questions"] for name in benchmarks),
+        "samples": max(found[name]["samples"] for name in benchmarks),
+    }
+    return found

@@ -1,0 +1,64 @@
+"""Prompts as tokens: a question and a model's prompt rule in, token ids out; and the tokens that end a response."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import problem
+from reodsl.ir.model import Prompt
+from runners.models.tokenizer import encode
+
+
+def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, ...]:
+    """The model's input for a question. `raw`: the filled template, nothing added; `chat`: through the chat template,
+    after the system message if there is one, up to where the model's turn begins.
+
+    Raises E0810 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails).
+    """
+    text = prompt.template.replace("{question}", question)
+    if prompt.kind == "raw":
+        return encode(tokenizer, text)
+    if not getattr(tokenizer, "chat_template", None):
+        raise problem(
+            "E0812",
+            "the prompt is of kind `chat`, and the model's tokenizer has no chat template",
+            help="write `prompt { kind = raw }` with a template of your own, or take an instruction-tuned model",
+        )
+    turns = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
+    turns.append({"role": "user", "content": text})
+    try:
+        ids = tokenizer.apply_chat_template(
+            turns, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+    except Exception as fault:
+        # Templates are Jinja programs of the model's author: they raise whatever they like.
+        raise problem("E0812", f"the model's chat template cannot render this prompt: {fault}") from fault
+    return tuple(int(token) for token in ids)
+
+
+def prompt_tokens(prompt: Prompt, tokenizer: Any, questions: Sequence[str]) -> list[tuple[int, ...]]:
+    """The input tokens of each question, as `render_prompt` makes them."""
+    return [render_prompt(prompt, question, tokenizer) for question in questions]
+
+
+def continuation_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
+    """Text that follows a prompt or a response (a trace, a forcing text), with nothing added. Raises E0810."""
+    return encode(tokenizer, text)
+
+
+def stop_tokens(tokenizer: Any, folder: Path) -> tuple[int, ...]:
+    """The tokens that end a response: the tokenizer's end of text, and those that generation_config.json names."""
+    found = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+    path = folder / "generation_config.json"
+    if path.is_file():
+        try:
+            named = json.loads(path.read_text("utf-8")).get("eos_token_id")
+        except (OSError, ValueError, AttributeError) as fault:
+            raise problem(
+                "E0805", f"generation_config.json cannot be read: {fault}", where=str(folder)
+            ) from fault
+        found += [n for n in (named if isinstance(named, list) else [named]) if isinstance(n, int)]
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,193 @@
+"""Evaluation against plain transformers: the same answers, forced where they should be, whatever the chunks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+
+from reodsl.diagnostics import Problem
+from reodsl.graph.job import Resources
+from reodsl.ir.model import Model, Prompt
+from runners.evaluate import run
+from runners.evaluate.reader import Reader, open_reader
+from runners.models.folder import load
+from runners.prompts import render_prompt
+from tests.evaluate.conftest import FORCING, MakeJob, payload
+
+KEYS = ["benchmark", "question", "sample"]
+
+
+def done(job: MakeJob, checkpoint: Path, questions: Path, name: str = "one", **changes: Any) -> Path:
+    inputs = {"start": checkpoint, "data:one": questions, "data:two": questions}
+    made = job("evaluate", payload(**changes), inputs, name)
+    run.evaluate(made)
+    return made.out
+
+
+def test_every_sample_has_an_answer_at_every_budget(job: MakeJob, checkpoint: Path, questions: Path) -> None:
+    out = done(job, checkpoint, questions)
+    samples = pl.read_parquet(out / "samples.parquet")
+    forced = pl.read_parquet(out / "forced.parquet")
+    assert samples.height == 2 * 7 * 3
+    assert samples["benchmark"].unique(maintain_order=True).to_list() == ["one", "two"]
+    assert forced.height == samples.height * 5
+    assert samples["tokens"].max() == 20
+    both = forced.join(samples, on=KEYS, suffix="_whole")
+    assert (both["forced"] == (both["budget"] < both["tokens"])).all()
+    whole = both.filter(~pl.col("forced"))
+    assert whole["correct"].equals(whole["correct_whole"])
+    assert whole["answer"].equals(whole["answer_whole"].alias("answer"), null_equal=True)
+
+
+def test_forced_answers_are_those_of_transformers(job: MakeJob, checkpoint: Path, questions: Path) -> None:
+    out = done(job, checkpoint, questions, samples=1)
+    samples = pl.read_parquet(out / "samples.parquet")
+    forced = pl.read_parquet(out / "forced.parquet").filter(pl.col("forced"))
+    loaded = load(checkpoint / "checkpoint")
+    prompts = {row["id"]: row for row in pl.read_parquet(questions / "questions.parquet").to_dicts()}
+    responses = {(row["benchmark"], row["question"]): row["response"] for row in samples.to_dicts()}
+    golds = {name: row["answer"] for name, row in prompts.items()}
+    for row in forced.to_dicts():
+        words = responses[row["benchmark"], row["question"]].split(" ")[: row["budget"]]
+        text = " ".join(["<q>", prompts[row["question"]]["question"], "?", *words, FORCING])
+        ids = torch.tensor([loaded.tokenizer.encode(text)])
+        with torch.inference_mode():
+            best = int(loaded.model(ids).logits[0, -1].argmax())
+        # A single token is the answer, unless it closes the box or ends the text at once.
+        said = "" if best == 1 else loaded.tokenizer.decode([best])
+        wanted = said.split("}")[0].strip()
+        assert (row["answer"] or "") == wanted
+        assert row["correct"] == (wanted == golds[row["question"]])
+
+
+def test_draws_do_not_depend_on_order_or_chunks(
+    job: MakeJob, checkpoint: Path, questions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = pl.read_parquet(done(job, checkpoint, questions) / "samples.parquet")
+    turned = tmp_path / "turned"
+    turned.mkdir()
+    pl.read_parquet(questions / "questions.parquet").reverse().write_parquet(turned / "questions.parquet")
+    monkeypatch.setattr(run, "CHUNK", 6)
+    other = pl.read_parquet(done(job, checkpoint, turned, "two") / "samples.parquet")
+    assert usual["question"].to_list() != other["question"].to_list()
+    assert usual.sort(KEYS).equals(other.sort(KEYS), null_equal=True)
+
+
+def test_every_response_has_a_stream_of_its_own(checkpoint: Path) -> None:
+    model = Model.model_validate(payload()["model"])
+    reader = open_reader(checkpoint / "checkpoint", model, Resources())
+    asked = [
+        request.seed
+        for seed in (1, 2)
+        for name in ("one", "two")
+        for number in range(3)
+        for request in reader.requests(run.Question(name, f"q{number}", "1 +2", "3"), 4, seed)
+    ]
+    assert len(set(asked)) == len(asked) == 2 * 2 * 3 * 4
+
+
+def test_an_interrupted_evaluation_goes_on_and_ends_the_same(
+    job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "CHUNK", 6)
+    whole = done(job, checkpoint, questions)
+    calls: list[int] = []
+    original = run.respond
+
+    def failing(reader: Reader, part: Any, *rest: Any) -> Any:
+        calls.append(len(part))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(reader, part, *rest)
+
+    monkeypatch.setattr(run, "respond", failing)
+    with pytest.raises(KeyboardInterrupt):
+        done(job, checkpoint, questions, "two")
+    again = done(job, checkpoint, questions, "two")
+    assert len(calls) == 4 + 4, "three of seven chunks were kept"
+    for name in ("samples.parquet", "forced.parquet", "examples.parquet", "curves.json", "summary.json"):
+        assert (whole / name).read_bytes() == (again / name).read_bytes(), name
+
+
+def test_curves_and_summary_are_the_means(job: MakeJob, checkpoint: Path, questions: Path) -> None:
+    out = done(job, checkpoint, questions)
+    samples = pl.read_parquet(out / "samples.parquet").to_dicts()
+    forced = pl.read_parquet(out / "forced.parquet").to_dicts()
+    curves = json.loads((out / "curves.json").read_text())
+    summary = json.loads((out / "summary.json").read_text())
+    for name in ("one", "two"):
+        assert curves[name]["budgets"] == [0, 1, 4, 9, 20]
+        for budget, accuracy in zip(*curves[name].values(), strict=True):
+            right = [r["correct"] for r in forced if (r["benchmark"], r["budget"]) == (name, budget)]
+            assert accuracy == pytest.approx(sum(right) / len(right))
+        own = [r for r in samples if r["benchmark"] == name]
+        assert summary[name]["accuracy"] == pytest.approx(sum(r["correct"] for r in own) / len(own))
+        assert summary[name]["length"] == pytest.approx(sum(r["tokens"] for r in own) / len(own))
+        assert summary[name]["unfinished"] == pytest.approx(
+            sum(r["finish"] == "length" for r in own) / len(own)
+        )
+        assert (summary[name]["questions"], summary[name]["samples"]) == (7, 3)
+    assert summary["mean"]["length"] == pytest.approx(
+        (summary["one"]["length"] + summary["two"]["length"]) / 2
+    )
+
+
+def test_examples_show_where_the_cuts_fall(job: MakeJob, checkpoint: Path, questions: Path) -> None:
+    out = done(job, checkpoint, questions)
+    examples = pl.read_parquet(out / "examples.parquet").join(
+        pl.read_parquet(out / "samples.parquet"), on=KEYS, suffix="_whole"
+    )
+    assert examples.height == 2 * 7 * 5
+    for row in examples.to_dicts():
+        shown = row["response"][: row["characters"]]
+        assert len(shown.split()) == min(row["budget"], len(row["response"].split()))
+
+
+def test_progress_reaches_the_end(job: MakeJob, checkpoint: Path, questions: Path) -> None:
+    inputs = {"start": checkpoint, "data:one": questions, "data:two": questions}
+    made = job("evaluate", payload(), inputs)
+    run.evaluate(made)
+    told = made.progress.told  # type: ignore[attr-defined]
+    assert (told[-1].done, told[-1].total) == (told[-1].total, len(told))
+    assert set(told[-1].numbers) == {"accuracy", "length", "tokens/s"}
+
+
+def test_no_questions_is_one_clear_error(job: MakeJob, checkpoint: Path, tmp_path: Path) -> None:
+    pl.DataFrame(schema={"id": pl.String, "question": pl.String, "answer": pl.String}).write_parquet(
+        tmp_path / "questions.parquet"
+    )
+    with pytest.raises(Problem) as caught:
+        done(job, checkpoint, tmp_path)
+    assert caught.value.diagnostics[0].code == "E0703"
+
+
+def test_chunks_hold_whole_questions_and_all_of_them() -> None:
+    questions = [run.Question("b", str(i), "", "") for i in range(10)]
+    parts = run.chunked(questions, 100)
+    assert [len(part) for part in parts] == [2] * 5
+    assert [q for part in parts for q in part] == questions
+    assert [len(part) for part in run.chunked(questions, 1000)] == [1] * 10
+
+
+def test_prompts_fill_their_template_once(checkpoint: Path) -> None:
+    tokenizer = load(checkpoint / "checkpoint").tokenizer
+    ids = render_prompt(Prompt(template="<q> {question} ?"), "1 +2", tokenizer)
+    assert tokenizer.decode(list(ids)) == "<q> 1 +2 ?"
+    with pytest.raises(Problem) as caught:
+        render_prompt(Prompt(kind="chat"), "1 +2", tokenizer)
+    assert caught.value.diagnostics[0].code == "E0812"
+
+
+def test_chat_prompts_go_through_the_template(checkpoint: Path) -> None:
+    tokenizer = load(checkpoint / "checkpoint").tokenizer
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ 'so ' if m.role == 'system' else '<q> ' }}{{ m.content }} {% endfor %}"
+        "{% if add_generation_prompt %}answer{% endif %}"
+    )
+    ids = render_prompt(Prompt(kind="chat", template="{question} ?", system="wait"), "1 +2", tokenizer)
+    assert tokenizer.decode(list(ids)) == "so wait <q> 1 +2 ? answer"

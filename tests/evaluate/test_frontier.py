@@ -1,0 +1,241 @@
+"""Frontiers, budgets and scores against slow references on small made-up evaluations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.ir import canonical
+from reodsl.ir.study import Frontier, PublishedCurve, Score
+from reodsl.numbers.curve_files import read_frontier
+from reodsl.numbers.greedy import greedy
+from runners.evaluate import frontier as runners
+from runners.evaluate.frontier import mean_correct
+from runners.evaluate.summary import curves
+from tests.evaluate.conftest import MakeJob
+
+GRID = (0, 2, 4, 8, 16, 32)
+BENCHMARKS = ("easy", "hard")
+QUESTIONS, SAMPLES = 12, 3
+
+
+def evaluation(folder: Path, seed: int, pace: float, grid: tuple[int, ...] = GRID) -> Path:
+    """The folder of an `evaluate` artifact in which answers become right at about `pace` tokens."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    samples: list[dict[str, Any]] = []
+    forced: list[dict[str, Any]] = []
+    for benchmark in BENCHMARKS:
+        for q in range(QUESTIONS):
+            for s in range(SAMPLES):
+                at = rng.exponential(pace * (2 if benchmark == "hard" else 1))
+                keys = {"benchmark": benchmark, "question": f"q{q}", "sample": s}
+                tokens = int(rng.integers(5, 33))
+                samples.append(keys | {"correct": at <= 32, "tokens": tokens, "finish": "stop"})
+                forced += [keys | {"budget": b, "correct": bool(at <= b)} for b in grid]
+    # Rows come in any order: nothing may depend on it.
+    pl.DataFrame(samples).sample(fraction=1, shuffle=True, seed=seed).write_parquet(
+        folder / "samples.parquet"
+    )
+    pl.DataFrame(forced).sample(fraction=1, shuffle=True, seed=seed).write_parquet(folder / "forced.parquet")
+    (folder / "curves.json").write_text(json.dumps(curves(folder / "forced.parquet", BENCHMARKS)))
+    return folder
+
+
+@pytest.fixture
+def arms(tmp_path: Path) -> dict[str, Path]:
+    paces = {"arm:slow": 20.0, "arm:quick": 4.0, "arm:own": 2.0}
+    return {
+        role: evaluation(tmp_path / role.removeprefix("arm:"), i, pace)
+        for i, (role, pace) in enumerate(paces.items())
+    }
+
+
+def made_frontier(job: MakeJob, arms: dict[str, Path], to: int = 32) -> Path:
+    rule = Frontier(name="", of=("slow", "quick"), to=to)
+    inputs = {role: arms[role] for role in ("arm:slow", "arm:quick")}
+    made = job("frontier", {"frontier": canonical(rule)}, inputs, f"frontier-{to}")
+    runners.frontier(made)
+    return made.out
+
+
+def score_rows(
+    job: MakeJob, inputs: dict[str, Path], **changes: Any
+) -> dict[tuple[str, str], dict[str, Any]]:
+    rule = Score(frontier="", to=changes.pop("to", 32), resamples=300, **changes)
+    made = job("score", {"score": canonical(rule)}, inputs, "score")
+    runners.score(made)
+    return {
+        (row["model"], row["benchmark"]): row for row in pl.read_parquet(made.out / "reg.parquet").to_dicts()
+    }
+
+
+def means(folder: Path, benchmark: str) -> dict[int, float]:
+    rows = [r for r in pl.read_parquet(folder / "forced.parquet").to_dicts() if r["benchmark"] == benchmark]
+    return {b: float(np.mean([r["correct"] for r in rows if r["budget"] == b])) for b in GRID}
+
+
+def area(top: dict[int, float], own: dict[int, float], to: int = 32) -> float:
+    points = [b for b in GRID if b <= to]
+    gaps = [top[b] - own[b] for b in points]
+    return sum((b - a) * (g + h) / 2 for a, b, g, h in zip(points, points[1:], gaps, gaps[1:], strict=False))
+
+
+def test_a_frontier_is_the_best_of_its_arms(job: MakeJob, arms: dict[str, Path]) -> None:
+    out = made_frontier(job, arms)
+    found = json.loads((out / "frontier.json").read_text())
+    winners = pl.read_parquet(out / "winners.parquet").to_dicts()
+    for benchmark in BENCHMARKS:
+        own = {arm: means(arms[f"arm:{arm}"], benchmark) for arm in ("slow", "quick")}
+        wanted = [max(own["slow"][b], own["quick"][b]) for b in GRID]
+        assert found[benchmark]["accuracy"] == pytest.approx(wanted)
+        for row in winners:
+            if row["benchmark"] == benchmark:
+                assert row["accuracy"] == pytest.approx(own[row["arm"]][row["budget"]])
+                assert row["winner"] == (row["accuracy"] == row["frontier"])
+    assert len(winners) == 2 * 2 * len(GRID)
+
+
+def test_a_frontier_ends_where_it_is_told_to(job: MakeJob, arms: dict[str, Path]) -> None:
+    assert read_frontier(made_frontier(job, arms, to=8) / "frontier.json")["easy"].budgets == (0, 2, 4, 8)
+
+
+def test_published_curves_are_kept_as_they_are(job: MakeJob) -> None:
+    curve = PublishedCurve(benchmark="Average", budgets=(0, 32), accuracy=(0.1, 0.9))
+    rule = Frontier(name="", to=32, published=(curve,))
+    made = job("frontier", {"frontier": canonical(rule)}, {})
+    runners.frontier(made)
+    assert read_frontier(made.out / "frontier.json")["Average"].accuracy == (0.1, 0.9)
+    assert not (made.out / "winners.parquet").exists()
+
+
+@pytest.mark.parametrize("to", [32, 8])
+def test_reg_is_the_signed_area_to_the_frontier(job: MakeJob, arms: dict[str, Path], to: int) -> None:
+    rows = score_rows(job, arms | {"frontier": made_frontier(job, arms)}, to=to, relative_to="slow")
+    for benchmark in BENCHMARKS:
+        own = {arm: means(arms[f"arm:{arm}"], benchmark) for arm in ("slow", "quick", "own")}
+        top = {b: max(own["slow"][b], own["quick"][b]) for b in GRID}
+        for arm, curve in own.items():
+            row = rows[arm, benchmark]
+            assert row["reg"] == pytest.approx(area(top, curve, to))
+            assert row["reg_low"] <= row["reg"] <= row["reg_high"]
+            base = area(top, own["slow"], to)
+            assert row["change_pct"] == pytest.approx(100 * (area(top, curve, to) - base) / base)
+            samples = pl.read_parquet(arms[f"arm:{arm}"] / "samples.parquet").filter(benchmark=benchmark)
+            assert row["accuracy"] == pytest.approx(samples["correct"].mean())
+            assert row["length"] == pytest.approx(samples["tokens"].mean())
+    for arm in ("slow", "quick", "own"):
+        mean = (rows[arm, "easy"]["reg"] + rows[arm, "hard"]["reg"]) / 2
+        assert rows[arm, "mean"]["reg"] == pytest.approx(mean)
+        change = rows[arm, "mean"]["accuracy"] - rows["slow", "mean"]["accuracy"]
+        assert rows[arm, "mean"]["accuracy_change"] == pytest.approx(change)
+    assert rows["own", "mean"]["reg"] < 0, "an arm outside the frontier may beat it"
+
+
+def test_the_frontier_is_made_anew_in_each_draw(job: MakeJob, arms: dict[str, Path]) -> None:
+    """An arm that is the whole frontier has no gap in any draw; a fixed frontier would give it an interval."""
+    made = job(
+        "frontier",
+        {"frontier": canonical(Frontier(name="", of=("quick",), to=32))},
+        {"arm:quick": arms["arm:quick"]},
+    )
+    runners.frontier(made)
+    row = score_rows(job, arms | {"frontier": made.out})["quick", "mean"]
+    assert (row["reg"], row["reg_low"], row["reg_high"]) == (0, 0, 0)
+    assert row["change_pct"] is None
+    assert row["accuracy_change"] is None
+
+
+def test_a_mean_frontier_scores_the_mean(job: MakeJob, arms: dict[str, Path]) -> None:
+    curve = PublishedCurve(benchmark="Average", budgets=(0, 16, 32), accuracy=(0.1, 0.8, 0.9))
+    made = job("frontier", {"frontier": canonical(Frontier(name="", to=32, published=(curve,)))}, {})
+    runners.frontier(made)
+    rows = score_rows(job, arms | {"frontier": made.out}, relative_to="slow")
+    top = dict(zip(GRID, np.interp(GRID, curve.budgets, curve.accuracy), strict=True))
+    own = [means(arms["arm:own"], benchmark) for benchmark in BENCHMARKS]
+    wanted = area(top, {b: (own[0][b] + own[1][b]) / 2 for b in GRID})
+    assert rows["own", "mean"]["reg"] == pytest.approx(wanted)
+    assert rows["own", "easy"]["reg"] is None
+    assert rows["own", "easy"]["accuracy"] is not None
+
+
+def test_arms_on_other_grids_are_refused(job: MakeJob, arms: dict[str, Path], tmp_path: Path) -> None:
+    frontier = made_frontier(job, arms)
+    arms["arm:own"] = evaluation(tmp_path / "coarse", 9, 2.0, grid=(0, 32))
+    with pytest.raises(Problem) as caught:
+        score_rows(job, arms | {"frontier": frontier})
+    assert caught.value.diagnostics[0].code == "E0426"
+
+
+def test_oracle_budgets_are_greedy_on_the_frontier(job: MakeJob, arms: dict[str, Path]) -> None:
+    edge = made_frontier(job, arms)
+    split = {"kind": "oracle", "frontier": "", "n": 2, "l_max": 32, "step": 2}
+    made = job("budgets", {"split": split}, {"frontier": edge}, "oracle")
+    runners.budgets(made)
+    found = json.loads((made.out / "budgets.json").read_text())
+    assert tuple(found["budgets"]) == greedy(read_frontier(edge / "frontier.json"), 32, 2, 2).budgets
+    assert sum(found["weights"]) == pytest.approx(32 - found["budgets"][0] / 2)
+    assert abs(found["approximation_error"]) < 0.2
+
+
+def sampled(folder: Path, seed: int) -> tuple[Path, dict[str, np.ndarray]]:
+    """A `sample` artifact with random bare answers, and by question its correctness at 0 … 12 tokens, [samples, 13]."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir()
+    samples, bare, truth = [], [], {}
+    for q in range(15):
+        right = np.zeros((4, 13), dtype=bool)
+        for s in range(4):
+            samples.append({"question": f"q{q}", "sample": s})
+            for budget in sorted(rng.choice(np.arange(1, 16), size=rng.integers(0, 4), replace=False)):
+                correct = bool(rng.random() < 0.1 * (q % 7))
+                bare.append({"question": f"q{q}", "sample": s, "budget": int(budget), "correct": correct})
+                if budget < 13:
+                    right[s, budget:] = correct
+        truth[f"q{q}"] = right
+    pl.DataFrame(samples).write_parquet(folder / "samples.parquet")
+    pl.DataFrame(bare).write_parquet(folder / "bare.parquet")
+    return folder, truth
+
+
+@pytest.mark.parametrize("unsolved", ["formula", "l_max", "drop"])
+def test_question_budgets_are_the_smallest_over_every_length(
+    job: MakeJob, tmp_path: Path, unsolved: str
+) -> None:
+    one, truth_one = sampled(tmp_path / "a", 1)
+    two, truth_two = sampled(tmp_path / "b", 2)
+    split = {"kind": "question", "rollouts": [], "l_max": 12, "unsolved": unsolved}
+    made = job("budgets", {"split": split}, {"arm:a": one, "arm:b": two}, "question")
+    runners.budgets(made)
+    found = json.loads((made.out / "budgets.json").read_text())
+    assert found["l_max"] == 12
+    for question, right in truth_one.items():
+        best = np.maximum(right.mean(axis=0), truth_two[question].mean(axis=0))
+        if best[12] == 0:
+            assert found["questions"][question] == {"formula": 1, "l_max": 12, "drop": None}[unsolved]
+        else:
+            assert found["questions"][question] == min(n for n in range(1, 13) if best[n] >= best[12])
+    assert len(set(found["questions"].values())) > 3, "the made-up rollouts tell questions apart"
+
+
+def test_a_checkpoint_that_lacks_a_question_is_refused(job: MakeJob, tmp_path: Path) -> None:
+    one, _ = sampled(tmp_path / "a", 1)
+    two, _ = sampled(tmp_path / "b", 2)
+    pl.read_parquet(two / "samples.parquet").filter(pl.col("question") != "q3").write_parquet(
+        two / "samples.parquet"
+    )
+    split = {"kind": "question", "rollouts": [], "l_max": 12, "unsolved": "formula"}
+    with pytest.raises(Problem) as caught:
+        runners.budgets(job("budgets", {"split": split}, {"arm:a": one, "arm:b": two}))
+    assert caught.value.diagnostics[0].code == "E0429"
+
+
+def test_a_rollout_holds_its_last_answer() -> None:
+    steps = [(0, 3, True), (0, 5, False), (1, 4, True)]
+    assert mean_correct(steps, 2, (1, 3, 4, 5, 9)) == [0, 0.5, 1, 0.5, 0.5]

@@ -1,0 +1,63 @@
+"""Samples and bare prefixes: what every prefix answers by itself, against grading each prefix in turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runners.evaluate import run
+from runners.evaluate.bare import bare_answers
+from runners.verify import final_answer
+from tests.evaluate.conftest import MakeJob, payload
+
+WORDS = ["a", "1", "2", "\\boxed{", "}", "{", "\\boxed{3}", "\\boxed{4} \\boxed{5}", "\\frac{1}{2}"]
+
+
+def spaced(tokens: object) -> str:
+    return " ".join(WORDS[t] for t in tokens)  # type: ignore[attr-defined]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, len(WORDS) - 1), max_size=14))
+def test_bare_answers_are_those_of_every_prefix(tokens: list[int]) -> None:
+    changes = bare_answers(tokens, spaced)
+    assert [at for at, _ in changes] == sorted({at for at, _ in changes})
+    for length in range(len(tokens) + 1):
+        held = [answer for at, answer in changes if at <= length]
+        assert (held[-1] if held else "") == final_answer(spaced(tokens[:length]))
+
+
+def test_samples_have_their_bare_answers(job: MakeJob, checkpoint: Path, questions: Path) -> None:
+    told = payload()
+    wanted = {"model": told["model"], "rollout": told["suite"]["rollout"], "samples": 4, "seed": 1}
+    made = job("sample", wanted | {"verifier": "exact"}, {"start": checkpoint, "data": questions})
+    run.sample(made)
+    samples = pl.read_parquet(made.out / "samples.parquet")
+    bare = pl.read_parquet(made.out / "bare.parquet")
+    assert samples.height == 7 * 4
+    assert "benchmark" not in samples.columns
+    last = bare.sort("budget").group_by("question", "sample").last()
+    both = samples.join(last, on=["question", "sample"], how="left", suffix="_bare")
+    assert both["correct"].equals(both["correct_bare"].fill_null(False).alias("correct"))
+
+
+def test_other_seeds_draw_other_samples(job: MakeJob, checkpoint: Path, questions: Path) -> None:
+    told = payload()
+    texts = []
+    for seed in (1, 2):
+        wanted = {"model": told["model"], "rollout": told["suite"]["rollout"], "samples": 1, "seed": seed}
+        made = job(
+            "sample", wanted | {"verifier": "exact"}, {"start": checkpoint, "data": questions}, str(seed)
+        )
+        run.sample(made)
+        texts.append(pl.read_parquet(made.out / "samples.parquet")["response"].to_list())
+    assert texts[0] != texts[1]
+
+
+@pytest.mark.parametrize("tokens", [[], [0, 1]])
+def test_a_response_without_a_box_answers_nothing(tokens: list[int]) -> None:
+    assert bare_answers(tokens, spaced) == []
