@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
+_KEYED = 0x243F6A8885A308D3
 _FORCED = 0x666F7263
 
 
@@ -54,7 +55,8 @@ def uniforms(start: NDArray[np.uint64], counter: int) -> NDArray[np.float64]:
 
 
 def _child(seeds: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return _mix(_mix(seeds + np.uint64(_GAMMA)) ^ _mix(keys + np.uint64(_GAMMA)))
+    # The constant keeps (seed, key) apart from (key, seed).
+    return _mix(_mix(seeds + np.uint64(_GAMMA)) + _mix(keys ^ np.uint64(_KEYED)))
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

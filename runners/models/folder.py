@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -15,6 +16,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from reodsl.diagnostics import problem
 from runners.models.tensors import INCOMPLETE, tensor_shapes
+
+_LARGEST_CONFIG = 1 << 20
+_MOST_LAYERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ def load_config(folder: Path) -> Any:
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
     if not (folder / "config.json").is_file():
         raise problem("E0803", "the model folder has no config.json", where=str(folder), help=INCOMPLETE)
+    _check_config(folder / "config.json")
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except ValueError as fault:
@@ -50,6 +55,23 @@ def load_config(folder: Path) -> Any:
         message = f"config.json cannot be read: {_first_line(fault)}"
         raise problem("E0805", message, where=str(folder)) from fault
     return config
+
+
+def _check_config(path: Path) -> None:
+    """Refuses what transformers would choke on: no JSON object, or sizes that only a hostile file has."""
+    try:
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise ValueError(f"it is larger than {_LARGEST_CONFIG} bytes")
+        told = json.loads(path.read_text("utf-8"))
+        if not isinstance(told, dict):
+            raise ValueError("it is no JSON object")
+        layers = told.get("num_hidden_layers", 0)
+        # The config class makes a list of this length.
+        if not isinstance(layers, int) or not 0 <= layers <= _MOST_LAYERS:
+            raise ValueError(f"num_hidden_layers is {layers!r:.40}")
+    except (OSError, ValueError, RecursionError) as fault:
+        message = f"config.json cannot be read: {_first_line(fault)}"
+        raise problem("E0805", message, where=str(path.parent)) from fault
 
 
 def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:

@@ -20,6 +20,10 @@ from runners.engine.embedded.sampler import draw
 from runners.engine.protocol import Sampling
 from runners.engine.streams import uniforms
 
+# Attention scores of one block: a megabyte stays near a processor, half a gigabyte is little on a GPU.
+_CPU_SCORES = 1 << 18
+_CUDA_SCORES = 1 << 26
+
 
 @dataclass(frozen=True, slots=True)
 class Branches:
@@ -193,7 +197,7 @@ def _block(
 
 def _blocks(branches: Branches, lanes: int, kv_heads: int, own: int, cache: torch.Tensor) -> list[_Block]:
     """Cuts the branches into blocks whose scores stay near the processor (or, on CUDA, within memory)."""
-    limit = 1 << 18 if cache.device.type == "cpu" else 1 << 26
+    limit = _CPU_SCORES if cache.device.type == "cpu" else _CUDA_SCORES
     slots, first, counts = np.unique(branches.slot, return_index=True, return_counts=True)
     blocks: list[_Block] = []
     low = 0

@@ -1,0 +1,21 @@
+"""The models that the engine's tests run on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.engine_reference import CONFIGS, make_model
+
+
+@pytest.fixture(scope="session", params=CONFIGS)
+def model(request: pytest.FixtureRequest) -> Any:
+    """Each shape in turn."""
+    return make_model(request.param)
+
+
+@pytest.fixture(scope="session")
+def one_model() -> Any:
+    """One shape, for what does not depend on it."""
+    return make_model("qwen3-gqa-tied")

@@ -1,0 +1,260 @@
+"""Model folders: what is saved loads as it was, and each broken folder is one clear problem."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from reodsl.diagnostics import Problem
+from runners.models.architecture import Architecture, build
+from runners.models.folder import load, load_model, save
+from runners.models.tensors import read_state
+from runners.models.tokenizer import word_tokenizer
+
+SIZES = {
+    "layers": 2,
+    "hidden": 16,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 8,
+    "intermediate": 24,
+    "context": 64,
+}
+
+
+def small(family: str = "qwen3", tied: bool = True, seed: int = 0) -> tuple[Any, Any]:
+    tokenizer = word_tokenizer(["a", "b", "c"])
+    architecture = Architecture(family=family, tied=tied, **SIZES)
+    return build(architecture, len(tokenizer), seed, eos=1, pad=0), tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model, tokenizer = small()
+    save(model, tokenizer, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def same(one: Any, other: Any) -> bool:
+    states = one.state_dict(), other.state_dict()
+    return states[0].keys() == states[1].keys() and all(
+        torch.equal(states[0][k], states[1][k]) for k in states[0]
+    )
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_saved_model_loads_as_it_was(tmp_path: Path, family: str, tied: bool) -> None:
+    model, tokenizer = small(family, tied)
+    place = tmp_path / "deep" / "model"
+    save(model, tokenizer, place)
+    assert [path.name for path in place.parent.iterdir()] == ["model"]
+    loaded = load(place)
+    assert same(loaded.model, model)
+    assert not loaded.model.training
+    assert loaded.tokenizer.get_vocab() == tokenizer.get_vocab()
+    assert same(AutoModelForCausalLM.from_pretrained(place), model)
+    assert AutoTokenizer.from_pretrained(place).eos_token_id == 1
+    state = read_state(place)
+    assert all(torch.equal(state[name], model.state_dict()[name]) for name in state)
+
+
+def test_an_older_folder_is_replaced_whole(folder: Path) -> None:
+    (folder / "stale.txt").write_text("old")
+    model, tokenizer = small(seed=4)
+    save(model, tokenizer, folder)
+    assert same(load_model(folder), model)
+    assert not (folder / "stale.txt").exists()
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_failed_save_leaves_the_older_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = small(seed=4)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(model), "save_pretrained", full)
+    with pytest.raises(Problem, match="No space left") as caught:
+        save(model, tokenizer, folder)
+    assert caught.value.diagnostics[0].code == "E0811"
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+    assert same(load_model(folder), small()[0])
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    model, tokenizer = small()
+    with pytest.raises(Problem) as caught:
+        save(model, tokenizer, tmp_path / "file" / "model")
+    assert caught.value.diagnostics[0].code == "E0811"
+
+
+def test_shards_load_too(folder: Path) -> None:
+    model, _ = small()
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="4KB")
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    assert same(load_model(folder), model)
+
+
+def rewrite_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+def no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def no_folder(folder: Path) -> None:
+    folder.rename(folder.parent / "elsewhere")
+
+
+class Bomb:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, ("touch exploded",)
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+
+
+def truncated(folder: Path) -> None:
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
+
+
+def empty_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"")
+
+
+def noise(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(bytes(range(256)) * 8)
+
+
+def missing_tensor(folder: Path) -> None:
+    state = load_file(folder / "model.safetensors")
+    del state["model.layers.1.mlp.up_proj.weight"]
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def other_width(folder: Path) -> None:
+    rewrite_config(folder, hidden_size=32)
+
+
+def other_inner_width(folder: Path) -> None:
+    rewrite_config(folder, intermediate_size=40)
+
+
+def endless_layers(folder: Path) -> None:
+    rewrite_config(folder, num_hidden_layers=10**9, layer_types=None)
+
+
+def more_layers(folder: Path) -> None:
+    rewrite_config(folder, num_hidden_layers=900, layer_types=None)
+
+
+def deep_json(folder: Path) -> None:
+    (folder / "config.json").write_text("[" * 100_000)
+
+
+def config_is_no_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def config_is_a_list(folder: Path) -> None:
+    (folder / "config.json").write_text("[]")
+
+
+def unknown_architecture(folder: Path) -> None:
+    rewrite_config(folder, model_type="sorcery")
+
+
+def own_code(folder: Path) -> None:
+    (folder / "evil.py").write_text("open('exploded', 'w').close()\n")
+    rewrite_config(
+        folder, model_type="evil", auto_map={"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}
+    )
+
+
+def broken_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{}")
+
+
+def escaping_index(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index = {"weight_map": {"model.norm.weight": "../../secret.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def shard_gone(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index = {"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def broken_index(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text("[]")
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (no_folder, "E0803"),
+        (no_weights, "E0803"),
+        (no_config, "E0803"),
+        (no_tokenizer, "E0803"),
+        (shard_gone, "E0803"),
+        (pickled, "E0804"),
+        (truncated, "E0805"),
+        (empty_weights, "E0805"),
+        (noise, "E0805"),
+        (config_is_no_json, "E0805"),
+        (config_is_a_list, "E0805"),
+        (broken_tokenizer, "E0805"),
+        (escaping_index, "E0805"),
+        (broken_index, "E0805"),
+        (missing_tensor, "E0806"),
+        (other_width, "E0806"),
+        (other_inner_width, "E0806"),
+        (endless_layers, "E0805"),
+        (more_layers, "E0806"),
+        (deep_json, "E0805"),
+        (unknown_architecture, "E0801"),
+        (own_code, "E0801"),
+    ],
+)
+def test_a_broken_folder_is_one_clear_problem(
+    folder: Path, damage: Any, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(folder)
+    monkeypatch.chdir(folder.parent)
+    with pytest.raises(Problem) as caught:
+        load(folder)
+    (found,) = caught.value.diagnostics
+    assert found.code == code
+    assert found.where is not None
+    assert str(folder) in found.where
+    assert "\n" not in found.message
+    assert not Path("exploded").exists()
