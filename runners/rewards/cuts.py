@@ -1,0 +1,89 @@
+"""Which places of which responses a reward needs answers at: a reward and a step in, cuts by response out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reodsl.ir.base import IR
+from reodsl.ir.expression import Bare, Correct, Forced, Name
+from reodsl.ir.reward import Reward
+from runners.rewards.problems import cut_needs_verdict
+from runners.rewards.step import Bools, Ints, Step
+from runners.rewards.vectorise import evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """By response, numbered row by row: rising cuts below its length at which it is forced, and graded bare."""
+
+    forced: tuple[tuple[int, ...], ...]
+    bare: tuple[tuple[int, ...], ...]
+
+    @property
+    def any(self) -> bool:
+        """Whether anything has to be cut at all."""
+        return any(self.forced) or any(self.bare)
+
+
+class _Recorder:
+    """Stands in for verdicts: remembers what was asked, answers no."""
+
+    def __init__(self, responses: int) -> None:
+        self.asked: list[set[int]] = [set() for _ in range(responses)]
+
+    def __call__(self, response: Ints, cut: Ints) -> Bools:
+        for pair in np.unique(np.stack((response, cut), axis=1), axis=0).tolist():
+            self.asked[pair[0]].add(pair[1])
+        return np.zeros(response.shape, dtype=np.bool_)
+
+    def cuts(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(sorted(own)) for own in self.asked)
+
+
+def needed_cuts(reward: Reward, step: Step) -> Cuts:
+    """The cuts that `vectorise` and `interpret` may ask for, whichever way their conditions go.
+
+    A cut at or past a response's end is no cut: the response is graded as it is. Raises E0921 where the place of
+    a cut depends on a verdict, E0922 to E0924 as `vectorise` does.
+    """
+    _require_places_without_verdicts(reward)
+    forced, bare = _Recorder(step.length.size), _Recorder(step.length.size)
+    evaluate(reward, step, forced, bare)
+    return Cuts(forced.cuts(), bare.cuts())
+
+
+def _require_places_without_verdicts(reward: Reward) -> None:
+    judged: set[str] = set()
+    for let in reward.lets:
+        _check(let.value, reward, judged)
+        if _needs_verdict(let.value, judged):
+            judged.add(let.name)
+    for node in (reward.outcome, reward.dense.value if reward.dense is not None else None):
+        if node is not None:
+            _check(node, reward, judged)
+
+
+def _check(value: object, reward: Reward, judged: set[str]) -> None:
+    if isinstance(value, (Forced, Bare)) and _needs_verdict(value.cut, judged):
+        raise cut_needs_verdict(reward.name)
+    for part in _parts(value):
+        _check(part, reward, judged)
+
+
+def _needs_verdict(value: object, judged: set[str]) -> bool:
+    if isinstance(value, (Correct, Forced, Bare)):
+        return True
+    if isinstance(value, Name):
+        return value.name in judged
+    return any(_needs_verdict(part, judged) for part in _parts(value))
+
+
+def _parts(value: object) -> list[IR]:
+    """The expressions directly inside one."""
+    if not isinstance(value, IR):
+        return []
+    fields = [getattr(value, name) for name in type(value).model_fields]
+    flat = [item for own in fields for item in (own if isinstance(own, tuple) else (own,))]
+    return [item for item in flat if isinstance(item, IR)]

@@ -1,0 +1,157 @@
+"""The reference interpreter: a reward and one response of a group in, its reward at each split out, one by one.
+
+It says what a reward means; `vectorise` computes the same for a whole step and is tested against it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reodsl.ir.expression import (
+    Aggregate,
+    Bare,
+    Binary,
+    Call,
+    Correct,
+    Expression,
+    Forced,
+    Given,
+    If,
+    Length,
+    Name,
+    Number,
+    Unary,
+    Weight,
+)
+from reodsl.ir.reward import Reward
+from reodsl.numbers.weights import coefficients
+from runners.rewards.arithmetic import (
+    BINARY,
+    STATISTICS,
+    clip,
+    exponential,
+    greatest,
+    least,
+    logarithm,
+    root,
+    sigmoid,
+)
+from runners.rewards.problems import given_missing
+from runners.rewards.rollout import Group, Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What names mean at one place of an expression: responses, numbers, and the split at hand."""
+
+    reward: str
+    group: Group
+    responses: Mapping[str, Rollout]
+    numbers: Mapping[str, float]
+    places: Sequence[int]
+    split: int
+
+
+def interpret(reward: Reward, group: Group, index: int, places: Sequence[int] = ()) -> list[float]:
+    """The rewards of response `index`: one at each of `places` (its splits, in tokens), or one in all for an outcome."""
+    scope = _Scope(reward.name, group, {"y": group.rollouts[index]}, {}, places, 0)
+    for let in reward.lets:
+        value = _value(let.value, scope)
+        scope = _Scope(reward.name, group, scope.responses, {**scope.numbers, let.name: value}, places, 0)
+    if reward.dense is None:
+        assert reward.outcome is not None
+        return [_value(reward.outcome, scope)]
+    rewards = []
+    for split, place in enumerate(places):
+        numbers = {**scope.numbers, reward.dense.var: float(place)}
+        at_split = _Scope(reward.name, group, scope.responses, numbers, places, split)
+        rewards.append(_value(reward.dense.value, at_split))
+    return rewards
+
+
+def _value(node: Expression, scope: _Scope) -> float:
+    match node:
+        case Number():
+            return node.value
+        case Name():
+            return scope.numbers[node.name]
+        case Length():
+            return float(scope.responses[node.of].length)
+        case Correct():
+            return float(scope.responses[node.of].correct)
+        case Forced():
+            cut = _cut(node.cut, scope)
+            return math.nan if cut is None else float(scope.responses[node.of].forced_at(cut))
+        case Bare():
+            cut = _cut(node.cut, scope)
+            return math.nan if cut is None else float(scope.responses[node.of].bare_at(cut))
+        case Given():
+            given = scope.responses[node.of].given
+            if node.field not in given:
+                raise given_missing(scope.reward, node.field, sorted(given))
+            return float(given[node.field])
+        case Weight():
+            return coefficients(node.rule, scope.places[:-1], scope.places[-1])[scope.split]
+        case Unary():
+            value = _value(node.value, scope)
+            return -value if node.fn == "neg" else float(value == 0)
+        case Binary():
+            return BINARY[node.fn](_value(node.left, scope), _value(node.right, scope))
+        case Call():
+            return _call(node, [_value(arg, scope) for arg in node.args])
+        case If():
+            return _value(node.then if _value(node.test, scope) != 0 else node.other, scope)
+        case Aggregate():
+            return _aggregate(node, scope)
+
+
+def _cut(node: Expression, scope: _Scope) -> int | None:
+    """A place in tokens: a fraction rounds down, a negative one is 0, NaN is no place."""
+    place = _value(node, scope)
+    if math.isnan(place):
+        return None
+    return max(0, math.floor(min(place, 2.0**62)) if place > 0 else 0)
+
+
+def _call(node: Call, args: list[float]) -> float:
+    match node.fn:
+        case "sigmoid":
+            return sigmoid(args[0])
+        case "log":
+            return logarithm(args[0])
+        case "exp":
+            return exponential(args[0])
+        case "sqrt":
+            return root(args[0])
+        case "abs":
+            return abs(args[0])
+        case "min":
+            return least(args)
+        case "max":
+            return greatest(args)
+        case "clip":
+            return clip(args[0], args[1], args[2])
+
+
+def _aggregate(node: Aggregate, scope: _Scope) -> float:
+    """A statistic over the responses that meet `where`; over none of them `empty`, or 0 for a sum or a count."""
+    members = scope.group.rollouts if node.over == "group" else scope.group.reference
+    values = []
+    for member in members:
+        inner = _Scope(
+            scope.reward,
+            scope.group,
+            {**scope.responses, node.var: member},
+            scope.numbers,
+            scope.places,
+            scope.split,
+        )
+        if node.where is None or _value(node.where, inner) != 0:
+            values.append(1.0 if node.fn == "count" else _value(node.value, inner))
+    if values:
+        return float(len(values)) if node.fn == "count" else STATISTICS[node.fn](values)
+    if node.empty is not None:
+        return _value(node.empty, scope)
+    return 0.0 if node.fn in ("sum", "count") else math.nan

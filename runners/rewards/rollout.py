@@ -1,0 +1,34 @@
+"""What a reward can see of a response and of its question's other responses: plain values, no text, no tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One response. `forced[L]` and `bare[L]` are verdicts at cuts below `length`, in tokens."""
+
+    length: int
+    correct: bool
+    forced: Mapping[int, bool] = field(default_factory=dict)
+    bare: Mapping[int, bool] = field(default_factory=dict)
+    given: Mapping[str, float] = field(default_factory=dict)
+
+    def forced_at(self, cut: int) -> bool:
+        """The verdict on the answer forced after `cut` tokens; a response no longer than that is graded as it is."""
+        return self.correct if cut >= self.length else self.forced[cut]
+
+    def bare_at(self, cut: int) -> bool:
+        """The verdict on the first `cut` tokens, with nothing forced."""
+        return self.correct if cut >= self.length else self.bare[cut]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A question's responses in one step, and the starting model's frozen samples of it."""
+
+    question: str
+    rollouts: tuple[Rollout, ...]
+    reference: tuple[Rollout, ...] = ()

@@ -1,0 +1,299 @@
+"""Rewards of a whole step at once: a reward and a step's arrays in, [questions, rollouts, splits] out.
+
+Every value is an array whose axes are question, rollout, split, and one more for each aggregate around it;
+an axis that a value does not vary along has size 1. Equal to `interpret` on every response.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from reodsl.ir.base import IR
+from reodsl.ir.expression import (
+    Aggregate,
+    Bare,
+    Binary,
+    Call,
+    Correct,
+    Expression,
+    Forced,
+    Given,
+    If,
+    Length,
+    Name,
+    Number,
+    Unary,
+    Weight,
+)
+from reodsl.ir.reward import Reward
+from reodsl.numbers.weights import coefficients
+from runners.rewards.problems import given_missing, not_finite, reference_missing, reference_not_cut
+from runners.rewards.step import Bools, Floats, Ints, Step
+
+Verdicts = Callable[[Ints, Ints], Bools]
+"""Verdicts for responses (numbered row by row) and cuts below their length, arrays of one shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    """Where a response variable lives: the step's own responses or the reference's, along `axis`."""
+
+    over: str
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    responses: Mapping[str, _Response]
+    numbers: Mapping[str, Floats]
+    depth: int = 0
+
+
+def vectorise(reward: Reward, step: Step, forced: Verdicts, bare: Verdicts) -> Floats:
+    """Rewards [questions, rollouts, splits]; an outcome has one split. Meaningless where `step.present` is false.
+
+    Raises a Problem where a reward is NaN or infinite (E0920, with the values of that response), or a given number,
+    a reference or its cuts are missing (E0922 to E0924).
+    """
+    values, lets = evaluate(reward, step, forced, bare)
+    _require_finite(reward, step, values, lets)
+    return values
+
+
+def evaluate(
+    reward: Reward, step: Step, forced: Verdicts, bare: Verdicts
+) -> tuple[Floats, dict[str, Floats]]:
+    """Rewards as `vectorise` gives them, NaN and infinity included, and the values of the reward's lets."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return _Evaluator(reward, step, forced, bare).rewards()
+
+
+def aggregate_depth(value: object) -> int:
+    """The deepest nesting of aggregates in an expression, or in a reward."""
+    if isinstance(value, IR):
+        inside = max((aggregate_depth(getattr(value, name)) for name in type(value).model_fields), default=0)
+        return inside + isinstance(value, Aggregate)
+    if isinstance(value, tuple):
+        return max((aggregate_depth(item) for item in value), default=0)
+    return 0
+
+
+class _Evaluator:
+    def __init__(self, reward: Reward, step: Step, forced: Verdicts, bare: Verdicts) -> None:
+        self.reward, self.step, self.forced, self.bare = reward, step, forced, bare
+        self.axes = 3 + aggregate_depth(reward)
+
+    def rewards(self) -> tuple[Floats, dict[str, Floats]]:
+        scope = _Scope({"y": _Response("group", 1)}, {})
+        lets: dict[str, Floats] = {}
+        for let in self.reward.lets:
+            lets[let.name] = self.value(let.value, scope)
+            scope = replace(scope, numbers={**scope.numbers, let.name: lets[let.name]})
+        if self.reward.dense is not None:
+            places = self.step.places.reshape(*self.step.places.shape, *([1] * (self.axes - 3)))
+            scope = replace(scope, numbers={**scope.numbers, self.reward.dense.var: places})
+            found, splits = self.value(self.reward.dense.value, scope), self.step.places.shape[2]
+        else:
+            assert self.reward.outcome is not None
+            found, splits = self.value(self.reward.outcome, scope), 1
+        flat = found.reshape(found.shape[:3])
+        return np.broadcast_to(flat, (*self.step.length.shape, splits)), lets
+
+    def value(self, node: Expression, scope: _Scope) -> Floats:
+        match node:
+            case Number():
+                return np.full((1,) * self.axes, node.value)
+            case Name():
+                return scope.numbers[node.name]
+            case Length():
+                return self.measured(node.of, scope, "length")
+            case Correct():
+                return self.measured(node.of, scope, "correct")
+            case Forced():
+                return self.at_cut(node.of, node.cut, scope, self.forced)
+            case Bare():
+                return self.at_cut(node.of, node.cut, scope, self.bare)
+            case Given():
+                return self.given(node, scope)
+            case Weight():
+                return self.weights(node)
+            case Unary():
+                value = self.value(node.value, scope)
+                return -value if node.fn == "neg" else (value == 0).astype(float)
+            case Binary():
+                return _binary(node.fn, self.value(node.left, scope), self.value(node.right, scope))
+            case Call():
+                return _call(node.fn, [self.value(arg, scope) for arg in node.args])
+            case If():
+                test = self.value(node.test, scope)
+                return np.where(test != 0, self.value(node.then, scope), self.value(node.other, scope))
+            case Aggregate():
+                return self.aggregate(node, scope)
+
+    def along(self, table: Floats, axis: int) -> Floats:
+        """[questions, responses] with the responses along `axis`."""
+        shape = [1] * self.axes
+        shape[0], shape[axis] = table.shape
+        return table.reshape(shape)
+
+    def measured(self, name: str, scope: _Scope, what: str) -> Floats:
+        response = scope.responses[name]
+        if response.over == "group":
+            return self.along(self.step.length if what == "length" else self.step.correct, response.axis)
+        table = self.step.reference_length if what == "length" else self.step.reference_correct
+        if table is None or table.shape[1] == 0:
+            raise reference_missing(self.reward.name)
+        return self.along(table, response.axis)
+
+    def given(self, node: Given, scope: _Scope) -> Floats:
+        response = scope.responses[node.of]
+        tables = self.step.given if response.over == "group" else self.step.reference_given
+        if node.field not in tables:
+            raise given_missing(self.reward.name, node.field, sorted(tables))
+        return self.along(tables[node.field], response.axis)
+
+    def weights(self, node: Weight) -> Floats:
+        places, present = self.step.places, self.step.present
+        out = np.zeros(np.broadcast_shapes(places.shape, present.shape))
+        places, present = np.broadcast_to(places, out.shape), np.broadcast_to(present, out.shape)
+        for at in np.ndindex(*out.shape[:2]):
+            own = [int(p) for p in places[at][present[at]]]
+            out[at][: len(own)] = coefficients(node.rule, own[:-1], own[-1])
+        return out.reshape(*out.shape, *([1] * (self.axes - 3)))
+
+    def at_cut(self, name: str, cut: Expression, scope: _Scope, verdicts: Verdicts) -> Floats:
+        response = scope.responses[name]
+        if response.over != "group":
+            raise reference_not_cut(self.reward.name)
+        whole = np.maximum(np.floor(self.value(cut, scope)), 0)
+        length, correct = self.measured(name, scope, "length"), self.measured(name, scope, "correct")
+        number = self.along(
+            np.arange(self.step.length.size, dtype=float).reshape(self.step.length.shape), response.axis
+        )
+        whole, length, number, out = (
+            np.array(a) for a in np.broadcast_arrays(whole, length, number, correct)
+        )
+        inside = whole < length
+        out[inside] = verdicts(number[inside].astype(np.int64), whole[inside].astype(np.int64))
+        out[np.isnan(whole)] = np.nan
+        return out
+
+    def aggregate(self, node: Aggregate, scope: _Scope) -> Floats:
+        axis = 3 + scope.depth
+        inner = _Scope(
+            {**scope.responses, node.var: _Response(node.over, axis)}, scope.numbers, scope.depth + 1
+        )
+        members = self.measured(node.var, inner, "length")
+        value = np.ones_like(members) if node.fn == "count" else self.value(node.value, inner)
+        keep = np.full((1,) * self.axes, True) if node.where is None else self.value(node.where, inner) != 0
+        value, keep, _ = np.broadcast_arrays(value, keep, members)
+        counted = keep.sum(axis=axis, keepdims=True)
+        found = _statistic(node.fn, value, keep, counted, axis)
+        if node.empty is not None:
+            nothing = self.value(node.empty, scope)
+        else:
+            nothing = np.full((1,) * self.axes, 0.0 if node.fn in ("sum", "count") else np.nan)
+        return np.where(counted > 0, found, nothing)
+
+
+def _sum(value: Floats, keep: Bools, axis: int) -> Floats:
+    """The sum along an axis in order, so that it rounds as a loop does."""
+    kept = np.where(keep, value, 0.0)
+    return np.take(np.add.accumulate(kept, axis=axis), [-1], axis=axis)
+
+
+def _statistic(fn: str, value: Floats, keep: Bools, counted: Ints, axis: int) -> Floats:
+    if fn == "count":
+        return counted.astype(float)
+    if fn == "sum":
+        return _sum(value, keep, axis)
+    if fn == "min":
+        return np.where(keep, value, np.inf).min(axis=axis, keepdims=True)
+    if fn == "max":
+        return np.where(keep, value, -np.inf).max(axis=axis, keepdims=True)
+    if fn == "median":
+        # NaN marks what is left out, and a NaN that is kept has to show: it is put back afterwards.
+        middle = np.nanmedian(np.where(keep, value, np.nan), axis=axis, keepdims=True)
+        return np.where((keep & np.isnan(value)).any(axis=axis, keepdims=True), np.nan, middle)
+    mean = _sum(value, keep, axis) / counted
+    if fn == "mean":
+        return mean
+    return np.sqrt(_sum((value - mean) * (value - mean), keep, axis) / counted)
+
+
+def _binary(fn: str, a: Floats, b: Floats) -> Floats:
+    match fn:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "/":
+            return a / b
+        case "^":
+            return np.power(a, b)
+        case "==":
+            held = a == b
+        case "!=":
+            held = a != b
+        case "<":
+            held = a < b
+        case "<=":
+            held = a <= b
+        case ">":
+            held = a > b
+        case ">=":
+            held = a >= b
+        case "and":
+            held = (a != 0) & (b != 0)
+        case _:
+            held = (a != 0) | (b != 0)
+    return held.astype(float)
+
+
+def _call(fn: str, args: list[Floats]) -> Floats:
+    match fn:
+        case "sigmoid":
+            return 1.0 / (1.0 + np.exp(-args[0]))
+        case "log":
+            return np.log(args[0])
+        case "exp":
+            return np.exp(args[0])
+        case "sqrt":
+            return np.sqrt(args[0])
+        case "abs":
+            return np.abs(args[0])
+        case "clip":
+            return np.minimum(np.maximum(args[0], args[1]), args[2])
+    out = args[0]
+    for other in args[1:]:
+        out = np.minimum(out, other) if fn == "min" else np.maximum(out, other)
+    return out
+
+
+def _require_finite(reward: Reward, step: Step, values: Floats, lets: Mapping[str, Floats]) -> None:
+    """Raise E0920 for the first reward that is NaN or infinite, with the response's length, verdict and lets."""
+    present = np.broadcast_to(step.present, values.shape) if reward.dense is not None else np.True_
+    bad = np.argwhere(~np.isfinite(values) & present)
+    if len(bad) == 0:
+        return
+    question, rollout, split = (int(i) for i in bad[0])
+    seen = {
+        "len(y)": float(step.length[question, rollout]),
+        "correct(y)": float(step.correct[question, rollout]),
+    }
+    for name, value in lets.items():
+        own = np.broadcast_to(value.reshape(value.shape[:3]), (*step.length.shape, value.shape[2]))
+        seen[name] = float(own[question, rollout, 0])
+    if reward.dense is not None:
+        seen[reward.dense.var] = float(np.broadcast_to(step.places, values.shape)[question, rollout, split])
+    at = split if reward.dense is not None else None
+    raise not_finite(
+        reward.name, step.questions[question], rollout, at, float(values[question, rollout, split]), seen
+    )

@@ -1,0 +1,101 @@
+"""Advantages: rewards at splits in, the advantage of each section and of each token out.
+
+Arrays are [questions, rollouts, splits]; section i of a response is its tokens L_{i-1} to L_i, L_0 = 0, and the
+last section reaches to the response's end. Following the paper's Return_i = sum over j >= i of c_j R(answer(y[:L_j]))
+with group normalisation for each i; weights c_j are part of the rewards.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from reodsl.ir.training import Advantage
+from runners.rewards.step import Bools, Floats, Ints
+
+_EQUAL = 1e-9
+"""Deviations below this share of the values are rounding: such values count as equal."""
+
+
+def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floats:
+    """The advantage of each section's tokens, before any normalisation over the batch; 0 where a section is absent.
+
+    `rewards` and `present` have one shape. A reward with one split (an outcome) is credited to the whole response
+    under every rule. `as_printed` gives Return_i to the section after L_i, so the first earns nothing.
+    """
+    own = np.where(present, rewards, 0.0)
+    credit = own if rule.credit == "own" else np.flip(np.flip(own, 2).cumsum(axis=2), 2)
+    scored = normalised(credit, present, rule.normalise, rule.std)
+    if rule.credit == "as_printed" and rewards.shape[2] > 1:
+        shifted = np.zeros_like(scored)
+        shifted[:, :, 1:] = scored[:, :, :-1]
+        scored = shifted
+    return np.where(present, scored, 0.0)
+
+
+def normalised(
+    values: Floats,
+    present: Bools,
+    normalise: Literal["group", "center", "none"],
+    std: Literal["population", "sample"],
+) -> Floats:
+    """Each split over the question's rollouts that have it: z-scores, centred values, or as they are.
+
+    Values that are all equal have a z-score of 0, and so has a lone one.
+    """
+    if normalise == "none":
+        return np.where(present, values, 0.0)
+    count = present.sum(axis=1, keepdims=True)
+    kept = np.where(present, values, 0.0)
+    centred = np.where(present, kept - kept.sum(axis=1, keepdims=True) / np.maximum(count, 1), 0.0)
+    equal = np.abs(centred).max(axis=1, keepdims=True) <= _EQUAL * np.abs(kept).max(axis=1, keepdims=True)
+    centred = np.where(equal, 0.0, centred)
+    if normalise == "center":
+        return centred
+    freedom = count - 1 if std == "sample" else count
+    variance = (centred * centred).sum(axis=1, keepdims=True) / np.maximum(freedom, 1)
+    return np.where(equal, 0.0, centred / np.where(variance > 0, np.sqrt(variance), 1.0))
+
+
+def section_tokens(places: Floats, present: Bools, length: Floats) -> Ints:
+    """How many tokens each section has; a response's sections together are the whole of it.
+
+    `places` and `present` [questions, rollouts, splits], `length` [questions, rollouts]. Sections past the end are empty.
+    """
+    shape = (*length.shape, places.shape[2])
+    ends = np.minimum(np.broadcast_to(places, shape), length[:, :, None])
+    there = np.broadcast_to(present, shape)
+    # The last section that a response has reaches to its end, even past the last place.
+    last = there & ~np.concatenate((there[:, :, 1:], np.zeros((*length.shape, 1), dtype=np.bool_)), axis=2)
+    ends = np.where(last, length[:, :, None], np.where(there, ends, 0))
+    ends = np.maximum.accumulate(ends, axis=2)
+    return np.diff(ends, axis=2, prepend=0).astype(np.int64)
+
+
+def batch_normalised(advantages: Floats, tokens: Ints) -> Floats:
+    """Once more z-scored over the trained tokens of the step, each counting as one (population deviation).
+
+    Trained are the sections whose advantages differ among a question's rollouts from 0; where all are 0, a section
+    gives no gradient, stays at 0 and does not count.
+    """
+    trained = np.broadcast_to((advantages != 0).any(axis=1, keepdims=True), advantages.shape)
+    weight = np.where(trained, tokens, 0)
+    total = weight.sum()
+    if total == 0:
+        return advantages
+    mean = (weight * advantages).sum() / total
+    deviation = np.sqrt((weight * (advantages - mean) ** 2).sum() / total)
+    if deviation <= _EQUAL * np.abs(advantages).max():
+        return np.zeros_like(advantages)
+    return np.where(trained, (advantages - mean) / deviation, 0.0)
+
+
+def advantages_of(
+    rewards: Floats, places: Floats, present: Bools, length: Floats, rule: Advantage
+) -> tuple[Floats, Ints]:
+    """What training needs: each section's advantage, and how many tokens it has."""
+    present = np.broadcast_to(present, rewards.shape)
+    tokens = section_tokens(places, present, length)
+    found = section_advantages(rewards, present, rule)
+    return (batch_normalised(found, tokens) if rule.batch else found), tokens

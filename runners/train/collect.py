@@ -1,0 +1,231 @@
+"""One step's experience: questions and an engine in; responses, their verdicts whole and at cuts, and seconds out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reodsl.ir.model import Forcing
+from reodsl.ir.reward import Reward, Steps
+from runners.answers import answer_after_forcing, response_text
+from runners.engine.protocol import Engine, Forced, Request, Response, Sampling
+from runners.evaluate.bare import bare_answers
+from runners.prompts import continuation_tokens
+from runners.rewards.cuts import Cuts, needed_cuts
+from runners.rewards.splits import step_places
+from runners.rewards.step import CutVerdicts, Floats, Step, pad_places
+from runners.train.draws import purpose
+from runners.train.questions import Question, shared_given
+from runners.verify import Answer, Verifier, final_answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The starting model's frozen samples of a question: tokens and verdicts (1 or 0)."""
+
+    lengths: tuple[float, ...]
+    correct: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """What experience is made with; the same for every step of a stage.
+
+    `places` are splits that all questions share; where it is None they are each question's own (`own_places`), or the
+    reasoning steps of each response.
+    """
+
+    engine: Engine
+    verifier: Verifier
+    tokenizer: Any
+    sampling: Sampling
+    rollouts: int
+    reward: Reward
+    forcing: Forcing | None
+    places: tuple[int, ...] | None
+    own_places: dict[str, tuple[int, ...]]
+    references: dict[str, Reference]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """A step's responses, question by question and rollout by rollout, and what was found of them.
+
+    `bare[i]` follows the answer of response i's prefixes: (tokens, verdict) wherever a boxed answer closes.
+    """
+
+    questions: tuple[Question, ...]
+    requests: tuple[Request, ...]
+    responses: tuple[Response, ...]
+    step: Step
+    forced: CutVerdicts
+    bare: CutVerdicts
+    cuts: Cuts
+    prefixes: tuple[tuple[tuple[int, bool], ...], ...]
+    seconds: dict[str, float]
+
+
+def collect(collector: Collector, questions: Sequence[Question], number: int) -> Experience:
+    """Generates, forces and grades. Every draw is a function of the seed, the step's `number` and a response's position."""
+    began = time.perf_counter()
+    requests = [
+        Request(question.prompt, purpose(collector.seed, "rollout", number, position, rollout))
+        for position, question in enumerate(questions)
+        for rollout in range(collector.rollouts)
+    ]
+    responses = collector.engine.generate(requests, collector.sampling)
+    generated = time.perf_counter()
+    texts = [response_text(collector.tokenizer, r.tokens, collector.sampling.stop_ids) for r in responses]
+    step = _unjudged(collector, questions, responses)
+    cuts = needed_cuts(collector.reward, step)
+    measured = time.perf_counter()
+    forced = _force(collector, requests, responses, cuts)
+    answered = time.perf_counter()
+    graded = _grade(collector, questions, responses, texts, cuts, forced)
+    finished = time.perf_counter()
+    shape = step.length.shape
+    width = 1 + int(step.length.max())
+    return Experience(
+        tuple(questions),
+        tuple(requests),
+        tuple(responses),
+        _with_verdicts(step, np.array(graded.whole, dtype=float).reshape(shape)),
+        CutVerdicts.of(graded.forced, width),
+        CutVerdicts.of(graded.bare, width),
+        cuts,
+        graded.prefixes,
+        {
+            "seconds_generate": generated - began,
+            "seconds_force": answered - measured,
+            "seconds_grade": finished - answered + measured - generated,
+        },
+    )
+
+
+def _unjudged(collector: Collector, questions: Sequence[Question], responses: Sequence[Response]) -> Step:
+    """The step's arrays as far as they are known before anything is graded."""
+    shape = (len(questions), collector.rollouts)
+    length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
+    places, present = _places(collector, questions, responses)
+    given = {
+        name: np.repeat([[q.given[name]] for q in questions], collector.rollouts, axis=1)
+        for name in shared_given(questions)
+    }
+    references = [collector.references[q.id] for q in questions] if collector.references else []
+    return Step(
+        questions=tuple(q.id for q in questions),
+        length=length,
+        correct=np.zeros(shape),
+        places=places,
+        present=present,
+        given=given,
+        reference_length=np.array([r.lengths for r in references]) if references else None,
+        reference_correct=np.array([r.correct for r in references]) if references else None,
+    )
+
+
+def _places(
+    collector: Collector, questions: Sequence[Question], responses: Sequence[Response]
+) -> tuple[Floats, Any]:
+    dense = collector.reward.dense
+    if collector.places is not None:
+        return pad_places([[collector.places]])
+    if dense is not None and isinstance(dense.split, Steps):
+        split = dense.split
+
+        def decode(tokens: Sequence[int]) -> str:
+            return response_text(collector.tokenizer, tokens, ())
+
+        found = [step_places(split, response.tokens, decode) for response in responses]
+        size = collector.rollouts
+        return pad_places([found[start : start + size] for start in range(0, len(found), size)])
+    return pad_places([[collector.own_places[question.id]] for question in questions])
+
+
+def _with_verdicts(step: Step, correct: Floats) -> Step:
+    return Step(
+        step.questions,
+        step.length,
+        correct,
+        step.places,
+        step.present,
+        step.given,
+        step.reference_length,
+        step.reference_correct,
+        step.reference_given,
+    )
+
+
+def _force(
+    collector: Collector, requests: Sequence[Request], responses: Sequence[Response], cuts: Cuts
+) -> list[list[Forced]]:
+    forcing = collector.forcing
+    if forcing is None or not any(cuts.forced):
+        return [[] for _ in requests]
+    sampling = Sampling(
+        forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=collector.sampling.stop_ids
+    )
+    text = continuation_tokens(collector.tokenizer, forcing.text)
+    return collector.engine.force(requests, responses, cuts.forced, text, sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class _Graded:
+    whole: list[bool]
+    forced: list[tuple[int, int, bool]]
+    bare: list[tuple[int, int, bool]]
+    prefixes: tuple[tuple[tuple[int, bool], ...], ...]
+
+
+def _grade(
+    collector: Collector,
+    questions: Sequence[Question],
+    responses: Sequence[Response],
+    texts: Sequence[str],
+    cuts: Cuts,
+    forced: Sequence[Sequence[Forced]],
+) -> _Graded:
+    """All answers of the step through the verifier at once: whole, forced, and of the prefixes that hold one."""
+    answers: list[Answer] = []
+
+    def decode(tokens: Sequence[int]) -> str:
+        return response_text(collector.tokenizer, tokens, collector.sampling.stop_ids)
+
+    def ask(text: str, number: int) -> int:
+        question = questions[number // collector.rollouts]
+        answers.append(Answer(text, question.gold, question.meta))
+        return len(answers) - 1
+
+    whole = [ask(final_answer(text), number) for number, text in enumerate(texts)]
+    at_cut = []
+    for number, own in enumerate(forced):
+        for one in own:
+            assert collector.forcing is not None
+            answer = answer_after_forcing(collector.forcing, decode(one.tokens))
+            at_cut.append((number, one.cut, ask(answer, number)))
+    changes = [
+        [(at, ask(answer, number)) for at, answer in bare_answers(response.tokens, decode)]
+        for number, response in enumerate(responses)
+    ]
+    verdicts = [verdict.correct for verdict in collector.verifier.grade(answers)]
+    prefixes = tuple(tuple((at, verdicts[i]) for at, i in own) for own in changes)
+    bare = [
+        (number, cut, _bare_at(prefixes[number], cut)) for number, own in enumerate(cuts.bare) for cut in own
+    ]
+    return _Graded(
+        [verdicts[i] for i in whole], [(n, cut, verdicts[i]) for n, cut, i in at_cut], bare, prefixes
+    )
+
+
+def _bare_at(changes: Sequence[tuple[int, bool]], cut: int) -> bool:
+    """The verdict on the first `cut` tokens: that of the last box that closes within them."""
+    verdict = False
+    for at, correct in changes:
+        if at <= cut:
+            verdict = correct
+    return verdict

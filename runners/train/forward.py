@@ -1,0 +1,116 @@
+"""Hidden states of a `transformers` decoder for training: token ids [rows, width] in, [rows, width, hidden] out.
+
+Rows are padded on the right, which a causal decoder never looks at, so no mask is needed. Two paths give
+the same numbers: the model's own forward on any device, and one for Qwen3 and Llama on CPU in float32 whose
+gradients and products are several times cheaper. Both read the model's own parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from runners.train.kernels import linear, rotate, swiglu, unit_rms
+
+Forward = Callable[[Tensor], Tensor]
+
+
+def plain_forward(model: Any) -> Forward:
+    """The model's own forward up to its last norm."""
+    body = model.get_submodule("model")
+
+    def forward(ids: Tensor) -> Tensor:
+        return body(input_ids=ids, use_cache=False).last_hidden_state
+
+    return forward
+
+
+def lean_supported(model: Any) -> bool:
+    """Whether `lean_forward` covers this model: dense Qwen3 or Llama, plain rotary positions, CPU, float32, oneDNN."""
+    config = model.config
+    if (
+        getattr(config, "model_type", None) not in ("qwen3", "llama")
+        or not torch.backends.mkldnn.is_available()
+    ):
+        return False
+    rope = getattr(config, "rope_parameters", None) or {}
+    return (
+        config.hidden_act == "silu"
+        and not getattr(config, "attention_bias", False)
+        and not getattr(config, "mlp_bias", False)
+        and not getattr(config, "attention_dropout", 0.0)
+        and not getattr(config, "use_sliding_window", False)
+        and rope.get("rope_type", "default") == "default"
+        and rope.get("partial_rotary_factor", 1.0) == 1.0
+        and all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
+    )
+
+
+def lean_forward(model: Any) -> Forward:
+    """The same hidden states as `plain_forward` on models that `lean_supported` accepts.
+
+    Each norm's weight is folded into the product that follows it. Rows of the query and key projections are
+    reordered so that a rotary pair is adjacent, one complex number; scores do not change.
+    """
+    config = model.config
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    eps = config.rms_norm_eps
+    theta = config.rope_parameters["rope_theta"]
+    frequencies = theta ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    pairs = torch.arange(dim).view(2, dim // 2).t().reshape(-1)
+    query_order = (torch.arange(heads)[:, None] * dim + pairs).reshape(-1)
+    key_order = (torch.arange(kv_heads)[:, None] * dim + pairs).reshape(-1)
+    body = model.get_submodule("model")
+    turns: dict[int, Tensor] = {}
+
+    def turn(width: int) -> Tensor:
+        if width not in turns:
+            # Angles as `transformers` rounds them: inverse frequencies in float32, then their product.
+            angles = torch.arange(width, dtype=torch.float32)[:, None] * frequencies.float()
+            turns[width] = torch.polar(torch.ones_like(angles), angles)[:, None, :]
+        return turns[width]
+
+    def attend(x: Tensor, layer: Any, rows: int, width: int) -> Tensor:
+        own = layer.self_attn
+        weight = torch.cat((own.q_proj.weight[query_order], own.k_proj.weight[key_order], own.v_proj.weight))
+        mixed = linear(unit_rms(x, eps), weight * layer.input_layernorm.weight)
+        q, k, v = (
+            part.unflatten(-1, (-1, dim))
+            for part in mixed.split((heads * dim, kv_heads * dim, kv_heads * dim), -1)
+        )
+        if hasattr(own, "q_norm"):
+            q = unit_rms(q, own.q_norm.variance_epsilon) * own.q_norm.weight[pairs]
+            k = unit_rms(k, own.k_norm.variance_epsilon) * own.k_norm.weight[pairs]
+        around = turn(width)
+        q = rotate(q.reshape(rows, width, heads, dim), around)
+        k = rotate(k.reshape(rows, width, kv_heads, dim), around)
+        out = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.reshape(rows, width, kv_heads, dim).transpose(1, 2),
+            is_causal=True,
+            enable_gqa=heads != kv_heads,
+        )
+        return linear(out.transpose(1, 2).reshape(rows * width, heads * dim), own.o_proj.weight)
+
+    def forward(ids: Tensor) -> Tensor:
+        rows, width = ids.shape
+        x = F.embedding(ids.reshape(-1), body.embed_tokens.weight)
+        for layer in body.layers:
+            x = x + attend(x, layer, rows, width)
+            both = torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight))
+            inner = swiglu(linear(unit_rms(x, eps), both * layer.post_attention_layernorm.weight))
+            x = x + linear(inner, layer.mlp.down_proj.weight)
+        return (unit_rms(x, eps) * body.norm.weight).view(rows, width, -1)
+
+    return forward
+
+
+def make_forward(model: Any) -> Forward:
+    """The cheapest forward that this model and device allow."""
+    return lean_forward(model) if lean_supported(model) else plain_forward(model)

@@ -1,0 +1,59 @@
+"""Log-probabilities of given tokens: hidden states, the output matrix and targets in, [tokens] out, differentiable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from runners.train.kernels import product
+
+CHUNK_ELEMENTS = 1 << 25
+"""Logits that are held at once: 128 MiB in float32."""
+
+
+class _TokenLogprobs(Function):
+    """Works through the tokens in chunks and keeps no logits; the backward pass makes them again, a chunk at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float) -> Tensor:
+        chunk = max(1, CHUNK_ELEMENTS // weight.shape[0])
+        norms, found = [], []
+        keep = hidden.shape[0] <= chunk
+        logits = hidden.new_empty(0)
+        for start in range(0, hidden.shape[0], chunk):
+            logits = _logits(hidden[start : start + chunk], weight, temperature)
+            norm = torch.logsumexp(logits, -1)
+            norms.append(norm)
+            found.append(logits.gather(1, targets[start : start + chunk, None]).squeeze(1) - norm)
+        norm = torch.cat(norms) if norms else hidden.new_empty(0)
+        ctx.save_for_backward(hidden, weight, targets, norm, *([logits] if keep else []))
+        ctx.temperature, ctx.chunk = temperature, chunk
+        return torch.cat(found) if found else hidden.new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        hidden, weight, targets, norm, *kept = ctx.saved_tensors
+        grad = grads[0] / ctx.temperature
+        d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        for start in range(0, hidden.shape[0], ctx.chunk):
+            rows = slice(start, start + ctx.chunk)
+            logits = kept[0] if kept else _logits(hidden[rows], weight, ctx.temperature)
+            # d logp / d logits = onehot - softmax
+            flow = torch.exp(logits - norm[rows, None]).mul_(-grad[rows, None])
+            flow = flow.scatter_add_(1, targets[rows, None], grad[rows, None]).to(hidden.dtype)
+            d_hidden[rows] = product(flow, weight.t())
+            d_weight += product(flow.t(), hidden[rows].t())
+        return d_hidden, d_weight, None, None
+
+
+def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    logits = product(hidden, weight).float()
+    return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+def token_logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
+    """log softmax(hidden @ weight.T / temperature) at `targets`: [tokens] from [tokens, hidden] and [vocabulary, hidden]."""
+    return _TokenLogprobs.apply(hidden, weight, targets, temperature)

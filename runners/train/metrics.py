@@ -1,0 +1,44 @@
+"""Tables of training: rows in, Parquet files out, atomically; and the same numbers as TensorBoard events."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+WHOLE = {"step"}
+"""Columns of metrics that hold whole numbers."""
+
+
+def write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    """A Parquet file that is there whole or not at all."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        frame.write_parquet(aside)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def metrics_table(rows: Sequence[Mapping[str, float]]) -> pl.DataFrame:
+    """One row a step, `step` counted from 1; a column for every name that any row has, null where one has not."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return pl.DataFrame(
+        {name: [row.get(name) for row in rows] for name in names},
+        schema={name: pl.Int64 if name in WHOLE else pl.Float64 for name in names},
+        strict=False,
+    )
+
+
+def write_tensorboard(metrics: Path, folder: Path) -> None:
+    """The columns of a `metrics.parquet` (or `timings.parquet`) as scalars of a TensorBoard log in `folder`."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    table = pl.read_parquet(metrics)
+    with SummaryWriter(str(folder)) as writer:
+        for row in table.iter_rows(named=True):
+            for name, value in row.items():
+                if name != "step" and value is not None:
+                    writer.add_scalar(name, value, int(row["step"]))

@@ -1,0 +1,96 @@
+"""Optimizers from their declaration, their learning-rate curve, and their state as named tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reodsl.ir.training import Optimizer
+
+
+def learning_rate_factor(step: int, steps: int, settings: Optimizer) -> float:
+    """What the learning rate is multiplied with at `step` (from 0) of `steps`.
+
+    Warm-up rises linearly and is whole at its last step; the linear decay would reach 0 one step after the end.
+    """
+    factor = min(1.0, (step + 1) / settings.warmup_steps) if settings.warmup_steps > 0 else 1.0
+    if settings.decay == "linear":
+        start = settings.decay_from * steps
+        if step > start:
+            factor *= max(0.0, (steps - step) / (steps - start))
+    return factor
+
+
+def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimizer]:
+    """One optimizer over all parameters; with `muon` one over the matrices of the layers, then AdamW over the rest.
+
+    Muon's momentum is `betas[0]`; embeddings, the output matrix, norms and biases go to `rest` (or, without one, to
+    AdamW with the same settings). Each group keeps its full rate as `full_lr`.
+    """
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if settings.algorithm != "muon":
+        kind = torch.optim.Adam if settings.algorithm == "adam" else torch.optim.AdamW
+        found: list[torch.optim.Optimizer] = [
+            kind(
+                [p for _, p in named],
+                lr=settings.lr,
+                betas=settings.betas,
+                eps=settings.eps,
+                weight_decay=settings.weight_decay,
+                fused=True,
+            )
+        ]
+    else:
+        ends = {
+            id(m.weight)
+            for m in (model.get_input_embeddings(), model.get_output_embeddings())
+            if m is not None
+        }
+        matrices = [p for _, p in named if p.ndim == 2 and id(p) not in ends]
+        others = [p for _, p in named if p.ndim != 2 or id(p) in ends]
+        rest = settings.rest or settings
+        found = [
+            torch.optim.Muon(
+                matrices, lr=settings.lr, momentum=settings.betas[0], weight_decay=settings.weight_decay
+            ),
+            torch.optim.AdamW(
+                others, lr=rest.lr, betas=rest.betas, eps=rest.eps, weight_decay=rest.weight_decay, fused=True
+            ),
+        ]
+    for optimizer in found:
+        for group in optimizer.param_groups:
+            group["full_lr"] = group["lr"]
+    return found
+
+
+def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float) -> None:
+    """Every group's rate becomes its full rate times `factor`."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["full_lr"] * factor
+
+
+def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """The optimizers' tensors as `<optimizer>/<field>/<parameter>`."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    return {
+        f"{number}/{key}/{names[id(p)]}": value.detach()
+        for number, optimizer in enumerate(optimizers)
+        for p, fields in optimizer.state.items()
+        for key, value in fields.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def load_optimizer_state(
+    model: Any, optimizers: Sequence[torch.optim.Optimizer], state: Mapping[str, Tensor]
+) -> None:
+    """Puts back what `optimizer_state` gave, for the same model and kinds of optimizers."""
+    parameters = dict(model.named_parameters())
+    for key, value in state.items():
+        number, field, name = key.split("/", 2)
+        own = optimizers[int(number)].state[parameters[name]]
+        own[field] = value.clone() if value.ndim == 0 else value.to(parameters[name].device, copy=True)

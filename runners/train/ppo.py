@@ -1,0 +1,170 @@
+"""PPO from experience: advantages, minibatches and clipped steps; what happened, as numbers, comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from reodsl.ir.training import Ppo
+from runners.rewards.step import Floats
+from runners.rewards.vectorise import vectorise
+from runners.train.advantages import advantages_of
+from runners.train.batches import Example, Microbatch, microbatches, token_bound
+from runners.train.collect import Experience
+from runners.train.draws import permutation, purpose
+from runners.train.ppo_loss import clipped_loss, token_weights
+from runners.train.update import Learner, take_step
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Rewards [questions, rollouts, splits] (absent ones 0), and each response's advantages, a number a token."""
+
+    rewards: Floats
+    advantages: list[NDArray[np.float32]]
+    equal_groups: float
+
+
+def score(experience: Experience, method: Ppo) -> Scored:
+    """Rewards and advantages of a step. Raises E0920 where a reward is not finite."""
+    step = experience.step
+    rewards = vectorise(method.reward, step, experience.forced.look_up, experience.bare.look_up)
+    dense = method.reward.dense is not None
+    places = step.places if dense else step.length[:, :, None]
+    present = np.broadcast_to(step.present if dense else np.True_, rewards.shape)
+    found, tokens = advantages_of(rewards, places, present, step.length, method.advantage)
+    flat = found.reshape(-1, found.shape[2]).astype(np.float32)
+    advantages = [
+        np.repeat(own, counts) for own, counts in zip(flat, tokens.reshape(flat.shape), strict=True)
+    ]
+    equal = 1.0 - float((found != 0).any(axis=(1, 2)).mean())
+    return Scored(np.where(present, rewards, 0.0), advantages, equal)
+
+
+def update(
+    learner: Learner, experience: Experience, scored: Scored, method: Ppo, seed: int, number: int
+) -> dict[str, float]:
+    """All epochs and minibatches of one step; its numbers for `metrics.parquet`.
+
+    A response is only run as far as its last token with an advantage, and not at all without one: what
+    is left out has no gradient. It still counts in the mean.
+    """
+    responses = experience.responses
+    temperature = method.rollout.temperature or 1.0
+    whole = method.rollout.temperature == 1.0 and method.rollout.top_p >= 1.0 and method.rollout.top_k <= 0
+    cut = [int(np.flatnonzero(own)[-1]) + 1 if own.any() else 0 for own in scored.advantages]
+    sampled = [np.asarray(r.logprobs, dtype=np.float32) for r in responses]
+    old = sampled if whole else _recomputed(learner, experience, cut, temperature)
+    totals = {"loss": 0.0, "grad_norm": 0.0, "clipped": 0.0, "trained": 0.0, "steps": 0.0}
+    errors: list[Tensor] = []
+    for epoch in range(method.epochs):
+        order = permutation(purpose(seed, "minibatches", number, epoch), len(responses))
+        for part, members in enumerate(np.array_split(order, method.minibatches)):
+            weights = token_weights([len(responses[i].tokens) for i in members], method.loss_mean)
+            examples = [
+                Example(
+                    experience.requests[i].prompt,
+                    responses[i].tokens[: cut[i]],
+                    np.full(cut[i], weight, dtype=np.float32),
+                    scored.advantages[i][: cut[i]],
+                    old[i][: cut[i]],
+                )
+                for i, weight in zip(members, weights, strict=True)
+                if cut[i]
+            ]
+            first = epoch == 0 and part == 0
+
+            def loss(batch: Microbatch, logprobs: Tensor, first: bool = first) -> Tensor:
+                if first:
+                    errors.append((logprobs.detach() - batch.old).abs())
+                found = clipped_loss(
+                    logprobs, batch.old, batch.advantages, batch.weights, method.clip_low, method.clip_high
+                )
+                totals["clipped"] += found.clipped
+                totals["trained"] += int((batch.advantages != 0).sum())
+                return found.loss
+
+            at = f"step {number + 1}, epoch {epoch + 1}, minibatch {part + 1}"
+            stepped = take_step(learner, examples, loss, temperature, at)
+            totals["loss"] += stepped.loss
+            totals["grad_norm"] += stepped.grad_norm
+            totals["steps"] += 1
+    return {
+        "loss": totals["loss"] / totals["steps"],
+        "grad_norm": totals["grad_norm"] / totals["steps"],
+        "clip_fraction": totals["clipped"] / max(totals["trained"], 1.0),
+        "ratio_error": float(torch.cat(errors).max()) if errors else 0.0,
+        "ratio_error_median": float(torch.cat(errors).median()) if errors else 0.0,
+        "trained_tokens": totals["trained"] / method.epochs,
+    }
+
+
+def _recomputed(
+    learner: Learner, experience: Experience, cut: Sequence[int], temperature: float
+) -> list[NDArray[np.float32]]:
+    """Log-probabilities at the sampling temperature, before any update, of each response's first `cut` tokens."""
+    found = [np.zeros(tokens, dtype=np.float32) for tokens in cut]
+    chosen = [i for i, tokens in enumerate(cut) if tokens]
+    examples = [
+        Example(experience.requests[i].prompt, experience.responses[i].tokens[: cut[i]], found[i])
+        for i in chosen
+    ]
+    with torch.no_grad():
+        for batch in microbatches(examples, token_bound(learner.device), learner.device):
+            logprobs = learner.logprobs(batch, temperature).float().cpu().numpy()
+            ends = np.cumsum([cut[chosen[member]] for member in batch.members])
+            for member, own in zip(batch.members, np.split(logprobs, ends[:-1]), strict=True):
+                found[chosen[member]] = own
+    return found
+
+
+def step_metrics(experience: Experience, scored: Scored) -> dict[str, float]:
+    """What is known of a step before its update: means over responses, and how many gave no signal.
+
+    `entropy` is the mean of minus the log-probability of the tokens drawn, in nats: its expectation at temperature 1.
+    """
+    responses = experience.responses
+    logprobs = np.concatenate([np.asarray(r.logprobs) for r in responses])
+    rewards = scored.rewards.sum(axis=2)
+    found = {
+        "reward": float(rewards.mean()),
+        "reward_std": float(rewards.std(axis=1).mean()),
+        "accuracy": float(experience.step.correct.mean()),
+        "length": float(experience.step.length.mean()),
+        "unfinished": float(np.mean([r.finish == "length" for r in responses])),
+        "entropy": float(-logprobs.mean()),
+        "equal_groups": scored.equal_groups,
+        "tokens": float(experience.step.length.sum()),
+    }
+    if len(experience.forced.values):
+        found["forced_answers"] = float(len(experience.forced.values))
+        found["forced_accuracy"] = float(experience.forced.values.mean())
+    return found
+
+
+def rollout_columns(experience: Experience, scored: Scored, number: int) -> Mapping[str, Sequence[object]]:
+    """The step's rows of `rollouts.parquet`."""
+    size = experience.step.length.shape[1]
+    forced: list[tuple[list[int], list[bool]]] = [([], []) for _ in experience.responses]
+    for key, value in zip(experience.forced.keys.tolist(), experience.forced.values.tolist(), strict=True):
+        cuts, verdicts = forced[key // experience.forced.width]
+        cuts.append(key % experience.forced.width)
+        verdicts.append(value)
+    return {
+        "step": [number] * len(experience.responses),
+        "question": [q.id for q in experience.questions for _ in range(size)],
+        "rollout": list(range(size)) * len(experience.questions),
+        "tokens": [len(r.tokens) for r in experience.responses],
+        "finish": [r.finish for r in experience.responses],
+        "correct": [bool(c) for c in experience.step.correct.ravel()],
+        "reward": scored.rewards.sum(axis=2).ravel().tolist(),
+        "cuts": [cuts for cuts, _ in forced],
+        "forced": [verdicts for _, verdicts in forced],
+        "bare_cuts": [[at for at, _ in own] for own in experience.prefixes],
+        "bare": [[correct for _, correct in own] for own in experience.prefixes],
+    }

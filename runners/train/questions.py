@@ -1,0 +1,122 @@
+"""The questions of a training task: `questions.parquet` and a tokenizer in, prompts, references and given numbers out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.diagnostics import problem
+from reodsl.ir.model import Prompt
+from runners.prompts import continuation_tokens, prompt_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question: its prompt's tokens, the reference answer, its JSON metadata and the numbers in it."""
+
+    id: str
+    prompt: tuple[int, ...]
+    gold: str
+    meta: str
+    given: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A prompt and the tokens that are learnt after it, the end of sequence included."""
+
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+
+def read_table(folder: Path) -> pl.DataFrame:
+    """The questions of a `data` artifact."""
+    return pl.read_parquet(folder / "questions.parquet")
+
+
+def questions_of(
+    table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int
+) -> tuple[list[Question], int]:
+    """Questions whose prompts have at most `longest` tokens, and how many were longer and are left out.
+
+    Raises E0927 when that leaves none.
+    """
+    prompts = prompt_tokens(prompt, tokenizer, table["question"].to_list())
+    metas = table["meta"].to_list() if "meta" in table.columns else [None] * table.height
+    rows = zip(table["id"].to_list(), prompts, table["answer"].to_list(), metas, strict=True)
+    questions = [
+        Question(name, tokens, gold, meta or "", _numbers(meta))
+        for name, tokens, gold, meta in rows
+        if len(tokens) <= longest
+    ]
+    if not questions:
+        shortest = min((len(tokens) for tokens in prompts), default=0)
+        raise problem(
+            "E0927",
+            f"no question's prompt fits into `max_prompt`, {longest} tokens",
+            where="questions.parquet",
+            notes=[f"{table.height} questions, the shortest prompt has {shortest} tokens"],
+            help=f"set `max_prompt` to at least {shortest} tokens",
+        )
+    return questions, table.height - len(questions)
+
+
+def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int) -> tuple[list[Trace], int]:
+    """Prompts with their traces, of at most `longest` tokens together, and how many were longer and are left out.
+
+    The end of sequence follows each trace. Raises E0928 where there are no traces, E0927 where none fits.
+    """
+    if "trace" not in table.columns or table["trace"].null_count() == table.height:
+        raise problem(
+            "E0928",
+            "supervised training needs worked solutions, and the questions have none",
+            where="questions.parquet",
+            notes=[f"columns: {', '.join(table.columns)}"],
+            help='name the column that holds them, as in `columns { trace = "solution" }`',
+        )
+    table = table.filter(pl.col("trace").is_not_null())
+    prompts = prompt_tokens(prompt, tokenizer, table["question"].to_list())
+    end = tokenizer.eos_token_id
+    found = []
+    for tokens, text in zip(prompts, table["trace"].to_list(), strict=True):
+        body = continuation_tokens(tokenizer, text)
+        found.append(Trace(tokens, body if body[-1:] == (end,) else (*body, end)))
+    kept = [trace for trace in found if len(trace.prompt) + len(trace.tokens) <= longest]
+    if not kept:
+        shortest = min(len(trace.prompt) + len(trace.tokens) for trace in found)
+        raise problem(
+            "E0927",
+            f"no prompt with its trace fits into `max_tokens`, {longest} tokens",
+            where="questions.parquet",
+            notes=[f"{len(found)} traces, the shortest has {shortest} tokens with its prompt"],
+            help=f"set `max_tokens` to at least {shortest} tokens",
+        )
+    return kept, len(found) - len(kept)
+
+
+def _numbers(meta: str | None) -> dict[str, float]:
+    """The numbers at the top of a question's JSON metadata."""
+    if not meta:
+        return {}
+    try:
+        fields = json.loads(meta)
+    except ValueError:
+        return {}
+    if not isinstance(fields, dict):
+        return {}
+    return {
+        str(name): float(value)
+        for name, value in fields.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def shared_given(questions: Sequence[Question]) -> tuple[str, ...]:
+    """The given numbers that every one of these questions has."""
+    names = [set(question.given) for question in questions]
+    return tuple(sorted(set.intersection(*names))) if names else ()

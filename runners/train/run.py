@@ -1,0 +1,136 @@
+"""The runner of `train` tasks: a starting checkpoint and questions in; a checkpoint, its optimizer and tables out.
+
+A stage goes on from the last saved step of an interrupted attempt and ends with the same bytes: every draw is a
+function of the run's seed, the stage's index and the step. The optimizer's state is carried over from the
+stage before when that stage of the same experiment used the same algorithm and method; its learning-rate curve,
+warm-up included, is each stage's own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from reodsl.diagnostics import problem
+from reodsl.graph.job import Job, Progress
+from reodsl.ir.model import Model
+from reodsl.ir.training import Plateau, Ppo, Sft, Stage
+from runners.models.folder import Loaded, load, save
+from runners.train.draws import purpose
+from runners.train.metrics import metrics_table, write_parquet
+from runners.train.optimizers import (
+    build_optimizers,
+    learning_rate_factor,
+    load_optimizer_state,
+    optimizer_state,
+    set_learning_rate,
+)
+from runners.train.saved import Row, Standing, load_standing, load_tensors, save_standing, save_tensors
+from runners.train.steps import Steps, ppo_steps, sft_steps
+from runners.train.update import Learner
+
+SAVE_SECONDS = 60.0
+"""A stage that says nothing else is saved when this much time has passed since it last was."""
+SHOWN = ("reward", "accuracy", "length", "loss")
+
+
+def train(job: Job) -> None:
+    """Does one stage: `checkpoint/`, `optimizer/`, `metrics.parquet`, `timings.parquet`, `train.json`, and for PPO
+    `rollouts.parquet`. Raises a Problem for data, rewards or numbers that cannot be trained on (E0920 to E0933).
+    """
+    stage = Stage.model_validate(job.task.payload["stage"])
+    model = Model.model_validate(job.task.payload["model"])
+    index = int(job.task.payload["index"])
+    seed = purpose(int(job.task.payload["seed"]), "stage", index)
+    loaded = load(job.inputs["start"] / "checkpoint")
+    loaded.model.to(job.resources.device)
+    optimizers = build_optimizers(loaded.model, stage.optim)
+    learner = Learner.of(loaded.model, optimizers, stage.optim.grad_norm)
+    carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
+    saved = job.work / "standing.safetensors"
+    standing = load_standing(saved, loaded.model, optimizers)
+    steps = _steps_of(stage, model, job, loaded, learner, seed)
+    with steps:
+        _run(job, stage, learner, standing, steps, saved)
+    _finish(job, stage, loaded, learner, standing, steps, carried)
+
+
+def _steps_of(stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int) -> Steps:
+    if isinstance(stage.method, Ppo):
+        return ppo_steps(stage.method, stage.data.verifier, model, job, loaded, learner, seed)
+    if isinstance(stage.method, Sft):
+        return sft_steps(stage.method, model, job, loaded, learner, seed)
+    raise problem(
+        "E0932",
+        f"this version does not train stages of kind `{stage.method.kind}`",
+        where=job.task.id,
+        help="the kinds that are trained are `ppo` and `sft`",
+    )
+
+
+def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: Steps, saved: Path) -> None:
+    last_saved = time.monotonic()
+    while standing.steps < stage.steps and not _levelled(stage.plateau, standing.rows):
+        number = standing.steps
+        factor = learning_rate_factor(number, stage.steps, stage.optim)
+        set_learning_rate(learner.optimizers, factor)
+        began = time.perf_counter()
+        row, seconds = steps.take(number)
+        seconds["seconds"] = time.perf_counter() - began
+        standing.rows.append({"step": number + 1, **row, "lr": stage.optim.lr * factor})
+        standing.seconds.append({"step": number + 1, **seconds})
+        shown = {name: row[name] for name in SHOWN if name in row}
+        shown["tokens_per_second"] = row["tokens"] / seconds["seconds"]
+        job.progress(Progress(standing.steps, stage.steps, shown))
+        due = time.monotonic() - last_saved >= SAVE_SECONDS
+        if standing.steps % stage.save_every == 0 if stage.save_every > 0 else due:
+            save_standing(saved, learner.model, learner.optimizers, standing)
+            last_saved = time.monotonic()
+
+
+def _levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
+    """Whether the mean over the last window rose by at most `within` over the window before it."""
+    if plateau is None or len(rows) < 2 * plateau.window:
+        return False
+    name = plateau.metric.removeprefix("train.")
+    if name not in rows[-1]:
+        raise problem(
+            "E0929",
+            f"the stage ends at a plateau of `{plateau.metric}`, which training does not measure",
+            where="until",
+            notes=["it measures " + ", ".join(sorted(rows[-1]))],
+            help="name one of these",
+        )
+    values = [row[name] for row in rows]
+    last, before = values[-plateau.window :], values[-2 * plateau.window : -plateau.window]
+    return sum(last) / plateau.window - sum(before) / plateau.window <= plateau.within
+
+
+def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
+    """Takes on the optimizer state of the stage before, if it belongs to the same algorithm and method."""
+    path = folder / "state.safetensors"
+    if not path.is_file():
+        return False
+    state, facts = load_tensors(path)
+    if (facts["algorithm"], facts["method"]) != (stage.optim.algorithm, stage.method.kind):
+        return False
+    load_optimizer_state(learner.model, learner.optimizers, state)
+    return True
+
+
+def _finish(
+    job: Job, stage: Stage, loaded: Loaded, learner: Learner, standing: Standing, steps: Steps, carried: bool
+) -> None:
+    loaded.model.to("cpu")
+    save(loaded.model, loaded.tokenizer, job.out / "checkpoint")
+    (job.out / "optimizer").mkdir()
+    facts = {"algorithm": stage.optim.algorithm, "method": stage.method.kind}
+    state = optimizer_state(learner.model, learner.optimizers)
+    save_tensors(job.out / "optimizer" / "state.safetensors", state, facts)
+    write_parquet(metrics_table(standing.rows), job.out / "metrics.parquet")
+    write_parquet(metrics_table(standing.seconds), job.out / "timings.parquet")
+    steps.write_tables(job.out, standing.steps)
+    ended = "plateau" if standing.steps < stage.steps else "steps"
+    found = {"steps": standing.steps, "ended": ended, "optimizer_carried_over": carried, **steps.facts}
+    (job.out / "train.json").write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", "utf-8")

@@ -1,0 +1,216 @@
+"""The steps of a stage by its method: what is set up once, what one step does, and the tables it leaves."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import polars as pl
+
+from reodsl.diagnostics import problem
+from reodsl.graph.job import Job
+from reodsl.ir.model import Model
+from reodsl.ir.reward import QuestionBudgets, Reward
+from reodsl.ir.training import Ppo, Sft
+from runners.engine.protocol import Sampling
+from runners.evaluate.reader import open_engine
+from runners.models.folder import Loaded
+from runners.prompts import stop_tokens
+from runners.rewards.splits import budget_places, question_places
+from runners.train.collect import Collector, Reference, collect
+from runners.train.draws import drawn
+from runners.train.metrics import write_parquet
+from runners.train.ppo import rollout_columns, score, step_metrics, update
+from runners.train.questions import Question, questions_of, read_table, traces_of
+from runners.train.saved import Row
+from runners.train.sft import batch_of, sft_step
+from runners.train.update import Learner
+from runners.verify import make_verifier
+
+Numbers = tuple[Row, Row]
+"""A step's metrics, and the seconds that its parts took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """`take(n)` does step n (from 0); a context that gives up processes and memory at its end.
+
+    `facts` are what the artifact should say of the stage once, such as how many questions were left out.
+    """
+
+    take: Callable[[int], Numbers]
+    facts: Mapping[str, int]
+    write_tables: Callable[[Path, int], None] = lambda folder, steps: None
+    closing: tuple[Callable[[], None], ...] = field(default=())
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for close in self.closing:
+            close()
+
+
+def sft_steps(method: Sft, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int) -> Steps:
+    """Steps of next-token training on the traces of the questions."""
+    traces, left_out = traces_of(
+        read_table(job.inputs["data"]), model.prompt, loaded.tokenizer, method.max_tokens
+    )
+    lengths = tuple(len(trace.prompt) + len(trace.tokens) for trace in traces)
+
+    def take(number: int) -> Numbers:
+        began = time.perf_counter()
+        chosen = batch_of(lengths, seed, number, method.batch, method.bucket_by_length)
+        row = sft_step(learner, [traces[i] for i in chosen], number)
+        return row, {"seconds_update": time.perf_counter() - began}
+
+    return Steps(take, {"traces": len(traces), "left_out_too_long": left_out})
+
+
+def ppo_steps(
+    method: Ppo, verifier_kind: str, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int
+) -> Steps:
+    """Steps of generation, forcing, grading and clipped updates; each leaves its rollouts in the work folder."""
+    reward = (
+        method.reward if method.reward.name else method.reward.model_copy(update={"name": job.task.arm or ""})
+    )
+    method = method.model_copy(update={"reward": reward})
+    folder = job.inputs["start"] / "checkpoint"
+    table = read_table(job.inputs["data"])
+    questions, too_long = questions_of(table, model.prompt, loaded.tokenizer, method.max_prompt)
+    places, own_places = _places(reward, job, method.rollout.max_tokens)
+    asked = len(questions)
+    if own_places:
+        questions = [question for question in questions if question.id in own_places]
+    references = _references(job, method) if "reference" in job.inputs else {}
+    _require(questions, references, job)
+    sampling = Sampling(
+        method.rollout.max_tokens,
+        method.rollout.temperature,
+        method.rollout.top_p,
+        method.rollout.top_k,
+        stop_tokens(loaded.tokenizer, folder),
+    )
+    engine = open_engine(folder, job.resources)
+    engine.load_weights(loaded.model.state_dict(), 0)
+    verifier = make_verifier(verifier_kind)
+    collector = Collector(
+        engine,
+        verifier,
+        loaded.tokenizer,
+        sampling,
+        method.batch.rollouts,
+        reward,
+        method.forcing,
+        places,
+        own_places,
+        references,
+        seed,
+    )
+    parts = job.work / "rollouts"
+    parts.mkdir(parents=True, exist_ok=True)
+
+    def take(number: int) -> Numbers:
+        chosen = drawn(seed, number, method.batch.prompts, len(questions))
+        experience = collect(collector, [questions[i] for i in chosen], number)
+        began = time.perf_counter()
+        scored = score(experience, method)
+        row = step_metrics(experience, scored)
+        row.update(update(learner, experience, scored, method, seed, number))
+        engine.load_weights(loaded.model.state_dict(), number + 1)
+        seconds = {**experience.seconds, "seconds_update": time.perf_counter() - began}
+        columns = rollout_columns(experience, scored, number + 1)
+        write_parquet(pl.DataFrame(columns, schema=ROLLOUTS), parts / _part(number))
+        return row, seconds
+
+    def write_tables(folder: Path, steps: int) -> None:
+        frames = [pl.read_parquet(parts / _part(number)) for number in range(steps)]
+        write_parquet(
+            pl.concat(frames) if frames else pl.DataFrame(schema=ROLLOUTS), folder / "rollouts.parquet"
+        )
+
+    facts = {
+        "questions": len(questions),
+        "left_out_too_long": too_long,
+        "left_out_without_budget": asked - len(questions),
+    }
+    return Steps(take, facts, write_tables, (engine.close, verifier.close))
+
+
+ROLLOUTS: dict[str, Any] = {
+    "step": pl.Int64,
+    "question": pl.String,
+    "rollout": pl.Int64,
+    "tokens": pl.Int64,
+    "finish": pl.String,
+    "correct": pl.Boolean,
+    "reward": pl.Float64,
+    "cuts": pl.List(pl.Int64),
+    "forced": pl.List(pl.Boolean),
+    "bare_cuts": pl.List(pl.Int64),
+    "bare": pl.List(pl.Boolean),
+}
+"""`rollouts.parquet`: `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
+`bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first."""
+
+
+def _part(number: int) -> str:
+    return f"{number:08d}.parquet"
+
+
+def _places(
+    reward: Reward, job: Job, longest: int
+) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
+    """Splits that all questions share, or each question's own; neither where responses have their own."""
+    if reward.dense is None:
+        return (longest,), {}
+    split = reward.dense.split
+    found = (
+        json.loads((job.inputs["budgets"] / "budgets.json").read_text("utf-8"))
+        if "budgets" in job.inputs
+        else None
+    )
+    if isinstance(split, QuestionBudgets):
+        return None, dict(question_places(split, found))
+    return budget_places(split, found), {}
+
+
+def _references(job: Job, method: Ppo) -> dict[str, Reference]:
+    """Lengths and verdicts of the reference's samples by question."""
+    table = pl.read_parquet(
+        job.inputs["reference"] / "samples.parquet", columns=["question", "tokens", "correct"]
+    )
+    grouped = table.group_by("question", maintain_order=True).agg("tokens", "correct")
+    found = {}
+    for name, tokens, correct in grouped.iter_rows():
+        kept = slice(0, method.reference_samples)
+        found[name] = Reference(tuple(map(float, tokens[kept])), tuple(map(float, correct[kept])))
+    return found
+
+
+def _require(questions: list[Question], references: dict[str, Reference], job: Job) -> None:
+    if not questions:
+        raise problem(
+            "E0933",
+            "every question was dropped, because none has a budget",
+            where=job.task.id,
+            help="train on the questions that the budgets were found for, or keep the unsolved ones: `unsolved = l_max`",
+        )
+    sizes = (
+        {len(references[q.id].lengths) if q.id in references else 0 for q in questions} if references else {1}
+    )
+    if len(sizes) > 1 or 0 in sizes:
+        raise problem(
+            "E0924",
+            "the reference samples do not cover the questions alike",
+            where="samples.parquet",
+            notes=[f"samples a question: {', '.join(str(size) for size in sorted(sizes))}"],
+            help="sample the same number of responses to every training question",
+        )

@@ -1,0 +1,88 @@
+"""Short names for expression nodes, so that tests read like the rewards they hold."""
+
+from __future__ import annotations
+
+from reodsl.ir.expression import (
+    Aggregate,
+    Bare,
+    Binary,
+    Call,
+    Correct,
+    Expression,
+    Forced,
+    Given,
+    If,
+    Length,
+    Name,
+    Number,
+    Unary,
+    Weight,
+)
+
+Value = Expression | float | str
+
+
+def e(value: Value) -> Expression:
+    """A number as a constant, a text as a name."""
+    if isinstance(value, str):
+        return Name(name=value)
+    return Number(value=value) if isinstance(value, (int, float)) else value
+
+
+def op(left: Value, fn: str, right: Value) -> Binary:
+    return Binary(fn=fn, left=e(left), right=e(right))
+
+
+def call(fn: str, *args: Value) -> Call:
+    return Call(fn=fn, args=tuple(e(arg) for arg in args))
+
+
+def length(of: str = "y") -> Length:
+    return Length(of=of)
+
+
+def correct(of: str = "y") -> Correct:
+    return Correct(of=of)
+
+
+def forced(cut: Value, of: str = "y") -> Forced:
+    return Forced(of=of, cut=e(cut))
+
+
+def bare(cut: Value, of: str = "y") -> Bare:
+    return Bare(of=of, cut=e(cut))
+
+
+def given(field: str, of: str = "y") -> Given:
+    return Given(of=of, field=field)
+
+
+def weight(rule: str = "trapezoid") -> Weight:
+    return Weight(rule=rule)
+
+
+def minus(value: Value) -> Unary:
+    return Unary(fn="neg", value=e(value))
+
+
+def where(test: Value, then: Value, other: Value) -> If:
+    return If(test=e(test), then=e(then), other=e(other))
+
+
+def stat(
+    fn: str,
+    value: Value,
+    *,
+    over: str = "group",
+    var: str = "z",
+    where: Value | None = None,
+    empty: Value | None = None,
+) -> Aggregate:
+    return Aggregate(
+        fn=fn,
+        var=var,
+        over=over,
+        value=e(value),
+        where=None if where is None else e(where),
+        empty=None if empty is None else e(empty),
+    )

@@ -1,0 +1,46 @@
+"""Groups of plain rollouts as the arrays that the vectorised path reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runners.rewards.rollout import Group, Rollout
+from runners.rewards.step import CutVerdicts, Floats, Step, pad_places
+
+
+@dataclass(frozen=True)
+class Arrays:
+    step: Step
+    forced: CutVerdicts
+    bare: CutVerdicts
+
+
+def arrays(groups: Sequence[Group], places: Sequence[Sequence[Sequence[int]]]) -> Arrays:
+    """The step that groups of one size make, its forced and its bare verdicts."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    width = 1 + max(rollout.length for rollout in rollouts)
+    padded, present = pad_places(places)
+    references = [group.reference for group in groups]
+    step = Step(
+        questions=tuple(group.question for group in groups),
+        length=_table((group.rollouts for group in groups), lambda r: r.length),
+        correct=_table((group.rollouts for group in groups), lambda r: r.correct),
+        places=padded,
+        present=present,
+        given={
+            name: _table((group.rollouts for group in groups), lambda r, name=name: r.given[name])
+            for name in rollouts[0].given
+        },
+        reference_length=_table(references, lambda r: r.length) if references[0] else None,
+        reference_correct=_table(references, lambda r: r.correct) if references[0] else None,
+    )
+    forced = [(n, c, v) for n, r in enumerate(rollouts) for c, v in r.forced.items() if c < r.length]
+    bare = [(n, c, v) for n, r in enumerate(rollouts) for c, v in r.bare.items() if c < r.length]
+    return Arrays(step, CutVerdicts.of(forced, width), CutVerdicts.of(bare, width))
+
+
+def _table(groups: Iterable[Sequence[Rollout]], measure: Callable[[Rollout], float]) -> Floats:
+    return np.array([[float(measure(rollout)) for rollout in group] for group in groups])

@@ -1,0 +1,58 @@
+"""Exactly the cuts that a reward needs: below the end, each once, and none whose place hangs on a verdict."""
+
+import pytest
+from expressions import bare, correct, forced, length, op, stat, weight, where
+from reward_groups import arrays
+
+from reodsl.diagnostics import Problem
+from reodsl.ir.reward import Budgets, Dense, Let, Reward
+from runners.rewards.cuts import needed_cuts
+from runners.rewards.rollout import Group, Rollout
+
+GROUP = Group("q", (Rollout(40, True), Rollout(6, False), Rollout(4, True)))
+PLACES = (4, 8, 16, 32, 128)
+
+
+def dense(value):
+    return Reward(
+        name="r", dense=Dense(split=Budgets(budgets=(4, 8, 16, 32), l_max=128), var="L", value=value)
+    )
+
+
+def cuts(reward):
+    return needed_cuts(reward, arrays([GROUP], [[PLACES] * 3]).step)
+
+
+def test_budgets_below_each_end():
+    found = cuts(dense(op(weight(), "*", forced("L"))))
+    assert found.forced == ((4, 8, 16, 32), (4,), ())
+    assert found.bare == ((), (), ())
+    assert found.any
+
+
+def test_an_outcome_without_cuts_needs_none():
+    assert not cuts(Reward(name="r", outcome=correct())).any
+
+
+def test_both_branches_and_other_responses_count():
+    guarded = where(correct(), forced(0), bare(2))
+    found = cuts(dense(op(guarded, "+", stat("mean", forced(op("L", "/", 3), "z")))))
+    assert found.forced[0] == (0, 1, 2, 5, 10)
+    assert found.forced[2] == (0, 1, 2)
+    assert found.bare == ((2,), (2,), (2,))
+
+
+def test_a_cut_at_half_of_the_response():
+    assert cuts(Reward(name="r", outcome=forced(op(length(), "/", 2)))).forced == ((20,), (3,), (2,))
+
+
+def test_a_cut_cannot_hang_on_a_verdict():
+    lets = (Let(name="a", value=correct()), Let(name="b", value=op("a", "+", 1)))
+    for reward in (
+        Reward(name="r", outcome=forced(op(correct(), "*", 4))),
+        Reward(name="r", lets=lets, outcome=bare("b")),
+        dense(op(1, "+", forced(where(forced(3), 1, 2)))),
+    ):
+        with pytest.raises(Problem) as caught:
+            cuts(reward)
+        assert caught.value.diagnostics[0].code == "E0921"
