@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reodsl.diagnostics.model import Diagnostic, error
+from reodsl.diagnostics.model import Diagnostic
 
 if TYPE_CHECKING:
     from reodsl.ir.spec import Spec
     from reodsl.numbers.budgets import Schedule
+    from reodsl.numbers.curves import Curves
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +97,19 @@ def evaluate_budgets(text: str) -> Evaluated:
     return Evaluated(*schedule_of(text))
 
 
-__all__ = ["Checked", "Compiled", "Evaluated", "check_file", "compile_file", "error", "evaluate_budgets"]
+def named_frontier(name: str) -> Curves:
+    """A published frontier's curves by its name, such as `std.paper.qwen3_4b`. Raises `Problem` for any other name."""
+    from reodsl.language.budget_text import named_frontier as named
+
+    return named(name)
+
+
+__all__ = [
+    "Checked",
+    "Compiled",
+    "Evaluated",
+    "check_file",
+    "compile_file",
+    "evaluate_budgets",
+    "named_frontier",
+]

@@ -48,7 +48,8 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
                 )
             )
             return None
-    assert isinstance(left.data, Quantity) and isinstance(right.data, Quantity)
+    assert isinstance(left.data, Quantity)
+    assert isinstance(right.data, Quantity)
     one, two = left.data, right.data
     if expr.op in "+-":
         if one.unit != two.unit:
@@ -85,7 +86,8 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
 
 
 def _power(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value | None:
-    assert isinstance(left.data, Quantity) and isinstance(right.data, Quantity)
+    assert isinstance(left.data, Quantity)
+    assert isinstance(right.data, Quantity)
     one, two = left.data, right.data
     if two.unit or one.unit:
         ctx.report(
@@ -126,7 +128,8 @@ def _kept(
 
 def unequal(ctx: Context, expr: tree.Binary | tree.Compare, left: Value, right: Value) -> None:
     """The diagnostic of two numbers in different units."""
-    assert isinstance(left.data, Quantity) and isinstance(right.data, Quantity)
+    assert isinstance(left.data, Quantity)
+    assert isinstance(right.data, Quantity)
     bare = next(
         (side for side in (left, right) if isinstance(side.data, Quantity) and not side.data.unit), None
     )

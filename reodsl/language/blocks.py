@@ -260,7 +260,7 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
             return record
         if before is not None and isinstance(before.data, Items):
             value = replace(value, data=Items(before.data.values + value.data.values))
-    return record.with_field(name, Slot(value, item.span, item.doc or doc))
+    return record.with_field(name, Slot(value, item.span, item.doc or doc, before=record.fields.get(name)))
 
 
 def _value_of(ctx: Context, kind: Kind, name: str, expr: tree.Expr, scope: Scope) -> Value | None:
@@ -368,7 +368,9 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
         return record
     value = _value_of(ctx, kind, head, change.value, scope)
     return (
-        record if value is None else record.with_field(head, Slot(value, change.value.span, "", amended=True))
+        record
+        if value is None
+        else record.with_field(head, Slot(value, change.value.span, "", True, record.fields.get(head)))
     )
 
 
@@ -382,7 +384,7 @@ def _stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
                 "E0310",
                 "`stages` runs over a list",
                 item.name.span,
-                help="write `stages(cap in halve(from: 16K tokens, to: 512 tokens)) { … }`, or `stage NAME { … }` one by one",
+                help="write `stages(cap in halve(from: 16K tokens, to: 512 tokens)) { … }`, or `stage NAME { … }`",
             )
         )
         return []

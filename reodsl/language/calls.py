@@ -116,7 +116,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     """The arguments of a call by name, each in its type, defaults filled in; None after reporting what is wrong."""
     found: dict[str, Slot] = {}
     places: dict[str, tree.Arg] = {}
-    good = True
+    good, guess = True, False
     positional = list(kind.positional)
     for arg in expr.args:
         if isinstance(arg.value, (tree.Binding, tree.Comprehension)):
@@ -127,7 +127,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             continue
         name = _argument_name(ctx, arg, kind, positional)
         if name is None:
-            good = False
+            good, guess = False, True
             continue
         if name in places:
             ctx.report(
@@ -151,6 +151,10 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
         if name in places or name in found:
             continue
         if field.required:
+            # An argument of an unknown name was most likely meant to be this one, and has been reported.
+            good = good and guess
+            if guess:
+                continue
             ctx.report(
                 error(
                     "E0310",
@@ -160,7 +164,6 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
                     help=f"write `{field.example}`" if field.example else None,
                 )
             )
-            good = False
         elif field.default is not None:
             found[name] = Slot(default_value(field, expr), None)
     return found if good else None

@@ -9,7 +9,7 @@ from reodsl.language import arithmetic
 from reodsl.language.context import DEEPEST, Context, Scope
 from reodsl.language.kinds import DECLARED, KINDS, METRICS
 from reodsl.language.modules import Loaded
-from reodsl.language.schema import A, Choice, Either, Many, Misfit, Num, Type, fit, type_words
+from reodsl.language.schema import A, Choice, Either, Many, Misfit, Type, fit
 from reodsl.language.suggest import advice, there_is
 from reodsl.language.units import UNITS, Quantity, dimension, scaled, shown
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, describe
@@ -328,6 +328,8 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
     """`x.stages`, a setting of a record, or a metric where one is wanted."""
     if isinstance(want, A) and "metric" in want.kinds:
         return metric(ctx, expr)
+    if (parts := _library_path(expr, scope)) is not None:
+        return _from_library(ctx, expr, parts)
     value = evaluated(ctx, expr.value, scope)
     if value is None:
         return None
@@ -360,6 +362,40 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
         )
         return None
     return used_at(found, f"{record.name}.{name}" if record.name else name, expr.span)
+
+
+def _library_path(expr: tree.Attribute, scope: Scope) -> list[str] | None:
+    """The parts of `std.paper.qwen3_4b` behind `std`, where an attribute is a full name of the library."""
+    parts = [expr.name.name]
+    inner = expr.value
+    while isinstance(inner, tree.Attribute):
+        parts.insert(0, inner.name.name)
+        inner = inner.value
+    return (
+        parts if isinstance(inner, tree.Name) and inner.name == "std" and "std" not in scope.names() else None
+    )
+
+
+def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value | None:
+    from reodsl.language.modules import library_names
+
+    *folders, name = parts
+    module, known = ".".join(folders), library_names()
+    loaded = ctx.modules.library(module) if module in known else None
+    if loaded is None:
+        helps = advice(module or name, known, "it has")
+        ctx.report(
+            error("E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps)
+        )
+        return None
+    if name not in loaded.items:
+        helps = advice(name, loaded.items, "it has")
+        ctx.report(
+            error("E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps)
+        )
+        return None
+    found = declared(ctx, loaded, loaded.items[name])
+    return None if found is None else used_at(found, name, expr.span)
 
 
 def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
@@ -463,6 +499,3 @@ def _words(want: Type | None) -> tuple[str, ...]:
         case Either():
             return tuple(word for option in want.options for word in _words(option))
     return ()
-
-
-__all__ = ["Num", "declared", "evaluated", "fitted", "lookup", "named", "settled", "type_words"]

@@ -184,14 +184,14 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     assert isinstance(frontier, Record)
     if isinstance(frontier.made, Record):
         return Value(Record("oracle_budgets", args, call.span), call.span)
-    from reodsl.language.oracle import greedy_budgets
+    from reodsl.language.budget_text import curves_of
+    from reodsl.numbers.greedy import greedy
 
     to = args.get("to")
-    l_max = _number(args, "to") if to is not None else max(frontier.data("budgets"))
-    if to is None:
-        args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
     try:
-        schedule = greedy_budgets(frontier, l_max, _number(args, "n"), _number(args, "step"))
+        curves = curves_of(frontier)
+        l_max = _number(args, "to") if to is not None else min(curve.budgets[-1] for curve in curves.values())
+        schedule = greedy(curves, l_max, _number(args, "n"), _number(args, "step"))
     except BudgetError as found:
         ctx.report(found.at(call.span, others=_places(args)))
         return None
@@ -199,6 +199,8 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
         for each in found.diagnostics:
             ctx.report(error(each.code, each.message, call.span, help=each.help))
         return None
+    if to is None:
+        args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
     return Value(Record("budgets", args, call.span, made=schedule), call.span)
 
 

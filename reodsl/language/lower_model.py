@@ -121,7 +121,8 @@ def fold_traces(record: Record) -> FoldTraces:
 def suite(record: Record) -> Suite:
     """An evaluation suite."""
     benchmarks, forced = record.get("benchmarks"), record.sub("forcing")
-    assert benchmarks is not None and forced is not None
+    assert benchmarks is not None
+    assert forced is not None
     rollout = Sampling(**_given(record, "max_tokens", "temperature", "top_p", "top_k"))
     return Suite(
         name=record.name,

@@ -76,7 +76,8 @@ def experiment(low: Lowering, record: Record) -> Experiment:
     parts = complete_stages(low.ctx, record)
     if base is None:
         base = parts[0][1].sub("base")
-    assert base is not None and parts
+    assert base is not None
+    assert parts
     stages = tuple(stage(low, part, each) for part, each in parts)
     made = Experiment(name=record.name, doc=record.doc, start=start(low, base), stages=stages)
     low.experiments[id(record)] = (record, made)
@@ -86,7 +87,8 @@ def experiment(low: Lowering, record: Record) -> Experiment:
 def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:
     """One stage."""
     questions, optim = record.sub("data"), record.sub("optim")
-    assert questions is not None and optim is not None
+    assert questions is not None
+    assert optim is not None
     until = record.sub("until")
     steps, plateau = record.data("steps"), None
     if until is not None:
@@ -135,7 +137,10 @@ def method(low: Lowering, record: Record) -> Method:
         return Simpo(batch=batch.data("prompts"), **_given(record, "max_tokens", "beta", "gamma"))
     rollout, clip, advantage = record.sub("rollout"), record.sub("clip"), record.sub("advantage")
     rewarded, forced = record.sub("reward"), record.sub("forcing")
-    assert rollout is not None and clip is not None and advantage is not None and rewarded is not None
+    assert rollout is not None
+    assert clip is not None
+    assert advantage is not None
+    assert rewarded is not None
     sampling = Sampling(**_given(rollout, "max_tokens", "temperature", "top_p", "top_k"))
     names = ("max_prompt", "minibatches", "epochs", "loss_mean", "reference_samples")
     return Ppo(

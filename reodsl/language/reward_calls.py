@@ -58,7 +58,8 @@ def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr | N
         value = expr.args[0].value
         if not isinstance(value, (tree.Binding, tree.Comprehension)):
             return value
-    return fail(body, "E0310", f"`{name}` takes one argument", expr, f"write `{example}`")
+    fail(body, "E0310", f"`{name}` takes one argument", expr, f"write `{example}`")
+    return None
 
 
 def _response(body: Body, expr: tree.Expr) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -137,9 +136,10 @@ def fail(
     message: str,
     at: tree.Expr | tree.Comprehension | tree.Arg,
     help: str | None = None,
-) -> None:
-    """Report a finding of a reward."""
+) -> Typed | None:
+    """Report a finding of a reward; None, so that it can be returned at once."""
     body.ctx.report(error(code, message, at.span, help=help))
+    return None
 
 
 def _node(op: str, **parts: Any) -> Data:
@@ -174,7 +174,7 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         )
     if name in env.others:
         return fail(body, "E0301", f"`{name}` is no number", expr, f"run over it: `dense L in {name}: …`")
-    from reodsl.language.evaluate import declared, lookup, unknown
+    from reodsl.language.evaluate import declared, lookup
     from reodsl.language.units import Quantity
 
     found = lookup(body.ctx, body.scope.module, name)
@@ -192,7 +192,6 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         return None
     if found is None:
         return None
-    del unknown
     return fail(
         body,
         "E0301",
@@ -301,7 +300,7 @@ def _folded(result: Typed, left: Typed, right: Typed) -> Typed:
     return result
 
 
-def _by_zero(body: Body, expr: tree.Binary, right: Typed) -> None:
+def _by_zero(body: Body, expr: tree.Binary, right: Typed) -> Typed | None:
     unit = " tokens" if right.unit == TOKENS else ""
     never = right.low == right.high == 0
     body.ctx.report(
@@ -315,6 +314,7 @@ def _by_zero(body: Body, expr: tree.Binary, right: Typed) -> None:
             else f"keep it above 0: `max(…, 1{unit})`, or test it with `if`",
         )
     )
+    return None
 
 
 def key(data: Data) -> str:
@@ -369,6 +369,3 @@ def _facts(test: Data) -> tuple[frozenset[str], frozenset[str]]:
             found.add(key(two))
     facts = frozenset(found)
     return (none, facts) if test["fn"] == "==" else (facts, none)
-
-
-Builder: TypeAlias = Callable[[Body, tree.Call], Typed | None]

@@ -273,8 +273,8 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
 
 def _dense(ctx: Context, body: Body, part: tree.Dense, scope: Scope) -> tuple[Data | None, Record | None]:
     split: Record | None = None
-    known = isinstance(part.over, tree.Name) and part.over.name in body.env.others
-    if not (known and body.env.others[part.over.name] is None):  # type: ignore[union-attr]
+    name = part.over.name if isinstance(part.over, tree.Name) else ""
+    if not (name in body.env.others and body.env.others[name] is None):
         from reodsl.language.calls import splits
 
         over = splits(ctx, part.over, scope, "the splits of `dense`")

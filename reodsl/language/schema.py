@@ -291,8 +291,10 @@ def _fit_bounds(value: Value, type_: Between) -> Value | Misfit:
     for end in (low, high):
         if isinstance(end, Misfit):
             return end
-    assert isinstance(low, Value) and isinstance(high, Value)
-    assert isinstance(low.data, Quantity) and isinstance(high.data, Quantity)
+    assert isinstance(low, Value)
+    assert isinstance(high, Value)
+    assert isinstance(low.data, Quantity)
+    assert isinstance(high.data, Quantity)
     if low.data.number > high.data.number:
         return Misfit(
             "E0303", "{what} must not end before it begins", "", value, "write the smaller number first"

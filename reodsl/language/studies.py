@@ -6,7 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import error
-from reodsl.language.blocks import EVALUATION, changed, finished, finished_experiment, laid, record, split_amend
+from reodsl.language.blocks import (
+    EVALUATION,
+    changed,
+    finished,
+    finished_experiment,
+    laid,
+    record,
+    split_amend,
+)
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.kinds import KINDS

@@ -37,13 +37,23 @@ class Bounds:
 class Slot:
     """A setting that has been given: its value, the span of the setting, and the text that names its source.
 
-    `base` marks what the command line changed; `span` is None for a default of the language.
+    `before` is the slot that it replaced, so that the chain of where a setting was set can be shown; `span` is None
+    for a default of the language; `amended` marks what the command line changed.
     """
 
     value: Value
     span: Span | None
     doc: str = ""
     amended: bool = False
+    before: Slot | None = None
+
+    @property
+    def root(self) -> Slot:
+        """The slot that was given first, at the end of the chain of parents."""
+        slot = self
+        while slot.before is not None:
+            slot = slot.before
+        return slot
 
 
 @dataclass(frozen=True, slots=True)

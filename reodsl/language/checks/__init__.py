@@ -1,7 +1,16 @@
-"""Checks: what is legal and still wrong, each a function from an evaluated program to its findings."""
+"""Checks: what is legal and still wrong. Each is a function from the evaluated experiments or studies to findings."""
 
 from __future__ import annotations
 
+from reodsl.language.checks.budgets import check_budgets, check_grid
+from reodsl.language.checks.cases import cases
+from reodsl.language.checks.data import check_data
+from reodsl.language.checks.models import check_models
+from reodsl.language.checks.recipes import check_recipe
+from reodsl.language.checks.rewards import check_reward
+from reodsl.language.checks.studies import check_overlap, check_study
+from reodsl.language.checks.tables import check_table
+from reodsl.language.checks.unused import check_unused
 from reodsl.language.program import Program
 
 
@@ -9,3 +18,24 @@ def check_program(program: Program) -> None:
     """Run every check; findings go into the program's context."""
     if program.main is None:
         return
+    ctx = program.context
+    for reward in program.of_kind("reward").values():
+        check_reward(ctx, reward)
+    found = cases(program)
+    for case in found:
+        for stage in case.stages:
+            for finding in (
+                *check_recipe(case, stage),
+                *check_budgets(case, stage),
+                *check_models(case, stage),
+            ):
+                ctx.report(finding)
+        for finding in (*check_grid(case), *check_overlap(case), *check_table(case)):
+            ctx.report(finding)
+    for finding in check_data(program):
+        ctx.report(finding)
+    for study in program.of_kind("study").values():
+        for finding in check_study(study, [case for case in found if case.study is study]):
+            ctx.report(finding)
+    for finding in check_unused(program):
+        ctx.report(finding)

@@ -1,0 +1,99 @@
+"""Budgets and frontiers outside of a spec: from the text of a schedule, or a published frontier's name, to numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from reodsl.diagnostics.model import Diagnostic, Problem, error, problem
+from reodsl.language.calls import splits
+from reodsl.language.context import Context, Scope
+from reodsl.language.evaluate import declared
+from reodsl.language.modules import Loaded, Modules
+from reodsl.language.suggest import advice
+from reodsl.language.values import Record, Value
+from reodsl.numbers.budgets import Schedule
+from reodsl.numbers.curves import Curve, Curves
+from reodsl.syntax import tree
+from reodsl.syntax.parse import parse, parse_expression
+from reodsl.syntax.source import Source
+
+SHOWN = "<budgets>"
+PAPER = "paper"
+
+
+def schedule_of(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dict[str, str]]:
+    """The schedule that a text describes, or None; the findings; the texts that they speak of."""
+    modules = Modules(Path())
+    modules.sources[SHOWN] = text
+    parsed = parse_expression(Source(SHOWN, text))
+    if parsed.expression is None:
+        return None, parsed.diagnostics, modules.sources
+    ctx = Context(modules)
+    empty = Loaded(SHOWN, SHOWN, parse(Source(SHOWN, "")).module, False, {}, {})
+    expression, files = _files_named(ctx, parsed.expression)
+    scope = Scope(empty).inner({name: (lambda value=value: value) for name, value in files.items()})  # type: ignore[misc]
+    value = None if ctx.findings else splits(ctx, expression, scope, "the budgets")
+    schedule: Schedule | None = None
+    if value is not None and isinstance(value.data, Record):
+        if isinstance(value.data.made, Schedule):
+            schedule = value.data.made
+        else:
+            ctx.report(
+                error(
+                    "E0415",
+                    "these budgets are not known before a study runs",
+                    value.span,
+                    help="give `exp`, `linear`, a list, or `greedy` on a published frontier",
+                )
+            )
+    return schedule, ctx.findings, modules.sources
+
+
+def _files_named(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Value]]:
+    """`greedy("edge.json", …)` with the file read and a name in its place."""
+    if not (isinstance(expr, tree.Call) and expr.function == tree.Name("greedy", expr.function.span)):
+        return expr, {}
+    args = list(expr.args)
+    files: dict[str, Value] = {}
+    for i, arg in enumerate(args):
+        if not isinstance(arg.value, tree.String) or (arg.name is not None and arg.name.name != "frontier"):
+            continue
+        from reodsl.numbers.curve_files import read_frontier
+
+        try:
+            curves = read_frontier(arg.value.value)
+        except Problem as found:
+            for each in found.diagnostics:
+                ctx.report(each)
+            continue
+        name = f"file {i}"
+        record = Record("frontier", {}, arg.span, arg.value.value, made=dict(curves))
+        files[name] = Value(record, arg.span)
+        args[i] = replace(arg, value=tree.Name(name, arg.value.span))
+    return replace(expr, args=tuple(args)), files
+
+
+def named_frontier(name: str) -> Curves:
+    """A published frontier by its name, `std.paper.qwen3_4b` or `qwen3_4b`. Raises `Problem` for any other name."""
+    modules = Modules(Path())
+    paper = modules.library(PAPER)
+    assert paper is not None
+    known = [f"std.{PAPER}.{item}" for item in paper.items]
+    item = paper.items.get(name.removeprefix(f"std.{PAPER}."))
+    value = None if item is None else declared(Context(modules), paper, item)
+    if value is None or not isinstance(value.data, Record) or value.data.kind != "frontier":
+        raise problem(
+            "E0201",
+            f"there is no frontier `{name}`",
+            help=advice(name, known, "there is") + "; or name a file",
+        )
+    return curves_of(value.data)
+
+
+def curves_of(frontier: Record) -> Curves:
+    """The curves of a published frontier. Raises `Problem` where they are none."""
+    if isinstance(frontier.made, dict):
+        return frontier.made
+    accuracy = tuple(float(share) for share in frontier.data("accuracy"))
+    return {frontier.data("benchmark"): Curve(tuple(frontier.data("budgets")), accuracy)}

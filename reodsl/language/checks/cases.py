@@ -1,0 +1,105 @@
+"""Cases: every experiment and arm of a spec with its stages complete and its rewards typed, ready to be checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reodsl.diagnostics.model import Label, Span
+from reodsl.language.blocks import StagePart, complete_stages
+from reodsl.language.program import Program
+from reodsl.language.resolve import arm_suite, arms_of, is_trained, own_suite
+from reodsl.language.rewards import TypedReward, typed_reward
+from reodsl.language.units import Quantity, shown
+from reodsl.language.values import Record, Slot, Value
+
+
+@dataclass(frozen=True, slots=True)
+class StageCase:
+    """One stage with all its settings, and its reward in types where it has a sound one."""
+
+    part: StagePart | None
+    record: Record
+    reward: TypedReward | None
+
+    @property
+    def method(self) -> str:
+        """How it trains."""
+        return str(self.record.data("method"))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An experiment or an arm. `suite` is what it is evaluated on; `stages` is empty where nothing is trained."""
+
+    name: str
+    record: Record
+    suite: Record | None
+    stages: tuple[StageCase, ...]
+    study: Record | None = None
+
+    @property
+    def model(self) -> Record | None:
+        """The model at the root of the chain of starting points."""
+        return root_model(self.record)
+
+
+def root_model(record: Record | None) -> Record | None:
+    """The model that an experiment or a checkpoint goes back to."""
+    for _ in range(100):
+        if record is None or record.kind == "model":
+            return record
+        if record.kind == "stage_of":
+            record = record.made[0]
+        elif record.kind == "checkpoint":
+            record = record.sub("of")
+        elif record.kind == "arm":
+            record = record.made
+        else:
+            record = record.sub("base")
+    return None
+
+
+def cases(program: Program) -> list[Case]:
+    """The experiments of the main file, then the arms of its studies that are more than those."""
+    ctx = program.context
+    found: list[Case] = []
+    for name, record in program.of_kind("experiment").items():
+        found.append(_case(program, name, record, own_suite(record), None))
+    for study in program.of_kind("study").values():
+        for arm in arms_of(study):
+            found.append(_case(program, arm.name, arm.made, arm_suite(study, arm), study))
+    del ctx
+    return found
+
+
+def _case(program: Program, name: str, record: Record, suite: Record | None, study: Record | None) -> Case:
+    stages: list[StageCase] = []
+    if is_trained(record):
+        for part, stage in complete_stages(program.context, record):
+            reward = stage.sub("reward") if stage.data("method") == "ppo" else None
+            typed = typed_reward(program.context, reward) if reward is not None else None
+            stages.append(StageCase(part, stage, typed))
+    return Case(name, record, suite, tuple(stages), study)
+
+
+def amount(value: Value | None) -> int | float | None:
+    """The number in a value."""
+    return value.data.number if value is not None and isinstance(value.data, Quantity) else None
+
+
+def place(slot: Slot | None, fallback: Span) -> Span:
+    """Where a setting's value stands, or the declaration where it is a default."""
+    return fallback if slot is None or slot.span is None else slot.value.span
+
+
+def set_here(slot: Slot | None, record: Record) -> list[Label]:
+    """A label at a setting's value that shows it: `32768 tokens, set here`."""
+    if slot is None or not isinstance(slot.value.data, Quantity):
+        return []
+    text = shown(slot.value.data)
+    if slot.span is None:
+        return [Label(record.span, f"{text}, by default")]
+    return [
+        Label(slot.value.span, f"{text}, set here"),
+        *(Label(span, words) for span, words in slot.value.via),
+    ]

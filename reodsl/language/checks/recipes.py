@@ -1,0 +1,119 @@
+"""Recipes: batches, contexts, and what a reward needs of the recipe around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.language.checks.cases import Case, StageCase, amount, place, set_here
+from reodsl.language.kinds import TRAINING
+from reodsl.language.values import Record
+
+
+def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """Every check of one stage's recipe."""
+    record = stage.record
+    yield from _foreign(case, stage)
+    optim = record.sub("optim")
+    if optim is not None and optim.data("algorithm") == "muon" and optim.sub("rest") is None:
+        yield error(
+            "E0507",
+            "`muon` updates matrices only, and nothing is said of the rest",
+            place(optim.fields.get("algorithm"), record.span),
+            "needs `rest`",
+            help="add `rest { lr = 6e-3 }`: AdamW for embeddings, norms and biases",
+        )
+    if stage.method == "ppo":
+        yield from _minibatches(record)
+        yield from _needs(stage)
+
+
+def _foreign(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0506: settings of another method than the experiment's stages use."""
+    used = {each.method for each in case.stages}
+    for name, slot in stage.record.fields.items():
+        field = TRAINING.get(name)
+        if field is None or not field.methods or slot.span is None or used & set(field.methods):
+            continue
+        yield error(
+            "E0506",
+            f"`{name}` is a setting of {' and '.join(field.methods)}, and this trains by {stage.method}",
+            slot.span,
+            "has no effect",
+            others=[Label(place(stage.record.fields.get("method"), stage.record.span), f"`{stage.method}`")],
+            help=f"take it out, or set `method = {field.methods[0]}`",
+        )
+
+
+def _minibatches(record: Record) -> Iterator[Diagnostic]:
+    """E0502: prompts x rollouts must fall into equal minibatches."""
+    prompts, rollouts, parts = (
+        record.at("batch.prompts"),
+        record.at("batch.rollouts"),
+        record.at("minibatches"),
+    )
+    if prompts is None or rollouts is None or parts is None:
+        return
+    a, b, c = amount(prompts.value), amount(rollouts.value), amount(parts.value)
+    if a is None or b is None or c is None or (a * b) % c == 0:
+        return
+    below = max(d for d in range(1, int(c) + 1) if (a * b) % d == 0)
+    yield error(
+        "E0502",
+        f"{a:g} prompts x {b:g} rollouts are {a * b:g} responses, which {c:g} minibatches do not divide",
+        place(parts, record.span),
+        f"{c:g} minibatches",
+        others=[*set_here(prompts, record), *set_here(rollouts, record)],
+        help=f"write `minibatches = {below}`, or change the batch",
+    )
+
+
+def _needs(stage: StageCase) -> Iterator[Diagnostic]:
+    """E0309, E0504, E0505: group statistics need rollouts, forced answers a forcing, `ref` samples of the start."""
+    record, reward = stage.record, stage.reward
+    rollouts = record.at("batch.rollouts")
+    if reward is None:
+        return
+    span = place(record.fields.get("reward"), record.span)
+    one = rollouts is not None and amount(rollouts.value) == 1
+    normalised = record.at("advantage.normalise")
+    grouped = "group" in reward.uses
+    if one and (
+        grouped or (normalised is not None and record.data("method") and _word(normalised) != "none")
+    ):
+        why = (
+            "its reward compares a question's responses"
+            if grouped
+            else "rewards are normalised over a question's responses"
+        )
+        yield error(
+            "E0309",
+            f"{why}, and there is one response a question",
+            place(rollouts, record.span),
+            "1 rollout",
+            others=[Label(span, "this reward")] if grouped else [],
+            help="write `rollouts = 8`" + ("" if grouped else ", or `advantage { normalise = none }`"),
+        )
+    if "forced" in reward.uses and record.sub("forcing") is None:
+        yield error(
+            "E0504",
+            "the reward forces answers, and nothing says how",
+            span,
+            "forces answers",
+            help="add `forcing = reo_forcing`, from `std.forcing`, or one of your own",
+        )
+    samples = record.at("reference_samples")
+    if "ref" in reward.uses and samples is not None and amount(samples.value) == 0:
+        yield error(
+            "E0505",
+            "the reward compares with the starting model's responses, and none are sampled",
+            span,
+            "uses `ref`",
+            help="add `reference_samples = 16`",
+        )
+
+
+def _word(slot: object) -> str:
+    from reodsl.language.values import Slot, plain
+
+    return str(plain(slot.value)) if isinstance(slot, Slot) else ""

@@ -1,0 +1,12 @@
+"""Rewards on their own: types, units and ranges, for whatever arguments their parameters allow."""
+
+from __future__ import annotations
+
+from reodsl.language.context import Context
+from reodsl.language.rewards import typed_reward
+from reodsl.language.values import Record
+
+
+def check_reward(ctx: Context, reward: Record) -> None:
+    """Report what is wrong in a reward's body."""
+    typed_reward(ctx, reward, symbolic=True)

@@ -1,0 +1,256 @@
+"""Studies: frontiers over arms evaluated alike, scores that reach, nothing trained on what it is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.language.checks.cases import Case, place
+from reodsl.language.resolve import arm_suite, arms_of
+from reodsl.language.studies import Parts
+from reodsl.language.units import Quantity, shown
+from reodsl.language.values import Items, Record, Symbol, Value, plain, walk
+
+
+def check_study(study: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
+    """Every check of one study."""
+    parts: Parts = study.made
+    for frontier in parts.frontiers:
+        if isinstance(frontier.made, Record):
+            yield from _alike(study, frontier)
+            yield from _reaches(study, frontier)
+            yield from _judged(study, frontier, cases)
+    yield from _score(study, parts)
+    yield from _unreported(study, parts)
+
+
+def members(frontier: Record) -> list[Value]:
+    """The arms in a frontier, as they are named there."""
+    of = frontier.made.get("of") if isinstance(frontier.made, Record) else None
+    return list(of.data.values) if of is not None and isinstance(of.data, Items) else []
+
+
+def content(record: Record | None) -> object:
+    """What a record says, apart from names and places, to tell whether two say the same."""
+    if record is None:
+        return None
+
+    def of(value: object) -> object:
+        if isinstance(value, Record):
+            return content(value)
+        return tuple(of(each) for each in value) if isinstance(value, tuple) else value
+
+    own = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
+    made = record.made
+    return (record.kind, own, tuple(content(each) for each in made) if isinstance(made, tuple) else None)
+
+
+def _alike(study: Record, frontier: Record) -> Iterator[Diagnostic]:
+    """E0601: the arms of a frontier share a suite, the one it names where it names one."""
+    arms = members(frontier)
+    on = frontier.made.sub("on")
+    first: tuple[Value, Record] | None = None
+    for each in arms:
+        arm = each.data
+        assert isinstance(arm, Record)
+        suite = arm_suite(study, arm)
+        if suite is None:
+            continue
+        wanted, label = (
+            (on, None) if on is not None else (first[1], first[0]) if first is not None else (None, None)
+        )
+        if wanted is None:
+            first = (each, suite)
+        elif _key(suite) != _key(wanted):
+            where = (
+                Label(label.span, f"on `{wanted.name}`")
+                if label is not None
+                else Label(on.span, f"`on: {on.name}`")
+                if on
+                else None
+            )
+            yield error(
+                "E0601",
+                f"the frontier `{frontier.name}` is over arms that are evaluated differently",
+                each.span,
+                f"on `{suite.name}`, which differs in {_difference(suite, wanted)}",
+                others=[where] if where is not None else [],
+                help=f"give `{arm.name}` the same suite: `eval = {wanted.name}`",
+            )
+
+
+def _key(suite: Record) -> object:
+    return repr(content(suite))
+
+
+def _difference(one: Record, two: Record) -> str:
+    names = [name for name in one.fields if repr(_field(one, name)) != repr(_field(two, name))]
+    return ", ".join(f"`{name}`" for name in names) or "its benchmarks"
+
+
+def _field(record: Record, name: str) -> object:
+    value = record.get(name)
+    data = plain(value) if value is not None else None
+    if isinstance(data, tuple):
+        return tuple(content(each) if isinstance(each, Record) else each for each in data)
+    return content(data) if isinstance(data, Record) else data
+
+
+def _reaches(study: Record, frontier: Record) -> Iterator[Diagnostic]:
+    """E0607: a frontier ends where its arms are evaluated."""
+    to = frontier.made.fields.get("to")
+    end = frontier.made.data("to")
+    for each in members(frontier)[:1]:
+        assert isinstance(each.data, Record)
+        suite = arm_suite(study, each.data)
+        grid = suite.data("grid") if suite is not None else None
+        if suite is not None and grid and end > grid[-1]:
+            yield error(
+                "E0607",
+                "the frontier goes on past the evaluation's grid",
+                place(to, frontier.span),
+                f"{end} tokens",
+                others=[Label(place(suite.fields.get("grid"), suite.span), f"up to {grid[-1]} tokens")],
+                help=f"write `to: {grid[-1]} tokens`, or let the grid go on",
+            )
+
+
+def _judged(study: Record, frontier: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
+    """W0602: an arm trained on the measure itself, inside the frontier that scores it."""
+    score = study.sub("score")
+    against = score.sub("against") if score is not None else None
+    if against is None or against.name != frontier.name:
+        return
+    trained_on_it = {
+        case.name
+        for case in cases
+        if any(
+            stage.reward is not None
+            and {"forced", "weight"} <= stage.reward.uses
+            and stage.reward.split is not None
+            and stage.reward.split.kind != "steps_split"
+            for stage in case.stages
+        )
+    }
+    for each in members(frontier):
+        assert isinstance(each.data, Record)
+        if each.data.name in trained_on_it:
+            yield warning(
+                "W0602",
+                f"`{each.data.name}` is inside the frontier that scores it",
+                each.span,
+                "rewarded at budgets, as REG measures",
+                notes=["the paper's frontiers are over existing methods, never REO-RL"],
+                help="take it out of `of:`, so that its gap can be seen",
+            )
+
+
+def _score(study: Record, parts: Parts) -> Iterator[Diagnostic]:
+    """E0608: a score ends where its frontier does, and where the arms are evaluated."""
+    score = study.sub("score")
+    against = score.sub("against") if score is not None else None
+    if score is None or against is None:
+        return
+    to = score.data("to")
+    if isinstance(against.made, Record):
+        end, where = against.made.data("to"), against.made.fields.get("to")
+    else:
+        end, where = max(against.data("budgets")), against.fields.get("budgets")
+    if to > end:
+        yield error(
+            "E0608",
+            f"REG integrates to {to} tokens, and the frontier `{against.name}` ends at {end}",
+            place(score.fields.get("to"), study.span),
+            f"{to} tokens",
+            others=[Label(place(where, against.span), f"ends at {end} tokens")],
+            help=f"write `to: {end} tokens`, or let the frontier go on",
+        )
+    for arm in parts.arms:
+        suite = arm_suite(study, arm)
+        grid = suite.data("grid") if suite is not None else None
+        if suite is not None and grid and to > grid[-1]:
+            yield error(
+                "E0608",
+                f"REG integrates to {to} tokens, and `{arm.name}` is evaluated up to {grid[-1]}",
+                place(score.fields.get("to"), study.span),
+                f"{to} tokens",
+                others=[Label(place(suite.fields.get("grid"), suite.span), f"the grid of `{suite.name}`")],
+                help=f"write `to: {grid[-1]} tokens`, or let the grid go on",
+            )
+            return
+
+
+def _unreported(study: Record, parts: Parts) -> Iterator[Diagnostic]:
+    """W0604: an arm in no table, chart or frontier, and feeding no other."""
+    if not parts.tables and not parts.charts:
+        return
+    seen: set[str] = set()
+    for table in parts.tables:
+        rows = table.get("rows")
+        if rows is None or isinstance(rows.data, Symbol):
+            return
+        seen |= (
+            {each.data.name for each in rows.data.values if isinstance(each.data, Record)}
+            if isinstance(rows.data, Items)
+            else set()
+        )
+    for chart in parts.charts:
+        lines = chart.get("lines")
+        seen |= (
+            {each.data.name for each in lines.data.values if isinstance(each.data, Record)}
+            if lines is not None and isinstance(lines.data, Items)
+            else set()
+        )
+    for frontier in parts.frontiers:
+        seen |= {each.data.name for each in members(frontier) if isinstance(each.data, Record)}
+    for arm in arms_of(study):
+        if arm.name not in seen:
+            yield warning(
+                "W0604",
+                f"the arm `{arm.name}` is never reported",
+                arm.span,
+                "in no table, chart or frontier",
+                help="add it to `rows` or `lines`, or take it out",
+            )
+
+
+def check_overlap(case: Case) -> Iterator[Diagnostic]:
+    """E0603: an experiment evaluated on what it was trained on."""
+    benchmarks = case.suite.get("benchmarks") if case.suite is not None else None
+    if benchmarks is None or not isinstance(benchmarks.data, Items):
+        return
+    judged: dict[str, Record] = {}
+    for each in benchmarks.data.values:
+        questions = each.data.sub("data") if isinstance(each.data, Record) else None
+        assert isinstance(each.data, Record)
+        for source in _sources(questions):
+            judged.setdefault(_origin(source), each.data)
+    for stage in case.stages:
+        slot = stage.record.fields.get("data")
+        for source in _sources(stage.record.sub("data")):
+            benchmark = judged.get(_origin(source))
+            if benchmark is not None:
+                yield error(
+                    "E0603",
+                    f"`{case.name}` is evaluated on questions that it is trained on",
+                    place(slot, stage.record.span),
+                    "trained on",
+                    others=[Label(benchmark.span, f"`{benchmark.name}` has the same source")],
+                    help="train on other questions, or take the benchmark out; `split: held_out` keeps generated ones apart",
+                )
+
+
+def _sources(data: Record | None) -> list[Record]:
+    value = data.get("source") if data is not None else None
+    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
+    return [each.data for each in items if isinstance(each.data, Record)]
+
+
+def _origin(source: Record) -> str:
+    """Where questions come from. Generated ones of a task are the same pool whatever their count and seed."""
+    ignored = ("count", "seed", "columns", "traces") if source.kind == "generated" else ("columns",)
+    kept = {name: slot for name, slot in source.fields.items() if name not in ignored}
+    return repr((source.kind, content(Record(source.kind, kept, source.span))))
+
+
+__all__ = ["Quantity", "check_overlap", "check_study", "shown"]

@@ -1,0 +1,60 @@
+"""Provenance: settings that differ from the table of the paper that their recipe was written from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reodsl.diagnostics.model import Diagnostic, Label, note
+from reodsl.language.checks.cases import Case
+from reodsl.language.units import Quantity, written
+from reodsl.language.values import Items, Slot, Symbol, Value, walk
+
+TABLE = "Table"
+
+
+def check_table(case: Case) -> Iterator[Diagnostic]:
+    """N0501: one note for an experiment with everything in which it leaves the paper's table.
+
+    The table is for the paper's models: one with fresh weights is of another size, and nothing is said.
+    """
+    model = case.model
+    source = model.sub("source") if model is not None else None
+    if case.study is not None or source is None or source.kind == "architecture":
+        return
+    labels: list[Label] = []
+    table = ""
+    for path, slot in walk(case.record):
+        root = slot.root
+        if root is slot or not root.doc.startswith(TABLE) or slot.span is None or _same(root, slot):
+            continue
+        table = table or root.doc.splitlines()[0].rstrip(".")
+        labels.append(
+            Label(slot.value.span, f"`{path}` is {text(slot.value)}; the table has {text(root.value)}")
+        )
+    if labels:
+        count = f"{len(labels)} settings differ" if len(labels) > 1 else "a setting differs"
+        yield note(
+            "N0501",
+            f"{count} from the paper's {table[0].lower()}{table[1:]}",
+            labels[0].span,
+            labels[0].text,
+            others=labels[1:],
+        )
+
+
+def _same(one: Slot, two: Slot) -> bool:
+    return text(one.value) == text(two.value)
+
+
+def text(value: Value) -> str:
+    """A value as a spec would write it."""
+    data = value.data
+    if isinstance(data, Quantity):
+        return written(data)
+    if isinstance(data, bool):
+        return str(data).lower()
+    if isinstance(data, Symbol):
+        return data.name
+    if isinstance(data, Items):
+        return "[" + ", ".join(text(item) for item in data.values) + "]"
+    return data if isinstance(data, str) else getattr(data, "name", "")
