@@ -82,6 +82,8 @@ class _Planner:
             return Item(task, "run", "goes on where it stopped", key=key)
         if self.store.path(key).exists():
             return Item(task, "run", "its result is damaged", key=key)
+        if key == previous(self.spec.study.name, task.id, self.records):
+            return Item(task, "run", "its result was removed", key=key)
         if old is None:
             return Item(task, "run", "not done yet", key=key)
         changes = explain(task, old, new, self.spec.origins)
@@ -89,9 +91,7 @@ class _Planner:
             return Item(task, "rerun", reason(changes), changes, key=key)
         roles = changed_inputs(old, new)
         sources = dict.fromkeys(task.inputs.get(role, role) for role in roles)
-        if roles:
-            return Item(task, "rerun", f"{_some(tuple(sources))} changed", key=key)
-        return Item(task, "run", "its result was removed", key=key)
+        return Item(task, "rerun", f"{_some(tuple(sources))} changed", key=key)
 
     def _pending(self, task: Task, needs: tuple[str, ...], old: Mapping[str, Any] | None) -> Item:
         """A task that reads what is not there yet, so that its key is unknown."""

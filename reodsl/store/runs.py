@@ -8,11 +8,10 @@ import re
 import time
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from reodsl.ir import Spec
-from reodsl.store.files import storing, write_json
+from reodsl.store.files import storing, write_atomic
 from reodsl.store.store import Store
 
 Status = Literal["running", "finished", "failed", "interrupted"]
@@ -62,7 +61,9 @@ def begin(store: Store, spec: Spec, spec_digest: str) -> Record:
 def save(store: Store, record: Record) -> None:
     """Write the record as it is now."""
     with storing(store.root):
-        write_json(store.root / "runs" / f"{record.name}.json", asdict(record))
+        # The order of the tasks is the order in which they were done.
+        text = json.dumps(asdict(record), indent=1) + "\n"
+        write_atomic(store.root / "runs" / f"{record.name}.json", text.encode())
 
 
 def end(store: Store, record: Record, status: Status) -> None:
@@ -111,8 +112,3 @@ class Writer:
 def forget(store: Store, record: Record) -> None:
     """Remove a record."""
     (store.root / "runs" / f"{record.name}.json").unlink(missing_ok=True)
-
-
-def record_path(store: Store, record: Record) -> Path:
-    """The file of a record."""
-    return store.root / "runs" / f"{record.name}.json"

@@ -135,16 +135,14 @@ class Store:
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
         """Holds the key for this process inside the block; False at once when another process has it."""
+        place = self.root / "locks" / key
         with storing(self.root):
-            handle = os.open(self.root / "locks" / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle, held = _lock(place)
+            while held and not _is_at(handle, place):
+                # Clean-up removed the file between opening and locking it: such a lock shuts nobody out.
+                os.close(handle)
+                handle, held = _lock(place)
         try:
-            try:
-                # A record lock: it ends with this very process, and children that it forks do not keep it.
-                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError):
-                held = False
-            else:
-                held = True
             yield held
         finally:
             os.close(handle)
@@ -250,3 +248,23 @@ class Store:
 
     def _illegal(self, what: str) -> Exception:
         return problem("E0965", f"a task's result cannot be stored: {what}", where=str(self.root))
+
+
+def _lock(place: Path) -> tuple[int, bool]:
+    """The open lock file, and whether it could be locked.
+
+    A record lock: it ends with this very process, and children that it forks do not keep it.
+    """
+    handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return handle, False
+    return handle, True
+
+
+def _is_at(handle: int, place: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), place.stat())
+    except FileNotFoundError:
+        return False

@@ -53,7 +53,7 @@ def sweep(store: Store, items: tuple[Refuse, ...]) -> int:
                 if not held:
                     continue
                 store.remove(item.name)
-            (store.root / "locks" / item.name).unlink(missing_ok=True)
+                (store.root / "locks" / item.name).unlink(missing_ok=True)
         elif item.kind == "record":
             forget(store, gone[item.name])
         elif item.path.is_dir():

@@ -1,0 +1,91 @@
+"""The command line itself: exit codes, near names, and no traceback unless asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from reodsl.cli import main as command_line
+from reodsl.cli.main import main
+from reodsl.diagnostics import problem
+
+
+def test_help_lists_the_commands_and_every_command_teaches_by_example(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    names = (
+        "check",
+        "fmt",
+        "plan",
+        "run",
+        "explain",
+        "why",
+        "graph",
+        "ls",
+        "gc",
+        "budgets",
+        "frontier",
+        "reg",
+    )
+    for name in names:
+        assert f"\n  {name} " in text
+        assert main([name, "--help"]) == 0
+        assert f"  reodsl {name}" in capsys.readouterr().out
+
+
+def test_an_unknown_command_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pln"]) == 1
+    assert "did you mean `plan`?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["main", "output", "place", "live", "../run", "__init__"])
+def test_what_is_no_command_is_not_called(name: str) -> None:
+    assert main([name]) == 1
+
+
+def test_wrong_use_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan"]) == 1
+    assert "Missing argument" in capsys.readouterr().err
+    assert main(["run", "x.reo", "--bogus"]) == 1
+
+
+def test_problems_and_defects_become_diagnostics(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(caught: BaseException) -> object:
+        def call(**options: object) -> None:
+            raise caught
+
+        return call
+
+    for caught, code, words in (
+        (problem("E0951", "full", help="make room"), 1, "error[E0951]: full"),
+        (
+            RuntimeError("odd\nmore"),
+            1,
+            "error[E0990]: reodsl met an error it did not expect: RuntimeError: odd",
+        ),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ):
+        monkeypatch.setattr(command_line.cli, "main", raises(caught))
+        assert main(["plan", "x.reo"]) == code
+        err = capsys.readouterr().err
+        assert words in err
+        assert "Traceback" not in err
+    monkeypatch.setattr(command_line.cli, "main", raises(RuntimeError("odd")))
+    with pytest.raises(RuntimeError):
+        main(["--debug", "plan", "x.reo"])
+
+
+def test_a_command_imports_only_what_it_needs() -> None:
+    code = (
+        "import sys; from reodsl.cli.main import main; main(['explain', 'E0951']);"
+        "print(*sorted(m for m in sys.modules if m.startswith('reodsl.cli.')), file=sys.stderr)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "reodsl.cli.explain" in out.stderr
+    assert "reodsl.cli.run" not in out.stderr

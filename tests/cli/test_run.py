@@ -1,0 +1,313 @@
+"""`run`, `plan`, `graph`, `ls`, `why` and `gc` on a real spec, with toy runners in the place of the real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+for _folder in ("graph", "execute"):
+    sys.path.insert(0, str(ROOT / "tests" / _folder))
+
+import toys  # noqa: E402
+
+from reodsl.cli.main import main  # noqa: E402
+from reodsl.diagnostics import error  # noqa: E402
+from reodsl.plan import registry  # noqa: E402
+from runners.execute import execute  # noqa: E402
+
+TOYS = registry.Registry(runners=toys.RUNNERS, check=lambda *asked: (), execute=execute)
+SPEC = "quickstart.reo"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the quickstart in it, to be run with toys; the present folder for the test."""
+    (tmp_path / SPEC).write_text((ROOT / "specs" / SPEC).read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: TOYS)
+    return tmp_path
+
+
+def call(*arguments: str) -> int:
+    """The exit code of a command."""
+    try:
+        return main(list(arguments))
+    except SystemExit as caught:
+        return caught.code if isinstance(caught.code, int) else 1
+
+
+def started(place: Path) -> list[str]:
+    found = toys.log(place)
+    (place / "log.txt").unlink(missing_ok=True)
+    return found
+
+
+def facts(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    capsys.readouterr()
+    call(*arguments, "--json")
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_run_ends_with_the_place_of_its_report(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("run", SPEC, "--local") == 0
+    out = capsys.readouterr()
+    last = out.out.strip().splitlines()[-1]
+    page = Path(last.removeprefix("report: "))
+    assert page.read_text().startswith("report.html")
+    assert page.parent.name.startswith("quickstart-")
+    arm = page.parent / "arms" / "reo_exp.s1"
+    assert {path.name for path in arm.iterdir()} >= {
+        "samples.parquet",
+        "forced.parquet",
+        "checkpoint",
+        "stages",
+    }
+    assert "reo_exp.train.s1" in out.err
+    assert "Traceback" not in out.err
+
+
+def test_a_second_run_does_nothing_and_still_says_where(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call("run", SPEC, "--local")
+    started(place)
+    capsys.readouterr()
+    assert call("run", SPEC, "--local") == 0
+    out = capsys.readouterr()
+    assert started(place) == []
+    assert "Nothing to do" in out.out
+    assert "report: runs/quickstart-" in out.out
+    assert out.err == ""
+
+
+def test_comments_and_order_and_units_rerun_nothing(place: Path) -> None:
+    call("run", SPEC, "--local", "--quiet")
+    started(place)
+    text = (place / SPEC).read_text()
+    (place / SPEC).write_text("# a comment\n" + text.replace("128 tokens", "128"))
+    assert call("run", SPEC, "--local", "--quiet") == 0
+    assert started(place) == []
+
+
+def test_another_place_is_the_same_spec(place: Path, tmp_path: Path) -> None:
+    call("run", SPEC, "--local", "--quiet", "--store", "store")
+    started(place)
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moved" / "renamed.reo").write_text((place / SPEC).read_text())
+    assert call("run", "moved/renamed.reo", "--local", "--quiet", "--store", "store") == 0
+    assert started(tmp_path / "moved") == []
+
+
+def test_an_amended_setting_is_planned_with_old_and_new(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call("run", SPEC, "--local", "--quiet")
+    plan = facts(capsys, "plan", SPEC, "--amend", "reo_exp.optim.lr=1e-6")
+    rerun = {task["id"]: task["reason"] for task in plan["tasks"] if task["verdict"] != "reuse"}
+    assert set(rerun) == {"reo_exp.train.s1", "reo_exp.eval.s1", "score.s1", "report"}
+    assert rerun["reo_exp.train.s1"] == "optim.lr 0.0005 -> 1e-06"
+    assert [change["target"] for change in plan["changes"]] == ["reo_exp.optim.lr"]
+    started(place)
+    call("run", SPEC, "--local", "--quiet", "--amend", "reo_exp.optim.lr=1e-6")
+    assert set(started(place)) == set(rerun)
+
+
+def test_plan_exits_with_2_when_there_is_work_and_0_when_there_is_none(place: Path) -> None:
+    assert call("plan", SPEC) == 2
+    assert not (place / ".reo").exists()
+    call("run", SPEC, "--local", "--quiet")
+    assert call("plan", SPEC) == 0
+
+
+def test_what_is_missing_is_named_before_anything_starts(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = registry.Registry(
+        toys.RUNNERS, lambda *asked: (error("E0850", "no weights"), error("E0971", "no GPU")), execute
+    )
+    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: lacking)
+    assert call("run", SPEC, "--local") == 1
+    err = capsys.readouterr().err
+    assert "no weights" in err
+    assert "no GPU" in err
+    assert started(place) == []
+    assert not (place / ".reo").exists()
+
+
+def test_a_failed_task_is_told_and_the_rest_is_kept(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "knobs.json").write_text('{"reo_exp.train.s1": {"fail": "problem"}}')
+    assert call("run", SPEC, "--local") == 1
+    out = capsys.readouterr()
+    assert "error[E0999]: this toy is broken" in out.err
+    assert "= help: mend it" in out.err
+    assert "1 failed, 3 not tried" in out.err
+    assert "report:" not in out.out
+    (place / "knobs.json").unlink()
+    started(place)
+    assert call("run", SPEC, "--local", "--quiet") == 0
+    assert set(started(place)) == {"reo_exp.train.s1", "reo_exp.eval.s1", "score.s1", "report"}
+
+
+def test_run_as_json(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = facts(capsys, "run", SPEC, "--local")
+    assert found["status"] == "finished"
+    assert {task["status"] for task in found["tasks"]} == {"done"}
+    assert Path(found["report"]).is_file()
+    again = facts(capsys, "run", SPEC, "--local")
+    assert {task["status"] for task in again["tasks"]} == {"reused"}
+
+
+def test_a_store_that_is_no_store_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("run", SPEC, "--local", "--store", ".") == 1
+    assert "error[E0952]" in capsys.readouterr().err
+    assert started(place) == []
+
+
+def test_ls_shows_runs_and_results(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("ls") == 1
+    assert "E0953" in capsys.readouterr().err
+    call("run", SPEC, "--local", "--quiet")
+    (run,) = facts(capsys, "ls")["runs"]
+    assert (run["study"], run["status"]) == ("quickstart", "finished")
+    results = facts(capsys, "ls", "quickstart", "reo_exp.*")["results"]
+    assert [result["task"] for result in results] == ["reo_exp.train.s1", "reo_exp.eval.s1"]
+    assert call("ls", "--verify") == 0
+    file = Path(results[0]["path"]) / "metrics.parquet"
+    file.chmod(0o644)
+    file.write_text(file.read_text().upper())
+    assert call("ls", "--verify") == 1
+    assert call("ls", "bogus") == 1
+
+
+def test_why_names_every_change_and_both_sides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call("run", SPEC, "--local", "--quiet")
+    arguments = (
+        "why",
+        SPEC,
+        "reo_exp.train",
+        "--amend",
+        "reo_exp.optim.lr=1e-6",
+        "--amend",
+        "reo_exp.epochs=2",
+    )
+    found = facts(capsys, *arguments)
+    assert {change["name"]: (change["old"], change["new"]) for change in found["changes"]} == {
+        "optim.lr": (5e-4, 1e-6),
+        "epochs": (1, 2),
+    }
+    assert found["readers"] == ["reo_exp.eval.s1", "report"]
+    assert call("why", SPEC, "bogus") == 1
+    assert "E0955" in capsys.readouterr().err
+
+
+def test_graph_as_text_dot_and_json(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = facts(capsys, "graph", SPEC)
+    assert graph["tasks"][-1]["id"] == "report"
+    call("graph", SPEC, "--dot")
+    assert '"reo_exp.train.s1" -> "reo_exp.eval.s1";' in capsys.readouterr().out
+    call("graph", SPEC)
+    assert f"{len(graph['tasks'])} tasks" in capsys.readouterr().out
+
+
+def test_gc_lists_and_then_removes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call("run", SPEC, "--local", "--quiet")
+    assert call("gc", "--dry-run") == 0
+    call("run", SPEC, "--local", "--quiet", "--amend", "reo_exp.optim.lr=1e-6")
+    assert call("gc", "--dry-run") == 2
+    assert call("gc") == 1  # not without a yes, where nobody can be asked
+    assert call("gc", "--yes") == 0
+    started(place)
+    assert call("run", SPEC, "--local", "--quiet", "--amend", "reo_exp.optim.lr=1e-6") == 0
+    assert started(place) == []
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = {paths!r}
+import toys
+from reodsl.cli import main, run
+from reodsl.plan.registry import Registry
+from runners.execute import execute
+run.load_registry = lambda: Registry(toys.RUNNERS, lambda *asked: (), execute)
+main.entry()
+"""
+
+
+def process(place: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A command with toys in a process of its own."""
+    paths = [str(ROOT), str(ROOT / "tests" / "execute")]
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(paths=paths), *arguments],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for(run: subprocess.Popen[str], place: Path, task: str) -> None:
+    while task not in toys.log(place):
+        assert run.poll() is None, run.communicate()[1]
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "stopped"), (signal.SIGKILL, -9, "")],
+)
+def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(
+    place: Path, number: signal.Signals, code: int, words: str
+) -> None:
+    (place / "knobs.json").write_text('{"reo_exp.train.s1": {"pause": true}}')
+    run = process(place, "run", SPEC, "--local", "--store", "store")
+    wait_for(run, place, "reo_exp.train.s1")
+    time.sleep(0.2)
+    run.send_signal(number)
+    _, err = run.communicate(timeout=30)
+    assert run.returncode == code
+    assert words in err
+    assert "Traceback" not in err
+    done = toys.log(place, "end")
+    (place / "go").touch()
+    assert call("run", SPEC, "--local", "--quiet", "--store", "store") == 0
+    assert call("run", SPEC, "--local", "--quiet", "--store", "whole") == 0
+    assert len(toys.log(place, "end")) == 2 * len({*toys.log(place)})
+    assert len(done) < len({*toys.log(place)})
+    assert contents(place / "store") == contents(place / "whole")
+    assert not any((place / "store" / "tmp").iterdir())
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    files = (path for path in (store / "objects").rglob("*") if path.is_file())
+    return {str(path.relative_to(store)): path.read_bytes() for path in files if path.name != "manifest.json"}
+
+
+def test_two_runs_at_once_do_every_task_once(place: Path) -> None:
+    (place / "knobs.json").write_text('{"*": {"sleep": 0.01}}')
+    both = [process(place, "run", SPEC, "--local", "--store", "store", "--out", f"out{n}") for n in range(2)]
+    for run in both:
+        _, err = run.communicate(timeout=60)
+        assert run.returncode == 0, err
+    assert sorted(toys.log(place)) == sorted(set(toys.log(place)))
+    assert (place / "out0" / "report.html").read_bytes() == (place / "out1" / "report.html").read_bytes()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(place: Path) -> None:
+    run = process(place, "graph", SPEC, "--json")
+    assert run.stdout is not None
+    assert run.stderr is not None
+    run.stdout.read(10)
+    run.stdout.close()
+    assert run.stderr.read() == ""
+    run.wait(timeout=30)

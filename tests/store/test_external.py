@@ -1,0 +1,88 @@
+"""What a task reads from outside: content counts, places do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reodsl.graph.task import Task
+from reodsl.store.external import Fingerprints, hub_revision, hub_snapshot, resolved
+
+
+def data_task(path: str) -> Task:
+    payload = {"data": {"sources": [{"kind": "file", "path": path}]}}
+    return Task("d", "data", payload, {})
+
+
+def model_task(source: dict[str, object]) -> Task:
+    return Task("m", "model", {"model": {"source": source}}, {})
+
+
+def seen(task: Task, folder: Path) -> object:
+    return resolved(task, task.payload, folder, Fingerprints(folder / "prints.json"))
+
+
+def test_a_file_is_its_content_and_its_format(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl", "c.csv"):
+        (tmp_path / name).write_text("same")
+    assert seen(data_task("a.jsonl"), tmp_path) == seen(data_task("b.jsonl"), tmp_path)
+    assert seen(data_task("a.jsonl"), tmp_path) != seen(data_task("c.csv"), tmp_path)
+    before = seen(data_task("a.jsonl"), tmp_path)
+    (tmp_path / "a.jsonl").write_text("other")
+    assert seen(data_task("a.jsonl"), tmp_path) != before
+
+
+def test_a_model_folder_is_its_files(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_text("weights")
+    one, two = ({"kind": "folder", "path": name} for name in ("one", "two"))
+    assert seen(model_task(one), tmp_path) == seen(model_task(two), tmp_path)
+    (tmp_path / "two" / "model.safetensors").write_text("trained")
+    assert seen(model_task(one), tmp_path) != seen(model_task(two), tmp_path)
+
+
+def test_a_hub_name_is_the_commit_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert hub_revision("models", "a/b", None) is None
+    repo = tmp_path / "models--a--b"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text("abc123")
+    (repo / "snapshots" / "abc123").mkdir(parents=True)
+    assert hub_revision("models", "a/b", None) == "abc123"
+    assert hub_snapshot("models", "a/b", "abc123") == repo / "snapshots" / "abc123"
+
+
+@pytest.mark.parametrize("name", ["../../../etc", "a/../../etc"])
+def test_a_hub_name_cannot_leave_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    assert hub_snapshot("models", "a/b", name) is None
+    assert hub_snapshot("models", name, None) is None
+
+
+def test_checksums_are_kept_until_a_file_changes(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("one")
+    prints = Fingerprints(tmp_path / "prints.json")
+    first = prints.file(tmp_path / "f")
+    prints.save()
+    again = Fingerprints(tmp_path / "prints.json")
+    assert again.file(tmp_path / "f") == first
+    assert not again.changed
+    (tmp_path / "f").write_text("another")
+    assert again.file(tmp_path / "f") != first
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    prints = Fingerprints(tmp_path / "prints.json")
+    assert prints.file(tmp_path) is None
+    assert prints.file(Path("/dev/zero")) is None
+    assert prints.folder(tmp_path / "none") is None
+
+
+def test_unreadable_checksums_are_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "prints.json").write_text("[1, 2")
+    (tmp_path / "f").write_text("one")
+    assert Fingerprints(tmp_path / "prints.json").file(tmp_path / "f")
