@@ -45,7 +45,8 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None) -> Markup:
             tag("span", formats.signed(change, 0) + "%", class_="good" if change < 0 else "bad"),
             tag("small", " REG against ", baseline),
         ]
-        bounds = formats.interval(row.get("change_low"), row.get("change_high"), 0)
+        ends = "seeds " if row["seeds"] > 1 else ""
+        bounds = ends + formats.interval(row.get("change_low"), row.get("change_high"), 0)
     else:
         big = [formats.number(row.get("reg")), tag("small", " tokens of REG")]
         bounds = formats.interval(row.get("reg_low"), row.get("reg_high"))
@@ -54,7 +55,7 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None) -> Markup:
         tag("h3", tag("span", class_="dot", style=f"background:{colour}"), row["arm"]),
         tag(
             "dl",
-            tag("dd", big, tag("small", bounds) if bounds else None, class_="big"),
+            tag("dd", big, tag("small", " ", bounds) if "[" in bounds else None, class_="big"),
             _line(
                 "accuracy",
                 formats.percent(row["accuracy"]) + "%",
@@ -70,7 +71,7 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None) -> Markup:
 
 def _line(name: str, value: str, change: str, spread_text: str) -> list[Markup]:
     small = " · ".join(text for text in (change, spread_text) if text)
-    return [tag("dt", name), tag("dd", value, tag("small", small) if small else None)]
+    return [tag("dt", name), tag("dd", value), tag("dd", small, class_="quiet")]
 
 
 def _points(change: float | None) -> str:

@@ -160,7 +160,7 @@ def _response(example: Example, colour: str) -> Markup:
     head = tag(
         "header",
         tag("b", tag("span", class_="dot", style=f"background:{colour}"), example.arm),
-        tag("span", length),
+        tag("span", length, class_="quiet"),
         verdict,
     )
     return tag("div", head, tag("div", trace(example), class_="trace"), class_="response")

@@ -43,10 +43,8 @@ def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     config = {**theme.config(), "background": "white", "padding": 16}
-    for name, draw in gallery.draws.items():
-        spec = draw(width).to_dict()
-        spec["config"] = config
-        svg = vl_convert.vegalite_to_svg(spec)
+    for name, spec in gallery.specs.items():
+        svg = vl_convert.vegalite_to_svg({**spec, "width": width, "config": config})
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
         (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PIXELS))
 

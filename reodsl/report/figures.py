@@ -2,47 +2,52 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 import polars as pl
+from altair.utils.schemapi import debug_mode
 
-from reodsl.report import charts, tables, theme
+from reodsl.report import tables, theme
+from reodsl.report.curve_chart import curves
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import MEAN, Material, title
+from reodsl.report.tradeoff_charts import gaps, scatter
+from reodsl.report.training_chart import LABELS, training, training_rows
 
-Width = int | Literal["container"]
-Draw = Callable[[Width], alt.LayerChart]
+Draw = Callable[[], alt.LayerChart]
 
 
 @dataclass(slots=True)
 class Gallery:
-    """The charts of a report: `draws` by name, in the order of the page. Names are made here, from a safe alphabet."""
+    """The charts of a report: Vega-Lite specs by name, in the order of the page. Names are of a safe alphabet."""
 
-    draws: dict[str, Draw] = field(default_factory=dict)
+    specs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def figure(
         self, name: str, draw: Draw, kind: str | None = None, hidden: bool = False, wide: bool = False
     ) -> Markup:
-        """Registers a chart and gives the figure that shows it."""
-        key = safe_name(name, self.draws)
-        self.draws[key] = draw
+        """Draws a chart once, keeps its spec, and gives the figure that shows it."""
+        key = safe_name(name, self.specs)
+        # Altair checks every part of every chart against its schema, for most of the time: tests do that.
+        with debug_mode(False):
+            self.specs[key] = draw().to_dict(validate=False)
         place = tag("div", class_="vega", data_chart=key, role="img", aria_label=name)
         return tag("figure", place, data_kind=kind, hidden=hidden, class_="wide" if wide else None)
 
     def blocks(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Vega-Lite specs by chart name, and the rows they show, each stored once under a digest."""
+        """What the page draws from: by chart name its spec, as wide as its place, and the names of its rows; and the
+        rows by name, each stored once."""
         rows: dict[str, Any] = {}
-        specs: dict[str, Any] = {}
-        for key, draw in self.draws.items():
-            spec = draw("container").to_dict()
-            spec.pop("config", None)
-            specs[key] = _shared(_without_legends(spec), rows)
-        return specs, rows
+        charts: dict[str, Any] = {}
+        for key, whole in self.specs.items():
+            spec = {name: value for name, value in whole.items() if name not in ("config", "datasets")}
+            rows |= whole["datasets"]
+            spec = _without_legends(spec) | {"width": "container"}
+            charts[key] = {"spec": spec, "rows": list(whole["datasets"])}
+        return charts, rows
 
 
 def safe_name(name: str, taken: Sequence[str] | dict[str, Any]) -> str:
@@ -111,16 +116,16 @@ def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence
 
 def scatter_group(gallery: Gallery, material: Material, table: pl.DataFrame) -> Markup:
     """Accuracy against length on average, and REG with its intervals where there is a score."""
-    figures = [gallery.figure("accuracy-length", lambda width: charts.scatter(material, table, width=width))]
+    figures = [gallery.figure("accuracy-length", lambda: scatter(material, table))]
     if "reg" in table.columns and table["reg"].drop_nulls().len():
-        figures.append(gallery.figure("reg", lambda width: charts.gaps(material, table, width=width)))
+        figures.append(gallery.figure("reg", lambda: gaps(material, table)))
     return tag("div", figures, class_="charts two")
 
 
 METHODS = {"ppo": "Reinforcement learning", "sft": "Supervised fine-tuning", "simpo": "Preference training"}
 
 
-FOREMOST = ("reward", "accuracy", "length", "loss")
+FOREMOST = {"ppo": ("reward", "accuracy", "length"), "sft": ("loss",), "simpo": ("loss", "accuracy")}
 """The metrics shown at once; the others stand in a folded box."""
 
 
@@ -130,15 +135,15 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
     for method, heading in METHODS.items():
         figures: dict[str, Markup] = {}
         arms: set[str] = set()
-        for metric in charts.LABELS:
-            rows = charts.training_rows(material, metric, method)
+        for metric in LABELS:
+            rows = training_rows(material, metric, method)
             if rows.height:
                 arms |= set(rows["arm"])
                 figures[metric] = gallery.figure(f"{method}-{metric}", _training(material, metric, method))
         if not figures:
             continue
-        first = [figure for metric, figure in figures.items() if metric in FOREMOST]
-        rest = [figure for metric, figure in figures.items() if metric not in FOREMOST]
+        first = [figure for metric, figure in figures.items() if metric in FOREMOST[method]]
+        rest = [figure for metric, figure in figures.items() if metric not in FOREMOST[method]]
         more = tag("details", tag("summary", "More measurements"), tag("div", rest, class_="charts inside"))
         keys = legend(material, [arm for arm in material.arms if arm in arms], frontier=False)
         shown = tag("div", first, class_="charts")
@@ -159,28 +164,15 @@ def declared(gallery: Gallery, material: Material) -> list[Markup]:
 
 
 def _curve(material: Material, benchmark: str, arms: Sequence[str], scale: Any) -> Draw:
-    return lambda width: charts.curves(material, benchmark, arms, scale, width)
+    return lambda: curves(material, benchmark, arms, scale)
 
 
 def _training(material: Material, metric: str, method: str, lines: Sequence[str] | None = None) -> Draw:
-    return lambda width: charts.training(material, metric, method, lines, width)
+    return lambda: training(material, metric, method, lines)
 
 
 def _scatter(material: Material, table: pl.DataFrame, measure: Any, lines: Sequence[str]) -> Draw:
-    return lambda width: charts.scatter(material, table, MEAN, measure, lines, width)
-
-
-def _shared(value: Any, rows: dict[str, Any]) -> Any:
-    """`{"values": […]}` anywhere in a spec becomes `{"rows": digest}`."""
-    if isinstance(value, list):
-        return [_shared(item, rows) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"values"} and isinstance(value["values"], list):
-        digest = hashlib.sha256(json.dumps(value["values"]).encode()).hexdigest()[:16]
-        rows[digest] = value["values"]
-        return {"rows": digest}
-    return {key: _shared(item, rows) for key, item in value.items()}
+    return lambda: scatter(material, table, MEAN, measure, lines)
 
 
 def _without_legends(value: Any) -> Any:

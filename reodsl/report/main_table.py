@@ -15,9 +15,11 @@ Column = Literal["accuracy", "length", "reg"]
 HEADS: dict[Column, str] = {"accuracy": "Acc (%) ↑", "length": "Len ↓", "reg": "REG ↓"}
 
 
-def places(material: Material) -> tuple[str, ...]:
+def places(table: pl.DataFrame) -> tuple[str, ...]:
     """The column groups: each benchmark and the average, or the average alone where there is one benchmark."""
-    return (*material.benchmarks, MEAN) if len(material.benchmarks) > 1 else (MEAN,)
+    names = table["benchmark"].unique(maintain_order=True).to_list()
+    benchmarks = [name for name in names if name != MEAN]
+    return (*benchmarks, MEAN) if len(benchmarks) > 1 else (MEAN,)
 
 
 def shown_columns(table: pl.DataFrame, columns: Sequence[Column]) -> tuple[Column, ...]:
@@ -33,7 +35,7 @@ def main_table(
 ) -> Markup:
     """`tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted."""
     shown = shown_columns(table, columns)
-    groups = places(material)
+    groups = places(table)
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     colour = theme.colours(material.arms, material.bases)
     score = material.study.score

@@ -107,10 +107,8 @@ class Material:
 
     @property
     def framed(self) -> tuple[str, ...]:
-        """The arms that make the frontier of the score, or of any frontier when nothing is scored."""
-        score = self.study.score
-        found = [f for f in self.study.frontiers if score is None or f.name == score.frontier]
-        return tuple(name for frontier in found for name in frontier.of)
+        """As `framed` of the study."""
+        return framed(self.study)
 
     def frontier(self) -> pl.DataFrame:
         """The frontier that the study is scored against, or its first: seed, benchmark, budget, accuracy."""
@@ -118,6 +116,13 @@ class Material:
         score = self.study.score
         chosen = score.frontier if score is not None else (names[0] if names else "")
         return self.frontiers.filter(pl.col("name") == chosen)
+
+
+def framed(study: Study) -> tuple[str, ...]:
+    """The arms that make the frontier of the score, or of any frontier when nothing is scored."""
+    score = study.score
+    found = [f for f in study.frontiers if score is None or f.name == score.frontier]
+    return tuple(name for frontier in found for name in frontier.of)
 
 
 def title(benchmark: str) -> str:

@@ -3,19 +3,16 @@
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const configs = read("configs");
   const rows = read("rows");
-  const specs = read("specs");
+  const charts = read("charts");
   const root = document.documentElement;
   const preference = window.matchMedia("(prefers-color-scheme: dark)");
   const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : preference.matches);
   const views = new Map();
 
-  // A chart's rows stand in the page once, however many charts show them.
-  const filled = (value) => {
-    if (Array.isArray(value)) return value.map(filled);
-    if (value === null || typeof value !== "object") return value;
-    if (typeof value.rows === "string" && Object.keys(value).length === 1) return { values: rows[value.rows] };
-    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, filled(item)]));
-  };
+  // A chart's rows stand in the page once, however many charts show them. Vega writes into rows: each chart gets its own.
+  const filled = ({ spec, rows: names }) => ({
+    ...spec, datasets: Object.fromEntries(names.map((name) => [name, structuredClone(rows[name])])),
+  });
   const visible = (place) => place.offsetParent !== null;
 
   const draw = async (place) => {
@@ -24,7 +21,7 @@
     if (!visible(place) || place.dataset.drawn === style) return;
     place.dataset.drawn = style;
     views.get(place)?.finalize();
-    const result = await vegaEmbed(place, filled(specs[name]), {
+    const result = await vegaEmbed(place, filled(charts[name]), {
       mode: "vega-lite", renderer: "svg", ast: true, actions: false, config: configs[style], tooltip: { theme: "custom" },
     });
     views.set(place, result.view);

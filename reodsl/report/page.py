@@ -54,7 +54,7 @@ def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, s
 
 def document(name: str, body: Child, gallery: figures.Gallery) -> str:
     """Body, charts and scripts as a document whose policy allows its own scripts by their hashes, and nothing else."""
-    specs, rows = gallery.blocks()
+    charts, rows = gallery.blocks()
     scripts = (vega_bundle(), (_HERE / "page.js").read_text("utf-8"))
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
     policy = (
@@ -73,7 +73,7 @@ def document(name: str, body: Child, gallery: figures.Gallery) -> str:
     blocks = [
         json_block("configs", {"light": theme.config(), "dark": theme.config(dark=True)}),
         json_block("rows", rows),
-        json_block("specs", specs),
+        json_block("charts", charts),
         tag("noscript", tag("style", Markup(".vega{display:none}"))),
         *[tag("script", Markup(script)) for script in scripts],
     ]
@@ -129,7 +129,8 @@ def _results(material: Material, table: pl.DataFrame) -> list[Markup]:
 def spread_note(material: Material) -> str:
     """What the small numbers mean: over several seeds, or within one."""
     if len(material.seeds) > 1:
-        return f"Means over {formats.plural(len(material.seeds), 'seed')}, ± one standard deviation."
+        seeds = formats.plural(len(material.seeds), "seed")
+        return f"Means over {seeds}, ± one standard deviation; changes compare these means."
     score = material.study.score
     if score is None:
         return "One seed."

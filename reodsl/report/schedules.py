@@ -129,36 +129,49 @@ def section(material: Material) -> Markup | None:
         )
         error = "" if row.error is None else f"{formats.signed(100 * row.error, 2)}%"
         body.append(
-            tag("tr", name, tag("td", row.source, class_="text"), tag("td", _splits(row)), tag("td", error))
+            tag(
+                "tr",
+                name,
+                tag("td", row.source, class_="text"),
+                tag("td", _splits(row), class_="text"),
+                tag("td", row.rule or formats.NONE, class_="text"),
+                tag("td", error),
+            )
         )
     head = tag(
         "tr",
         tag("th", "arm", class_="name"),
         tag("th", "chosen", class_="text"),
-        tag("th", "budgets | longest response (weights below)"),
-        tag("th", "error of the area"),
+        tag("th", "budgets, then the longest response; weights below", class_="text"),
+        tag("th", "weights", class_="text"),
+        tag("th", "area error"),
         class_="only",
     )
     return tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="scroll", tabindex="0")
 
 
-def _splits(row: Selected) -> list[Markup | str]:
-    if not row.budgets:
-        if not row.questions:
-            return [formats.NONE]
-        at = [row.questions[round(q * (len(row.questions) - 1))] for q in (0, 0.25, 0.5, 0.75, 1)]
+def _splits(row: Selected) -> Markup:
+    """Budgets with their weights below, the longest response last; quartiles where each question has its own."""
+    if row.budgets:
+        weights = [f"{w:,.6g}" for w in row.weights] or [""] * (len(row.budgets) + 1)
+        pairs = zip([*row.budgets, row.l_max], weights, strict=True)
+        places = [(f"{budget:,}", weight) for budget, weight in pairs]
+    else:
+        at = (0.0, 0.25, 0.5, 0.75, 1.0) if row.questions else ()
+        quartiles = [row.questions[round(q * (len(row.questions) - 1))] for q in at]
         names = ("smallest", "quarter", "median", "three quarters", "largest")
-        text = ", ".join(f"{name} {budget:,}" for name, budget in zip(names, at, strict=True))
-        dropped = f"; {formats.plural(row.unsolved, 'question')} dropped" if row.unsolved else ""
-        return [
-            text,
-            tag("small", f"{formats.plural(len(row.questions), 'question')}{dropped} | {row.l_max:,}"),
-        ]
-    budgets = "  ".join(f"{b:,}" for b in row.budgets) + f" | {row.l_max:,}"
-    if not row.weights:
-        return [budgets]
-    weights = "  ".join(f"{w:,.6g}" for w in row.weights[:-1]) + f" | {row.weights[-1]:,.6g}"
-    return [budgets, tag("small", weights, f" ({row.rule})")]
+        places = [(f"{budget:,}", name) for budget, name in zip(quartiles, names, strict=False)]
+        dropped = f", {row.unsolved:,} dropped" if row.unsolved else ""
+        places.append((f"{row.l_max:,}", f"{formats.plural(len(row.questions), 'question')}{dropped}"))
+    last = len(places) - 1
+    return tag(
+        "ul",
+        [
+            tag("li", top, tag("small", below) if below else None, class_="last" if i == last else None)
+            for i, (top, below) in enumerate(places)
+        ],
+        class_="splits",
+    )
 
 
 def _of_schedule(

@@ -1,0 +1,70 @@
+"""Parts that charts share: rows by name, a colour for each arm, the focus on one arm, axes' sizes, tooltips."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import altair as alt
+import polars as pl
+
+from reodsl.report import theme
+from reodsl.report.material import Material
+
+WIDTH = 460
+Width = int | Literal["container"]
+SHOWN = "datum.arm === focus"
+"""Whether a mark belongs to the arm in focus."""
+
+
+class Rows:
+    """The data of one chart: frames in, named references out. Equal frames have equal names, in any chart."""
+
+    def __init__(self) -> None:
+        self._datasets: dict[str, list[dict[str, Any]]] = {}
+
+    def add(self, frame: pl.DataFrame) -> alt.NamedData:
+        """A frame's rows under a name of their own; numbers at six digits, which is more than a screen shows."""
+        rows = [{key: _short(value) for key, value in row.items()} for row in frame.to_dicts()]
+        name = "rows-" + hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+        self._datasets[name] = rows
+        return alt.NamedData(name=name)
+
+    def put(self, chart: alt.LayerChart) -> alt.LayerChart:
+        """The chart with its data in it, so that it can be drawn by itself."""
+        # Set last and in place: every other way of changing a chart copies the rows.
+        chart.datasets = self._datasets
+        return chart
+
+
+def focus() -> alt.Parameter:
+    """The parameter that names the arm in focus; empty for all."""
+    return alt.param(name="focus", value="")
+
+
+def faded(to: float) -> Any:
+    """Opacity: full for the arm in focus or where there is none, else `to`."""
+    return alt.condition(f"focus === '' || {SHOWN}", alt.value(1.0), alt.value(to))
+
+
+def colour(material: Material, arms: Sequence[str]) -> alt.Color:
+    """Each arm in its colour, the same in every chart."""
+    chosen = theme.colours(material.arms, material.bases)
+    scale = alt.Scale(domain=list(arms), range=[chosen[arm] for arm in arms])
+    return alt.Color("arm:N", scale=scale, legend=alt.Legend(title=None, orient="bottom", columns=4))
+
+
+def tooltips(columns: Sequence[str]) -> list[alt.Tooltip]:
+    """An arm's name, accuracy, length and, where it is known, REG."""
+    shown = [
+        alt.Tooltip("arm:N"),
+        alt.Tooltip("accuracy:Q", format=".1%"),
+        alt.Tooltip("length:Q", format=",.1f"),
+    ]
+    return [*shown, alt.Tooltip("reg:Q", title="REG", format=",.1f")] if "reg" in columns else shown
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value

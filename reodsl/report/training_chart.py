@@ -1,0 +1,99 @@
+"""The training chart: a metric's rows over steps in, an Altair chart of arms' lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import polars as pl
+
+from reodsl.report.chart_parts import WIDTH, Rows, Width, colour, faded, focus
+from reodsl.report.material import Material
+
+HEIGHT = 210
+MOST_POINTS = 400
+"""Points of a line; longer runs are thinned."""
+
+LABELS = {
+    "reward": "reward",
+    "accuracy": "accuracy",
+    "length": "response length (tokens)",
+    "loss": "loss",
+    "entropy": "entropy (nats a token)",
+    "clip_fraction": "share of clipped tokens",
+    "grad_norm": "gradient norm",
+    "lr": "learning rate",
+    "ratio_error": "log-probability mismatch",
+    "seconds_generate": "seconds to generate",
+    "seconds_force": "seconds to force answers",
+    "seconds_grade": "seconds to grade",
+    "seconds_update": "seconds to update",
+}
+"""The metrics that are drawn, in this order, and their names."""
+
+
+def training(
+    material: Material,
+    metric: str,
+    method: str,
+    lines: Sequence[str] | None = None,
+    width: Width = WIDTH,
+) -> alt.LayerChart:
+    """A metric over an arm's steps, stages one after another: its mean over seeds in bold, each seed thin.
+
+    Only stages of `method` (ppo, sft, simpo) are drawn.
+    """
+    rows = training_rows(material, metric, method)
+    there = set(rows["arm"])
+    arms = [arm for arm in material.arms if arm in there and (lines is None or arm in lines)]
+    rows = rows.filter(pl.col("arm").is_in(arms))
+    tint = colour(material, arms)
+    share = metric in ("accuracy", "clip_fraction")
+    label = LABELS.get(metric, metric)
+    x = alt.X("at:Q", title="step", axis=alt.Axis(tickMinStep=1))
+    y = alt.Y(
+        f"{metric}:Q",
+        title=label,
+        axis=alt.Axis(format="%" if share else "~g"),
+        scale=alt.Scale(zero=False),
+    )
+    mean = rows.group_by("arm", "at", maintain_order=True).agg(pl.col(metric).mean())
+    tooltip = [
+        alt.Tooltip("arm:N"),
+        alt.Tooltip("at:Q", title="step"),
+        alt.Tooltip(f"{metric}:Q", format=".4~g"),
+    ]
+    dots = alt.OverlayMarkDef(size=14) if mean.height < 3 * len(arms) else False
+    held = Rows()
+    bold = alt.Chart(held.add(mean)).mark_line(strokeWidth=2, point=dots)
+    layers = [bold.encode(x=x, y=y, color=tint, opacity=faded(0.12), tooltip=tooltip)]
+    if rows["seed"].n_unique() > 1:
+        thin = alt.Chart(held.add(rows)).mark_line(strokeWidth=0.8, opacity=0.35)
+        layers.insert(0, thin.encode(x=x, y=y, color=tint, detail="seed:N"))
+    chart = alt.layer(*layers).add_params(focus())
+    return held.put(chart.properties(width=width, height=HEIGHT, title=label))
+
+
+def training_rows(material: Material, metric: str, method: str) -> pl.DataFrame:
+    """Rows arm, seed, at, and the metric, for the stages of a method; nothing where it was not measured.
+
+    A line of more than `MOST_POINTS` steps becomes the mean of even stretches of them.
+    """
+    empty = pl.DataFrame(schema={"arm": pl.String, "seed": pl.Int64, "at": pl.Int64, metric: pl.Float64})
+    if metric not in material.metrics.columns:
+        return empty
+    value = pl.col(metric).cast(pl.Float64)
+    rows = (
+        material.metrics.filter((pl.col("method") == method) & value.is_not_null() & value.is_finite())
+        .select("arm", "seed", "at", value)
+        .sort("arm", "seed", "at")
+    )
+    if not rows.height:
+        return empty
+    steps = rows.group_by("arm", "seed").len()["len"]
+    stretch = -(-int(steps.max() or 1) // MOST_POINTS)  # type: ignore[arg-type]
+    if stretch == 1:
+        return rows
+    place = (pl.int_range(pl.len()).over("arm", "seed") // stretch).alias("_place")
+    thinned = rows.group_by("arm", "seed", place, maintain_order=True)
+    return thinned.agg(pl.col("at").last(), pl.col(metric).mean()).drop("_place")
