@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -106,14 +107,16 @@ def _within(entry: tree.Node, comments: Sequence[tree.Comment], attached: Attach
     """Comments inside an entry go to the brackets around them that keep comments, else before the entry."""
     stack: list[tree.Node] = [entry]
     left = list(comments)
+    starts = [_start(comment.span) for comment in left]
     while stack and left:
         node = stack.pop()
         opened = _opened(node)
         if opened is not None:
             container, entries, region = opened
-            own = [comment for comment in left if _start(region) <= _start(comment.span) < _end(region)]
-            if own:
-                left = [comment for comment in left if comment not in own]
+            first, behind = bisect_left(starts, _start(region)), bisect_left(starts, _end(region))
+            if first < behind:
+                own = left[first:behind]
+                del left[first:behind], starts[first:behind]
                 _distribute(container, entries, own, attached)
         stack.extend(children(node))
     if left:

@@ -198,7 +198,8 @@ def _prune(tokens: list[Tok], diagnostics: list[Diagnostic]) -> list[Tok]:
         elif not reported:
             reported = True
             out[-1].mended = True
-            diagnostics.append(too_deep(token.span))
+            # Brackets piled up and not closed are one mistake.
+            diagnostics[:] = [too_deep(token.span)]
         if token.type in _OPENERS:
             depth += 1
     return out
@@ -227,7 +228,7 @@ def _separate(tokens: list[Tok], diagnostics: list[Diagnostic]) -> Laid:
         if in_block and (kind in ("NEWLINE", "SEP") or (kind == "COMMA" and stack)):
             if kind != "NEWLINE" and (mark is not None or (after_brace and not token.mended)):
                 diagnostics.append(
-                    error("E0142", f"nothing stands before this `{token.text}`", token.span, help="delete it")
+                    error("E0142", f"nothing comes before this `{token.text}`", token.span, help="delete it")
                 )
             if kind != "NEWLINE":
                 mark = token

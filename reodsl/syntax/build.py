@@ -284,7 +284,7 @@ def _trailing_doc(value: object, text: Any) -> str | None:
         raise Rejected(
             error(
                 "E0139",
-                "the text of a block stands first in it, not behind it",
+                "the docstring of a block comes first in it, not after it",
                 text.span,
                 help='write `{ """…""" … }`',
             )

@@ -67,7 +67,7 @@ def _malformed(text: str, found: re.Match[str] | None) -> Fault:
         elif rest.startswith("."):
             advice = "a number has one decimal point; a range is written `1..16`"
         elif "_" in text:
-            advice = "`_` stands between two digits: `1_000`"
+            advice = "`_` goes between two digits: `1_000`"
         else:
             advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
     else:

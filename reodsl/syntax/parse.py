@@ -14,7 +14,8 @@ from reodsl.syntax.brackets import MAX_NESTING, Laid, lay_out, too_deep
 from reodsl.syntax.build import Rejected
 from reodsl.syntax.grammar import parser
 from reodsl.syntax.literals import clean_doc
-from reodsl.syntax.messages import Place, explain
+from reodsl.syntax.messages import explain
+from reodsl.syntax.place import Place
 from reodsl.syntax.source import Source
 from reodsl.syntax.tokens import Tok, escape_warnings, lex
 from reodsl.syntax.walk import depth_exceeding
@@ -57,7 +58,7 @@ def parse(source: Source) -> ParseResult:
         deep = depth_exceeding(item, MAX_NESTING) if read.may_be_deep else None
         if deep is None:
             kept.append(item)
-        else:
+        elif not any(diagnostic.code == "E0138" for diagnostic in diagnostics):
             diagnostics.append(too_deep(deep))
     module = tree.Module(
         source.path,

@@ -119,7 +119,7 @@ def _unclosed(token: Tok, diagnostics: list[Diagnostic]) -> None:
             opener,
             f"opened here, still open at the end of the {'file' if triple else 'line'}",
             help=f"close it with `{quotes}`"
-            + ("" if triple else '; a text over several lines stands between `"""` and `"""`'),
+            + ("" if triple else '; a text over several lines is written between `"""` and `"""`'),
         )
     )
     token.type = "TEXT" if triple else "STRING"
@@ -138,7 +138,7 @@ def _mend(token: Tok, diagnostics: list[Diagnostic]) -> bool:
     if text.startswith("'") and len(text) > 1:
         inner = text[1:-1].replace('"', '\\"')
         diagnostics.append(
-            error("E0135", "texts stand in double quotes", span, help=f'write `"{_short(inner)}"`')
+            error("E0135", "a text is written in double quotes", span, help=f'write `"{_short(inner)}"`')
         )
         token.type, token.payload = "STRING", text[1:-1]
         return True
@@ -169,11 +169,11 @@ def _named(text: str) -> str:
 
 def _advice(text: str) -> str:
     if text[0] in _QUOTES or text == "'":
-        return 'texts stand between straight double quotes: `"…"`'
+        return 'a text is written in straight double quotes: `"…"`'
     if text[0].isalpha():
-        return "names are made of the letters a-z and A-Z, digits and `_`; other letters may stand in texts and comments"
+        return "names are made of the letters a-z and A-Z, digits and `_`; other letters may appear in texts and comments"
     if not text.isprintable() or text.isspace():
-        return "delete it; between words stand plain spaces"
+        return "delete it; words are separated by plain spaces"
     return "delete it, or put it in a text or a comment"
 
 

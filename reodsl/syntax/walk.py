@@ -43,8 +43,8 @@ def depth_exceeding(node: tree.Node, limit: int) -> Span | None:
         node, depth = stack.pop()
         if depth > limit:
             return node.span
-        # An argument is no level of its own: it stands for its value.
-        below = depth if isinstance(node, tree.Arg) else depth + 1
+        # An argument and a block are no levels of their own: they stand for what holds them.
+        below = depth if isinstance(node, tree.Arg | tree.Block) else depth + 1
         stack.extend((child, below) for child in children(node) if not isinstance(child, tree.Ident))
     return None
 
