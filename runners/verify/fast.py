@@ -62,9 +62,7 @@ def decide(gold: str, answer: str) -> bool | None:
         return None
     if left == right:
         return True
-    if left.denominator == right.denominator == 1 or abs(left - right) > _NEAR:
-        return False
-    return None
+    return False if abs(left - right) > _NEAR else None
 
 
 def _says_something(text: str) -> bool:

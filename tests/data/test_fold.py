@@ -10,6 +10,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.task import FoldTask
+from runners.data.draws import Stream
 from runners.data.fold import distinct_questions, generate_questions, split_of
 from runners.data.table import question_id
 
@@ -46,6 +47,20 @@ def test_questions_are_distinct_and_prefixes_agree() -> None:
 def test_the_draws_never_change() -> None:
     table = generate_questions(TASK, 2, seed=1)
     assert table["question"].to_list() == PINNED
+
+
+def test_streams_differ_by_seed_purpose_and_index() -> None:
+    streams = [
+        Stream(1, "question", 0),
+        Stream(2, "question", 0),
+        Stream(1, "trace", 0),
+        Stream(1, "question", 1),
+        Stream(1, "question", 8),
+        Stream(-1, "question", 0),
+    ]
+    draws = [tuple(stream.below(2**32) for _ in range(100)) for stream in streams]
+    assert len({number for numbers in draws for number in numbers}) > 599 - 3
+    assert [Stream(1, "question", 0).uniform() for _ in range(2)] == [Stream(1, "question", 0).uniform()] * 2
 
 
 def test_lengths_starts_and_operations_are_uniform() -> None:

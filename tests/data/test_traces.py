@@ -49,7 +49,7 @@ def test_a_short_trace_word_for_word() -> None:
 
 def test_every_step_follows_from_the_one_before_but_for_mistakes_of_one() -> None:
     table = generate_traces(TASK, TRACES, 400, seed=2)
-    steps = mistakes = 0
+    steps = mistakes = up = 0
     for question, trace in table.select("question", "trace").iter_rows():
         operations = question.split()[3:-2:2]
         for text in passes(trace):
@@ -63,14 +63,17 @@ def test_every_step_follows_from_the_one_before_but_for_mistakes_of_one() -> Non
                 assert off in (0, 1, 9)
                 steps += 1
                 mistakes += off != 0
+                up += off == 1
                 value = int(after)
             assert text.endswith(f"so {value} .")
     # 6% of about 4,500 steps: standard deviation 0.35%.
     assert abs(mistakes / steps - 0.06) < 0.015
+    assert abs(up / mistakes - 0.5) < 0.12
 
 
 def test_the_last_pass_gives_the_answer_and_disagreement_asks_for_another() -> None:
-    table = generate_traces(TASK, TRACES.model_copy(update={"another_pass": 0.5}), 400, seed=3)
+    change = {"another_pass": 0.5, "max_passes": 6, "error": 0.1}
+    table = generate_traces(TASK, TRACES.model_copy(update=change), 400, seed=3)
     lengths = []
     for trace, meta in table.select("trace", "meta").iter_rows():
         ends = [re.findall(r"so (\d) \.$", text)[0] for text in passes(trace)]
@@ -78,7 +81,7 @@ def test_the_last_pass_gives_the_answer_and_disagreement_asks_for_another() -> N
         assert given == [ends[-1]]
         assert json.loads(meta)["passes"] == len(ends)
         assert json.loads(meta)["given"] == ends[-1]
-        assert len(ends) == 3 or len(ends) == 1 or ends[-1] == ends[-2]
+        assert len(ends) == 6 or len(ends) == 1 or ends[-1] == ends[-2]
         lengths.append(len(ends))
     assert abs(lengths.count(1) / 400 - 0.5) < 0.11
 

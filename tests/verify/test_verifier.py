@@ -71,10 +71,14 @@ def test_an_answer_is_checked_once_and_every_verdict_counted(math: PooledVerifie
 
 
 def test_a_hostile_answer_times_out_and_its_neighbours_do_not(math: PooledVerifier) -> None:
-    verdicts = math.grade([Answer("x+1", "1+x"), Answer(TOWER, "1"), Answer("2y", "y+y"), Answer(TOWER, "1")])
+    math.grade([Answer("x+1", "1+x"), Answer("x+2", "2+x")])
+    workers = math.pids()
+    verdicts = math.grade([Answer("x+3", "3+x"), Answer(TOWER, "1"), Answer("2y", "y+y"), Answer(TOWER, "1")])
     assert [v.correct for v in verdicts] == [True, False, True, False]
     assert [v.status for v in verdicts] == ["checked", "timeout", "checked", "timeout"]
     assert math.stats().timeout == 2
+    # The check stopped itself: no worker had to be replaced.
+    assert math.pids() == workers
 
 
 def test_a_worker_that_does_not_stop_itself_is_killed() -> None:
@@ -113,25 +117,47 @@ def test_a_text_too_long_to_send_fails_without_a_process(math: PooledVerifier) -
     assert math.pids() == []
 
 
-def test_what_a_worker_prints_does_not_reach_the_protocol(tmp_path: object) -> None:
-    noisy = (
-        "import json, os, runpy, sys\n"
+def test_a_worker_that_grew_makes_way_for_a_fresh_one() -> None:
+    # Its packages alone take more than half of this limit.
+    math = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=100, fast=True)
+    answers = [Answer(f"x+{n}", f"{n}+x") for n in range(1, 4)]
+    assert math.grade(answers) == [Verdict(True, "checked")] * 3
+    assert math.stats().workers_started == 3
+    assert math.pids() == []
+
+
+def run_worker(load: str, seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """A worker whose one check is made by the statements `load`, asked once."""
+    code = (
+        "import itertools, os, runpy, sys\n"
         "module = runpy.run_path(sys.argv[1])\n"
-        "def load():\n"
-        "    print('noise'); os.system('echo noise')\n"
-        "    return lambda gold, text, meta: print('{\"correct\": false}') or os.write(1, b'noise\\n') > 0\n"
-        "module['CHECKS']['noisy'] = load\n"
-        "module['main']('noisy', 5.0, 1024)\n"
+        f"def load():\n    {load}\n"
+        "module['CHECKS']['own'] = load\n"
+        f"module['main']('own', {seconds}, 1024)\n"
     )
     worker = str(pool_module.__file__).replace("pool.py", "worker.py")
     request = b'{"gold": "1", "text": "1", "meta": ""}\n'
-    run = subprocess.run(
-        [sys.executable, "-c", noisy, worker], input=request, capture_output=True, timeout=60
+    return subprocess.run(
+        [sys.executable, "-c", code, worker], input=request, capture_output=True, timeout=60
+    )
+
+
+def test_the_kernel_ends_a_check_that_no_timer_reaches() -> None:
+    run = run_worker("return lambda gold, text, meta: max(itertools.repeat(1))", 0.2)
+    assert run.returncode == -signal.SIGXCPU
+
+
+def test_what_a_worker_prints_does_not_reach_the_protocol() -> None:
+    run = run_worker(
+        "print('noise'); os.system('echo noise'); "
+        "return lambda gold, text, meta: print('{\"correct\": false}') or os.write(1, b'noise\\n') > 0",
+        5.0,
     )
     lines = run.stdout.decode().splitlines()
     assert lines[0] == '{"ready": true}'
     assert lines[1].startswith('{"correct": true, "outcome": "checked"')
     assert len(lines) == 2
+    assert run.stderr.decode().count("noise") == 3
 
 
 def test_grading_works_off_the_main_thread(math: PooledVerifier) -> None:
@@ -161,7 +187,8 @@ def test_threads_share_a_verifier(math: PooledVerifier) -> None:
 
 
 def grade_in_child(verifier: PooledVerifier, pipe: object) -> None:
-    pipe.send([v.status for v in verifier.grade([Answer("x+5", "5+x")])])  # type: ignore[attr-defined]
+    statuses = [v.status for v in verifier.grade([Answer("x+5", "5+x")])]
+    pipe.send((statuses, verifier.pids()))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -173,7 +200,9 @@ def test_a_daemonic_process_starts_its_own_workers(math: PooledVerifier, method:
     child = context.Process(target=grade_in_child, args=(math, send), daemon=True)
     child.start()
     assert receive.poll(60)
-    assert receive.recv() == ["checked"]
+    statuses, workers = receive.recv()
+    assert statuses == ["checked"]
+    assert not set(workers) & set(before)
     child.join(30)
     assert math.grade([Answer("x+6", "6+x")]) == [Verdict(True, "checked")]
     assert math.pids() == before
