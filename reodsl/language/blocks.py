@@ -9,7 +9,7 @@ from reodsl.language.calls import default_value
 from reodsl.language.context import Change, Context, Owner, Scope
 from reodsl.language.evaluate import evaluated, fitted
 from reodsl.language.kinds import KINDS, TRAINING
-from reodsl.language.schema import Block, Kind, type_words
+from reodsl.language.schema import Block, Kind, Many, type_words
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import BLOCK, Items, Record, Slot, Value, article, describe
@@ -17,6 +17,8 @@ from reodsl.syntax import tree
 
 EVALUATION = "evaluation"
 """`made` of an experiment that trains nothing: a checkpoint with a suite."""
+UNKNOWN = "*"
+"""In `broken` of a record whose parent could not be evaluated: nothing is known to be missing from it."""
 FROM_CHECKPOINT = ("checkpoint", "model")
 
 
@@ -54,20 +56,19 @@ def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value |
     """The value of a declaration whose settings the table of kinds describes."""
     kind = KINDS[item.kind.name]
     parent, block = split_amend(item)
-    start: Record | None = Record(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
-    assert start is not None
-    whole = True
+    start = Record(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
     if parent is not None:
         inherited = derived(ctx, parent, kind, start, scope)
-        whole, start = inherited is not None, inherited or start
+        if inherited is None:
+            return None
+        start = inherited
     if block is not None:
         start = laid(ctx, start, block, scope, item.doc or start.doc)
     for change in ctx.amends.get(owner, ()):
         start = changed(ctx, start, change, Scope(scope.module))
     if "style" in kind.children:
-        start, sound = _styled(ctx, start, owner)
-        whole = whole and sound
-    if not whole:
+        start = _styled(ctx, start, owner)
+    if UNKNOWN in start.broken:
         return None
     if not kind.partial:
         complete = (
@@ -79,7 +80,7 @@ def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value |
     return Value(start, item.name.span)
 
 
-def _styled(ctx: Context, start: Record, owner: Owner) -> tuple[Record, bool]:
+def _styled(ctx: Context, start: Record, owner: Owner) -> Record:
     """Traces with their styles evaluated, in the order in which they are declared."""
     found = []
     for item, scope in start.children.values():
@@ -96,14 +97,18 @@ def _styled(ctx: Context, start: Record, owner: Owner) -> tuple[Record, bool]:
                 help='add `style plain { template = "{value} {op} {next} ." }`',
             )
         )
-    return replace(start, made=tuple(found)), bool(found) and len(found) == len(start.children)
+    whole = bool(found) and len(found) == len(start.children)
+    return replace(start, made=tuple(found), broken=start.broken if whole else start.broken | {UNKNOWN})
 
 
 def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record | None:
-    """A record of `kind` that begins as its parent is."""
+    """A record of `kind` that begins as its parent is; None for a parent of the wrong kind.
+
+    An unknown parent gives a record that is broken as a whole, so that the block over it is still looked at.
+    """
     value = evaluated(ctx, parent, scope)
     if value is None:
-        return None
+        return replace(start, broken=frozenset({UNKNOWN}))
     above = value.data
     if not isinstance(above, Record) or above.kind not in kind.parents:
         ctx.report(
@@ -120,7 +125,14 @@ def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: S
         return None
     if above.kind in FROM_CHECKPOINT and kind.name != above.kind:
         return replace(start, fields={"base": Slot(value, parent.span)}, made=EVALUATION)
-    return replace(start, fields=above.fields, made=above.made, stages=above.stages, children=above.children)
+    return replace(
+        start,
+        fields=above.fields,
+        made=above.made,
+        stages=above.stages,
+        children=above.children,
+        broken=above.broken,
+    )
 
 
 def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:
@@ -243,9 +255,12 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
             )
         )
         return record
-    value = _value_of(ctx, kind, name, item.value, scope)
+    type_ = field.type
+    if item.op == "+=" and isinstance(type_, Many):
+        type_ = replace(type_, least=0)
+    value = fitted(ctx, item.value, scope, type_, name)
     if value is None:
-        return record
+        return replace(record, broken=record.broken | {name})
     if item.op == "+=":
         before = record.get(name)
         if not isinstance(value.data, Items) or (before is not None and not isinstance(before.data, Items)):
@@ -261,10 +276,6 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
         if before is not None and isinstance(before.data, Items):
             value = replace(value, data=Items(before.data.values + value.data.values))
     return record.with_field(name, Slot(value, item.span, item.doc or doc, before=record.fields.get(name)))
-
-
-def _value_of(ctx: Context, kind: Kind, name: str, expr: tree.Expr, scope: Scope) -> Value | None:
-    return fitted(ctx, expr, scope, kind.fields[name].type, name)
 
 
 def _nested(ctx: Context, record: Record, item: tree.Nested, scope: Scope, doc: str) -> Record:
@@ -366,12 +377,10 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
             )
         )
         return record
-    value = _value_of(ctx, kind, head, change.value, scope)
-    return (
-        record
-        if value is None
-        else record.with_field(head, Slot(value, change.value.span, "", True, record.fields.get(head)))
-    )
+    value = fitted(ctx, change.value, scope, field.type, head)
+    if value is None:
+        return replace(record, broken=record.broken | {head})
+    return record.with_field(head, Slot(value, change.value.span, "", True, record.fields.get(head)))
 
 
 def _stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
@@ -467,6 +476,8 @@ def complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart | 
 
 def finished(ctx: Context, record: Record, kind: Kind) -> Record | None:
     """A record with its defaults filled in; None, and a diagnostic for each, when required settings are missing."""
+    if UNKNOWN in record.broken:
+        return None
     missing: list[tuple[str, str, str, str]] = []
     done = _filled(record, kind, _method(record), missing, "")
     for path, type_, doc, example in missing:
@@ -479,7 +490,18 @@ def finished(ctx: Context, record: Record, kind: Kind) -> Record | None:
                 help=f"add `{example}`" if example else None,
             )
         )
-    return None if missing else done
+    return None if missing or _lacks_broken(done) else done
+
+
+def _lacks_broken(record: Record) -> bool:
+    """Whether a setting was given wrongly and has no value from a parent or a default to stand in."""
+    if any(name not in record.fields for name in record.broken):
+        return True
+    return any(
+        _lacks_broken(inner)
+        for name in record.fields
+        if (inner := record.sub(name)) is not None and inner.made is BLOCK
+    )
 
 
 def _method(record: Record) -> str | None:
@@ -510,7 +532,7 @@ def _filled(
                     Value(filled, filled.span), slot.span if slot else None, slot.doc if slot else ""
                 )
             continue
-        if name in fields:
+        if name in fields or name in record.broken:
             continue
         if field.required:
             example = field.example

@@ -18,6 +18,8 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     split = stage.reward.split if stage.reward is not None else None
     if split is None:
         return
+    if split.kind == "question_budgets":
+        yield from _rollouts(split)
     slot = stage.record.at("rollout.max_tokens")
     longest = amount(slot.value) if slot is not None else None
     last = split.made.l_max if isinstance(split.made, Schedule) else split.data("to")
@@ -45,8 +47,6 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             others=[*via, *set_here(slot, stage.record)],
             help=f"write `to: {written(Quantity(int(longest), TOKENS))}`, or lower `max_tokens`",
         )
-    if split.kind == "question_budgets":
-        yield from _rollouts(split)
 
 
 def _rollouts(split: Record) -> Iterator[Diagnostic]:

@@ -1,0 +1,55 @@
+"""Every diagnostic of the language: its page's wrong example gives it, rendered as the golden file has it; the right one does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reodsl.diagnostics.render import render
+from reodsl.language import check_file
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "reodsl" / "diagnostics" / "pages"
+SOURCES = sorted((ROOT / "reodsl" / "language").rglob("*.py"))
+CODES = sorted({code for path in SOURCES for code in re.findall(r'"([EWN]0\d{3})"', path.read_text())})
+# Those that need several files, a command line or another command; they have tests of their own.
+ELSEWHERE = {"E0206", "E0207", "E0210", "E0211", "E0214", "E0215", "E0415"}
+BLOCK = re.compile(r"^```reo\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def examples(code: str) -> list[str]:
+    return BLOCK.findall((PAGES / f"{code}.md").read_text())
+
+
+def test_codes_are_found() -> None:
+    assert {"E0201", "E0402", "W0602", "N0501"} <= set(CODES)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_page(code: str) -> None:
+    text = (PAGES / f"{code}.md").read_text()
+    assert text.startswith("# ")
+    assert "Wrong:" in text
+
+
+@pytest.mark.parametrize("code", [code for code in CODES if code not in ELSEWHERE])
+def test_example(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong, *right = examples(code)
+    Path("spec.reo").write_text(wrong)
+    found = check_file("spec.reo")
+    assert code in {each.code for each in found.diagnostics}
+    golden(f"language/{code}.txt", render(found.diagnostics, found.sources))
+    # One mistake, one finding: what follows from it is not reported as well.
+    errors = [each for each in found.diagnostics if each.severity == "error"]
+    assert len(errors) <= 1
+    for text in right:
+        Path("spec.reo").write_text(text)
+        again = check_file("spec.reo")
+        assert [each for each in again.diagnostics if each.severity == "error"] == []
+        assert code not in {each.code for each in again.diagnostics}
