@@ -98,13 +98,13 @@ def doc_text(doc: str, indent: int) -> str:
     """A documentation text, its further lines indented; `clean_doc` gives back `doc` exactly."""
     lines = doc.split("\n")
     pad = "  " * indent
-    rest = [pad + line if line else "" for line in lines]
     if len(lines) == 1:
         return f'"""{doc}{" " if doc.endswith(chr(34)) else ""}"""'
+    rest = [pad + line if line else "" for line in lines]
+    # Where all further lines are indented deeper, only the first line's own place keeps that.
     hanging = lines[0].startswith(" ") or all(line.startswith(" ") for line in lines[1:] if line)
-    if hanging:
-        return "\n".join(['"""', *rest, f'{pad}"""'])
-    return "\n".join([f'"""{lines[0]}', *rest[1:]]) + (' """' if doc.endswith('"') else '"""')
+    first = ['"""', rest[0]] if hanging else [f'"""{lines[0]}']
+    return "\n".join([*first, *rest[1:], f'{pad}"""'])
 
 
 def type_text(type_: tree.TypeExpr) -> str:

@@ -13,7 +13,7 @@ from reodsl.syntax.parse import parse
 from reodsl.syntax.rows import printed
 from reodsl.syntax.source import Source
 
-WIDTH = 100
+WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class Layout:
             case tree.Decl():
                 return self._decl(item, indent)
             case tree.Setting(name=name, op=op, value=value, doc=doc):
-                rows = self._assigned(f"{name.name} ", op, value, indent, "=" if op == "=" else "")
+                rows = self._assigned(f"{name.name} ", op, value, indent, "item" if op == "=" else "")
                 return _behind(rows, self._text_behind(doc, indent))
             case tree.Let(name=name, value=value):
                 return self._assigned(f"let {name.name} ", "=", value, indent, "let")
@@ -106,7 +106,7 @@ class Layout:
                 rows = [Row(indent, name.name)]
                 if args:
                     rows = self._bracketed(rows, self.flat.args(item), item, args, self._arg)
-                return self._with_block(rows, block, "nested")
+                return self._with_block(rows, block, "item")
             case tree.ExprStatement(expr=expr):
                 return self._statement(expr, indent)
 

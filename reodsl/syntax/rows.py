@@ -28,11 +28,11 @@ class Row:
 
 def printed(rows: list[Row]) -> str:
     """The file, ending in one newline; empty for no rows."""
-    for run in _runs(rows, lambda row: bool(row.key)):
+    for run in _runs(rows, lambda row: bool(row.key), lambda row: row.split, 8):
         column = max(row.split for row in run)
         for row in run:
             row.text = row.text[: row.split].ljust(column) + row.text[row.split :]
-    for run in _runs(rows, lambda row: bool(row.comment and row.text)):
+    for run in _runs(rows, lambda row: bool(row.comment and row.text), Row.width, 40):
         column = max(row.width() for row in run)
         for row in run:
             row.text += " " * (column - row.width() + 2) + row.comment
@@ -45,12 +45,22 @@ def printed(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def _runs(rows: Iterable[Row], belongs: Callable[[Row], bool]) -> Iterator[list[Row]]:
-    """Maximal runs of rows that belong, without a blank line inside, of one indent and key, each one line high."""
+def _runs(
+    rows: Iterable[Row], belongs: Callable[[Row], bool], extent: Callable[[Row], int], spread: int
+) -> Iterator[list[Row]]:
+    """Runs of rows that belong: in direct succession, of one indent and key, one line high, of like extents.
+
+    A row much longer than its neighbours starts a run of its own, lest it push all of them apart.
+    """
     run: list[Row] = []
     for row in rows:
         fits = belongs(row) and "\n" not in row.text
-        if run and (not fits or row.blank or (row.indent, row.key) != (run[-1].indent, run[-1].key)):
+        if run and not (
+            fits
+            and not row.blank
+            and (row.indent, row.key) == (run[-1].indent, run[-1].key)
+            and max(map(extent, [*run, row])) - min(map(extent, [*run, row])) <= spread
+        ):
             yield run
             run = []
         if fits:
