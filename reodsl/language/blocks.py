@@ -258,7 +258,7 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
     type_ = field.type
     if item.op == "+=" and isinstance(type_, Many):
         type_ = replace(type_, least=0)
-    value = fitted(ctx, item.value, scope, type_, name)
+    value = fitted(ctx, item.value, scope, type_, name, field.example)
     if value is None:
         return replace(record, broken=record.broken | {name})
     if item.op == "+=":
@@ -377,7 +377,7 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
             )
         )
         return record
-    value = fitted(ctx, change.value, scope, field.type, head)
+    value = fitted(ctx, change.value, scope, field.type, head, field.example)
     if value is None:
         return replace(record, broken=record.broken | {head})
     return record.with_field(head, Slot(value, change.value.span, "", True, record.fields.get(head)))

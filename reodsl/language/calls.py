@@ -142,7 +142,8 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             good = False
             continue
         places[name] = arg
-        value = fitted(ctx, arg.value, scope, kind.fields[name].type, name)
+        field = kind.fields[name]
+        value = fitted(ctx, arg.value, scope, field.type, name, field.example)
         if value is None:
             good = False
         else:

@@ -9,7 +9,7 @@ from reodsl.language import arithmetic
 from reodsl.language.context import DEEPEST, Context, Scope
 from reodsl.language.kinds import DECLARED, KINDS, METRICS
 from reodsl.language.modules import Loaded
-from reodsl.language.schema import A, Choice, Either, Many, Misfit, Type, fit
+from reodsl.language.schema import A, Choice, Either, Many, Type, fit
 from reodsl.language.suggest import advice, there_is
 from reodsl.language.units import UNITS, Quantity, dimension, scaled, shown
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, describe
@@ -20,33 +20,30 @@ RESPONSE_NAMES = frozenset(
 )
 
 
-def fitted(ctx: Context, expr: tree.Expr, scope: Scope, want: Type, what: str) -> Value | None:
+def fitted(
+    ctx: Context, expr: tree.Expr, scope: Scope, want: Type, what: str, example: str = ""
+) -> Value | None:
     """The value of an expression in the type of the setting `what`, or None with the reason reported."""
     value = evaluated(ctx, expr, scope, want)
-    return None if value is None else settled(ctx, value, want, what)
+    return None if value is None else settled(ctx, value, want, what, example)
 
 
-def settled(ctx: Context, value: Value, want: Type, what: str, span: Span | None = None) -> Value | None:
+def settled(ctx: Context, value: Value, want: Type, what: str, example: str = "") -> Value | None:
     """A value in a type, or None with a diagnostic that names the setting and where its value comes from."""
     result = fit(value, want)
     if isinstance(result, Value):
         return result
-    report_misfit(ctx, result, what, span)
-    return None
-
-
-def report_misfit(ctx: Context, misfit: Misfit, what: str, span: Span | None = None) -> None:
-    """The diagnostic of a value that does not fit."""
     ctx.report(
         error(
-            misfit.code,
-            misfit.message.format(what=f"`{what}`"),
-            span or misfit.value.span,
-            misfit.text,
-            others=[Label(place, text) for place, text in misfit.value.via],
-            help=misfit.help,
+            result.code,
+            result.message.format(what=f"`{what}`"),
+            result.value.span,
+            result.text,
+            others=[Label(place, text) for place, text in result.value.via],
+            help=result.help or (f"write `{example}`, for example" if example else None),
         )
     )
+    return None
 
 
 def evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = None) -> Value | None:

@@ -8,15 +8,13 @@ from typing import Any, cast
 
 from reodsl.ir.spec import Change, Origin, Spec
 from reodsl.ir.study import Arm, Chart, Frontier, PublishedCurve, Score, Study, Suite, Table
-from reodsl.ir.training import FromModel
 from reodsl.language import lower_model
 from reodsl.language.blocks import complete_stages
 from reodsl.language.lower_training import Lowering, start
 from reodsl.language.program import Program
 from reodsl.language.resolve import arm_suite, arms_of, is_trained
 from reodsl.language.studies import Parts
-from reodsl.language.units import Quantity, written
-from reodsl.language.values import Items, Record, Slot, Symbol, Value, walk
+from reodsl.language.values import Items, Record, Slot, as_written, walk
 
 
 def lower(program: Program, record: Record) -> Spec:
@@ -30,7 +28,7 @@ def lower(program: Program, record: Record) -> Spec:
         study=study,
         path=program.main.path,
         folder=str(main.parent),
-        params={name: text(value) for name, value in program.context.params.items()},
+        params={name: as_written(value) for name, value in program.context.params.items()},
         changes=_changes(program),
         origins=origins(program, record),
         sources={
@@ -39,20 +37,6 @@ def lower(program: Program, record: Record) -> Spec:
             if not path.startswith("--")
         },
     )
-
-
-def text(value: Value) -> str:
-    """A value as a spec writes it."""
-    data = value.data
-    if isinstance(data, Quantity):
-        return written(data)
-    if isinstance(data, bool):
-        return "true" if data else "false"
-    if isinstance(data, Symbol):
-        return data.name
-    if isinstance(data, Items):
-        return "[" + ", ".join(text(each) for each in data.values) + "]"
-    return data if isinstance(data, str) else getattr(data, "name", "")
 
 
 def _changes(program: Program) -> tuple[Change, ...]:
@@ -242,6 +226,3 @@ def _note(found: dict[str, Origin], path: str, slot: Slot) -> None:
     if path not in found:
         span = slot.span
         found[path] = Origin(path=span.path if span else "", line=span.line if span else 0, doc=slot.doc)
-
-
-__all__ = ["FromModel", "lower", "origins", "published", "text"]

@@ -20,8 +20,8 @@ from reodsl.ir.model import (
 from reodsl.ir.study import Benchmark, Cluster, Suite
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Sampling
+from reodsl.language.resolve import grid_of
 from reodsl.language.values import Record
-from reodsl.syntax import tree
 
 
 def model(record: Record) -> Model:
@@ -129,7 +129,8 @@ def suite(record: Record) -> Suite:
         benchmarks=tuple(benchmark(each.data) for each in cast(Any, benchmarks.data).values),
         rollout=rollout,
         forcing=forcing(forced),
-        **_given(record, "samples", "grid", "reg_to", "seed"),
+        grid=grid_of(record),
+        **_given(record, "samples", "reg_to", "seed"),
     )
 
 
@@ -149,6 +150,3 @@ def cluster(record: Record) -> Cluster:
         placement=placement,
         **_given(record, "nodes", "gpus_per_node", "gpu", "tensor_parallel"),
     )
-
-
-__all__ = ["benchmark", "cluster", "data", "forcing", "model", "suite", "tree"]

@@ -37,3 +37,9 @@ def arm_suite(study: Record, arm: Record) -> Record | None:
     others = [suite for each in arms_of(study) if (suite := own_suite(each.made)) is not None]
     first = others[0] if others else None
     return first if all(other is first or other == first for other in others) else None
+
+
+def grid_of(suite: Record | None) -> tuple[int, ...]:
+    """The budgets of a suite's grid, each once and increasing, in whichever order they are written."""
+    grid = suite.data("grid") if suite is not None else None
+    return tuple(sorted(set(grid))) if grid else ()

@@ -90,7 +90,8 @@ def unit_words(unit: Dimension) -> str:
 def shown(quantity: Quantity) -> str:
     """A quantity for people: `65536 tokens`, `1 step`, `0.2`."""
     number = quantity.number
-    text = f"{number:g}" if isinstance(number, float) else str(number)
+    # `5e-6`, not `5e-06`; as many digits as it takes to read the number back.
+    text = repr(number).replace("e-0", "e-").removesuffix(".0")
     name = unit_name(quantity.unit)
     if number == 1 and name.endswith("s"):
         name = name[:-1]

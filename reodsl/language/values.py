@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from reodsl.diagnostics.model import Span
-from reodsl.language.units import Quantity, shown
+from reodsl.language.units import Quantity, shown, written
 from reodsl.syntax import tree
 
 
@@ -152,6 +152,23 @@ def describe(value: Value) -> str:
     if isinstance(data, Bounds):
         return "a range"
     return f"the {data.kind} `{data.name}`" if data.name else f"{article(data.kind)} {data.kind}"
+
+
+def as_written(value: Value) -> str:
+    """A value as a spec would write it; a record by its name."""
+    data = value.data
+    match data:
+        case Quantity():
+            return written(data)
+        case bool():
+            return str(data).lower()
+        case str():
+            return data
+        case Items():
+            return "[" + ", ".join(as_written(item) for item in data.values) + "]"
+        case Bounds():
+            return f"{as_written(data.low)}..{as_written(data.high)}"
+    return data.name
 
 
 def article(word: str) -> str:

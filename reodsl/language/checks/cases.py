@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reodsl.diagnostics.model import Label, Span
+from reodsl.diagnostics.model import Diagnostic, Label, Span
 from reodsl.language.blocks import StagePart, complete_stages
+from reodsl.language.modules import STD
 from reodsl.language.program import Program
 from reodsl.language.resolve import arm_suite, arms_of, is_trained, own_suite
 from reodsl.language.rewards import TypedReward, typed_reward
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Record, Slot, Value
+
+LIBRARY_PATH = f"{STD}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +65,13 @@ def root_model(record: Record | None) -> Record | None:
 
 def cases(program: Program) -> list[Case]:
     """The experiments of the main file, then the arms of its studies that are more than those."""
-    ctx = program.context
-    found: list[Case] = []
+    listed: list[Case] = []
     for name, record in program.of_kind("experiment").items():
-        found.append(_case(program, name, record, own_suite(record), None))
+        listed.append(_case(program, name, record, own_suite(record), None))
     for study in program.of_kind("study").values():
         for arm in arms_of(study):
-            found.append(_case(program, arm.name, arm.made, arm_suite(study, arm), study))
-    del ctx
-    return found
+            listed.append(_case(program, arm.name, arm.made, arm_suite(study, arm), study))
+    return listed
 
 
 def _case(program: Program, name: str, record: Record, suite: Record | None, study: Record | None) -> Case:
@@ -90,6 +92,16 @@ def amount(value: Value | None) -> int | float | None:
 def place(slot: Slot | None, fallback: Span) -> Span:
     """Where a setting's value stands, or the declaration where it is a default."""
     return fallback if slot is None or slot.span is None else slot.value.span
+
+
+def found(
+    make: Callable[..., Diagnostic], code: str, message: str, labels: Sequence[Label], help: str | None = None
+) -> Diagnostic:
+    """A finding at several places. The first that is in the user's own files leads, for that is what can be changed."""
+    own = [label for label in labels if not label.span.path.startswith(LIBRARY_PATH)]
+    lead = own[0] if own else labels[0]
+    others = [label for label in labels if label is not lead]
+    return make(code, message, lead.span, lead.text, others=others, help=help)
 
 
 def set_here(slot: Slot | None, record: Record) -> list[Label]:

@@ -61,7 +61,7 @@ def _task(task: Record) -> Iterator[Diagnostic]:
     if len(labels) < most:
         yield _misfit(
             task,
-            "labels",
+            "length",
             f"there are {len(labels)} labels for up to {most} steps",
             "add labels, or lower `length`",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
-from reodsl.language.checks.cases import Case, StageCase, amount, place, set_here
+from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
 from reodsl.language.values import Record
 
 # Per parameter: bf16 weight and gradient in fp32, fp32 master weight and two moments.
@@ -31,14 +31,9 @@ def _context(stage: StageCase, model: Record) -> Iterator[Diagnostic]:
     if stage.method != "ppo":
         longest = record.fields.get("max_tokens")
         if longest is not None and (amount(longest.value) or 0) > room:
-            yield error(
-                "E0501",
-                "a sequence is longer than the model's context",
-                place(longest, record.span),
-                f"{amount(longest.value)} tokens",
-                others=set_here(context, model),
-                help=f"lower `max_tokens` to {room} tokens, or take a model with a longer context",
-            )
+            labels = [*set_here(longest, record), *set_here(context, model)]
+            helps = f"lower `max_tokens` to {room} tokens, or take a model with a longer context"
+            yield found(error, "E0501", "a sequence is longer than the model's context", labels, helps)
         return
     prompt, response = record.fields.get("max_prompt"), record.at("rollout.max_tokens")
     if prompt is None or response is None:
@@ -51,13 +46,10 @@ def _context(stage: StageCase, model: Record) -> Iterator[Diagnostic]:
     if total > room:
         parts = f"prompt {amount(prompt.value)} + response {amount(response.value)}"
         parts += f" + forced answer {forced}" if forced else ""
-        yield error(
-            "E0501",
-            f"{parts} are {total} tokens, past the model's context of {room}",
-            place(response, record.span),
-            f"{amount(response.value)} tokens",
-            others=[*set_here(prompt, record), *set_here(context, model)],
-            help=f"lower `max_tokens` by {total - room} tokens, or `max_prompt`",
+        labels = [*set_here(response, record), *set_here(prompt, record), *set_here(context, model)]
+        helps = f"lower `max_tokens` or `max_prompt` by {total - room} tokens"
+        yield found(
+            error, "E0501", f"{parts} are {total} tokens, past the model's context of {room}", labels, helps
         )
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, place
-from reodsl.language.resolve import arm_suite, arms_of
+from reodsl.language.resolve import arm_suite, arms_of, grid_of
 from reodsl.language.studies import Parts
-from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Items, Record, Symbol, Value, plain, walk
 
 
@@ -103,7 +102,7 @@ def _reaches(study: Record, frontier: Record) -> Iterator[Diagnostic]:
     for each in members(frontier)[:1]:
         assert isinstance(each.data, Record)
         suite = arm_suite(study, each.data)
-        grid = suite.data("grid") if suite is not None else None
+        grid = grid_of(suite)
         if suite is not None and grid and end > grid[-1]:
             yield error(
                 "E0607",
@@ -167,7 +166,7 @@ def _score(study: Record, parts: Parts) -> Iterator[Diagnostic]:
         )
     for arm in parts.arms:
         suite = arm_suite(study, arm)
-        grid = suite.data("grid") if suite is not None else None
+        grid = grid_of(suite)
         if suite is not None and grid and to > grid[-1]:
             yield error(
                 "E0608",
@@ -251,6 +250,3 @@ def _origin(source: Record) -> str:
     ignored = ("count", "seed", "columns", "traces") if source.kind == "generated" else ("columns",)
     kept = {name: slot for name, slot in source.fields.items() if name not in ignored}
     return repr((source.kind, content(Record(source.kind, kept, source.span))))
-
-
-__all__ = ["Quantity", "check_overlap", "check_study", "shown"]

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, note
 from reodsl.language.checks.cases import Case
-from reodsl.language.units import Quantity, written
-from reodsl.language.values import Items, Slot, Symbol, Value, walk
+from reodsl.language.values import Slot, as_written, walk
 
 TABLE = "Table"
 
@@ -29,7 +28,10 @@ def check_table(case: Case) -> Iterator[Diagnostic]:
             continue
         table = table or root.doc.splitlines()[0].rstrip(".")
         labels.append(
-            Label(slot.value.span, f"`{path}` is {text(slot.value)}; the table has {text(root.value)}")
+            Label(
+                slot.value.span,
+                f"`{path}` is {as_written(slot.value)}; the table has {as_written(root.value)}",
+            )
         )
     if labels:
         count = f"{len(labels)} settings differ" if len(labels) > 1 else "a setting differs"
@@ -43,18 +45,4 @@ def check_table(case: Case) -> Iterator[Diagnostic]:
 
 
 def _same(one: Slot, two: Slot) -> bool:
-    return text(one.value) == text(two.value)
-
-
-def text(value: Value) -> str:
-    """A value as a spec would write it."""
-    data = value.data
-    if isinstance(data, Quantity):
-        return written(data)
-    if isinstance(data, bool):
-        return str(data).lower()
-    if isinstance(data, Symbol):
-        return data.name
-    if isinstance(data, Items):
-        return "[" + ", ".join(text(item) for item in data.values) + "]"
-    return data if isinstance(data, str) else getattr(data, "name", "")
+    return as_written(one.value) == as_written(two.value)
