@@ -114,7 +114,13 @@ def main(arguments: list[str]) -> int:
 
 def entry() -> None:
     """The console script."""
-    signal.signal(signal.SIGTERM, _terminate)
+    stopped: list[int] = []
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        stopped.append(128 + number)
+        raise SystemExit(stopped[0])
+
+    signal.signal(signal.SIGTERM, terminate)
     try:
         code: Any = main(sys.argv[1:])
         sys.stdout.flush()
@@ -125,7 +131,8 @@ def entry() -> None:
         # Whoever read our output has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
-    sys.exit(code)
+    # Ray passes an exit on, but not its code.
+    sys.exit(stopped[0] if stopped else code)
 
 
 def _flush() -> None:
@@ -133,10 +140,6 @@ def _flush() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 def _show(caught: Problem) -> None:

@@ -78,9 +78,9 @@ def command(
         page = lay_out(ready.graph, results.keys, ready.store, out)
         record.report = str(page.resolve()) if page else None
         status = "failed" if results.failed else "finished"
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit) as caught:
         click.echo(_goes_on(ready), err=True)
-        raise
+        raise SystemExit(caught.code if isinstance(caught, SystemExit) else 130) from None
     except Problem:
         status = "failed"
         raise
@@ -167,4 +167,4 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None) -> dict
 
 
 def _goes_on(ready: Ready) -> str:
-    return f"stopped; what is done is kept in {ready.store.root}, and the same command goes on from there"
+    return f"\nstopped: what is done is kept in {ready.store.root}, and the same command goes on from there"

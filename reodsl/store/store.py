@@ -152,9 +152,8 @@ class Store:
 
         Call with the key's lock held: what a killed attempt left behind is removed.
         """
+        self.tidy(key)
         with storing(self.root):
-            for left in (self.root / "tmp").glob(f"{key}.*"):
-                shutil.rmtree(left, ignore_errors=True)
             folder = self.root / "tmp" / f"{key}.{os.getpid()}.{secrets.token_hex(4)}"
             folder.mkdir()
             return folder
@@ -212,6 +211,12 @@ class Store:
     def abandon(self, out: Path) -> None:
         """Remove a folder that was begun and will not be committed."""
         shutil.rmtree(out, ignore_errors=True)
+
+    def tidy(self, key: str) -> None:
+        """Remove what a process that is gone was writing for `key`. Call when no other can be at it."""
+        for left in (self.root / "tmp").glob(f"{key}.*"):
+            shutil.rmtree(left, ignore_errors=True)
+        (self.root / "live" / f"{key}.json").unlink(missing_ok=True)
 
     def forget_work(self, key: str) -> None:
         """Remove what an interrupted attempt at `key` left."""

@@ -14,6 +14,7 @@ from typing import Any
 from reodsl.diagnostics import Problem, error, problem
 from reodsl.graph.event import Event
 from reodsl.graph.job import Progress
+from reodsl.store.store import Store
 from runners.execute.order import Order, Outcome
 from runners.execute.perform import THREADS, perform
 
@@ -25,6 +26,8 @@ _QUIET = {
 }
 _OBJECT_STORE = 80 * 1024 * 1024
 _PROGRESS_EVERY = 0.3
+# How long an interrupted run waits for its workers to go.
+_FAREWELL = 10.0
 
 
 class Cluster:
@@ -60,7 +63,7 @@ class Cluster:
         found = []
         for ref in ended:
             order = self.flying.pop(ref)
-            (self.store / "live" / f"{order.key}.json").unlink(missing_ok=True)
+            progress_place(self.store, order).unlink(missing_ok=True)
             found.append((order.task.id, _outcome(ray, ref, order)))
         self._tell_progress()
         return found
@@ -70,9 +73,16 @@ class Cluster:
         ray = _ray()
         for ref in self.flying:
             ray.cancel(ref, force=True)
-        self.flying.clear()
+        if self.flying:
+            ray.wait(list(self.flying), num_returns=len(self.flying), timeout=_FAREWELL)
         if self.owner:
             ray.shutdown()
+        store = Store(self.store)
+        for order in self.flying.values():
+            with store.lock(order.key) as held:
+                if held:
+                    store.tidy(order.key)
+        self.flying.clear()
 
     def _tell_progress(self) -> None:
         now = time.monotonic()
@@ -80,7 +90,7 @@ class Cluster:
             return
         self.looked = now
         for order in self.flying.values():
-            progress = read_progress(self.store / "live" / f"{order.key}.json")
+            progress = read_progress(progress_place(self.store, order))
             if progress is not None:
                 self.emit(Event("progress", order.task.id, progress))
 
@@ -112,7 +122,7 @@ def sees(store: str) -> bool:
 
 def perform_remotely(order: Order) -> Outcome:
     """`perform` in a Ray worker, with its progress left beside the results for the driver to read."""
-    place = order.store / "live" / f"{order.key}.json"
+    place = progress_place(order.store, order)
     last = 0.0
 
     def tell(progress: Progress) -> None:
@@ -123,6 +133,11 @@ def perform_remotely(order: Order) -> Outcome:
             write_progress(place, progress)
 
     return perform(order, tell)
+
+
+def progress_place(store: Path, order: Order) -> Path:
+    """Where a worker leaves how far its order is."""
+    return store / "live" / f"{order.key}.json"
 
 
 def write_progress(place: Path, progress: Progress) -> None:

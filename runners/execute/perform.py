@@ -80,6 +80,8 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         return Outcome("failed", diagnostics=diagnostics)
     finally:
         store.abandon(out)
+        if not any(work.iterdir() if work.is_dir() else ()):
+            store.forget_work(order.key)
 
 
 def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:

@@ -264,7 +264,7 @@ def wait_for(run: subprocess.Popen[str], place: Path, task: str) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code", "words"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "stopped"), (signal.SIGKILL, -9, "")],
+    [(signal.SIGINT, 130, "stopped"), (signal.SIGTERM, 143, "stopped"), (signal.SIGKILL, -9, "")],
 )
 def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(
     place: Path, number: signal.Signals, code: int, words: str
