@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.engine.streams import derive, starts, uniforms
+from runners.engine.streams import derive, starts
 
 
 def purpose(seed: int, name: str, *keys: int) -> int:

@@ -100,7 +100,7 @@ def lean_forward(model: Any) -> Forward:
 
     def forward(ids: Tensor) -> Tensor:
         rows, width = ids.shape
-        x = F.embedding(ids.reshape(-1), body.embed_tokens.weight)
+        x = F.embedding(ids.reshape(-1), body.embed_tokens.weight, body.embed_tokens.padding_idx)
         for layer in body.layers:
             x = x + attend(x, layer, rows, width)
             both = torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight))

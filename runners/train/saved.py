@@ -37,7 +37,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
     try:
         # Cloned, so that tensors that share memory are stored each as a whole.
         held = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
-        save_file(held, aside, metadata={"facts": json.dumps(facts, sort_keys=True)})
+        save_file(held, aside, metadata={"facts": json.dumps(facts)})
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(aside, path)

@@ -16,6 +16,7 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from reodsl.ir.model import Model
 from reodsl.ir.reward import QuestionBudgets, Reward
+from reodsl.ir.reward import Steps as ReasoningSteps
 from reodsl.ir.training import Ppo, Sft
 from runners.engine.protocol import Sampling
 from runners.evaluate.reader import open_engine
@@ -87,7 +88,7 @@ def ppo_steps(
     questions, too_long = questions_of(table, model.prompt, loaded.tokenizer, method.max_prompt)
     places, own_places = _places(reward, job, method.rollout.max_tokens)
     asked = len(questions)
-    if own_places:
+    if places is None and not _own_steps(reward):
         questions = [question for question in questions if question.id in own_places]
     references = _references(job, method) if "reference" in job.inputs else {}
     _require(questions, references, job)
@@ -180,6 +181,11 @@ def _places(
     if isinstance(split, QuestionBudgets):
         return None, dict(question_places(split, found))
     return budget_places(split, found), {}
+
+
+def _own_steps(reward: Reward) -> bool:
+    """Whether each response is split at its own reasoning steps."""
+    return reward.dense is not None and isinstance(reward.dense.split, ReasoningSteps)
 
 
 def _references(job: Job, method: Ppo) -> dict[str, Reference]:

@@ -1,13 +1,13 @@
 """Exactly the cuts that a reward needs: below the end, each once, and none whose place hangs on a verdict."""
 
 import pytest
-from expressions import bare, correct, forced, length, op, stat, weight, where
-from reward_groups import arrays
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, Dense, Let, Reward
 from runners.rewards.cuts import needed_cuts
 from runners.rewards.rollout import Group, Rollout
+from tests.rewards.expressions import bare, correct, forced, length, op, stat, weight, where
+from tests.rewards.reward_groups import arrays
 
 GROUP = Group("q", (Rollout(40, True), Rollout(6, False), Rollout(4, True)))
 PLACES = (4, 8, 16, 32, 128)

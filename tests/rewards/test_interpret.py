@@ -3,12 +3,12 @@
 import math
 
 import pytest
-from expressions import call, correct, forced, given, length, minus, op, stat, weight, where
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, Dense, Let, Reward
 from runners.rewards.interpret import interpret
 from runners.rewards.rollout import Group, Rollout
+from tests.rewards.expressions import call, correct, forced, given, length, minus, op, stat, weight, where
 
 
 def outcome(expression, *lets):

@@ -5,17 +5,30 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from expressions import bare, call, correct, e, forced, given, length, minus, op, stat, weight, where
 from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
-from reward_groups import arrays
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, Dense, Let, Reward
 from runners.rewards.interpret import interpret
 from runners.rewards.rollout import Group, Rollout
 from runners.rewards.vectorise import evaluate, vectorise
+from tests.rewards.expressions import (
+    bare,
+    call,
+    correct,
+    e,
+    forced,
+    given,
+    length,
+    minus,
+    op,
+    stat,
+    weight,
+    where,
+)
+from tests.rewards.reward_groups import arrays
 
 LONGEST = 12
 

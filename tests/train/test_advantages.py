@@ -1,0 +1,153 @@
+"""Advantages against the equations written as loops, and against numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reodsl.ir.training import Advantage
+from runners.train.advantages import (
+    advantages_of,
+    batch_normalised,
+    section_advantages,
+    section_tokens,
+)
+
+
+def slow(rewards, present, length, places, rule):
+    """One group, response by response: the advantage of each token, by the words of the paper."""
+    rollouts, splits = rewards.shape
+    credit = np.zeros((rollouts, splits))
+    for j in range(rollouts):
+        for i in range(splits):
+            if present[j, i]:
+                later = [rewards[j, k] for k in range(i, splits) if present[j, k]]
+                credit[j, i] = rewards[j, i] if rule.credit == "own" else sum(later)
+    scored = np.zeros((rollouts, splits))
+    for i in range(splits):
+        members = [j for j in range(rollouts) if present[j, i]]
+        values = [credit[j, i] for j in members]
+        for j in members:
+            mean = sum(values) / len(values)
+            below = len(values) - (rule.std == "sample")
+            deviation = math.sqrt(sum((v - mean) ** 2 for v in values) / below) if below else 0.0
+            if rule.normalise == "none":
+                scored[j, i] = credit[j, i]
+            elif rule.normalise == "center":
+                scored[j, i] = credit[j, i] - mean
+            elif deviation > 1e-9:
+                scored[j, i] = (credit[j, i] - mean) / deviation
+    tokens = []
+    for j in range(rollouts):
+        own = []
+        for t in range(length[j]):
+            last = max(i for i in range(splits) if present[j, i])
+            section = next((i for i in range(last) if present[j, i] and t < places[j, i]), last)
+            if rule.credit == "as_printed" and splits > 1:
+                own.append(scored[j, section - 1] if section > 0 else 0.0)
+            else:
+                own.append(scored[j, section])
+        tokens.append(own)
+    return tokens
+
+
+@st.composite
+def groups(draw):
+    rollouts, splits = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    values = st.sampled_from([0.0, 0.0, 1.0, 4.0, -2.5])
+    rewards = np.array([[draw(values) for _ in range(splits)] for _ in range(rollouts)])
+    length = [draw(st.integers(1, 20)) for _ in range(rollouts)]
+    places = sorted(draw(st.lists(st.integers(1, 20), min_size=splits, max_size=splits, unique=True)))
+    has = [draw(st.integers(1, splits)) for _ in range(rollouts)]
+    present = np.array([[i < n for i in range(splits)] for n in has])
+    return rewards, present, length, np.array([places] * rollouts)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    groups(),
+    st.sampled_from(["causal", "as_printed", "own"]),
+    st.sampled_from(["group", "center", "none"]),
+    st.sampled_from(["population", "sample"]),
+)
+def test_every_token_as_the_slow_reference_has_it(group, credit, normalise, std):
+    rewards, present, length, places = group
+    rule = Advantage(credit=credit, normalise=normalise, std=std)
+    found, tokens = advantages_of(
+        rewards[None], places[None].astype(float), present[None], np.array([length], dtype=float), rule
+    )
+    expected = slow(rewards, present, length, places, rule)
+    for j, own in enumerate(expected):
+        assert int(tokens[0, j].sum()) == length[j]
+        np.testing.assert_allclose(np.repeat(found[0, j], tokens[0, j]), own, atol=1e-9)
+
+
+def test_returns_of_reo_rl_by_hand():
+    # Budgets 4, 8 and l_max 16: weights 4, 6, 4. Answers forced at 4 and 8, then the whole response.
+    weights = np.array([4.0, 6.0, 4.0])
+    right = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0]], dtype=float)
+    rewards = (right * weights)[None]
+    # Returns: (10, 10, 4), (4, 4, 4), (0, 0, 0).
+    found = section_advantages(rewards, np.ones_like(rewards, dtype=bool), Advantage())
+    first = math.sqrt(((10 - 14 / 3) ** 2 + (4 - 14 / 3) ** 2 + (14 / 3) ** 2) / 3)
+    last = math.sqrt(2 * 16 / 9)
+    expected = [
+        [(10 - 14 / 3) / first, (10 - 14 / 3) / first, (4 / 3) / last],
+        [(4 - 14 / 3) / first, (4 - 14 / 3) / first, (4 / 3) / last],
+        [-14 / 3 / first, -14 / 3 / first, -8 / 3 / last],
+    ]
+    np.testing.assert_allclose(found[0], expected)
+    printed = section_advantages(rewards, np.ones_like(rewards, dtype=bool), Advantage(credit="as_printed"))
+    np.testing.assert_allclose(printed[0], [[0, row[0], row[1]] for row in expected])
+
+
+def test_equal_rewards_and_a_lone_rollout_give_nothing():
+    rewards = np.array([[[0.1 + 0.2], [0.3], [0.3]]])
+    for std in ("population", "sample"):
+        rule = Advantage(std=std)
+        assert not section_advantages(rewards, np.ones_like(rewards, dtype=bool), rule).any()
+        assert not section_advantages(np.ones((1, 1, 1)), np.ones((1, 1, 1), dtype=bool), rule).any()
+
+
+def test_an_outcome_is_credited_to_the_whole_response_under_every_rule():
+    rewards = np.array([[[1.0], [0.0]]])
+    for credit in ("causal", "as_printed", "own"):
+        found = section_advantages(rewards, np.ones_like(rewards, dtype=bool), Advantage(credit=credit))
+        assert found[0, :, 0].tolist() == [1.0, -1.0]
+
+
+def test_sections_past_the_end_are_empty_and_the_last_reaches_the_end():
+    places = np.array([[[4.0, 8.0, 16.0]]])
+    length = np.array([[3.0, 8.0, 11.0, 20.0]])
+    tokens = section_tokens(places, np.ones((1, 1, 3), dtype=bool), length)
+    assert tokens[0].tolist() == [[3, 0, 0], [4, 4, 0], [4, 4, 3], [4, 4, 12]]
+
+
+def test_batch_normalisation_weighs_tokens_and_leaves_silent_groups_alone():
+    advantages = np.array([[[1.0], [-1.0]], [[0.0], [0.0]], [[2.0], [-2.0]]])
+    tokens = np.array([[[3], [1]], [[5], [5]], [[1], [1]]])
+    found = batch_normalised(advantages, tokens)
+    # Trained tokens: 1, 1, 1, -1, 2, -2; mean 2/6, variance (4 + 8)/6 - 1/9.
+    mean, deviation = 1 / 3, math.sqrt(2 - 1 / 9)
+    expected = [[[1.0], [-1.0]], [[mean], [mean]], [[2.0], [-2.0]]]
+    np.testing.assert_allclose(found, (np.array(expected) - mean) / deviation)
+    assert not batch_normalised(np.zeros((1, 2, 1)), np.ones((1, 2, 1), dtype=int)).any()
+    assert batch_normalised(np.full((1, 2, 1), 3.0), np.ones((1, 2, 1), dtype=int)).tolist() == [[[0], [0]]]
+
+
+def test_nothing_is_trained_of_a_question_that_everybody_solves():
+    rewards = np.ones((2, 4, 3)) * np.array([4.0, 6.0, 4.0])
+    rule = Advantage(batch=True)
+    places = np.broadcast_to(np.array([4.0, 8.0, 16.0]), (2, 4, 3))
+    found, _ = advantages_of(rewards, places, np.ones((2, 4, 3), dtype=bool), np.full((2, 4), 9.0), rule)
+    assert not found.any()
+
+
+@pytest.mark.parametrize("credit", ["causal", "own"])
+def test_reasoning_steps_are_normalised_among_those_that_have_them(credit):
+    rewards = np.array([[[1.0, 2.0], [0.0, 7.0]]])
+    present = np.array([[[True, True], [True, False]]])
+    found = section_advantages(rewards, present, Advantage(credit=credit))
+    assert found[0].tolist() == [[1.0, 0.0], [-1.0, 0.0]]

@@ -1,0 +1,290 @@
+"""Whole stages through the runner: files, exact resume, carried-over optimizers, plateaus, and what is refused."""
+
+import filecmp
+import json
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from reodsl.diagnostics import Problem
+from reodsl.ir.data import Data
+from reodsl.ir.expression import Binary, Correct, Forced, Given, Length, Name, Number, Weight
+from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Reward
+from reodsl.ir.training import Advantage, Batch, Optimizer, Plateau, Ppo, Sampling, Sft, Simpo, Stage
+from runners.evaluate.reader import open_reader
+from runners.models.folder import load
+from runners.train import run as module
+from runners.train.metrics import write_tensorboard
+from tests.train.conftest import FORCING, MODEL, Stopped
+
+NO_DATA = Data(name="", sources=(), verifier="exact")
+TIMES = Binary(fn="*", left=Weight(rule="trapezoid"), right=Forced(of="y", cut=Name(name="L")))
+
+
+def dense(split):
+    return Reward(name="", dense=Dense(split=split, var="L", value=TIMES))
+
+
+REO = dense(Budgets(budgets=(4, 8), l_max=32))
+OUTCOME = Reward(name="", outcome=Correct(of="y"))
+
+
+def ppo(reward=REO, steps=5, forcing=FORCING, **changes):
+    method = Ppo(
+        rollout=Sampling(max_tokens=32),
+        max_prompt=20,
+        batch=Batch(prompts=4, rollouts=3),
+        minibatches=2,
+        epochs=1,
+        clip_low=0.2,
+        clip_high=0.2,
+        loss_mean="token",
+        reward=reward,
+        advantage=Advantage(),
+        forcing=forcing,
+    )
+    optim = Optimizer(algorithm="adamw", lr=1e-3, warmup_steps=2)
+    return Stage(name="rl", method=method, data=NO_DATA, optim=optim, steps=steps, **changes)
+
+
+def sft(steps=6, algorithm="muon", **changes):
+    optim = Optimizer(algorithm=algorithm, lr=1e-2, decay="linear")
+    method = Sft(batch=8, max_tokens=60)
+    return Stage(name="sft", method=method, data=NO_DATA, optim=optim, steps=steps, **changes)
+
+
+def same(one: Path, other: Path) -> None:
+    """Every file equal to the byte, timings apart."""
+    files = sorted(p.relative_to(one) for p in one.rglob("*") if p.is_file())
+    assert files == sorted(p.relative_to(other) for p in other.rglob("*") if p.is_file())
+    differing = [f for f in files if not filecmp.cmp(one / f, other / f, shallow=False)]
+    assert [str(f) for f in differing if f.name != "timings.parquet"] == []
+
+
+@pytest.mark.parametrize("kind", ["ppo", "sft"])
+def test_an_interrupted_stage_ends_with_the_same_bytes(bench, kind):
+    stage, data = (ppo(), "questions") if kind == "ppo" else (sft(), "traces")
+    whole = bench.train(stage, f"{kind}_whole", start="base", data=data)
+    stop_at = random.randint(1, stage.steps - 1)
+    saved = stage.model_copy(update={"save_every": random.randint(1, 3)})
+    with pytest.raises(Stopped):
+        bench.train(saved, f"{kind}_parts", start="base", data=data, stop_at=stop_at)
+    assert not list((bench.root / f"{kind}_parts").iterdir())
+    same(whole, bench.train(saved, f"{kind}_parts", start="base", data=data))
+
+
+def test_what_a_ppo_stage_leaves(bench):
+    out = bench.train(ppo(), "reo", start="base", data="questions")
+    metrics = pl.read_parquet(out / "metrics.parquet")
+    assert metrics["step"].to_list() == [1, 2, 3, 4, 5]
+    assert metrics["lr"].to_list() == pytest.approx([5e-4, 1e-3, 1e-3, 1e-3, 1e-3])
+    wanted = {
+        "reward",
+        "accuracy",
+        "length",
+        "loss",
+        "grad_norm",
+        "clip_fraction",
+        "entropy",
+        "ratio_error",
+        "tokens",
+    }
+    assert wanted | {"unfinished", "equal_groups", "forced_accuracy"} <= set(metrics.columns)
+    assert metrics["ratio_error"].max() < 1e-4
+    seconds = {"seconds_generate", "seconds_force", "seconds_grade", "seconds_update"}
+    assert seconds <= set(pl.read_parquet(out / "timings.parquet").columns)
+    rollouts = pl.read_parquet(out / "rollouts.parquet")
+    assert rollouts.height == 5 * 4 * 3
+    for row in rollouts.iter_rows(named=True):
+        assert row["cuts"] == [cut for cut in (4, 8) if cut < row["tokens"]]
+        right = dict(zip(row["cuts"], row["forced"], strict=True))
+        weights = {4: 4.0, 8: 14.0, 32: 12.0}
+        assert row["reward"] == sum(c * right.get(L, row["correct"]) for L, c in weights.items())
+        assert (row["bare"][-1] if row["bare"] else False) == row["correct"]
+    assert json.loads((out / "train.json").read_text()) == {
+        "ended": "steps",
+        "left_out_too_long": 0,
+        "left_out_without_budget": 0,
+        "optimizer_carried_over": False,
+        "questions": 40,
+        "steps": 5,
+    }
+    loaded = load(out / "checkpoint")
+    start = load_file(bench.root / "base" / "checkpoint" / "model.safetensors")
+    assert any(
+        not torch.equal(value, start[name])
+        for name, value in loaded.model.state_dict().items()
+        if name in start
+    )
+    open_reader(
+        out / "checkpoint", MODEL, module.Job.__dataclass_fields__["resources"].default
+    ).engine.close()
+
+
+def test_supervised_training_learns_the_traces_and_how_to_end(bench):
+    losses = pl.read_parquet(bench.root / "base" / "metrics.parquet")["loss"].to_list()
+    assert sum(losses[-5:]) / 5 < 0.5 * losses[0]
+    after = {}
+    for start in ("init", "base"):
+        out = bench.train(ppo(OUTCOME, steps=1, forcing=None), f"from_{start}", start=start, data="questions")
+        after[start] = pl.read_parquet(out / "metrics.parquet").row(0, named=True)
+    assert after["base"]["unfinished"] < after["init"]["unfinished"]
+    assert after["base"]["accuracy"] > after["init"]["accuracy"]
+
+
+def test_the_optimizer_is_carried_over_within_an_experiment_and_a_method(bench):
+    bench.train(sft(), "first", start="init", data="traces")
+    cases = [
+        ("second", sft(steps=1), 1, True),
+        ("elsewhere", sft(steps=1), 0, False),
+        ("other_algorithm", sft(steps=1, algorithm="adamw"), 1, False),
+    ]
+    for name, stage, index, carried in cases:
+        out = bench.train(stage, name, start="first", data="traces", index=index)
+        assert json.loads((out / "train.json").read_text())["optimizer_carried_over"] is carried
+    out = bench.train(
+        ppo(OUTCOME, steps=1, forcing=None), "other_method", start="first", data="questions", index=1
+    )
+    assert not json.loads((out / "train.json").read_text())["optimizer_carried_over"]
+
+
+def test_a_plateau_ends_a_stage(bench):
+    level = Plateau(metric="train.loss", window=1, within=10.0)
+    out = bench.train(sft(plateau=level), "plateau", start="init", data="traces")
+    assert json.loads((out / "train.json").read_text())["ended"] == "plateau"
+    assert pl.read_parquet(out / "metrics.parquet").height == 2
+    unknown = Plateau(metric="train.regret", window=1, within=0.0)
+    with pytest.raises(Problem) as caught:
+        bench.train(sft(plateau=unknown), "unknown", start="init", data="traces")
+    assert caught.value.diagnostics[0].code == "E0929"
+
+
+def test_budgets_come_from_an_artifact(bench):
+    for name, found in {
+        "oracle": {"budgets": [3, 6], "l_max": 32},
+        "nothing": {},
+        "own": {"l_max": 32, "questions": dict.fromkeys(_ids(bench)[:9], 5) | dict.fromkeys(_ids(bench)[9:])},
+        "dropped": {"l_max": 32, "questions": dict.fromkeys(_ids(bench))},
+    }.items():
+        (bench.root / name).mkdir()
+        (bench.root / name / "budgets.json").write_text(json.dumps(found))
+    oracle = ppo(dense(OracleBudgets(frontier="", n=2, l_max=32)), steps=1)
+    rows = pl.read_parquet(
+        bench.train(oracle, "by_oracle", start="base", data="questions", budgets="oracle")
+        / "rollouts.parquet"
+    )
+    assert all(row["cuts"] == [c for c in (3, 6) if c < row["tokens"]] for row in rows.iter_rows(named=True))
+    per_question = ppo(dense(QuestionBudgets(rollouts=(), l_max=32, unsolved="drop")), steps=1)
+    out = bench.train(per_question, "by_question", start="base", data="questions", budgets="own")
+    assert json.loads((out / "train.json").read_text())["left_out_without_budget"] == 31
+    assert set(pl.read_parquet(out / "rollouts.parquet")["question"]) <= set(_ids(bench)[:9])
+    for budgets, code in (("nothing", "E0925"), ("dropped", "E0933")):
+        with pytest.raises(Problem) as caught:
+            bench.train(per_question, "refused", start="base", data="questions", budgets=budgets)
+        assert caught.value.diagnostics[0].code == code
+
+
+def _ids(bench):
+    return pl.read_parquet(bench.root / "questions" / "questions.parquet")["id"].to_list()
+
+
+def test_a_reference_is_read_by_question(bench):
+    folder = bench.root / "reference"
+    folder.mkdir()
+    rows = [{"question": q, "tokens": n, "correct": n < 5} for q in _ids(bench) for n in (4, 8, 12)]
+    pl.DataFrame(rows).write_parquet(folder / "samples.parquet")
+    from reodsl.ir.expression import Aggregate
+
+    mean = Aggregate(fn="mean", var="z", over="ref", value=Length(of="z"))
+    stage = ppo(Reward(name="", outcome=mean), steps=1, forcing=None)
+    method = stage.method.model_copy(update={"reference_samples": 2})
+    stage = stage.model_copy(update={"method": method})
+    out = bench.train(stage, "with_reference", start="base", data="questions", reference="reference")
+    assert set(pl.read_parquet(out / "rollouts.parquet")["reward"]) == {6.0}
+    pl.DataFrame(rows[4:]).write_parquet(folder / "samples.parquet")
+    with pytest.raises(Problem) as caught:
+        bench.train(stage, "short_reference", start="base", data="questions", reference="reference")
+    assert caught.value.diagnostics[0].code == "E0924"
+
+
+@pytest.mark.parametrize(
+    ("stage", "data", "code"),
+    [
+        (ppo(Reward(name="", outcome=Given(of="y", field="n_gold")), forcing=None), "questions", "E0922"),
+        (
+            ppo(
+                Reward(
+                    name="",
+                    outcome=Binary(
+                        fn="/",
+                        left=Number(value=0),
+                        right=Binary(fn="-", left=Length(of="y"), right=Length(of="y")),
+                    ),
+                ),
+                forcing=None,
+            ),
+            "questions",
+            "E0920",
+        ),
+        (sft(), "questions", "E0928"),
+        (
+            Stage(
+                name="",
+                method=Simpo(batch=2, max_tokens=9, beta=1, gamma=1),
+                data=NO_DATA,
+                optim=Optimizer(algorithm="adam", lr=1),
+                steps=1,
+            ),
+            "questions",
+            "E0932",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_name(bench, stage, data, code):
+    with pytest.raises(Problem) as caught:
+        bench.train(stage, "refused", start="base", data=data)
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.code == code
+    assert diagnostic.where
+    assert diagnostic.help
+    assert not list((bench.root / "refused").iterdir())
+
+
+def test_prompts_and_traces_that_are_too_long_are_counted_or_refused(bench):
+    short = ppo(OUTCOME, steps=1, forcing=None)
+    some = short.model_copy(update={"method": short.method.model_copy(update={"max_prompt": 8})})
+    out = bench.train(some, "some", start="base", data="questions")
+    facts = json.loads((out / "train.json").read_text())
+    assert facts["questions"] + facts["left_out_too_long"] == 40
+    assert facts["left_out_too_long"] > 0
+    for stage, data in ((short, "questions"), (sft(), "traces")):
+        limit = {"max_prompt": 2} if data == "questions" else {"max_tokens": 3}
+        none = stage.model_copy(update={"method": stage.method.model_copy(update=limit)})
+        with pytest.raises(Problem) as caught:
+            bench.train(none, "none", start="base", data=data)
+        assert caught.value.diagnostics[0].code == "E0927"
+
+
+def test_divergence_leaves_the_last_saved_step(bench):
+    stage = ppo(Reward(name="", outcome=Length(of="y")), forcing=None, save_every=1)
+    stage = stage.model_copy(update={"optim": Optimizer(algorithm="adamw", lr=1e30, grad_norm=0)})
+    with pytest.raises(Problem) as caught:
+        bench.train(stage, "diverged", start="base", data="questions")
+    assert caught.value.diagnostics[0].code in ("E0926", "E0802")
+    assert not list((bench.root / "diverged").iterdir())
+
+
+def test_metrics_as_tensorboard_events(bench, tmp_path):
+    out = bench.train(sft(steps=2), "logged", start="init", data="traces")
+    write_tensorboard(out / "metrics.parquet", tmp_path)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    logged = [(event.step, event.value) for event in events.Scalars("loss")]
+    losses = pl.read_parquet(out / "metrics.parquet")["loss"].to_list()
+    assert logged == [(1, pytest.approx(losses[0])), (2, pytest.approx(losses[1]))]

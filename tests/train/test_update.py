@@ -1,0 +1,183 @@
+"""One PPO update against the same step written with the model's own forward and torch's own log-softmax."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from reodsl.diagnostics import Problem
+from reodsl.ir.expression import Correct
+from reodsl.ir.reward import Reward
+from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo, Sampling
+from runners.engine.protocol import Request, Response
+from runners.rewards.cuts import Cuts
+from runners.rewards.step import CutVerdicts, Step, pad_places
+from runners.train import update as module
+from runners.train.collect import Experience
+from runners.train.draws import permutation, purpose
+from runners.train.optimizers import build_optimizers
+from runners.train.ppo import rollout_columns, score, step_metrics, update
+from runners.train.questions import Question
+from runners.train.update import Learner
+from tests.train.models import small_model
+
+QUESTIONS, ROLLOUTS = 3, 4
+
+
+def method(**changes):
+    base = {
+        "rollout": Sampling(max_tokens=12),
+        "max_prompt": 8,
+        "batch": Batch(prompts=QUESTIONS, rollouts=ROLLOUTS),
+        "minibatches": 2,
+        "epochs": 2,
+        "clip_low": 0.2,
+        "clip_high": 0.2,
+        "loss_mean": "token",
+        "reward": Reward(name="r", outcome=Correct(of="y")),
+        "advantage": Advantage(),
+    }
+    return Ppo(**(base | changes))
+
+
+def experience(model, temperature=1.0):
+    """Responses of random tokens, right and wrong in the first and last group, all right in the second."""
+    draw = np.random.default_rng(4)
+    requests, responses = [], []
+    for number in range(QUESTIONS * ROLLOUTS):
+        prompt = tuple(int(t) for t in draw.integers(2, 23, 3 + number // ROLLOUTS))
+        tokens = tuple(int(t) for t in draw.integers(2, 23, draw.integers(1, 13)))
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0] / temperature
+        own = logits.log_softmax(-1)[len(prompt) - 1 : -1].gather(1, torch.tensor(tokens)[:, None])
+        logprobs = tuple(float(x) for x in own.squeeze(1))
+        requests.append(Request(prompt, number))
+        responses.append(Response(tokens, logprobs, logprobs, "stop", 0))
+    shape = (QUESTIONS, ROLLOUTS)
+    correct = np.array([[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]], dtype=float)
+    length = np.array([len(r.tokens) for r in responses], dtype=float).reshape(shape)
+    places, present = pad_places([[(12,)]])
+    nothing = CutVerdicts.of([], 1)
+    questions = tuple(Question(f"q{i}", requests[i * ROLLOUTS].prompt, "1", "", {}) for i in range(QUESTIONS))
+    return Experience(
+        questions,
+        tuple(requests),
+        tuple(responses),
+        Step(tuple(q.id for q in questions), length, correct, places, present),
+        nothing,
+        nothing,
+        Cuts(((),) * len(requests), ((),) * len(requests)),
+        ((),) * len(requests),
+        {},
+    )
+
+
+def slow_update(model, found, rule, settings, seed):
+    """Every response in every minibatch, one by one, with autograd through the model as it is."""
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=settings.lr,
+        betas=settings.betas,
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+    )
+    rewards = found.step.correct
+    spread = rewards.std(axis=1, keepdims=True)
+    advantages = np.where(
+        spread > 0, (rewards - rewards.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1), 0
+    )
+    losses = []
+    for epoch in range(rule.epochs):
+        order = permutation(purpose(seed, "minibatches", 0, epoch), len(found.responses))
+        for members in np.array_split(order, rule.minibatches):
+            optimizer.zero_grad()
+            total = sum(len(found.responses[i].tokens) for i in members)
+            loss = torch.zeros(())
+            for i in members:
+                prompt, tokens = found.requests[i].prompt, found.responses[i].tokens
+                logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+                logits = logits / rule.rollout.temperature
+                new = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
+                ratio = torch.exp(new - torch.tensor(found.responses[i].logprobs))
+                advantage = float(advantages.ravel()[i])
+                kept = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+                weight = 1 / total if rule.loss_mean == "token" else 1 / (len(members) * len(tokens))
+                loss = loss - weight * kept.sum()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), settings.grad_norm)
+            optimizer.step()
+            losses.append(float(loss.detach()))
+    return sum(losses) / len(losses)
+
+
+SETTINGS = Optimizer(algorithm="adamw", lr=1e-2, weight_decay=0.05, grad_norm=0.5)
+
+
+@pytest.mark.parametrize("loss_mean", ["token", "response"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("bound", [16, 4096])
+def test_the_update_equals_one_without_shortcuts(monkeypatch, loss_mean, temperature, bound):
+    monkeypatch.setattr(module, "token_bound", lambda device: bound)
+    model = small_model()
+    slow = copy.deepcopy(model)
+    rule = method(loss_mean=loss_mean, rollout=Sampling(max_tokens=12, temperature=temperature))
+    found = experience(model, temperature)
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
+    numbers = update(learner, found, score(found, rule), rule, seed=5, number=0)
+    expected = slow_update(slow, found, rule, SETTINGS, 5)
+    assert numbers["loss"] == pytest.approx(expected, abs=1e-5)
+    for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
+        # A step of Adam turns the sign of a gradient near nothing into a whole step.
+        assert float((p - q).detach().abs().mean()) < 2e-4, name
+    assert 0 <= numbers["ratio_error_median"] <= numbers["ratio_error"] < 1e-4
+    assert numbers["clip_fraction"] > 0
+
+
+def test_ratio_error_shows_weights_that_differ_from_those_that_sampled():
+    model = small_model()
+    found = experience(small_model(seed=1))
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
+    numbers = update(learner, found, score(found, method()), method(), 5, 0)
+    assert numbers["ratio_error"] > 0.1
+
+
+def test_a_divergence_says_where_and_changes_nothing():
+    model = small_model()
+    found = experience(model)
+    scored = score(found, method())
+    scored.advantages[0][:] = np.inf
+    before = copy.deepcopy(model.state_dict())
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
+    with pytest.raises(Problem) as caught:
+        update(learner, found, scored, method(minibatches=1), 5, 6)
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.code == "E0926"
+    assert diagnostic.where == "step 7, epoch 1, minibatch 1"
+    assert "optim.lr" in (diagnostic.help or "")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_step_in_which_all_groups_agree_leaves_only_momentum_and_decay():
+    model = small_model()
+    found = experience(model)
+    found.step.correct[:] = 1
+    scored = score(found, method())
+    assert scored.equal_groups == 1
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
+    numbers = update(learner, found, scored, method(), 5, 0)
+    assert (numbers["loss"], numbers["grad_norm"], numbers["trained_tokens"]) == (0, 0, 0)
+
+
+def test_what_is_reported_of_a_step():
+    found = experience(small_model())
+    scored = score(found, method())
+    row = step_metrics(found, scored)
+    assert row["accuracy"] == row["reward"] == pytest.approx(7 / 12)
+    assert row["equal_groups"] == pytest.approx(1 / 3)
+    assert row["tokens"] == sum(len(r.tokens) for r in found.responses)
+    assert row["entropy"] == pytest.approx(-np.mean([x for r in found.responses for x in r.logprobs]))
+    columns = rollout_columns(found, scored, 3)
+    assert columns["question"][4:6] == ["q1", "q1"]
+    assert columns["rollout"][:5] == [0, 1, 2, 3, 0]
+    assert columns["correct"][:4] == [True, False, True, False]
