@@ -18,9 +18,9 @@ START_SECONDS = 120.0
 """A worker that has not loaded its packages by then is taken for broken."""
 START_ATTEMPTS = 3
 WALL_FACTOR = 3.0
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 2.0
 """A check stops itself when its processor time is spent, so that a busy machine changes no verdict. The kill, by
-the clock, comes at three times that and a second."""
+the clock, comes at three times that and two seconds."""
 _WRONG = {"timeout": Verdict(False, "timeout"), "failed": Verdict(False, "failed")}
 
 

@@ -70,7 +70,8 @@ def test_an_answer_is_checked_once_and_every_verdict_counted(math: PooledVerifie
     assert (stats.fast, stats.cached, stats.checked, stats.workers_started) == (1, 5, 1, 1)
 
 
-def test_a_hostile_answer_times_out_and_its_neighbours_do_not(math: PooledVerifier) -> None:
+def test_a_hostile_answer_times_out_and_its_neighbours_do_not() -> None:
+    math = PooledVerifier("math", workers=2, seconds=0.5, memory_mib=1024, fast=True)
     math.grade([Answer("x+1", "1+x"), Answer("x+2", "2+x")])
     workers = math.pids()
     verdicts = math.grade([Answer("x+3", "3+x"), Answer(TOWER, "1"), Answer("2y", "y+y"), Answer(TOWER, "1")])
@@ -79,6 +80,7 @@ def test_a_hostile_answer_times_out_and_its_neighbours_do_not(math: PooledVerifi
     assert math.stats().timeout == 2
     # The check stopped itself: no worker had to be replaced.
     assert math.pids() == workers
+    math.close()
 
 
 def test_a_worker_that_does_not_stop_itself_is_killed() -> None:
