@@ -33,11 +33,14 @@ def cards(material: Material, table: pl.DataFrame) -> Markup | None:
         return None
     colour = theme.colours(material.arms, material.bases)
     rows = {row["arm"]: row for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()}
-    made = [_card(rows[arm], colour[arm], score.relative_to) for arm in headline_arms(material, table)]
+    made = [
+        _card(rows[arm], colour[arm], score.relative_to, score.confidence)
+        for arm in headline_arms(material, table)
+    ]
     return tag("div", made, class_="cards") if made else None
 
 
-def _card(row: dict[str, Any], colour: str, baseline: str | None) -> Markup:
+def _card(row: dict[str, Any], colour: str, baseline: str | None, confidence: float) -> Markup:
     change = row.get("change_pct")
     accuracy, length = row.get("accuracy_change"), row.get("length_pct")
     if baseline is not None and change is not None:
@@ -45,17 +48,22 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None) -> Markup:
             tag("span", formats.signed(change, 0) + "%", class_="good" if change < 0 else "bad"),
             tag("small", " REG against ", baseline),
         ]
-        ends = "seeds " if row["seeds"] > 1 else ""
-        bounds = ends + formats.interval(row.get("change_low"), row.get("change_high"), 0)
+        low, high = row.get("change_low"), row.get("change_high")
+        unit, digits = "%", 0
     else:
         big = [formats.number(row.get("reg")), tag("small", " tokens of REG")]
-        bounds = formats.interval(row.get("reg_low"), row.get("reg_high"))
+        low, high = row.get("reg_low"), row.get("reg_high")
+        unit, digits = "", 1
+    if low is not None and high is not None:
+        whose = "by seed" if row["seeds"] > 1 else f"{100 * confidence:g}% interval"
+        ends = f"{formats.number(low, digits)} to {formats.number(high, digits)}{unit}"
+        big.append(tag("small", f" · {whose} {ends}"))
     return tag(
         "div",
         tag("h3", tag("span", class_="dot", style=f"background:{colour}"), row["arm"]),
         tag(
             "dl",
-            tag("dd", big, tag("small", " ", bounds) if "[" in bounds else None, class_="big"),
+            tag("dd", big, class_="big"),
             _line(
                 "accuracy",
                 formats.percent(row["accuracy"]) + "%",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -44,7 +45,7 @@ def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     config = {**theme.config(), "background": "white", "padding": 16}
     for name, spec in gallery.specs.items():
-        svg = vl_convert.vegalite_to_svg({**spec, "width": width, "config": config})
+        svg = _numbered(vl_convert.vegalite_to_svg({**spec, "width": width, "config": config}))
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
         (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PIXELS))
 
@@ -52,6 +53,16 @@ def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
 def write_spec(path: Path, material: Material) -> None:
     """The resolved spec as JSON, presentation fields included."""
     path.write_text(json.dumps(material.spec.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
+
+
+def _numbered(svg: str) -> str:
+    """An SVG whose clips and gradients are numbered from 0: Vega counts them on from chart to chart."""
+    numbers: dict[str, str] = {}
+
+    def own(found: re.Match[str]) -> str:
+        return found[1] + found[2] + numbers.setdefault(found[2] + found[3], str(len(numbers)))
+
+    return re.sub(r'(id="|url\(#)(gradient_|clip)(\d+)', own, svg)
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from altair.utils.schemapi import debug_mode
 
 from reodsl.report import tables, theme
 from reodsl.report.curve_chart import curves
-from reodsl.report.markup import Markup, tag
+from reodsl.report.markup import Markup, legible, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.tradeoff_charts import gaps, scatter
 from reodsl.report.training_chart import LABELS, training, training_rows
@@ -33,7 +33,7 @@ class Gallery:
         key = safe_name(name, self.specs)
         # Altair checks every part of every chart against its schema, for most of the time: tests do that.
         with debug_mode(False):
-            self.specs[key] = draw().to_dict(validate=False)
+            self.specs[key] = _legible(draw().to_dict(validate=False))
         place = tag("div", class_="vega", data_chart=key, role="img", aria_label=name)
         return tag("figure", place, data_kind=kind, hidden=hidden, class_="wide" if wide else None)
 
@@ -173,6 +173,15 @@ def _training(material: Material, metric: str, method: str, lines: Sequence[str]
 
 def _scatter(material: Material, table: pl.DataFrame, measure: Any, lines: Sequence[str]) -> Draw:
     return lambda: scatter(material, table, MEAN, measure, lines)
+
+
+def _legible(value: Any) -> Any:
+    """A spec whose texts can be drawn."""
+    if isinstance(value, list):
+        return [_legible(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _legible(item) for key, item in value.items()}
+    return legible(value) if isinstance(value, str) else value
 
 
 def _without_legends(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,13 +17,21 @@ class Markup(str):
 
 Child = str | int | float | None | Iterable["Child"]
 
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _VOID = frozenset({"meta", "input", "br", "hr", "img", "link", "col"})
 
 
+def legible(text: str) -> str:
+    """Text without the characters that HTML and XML forbid (control characters, halves of pairs): U+FFFD instead.
+
+    Chart renderers end the whole process when they meet one.
+    """
+    return _FORBIDDEN.sub("\ufffd", text)
+
+
 def escape(text: str) -> Markup:
-    """Text made safe inside elements and quoted attributes; control characters that HTML forbids become U+FFFD."""
-    clean = "".join(c if c in "\t\n\r" or (c >= " " and not "\x7f" <= c <= "\x9f") else "�" for c in text)
-    return Markup(html.escape(clean.encode("utf-8", "replace").decode(), quote=True))
+    """Text made legible, and safe inside elements and quoted attributes."""
+    return Markup(html.escape(legible(text), quote=True))
 
 
 def render(child: Child) -> Markup:

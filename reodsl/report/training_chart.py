@@ -54,7 +54,7 @@ def training(
     y = alt.Y(
         f"{metric}:Q",
         title=label,
-        axis=alt.Axis(format="%" if share else "~g"),
+        axis=alt.Axis(format="%") if share else alt.Axis(),
         scale=alt.Scale(zero=False),
     )
     mean = rows.group_by("arm", "at", maintain_order=True).agg(pl.col(metric).mean())

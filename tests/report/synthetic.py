@@ -213,7 +213,7 @@ def _evaluation(
         }
         for q in range(4):
             count = int(np.clip(rng.normal(mean, 6), 10, L_MAX))
-            value = int(rng.integers(10))
+            value = (3 * q + place) % 10
             words = [
                 "hmm",
                 ".",

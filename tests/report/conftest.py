@@ -1,0 +1,45 @@
+"""Finished studies to report on, made once a session, and one whose every text is hostile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reodsl.report.material import Material, read
+from tests.report.synthetic import World, world
+
+HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=1>\"'&<!--\u2028\x00"
+"""What a name, a question, a model or a spec may hold at worst: ends of every context, a line separator, a zero."""
+
+
+@pytest.fixture(scope="session")
+def one_seed(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A study of one seed on three benchmarks."""
+    return world(tmp_path_factory.mktemp("one"))
+
+
+@pytest.fixture(scope="session")
+def three_seeds(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A study of three seeds on two benchmarks."""
+    return world(tmp_path_factory.mktemp("three"), seeds=(1, 2, 3), benchmarks=("easy", "hard"))
+
+
+@pytest.fixture(scope="session")
+def material(one_seed: World) -> Material:
+    """What the study of one seed gives a report."""
+    return read(one_seed.spec, one_seed.inputs)
+
+
+@pytest.fixture(scope="session")
+def of_seeds(three_seeds: World) -> Material:
+    """What the study of three seeds gives a report."""
+    return read(three_seeds.spec, three_seeds.inputs)
+
+
+@pytest.fixture
+def report_folder(tmp_path: Path) -> Path:
+    """Where a report goes."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder

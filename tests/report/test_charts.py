@@ -1,0 +1,113 @@
+"""Charts: valid by Altair's schema, with the numbers they are said to show."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from reodsl.report import tables
+from reodsl.report.chart_parts import Rows
+from reodsl.report.curve_chart import curve_rows, curves, frontier_rows
+from reodsl.report.labels import sides
+from reodsl.report.material import Material
+from reodsl.report.theme import COLOURS, UNTRAINED, colours
+from reodsl.report.tradeoff_charts import gaps, scatter
+from reodsl.report.training_chart import MOST_POINTS, training, training_rows
+
+
+def test_every_chart_meets_the_schema(material: Material, of_seeds: Material) -> None:
+    for one in (material, of_seeds):
+        table = tables.main(one)
+        drawn = [
+            curves(one),
+            curves(one, "easy", ["base", "reo_exp"], "log"),
+            scatter(one, table),
+            scatter(one, table, measure="reg"),
+            gaps(one, table),
+            training(one, "reward", "ppo"),
+            training(one, "loss", "sft"),
+        ]
+        for chart in drawn:
+            spec = chart.to_dict(validate=True)
+            assert spec["datasets"]
+            assert spec["title"]
+
+
+def test_curves_carry_the_gap_that_reg_integrates(material: Material) -> None:
+    rows = curve_rows(material, "easy", ["reo_exp"]).sort("budget")
+    gap = (rows["edge"] - rows["accuracy"]).to_list()
+    budgets = rows["budget"].to_list()
+    area = sum((b - a) * (f + g) / 2 for a, b, f, g in zip(budgets, budgets[1:], gap, gap[1:], strict=False))
+    reg = material.scores.filter(pl.col("arm") == "reo_exp", pl.col("benchmark") == "easy")["reg"].item()
+    assert area == pytest.approx(reg)
+
+
+def test_a_mean_curve_is_the_mean_over_benchmarks(material: Material) -> None:
+    own = material.curves.filter((pl.col("name") == "base") & (pl.col("budget") == 64))
+    mean = own.filter(pl.col("benchmark") == "mean")["accuracy"].item()
+    assert mean == pytest.approx(own.filter(pl.col("benchmark") != "mean")["accuracy"].mean())
+
+
+def test_the_frontier_says_who_reaches_it(material: Material) -> None:
+    rows = frontier_rows(material, "easy")
+    assert rows["arms"].null_count() == 0
+    names = {name for joined in rows["arms"] for name in joined.split(", ")}
+    assert names <= {"base", "vanilla", "group_norm", "shrink"}
+
+
+def test_long_runs_are_thinned_to_means(material: Material) -> None:
+    steps = 10 * MOST_POINTS + 3
+    frame = pl.DataFrame(
+        {
+            "arm": "a",
+            "seed": 1,
+            "method": "ppo",
+            "at": range(1, steps + 1),
+            "reward": [float(i % 11) for i in range(steps)],
+        }
+    )
+    long = type(material)(
+        **{name: getattr(material, name) for name in material.__slots__} | {"metrics": frame}
+    )
+    rows = training_rows(long, "reward", "ppo")
+    assert rows.height <= MOST_POINTS
+    assert rows["at"].to_list()[-1] == steps
+    assert rows["reward"][0] == pytest.approx(sum(i % 11 for i in range(11)) / 11)
+    assert training_rows(long, "reward", "sft").height == 0
+    assert training_rows(long, "entropy", "ppo").height == 0
+
+
+def test_metrics_that_are_no_numbers_are_left_out(material: Material) -> None:
+    frame = pl.DataFrame(
+        {"arm": "a", "seed": 1, "method": "ppo", "at": [1, 2, 3], "loss": [1.0, float("nan"), None]}
+    )
+    odd = type(material)(
+        **{name: getattr(material, name) for name in material.__slots__} | {"metrics": frame}
+    )
+    assert training_rows(odd, "loss", "ppo")["at"].to_list() == [1]
+
+
+def test_stages_follow_one_another(of_seeds: Material) -> None:
+    at = of_seeds.metrics.filter((pl.col("arm") == "vanilla") & (pl.col("seed") == 2))["at"].to_list()
+    assert at == list(range(1, 25))
+
+
+def test_names_stand_beside_points_and_apart() -> None:
+    rows = pl.DataFrame({"arm": ["one", "two", "three"], "x": [1.0, 1.001, 9.0], "y": [0.5, 0.5, 0.9]})
+    placed = {arm: side for side, part in sides(rows, "x", "y", 300) for arm in part["arm"]}
+    assert set(placed) == {"one", "two", "three"}
+    assert placed["one"] != placed["two"]
+
+
+def test_equal_rows_have_one_name() -> None:
+    frame = pl.DataFrame({"a": [1.23456789]})
+    one, two = Rows(), Rows()
+    assert one.add(frame).name == two.add(frame).name
+    assert one.add(pl.DataFrame({"a": [1.3]})).name != one.add(frame).name
+
+
+def test_every_arm_has_a_colour_of_its_own() -> None:
+    names = [f"arm{i}" for i in range(len(COLOURS) + 1)]
+    chosen = colours(names, ["arm3"])
+    assert chosen["arm3"] == UNTRAINED
+    assert len(set(chosen.values())) == len(names)

@@ -1,0 +1,131 @@
+"""Reading artifacts by role, and what a report makes of parts that are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.report import provenance, schedules
+from reodsl.report.examples import Cut, Example, examples, trace
+from reodsl.report.figures import Gallery, safe_name
+from reodsl.report.markup import render
+from reodsl.report.material import Material, Role, parse_role, read
+from reodsl.report.page import page
+from tests.report.synthetic import World
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        ("score@3", Role("score", seed=3)),
+        ("score", Role("score")),
+        ("evaluate:base", Role("evaluate", "base")),
+        ("train:reo_exp:2@1", Role("train", "reo_exp", 2, 1)),
+        ("frontier:edge@12", Role("frontier", "edge", seed=12)),
+    ],
+)
+def test_roles_are_taken_apart(text: str, role: Role) -> None:
+    assert parse_role(text) == role
+
+
+def test_arms_seeds_and_bases_are_found(of_seeds: Material) -> None:
+    assert of_seeds.seeds == (1, 2, 3)
+    assert of_seeds.benchmarks == ("easy", "hard")
+    assert of_seeds.bases == ("base",), "the checkpoint that all training starts from"
+    assert of_seeds.framed == ("base", "vanilla", "group_norm", "shrink")
+
+
+def test_a_damaged_artifact_is_one_clear_error(one_seed: World, tmp_path: Path) -> None:
+    role = "score@1"
+    (tmp_path / "reg.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(Problem) as caught:
+        read(one_seed.spec, one_seed.inputs | {role: tmp_path})
+    found = caught.value.diagnostics[0]
+    assert (found.code, found.where) == ("E0981", str(tmp_path / "reg.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("kept", "gone"),
+    [
+        (("evaluate",), {"training", "budgets"}),
+        (("evaluate", "score", "frontier"), {"training"}),
+        (("train",), {"curves", "tradeoff", "examples"}),
+        ((), {"curves", "tradeoff", "training", "examples"}),
+    ],
+)
+def test_parts_that_are_not_there_leave_their_place_out(
+    one_seed: World, kept: tuple[str, ...], gone: set[str]
+) -> None:
+    inputs = {
+        role: folder for role, folder in one_seed.inputs.items() if role.split(":")[0].split("@")[0] in kept
+    }
+    text = page(read(one_seed.spec, inputs), Gallery(), {})
+    there = {
+        name
+        for name in ("curves", "tradeoff", "training", "budgets", "examples")
+        if f'<section id="{name}"' in text
+    }
+    assert not there & (gone - {"budgets"})
+    assert '<section id="provenance"' in text
+
+
+def test_budgets_have_weights_and_an_error(of_seeds: Material) -> None:
+    rows = {(row.arm, row.seed): row for row in schedules.selected(of_seeds)}
+    given = rows["reo_exp", None]
+    assert given.weights == (4, 6, 12, 24, 48, 32)
+    assert sum(given.weights) == 128 - 4 / 2
+    assert given.error is not None
+    assert rows["reo_oracle", 2].budgets == (12, 20, 28, 40, 68)
+    frame = schedules.table(list(rows.values()))
+    assert frame.filter(arm="reo_oracle", seed=2)["budget"].to_list() == [12, 20, 28, 40, 68, 128]
+
+
+def test_examples_are_shared_questions_with_their_cuts(material: Material) -> None:
+    groups = examples(material, ["base", "vanilla", "reo_exp"])
+    assert len(groups) == 4
+    assert len({group[0].benchmark for group in groups[:3]}) == 3, "one of each benchmark comes first"
+    for group in groups:
+        assert [example.arm for example in group] == ["base", "vanilla", "reo_exp"]
+        assert len({example.question for example in group}) == 1
+        for example in group:
+            budgets = [cut.budget for cut in example.cuts]
+            assert budgets == sorted(set(budgets))
+            assert all(0 < budget < example.tokens for budget in budgets)
+            for cut in example.cuts:
+                assert len(example.response[: cut.characters].split()) == cut.budget
+
+
+def example(response: str, *cuts: Cut) -> Example:
+    return Example("a", "b", "q", "g", response, 99, "stop", "1", True, cuts)
+
+
+def test_a_trace_shows_where_it_was_cut() -> None:
+    text = render(trace(example("one two three", Cut(1, 3, "7", True), Cut(2, 7, "", False))))
+    before, _, after = text.partition("at 1 ")
+    assert before.startswith("one<span")
+    assert "✓" in after
+    assert "no answer" in after
+    assert text.endswith(" three")
+
+
+def test_long_stretches_lose_their_middle() -> None:
+    text = render(trace(example("x" * 5000, Cut(3, 4000, "7", True))))
+    assert len(text) < 2500
+    assert "3,100 characters" in text
+
+
+def test_file_names_are_safe_and_distinct() -> None:
+    assert safe_name("../../etc/passwd", {}) == "etc-passwd"
+    assert safe_name("\u202e", {}) == "chart"
+    assert safe_name("curves", {"curves": 1}) == "curves-2"
+
+
+def test_the_command_that_runs_it_again_is_quoted(one_seed: World) -> None:
+    from reodsl.ir import Change
+
+    changed = one_seed.spec.model_copy(
+        update={"changes": (Change(option="--amend", target="reo_exp.doc", value="a b; rm -rf ~"),)}
+    )
+    assert provenance.rerun(changed) == "reodsl run specs/quickstart.reo --amend 'reo_exp.doc=a b; rm -rf ~'"

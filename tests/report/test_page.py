@@ -1,0 +1,189 @@
+"""The page: one file, no network, its own scripts alone, and every text from outside shown as text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from reodsl.graph.job import Job
+from reodsl.graph.task import Task
+from reodsl.report.run import report
+from tests.report.conftest import HOSTILE
+from tests.report.synthetic import ARMS, World, world
+
+
+def made(world: World, out: Path) -> Path:
+    payload = {"spec": world.spec.model_dump(mode="json")}
+    report(Job(Task("report", "report", payload, {}), world.inputs, out, out, out, lambda told: None))
+    return out
+
+
+class Page(HTMLParser):
+    """A page's elements, its visible text and its scripts, as a browser's parser splits them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.words: list[str] = []
+        self._inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._inside.append(tag)
+            if tag == "script":
+                self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and self._inside[-1] == tag:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.words.append(data)
+        elif self._inside[-1] == "script":
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = (attributes, text + data)
+
+    def block(self, identity: str) -> Any:
+        return json.loads(next(text for attributes, text in self.scripts if attributes.get("id") == identity))
+
+    @property
+    def policy(self) -> str:
+        metas = [a for tag, a in self.elements if tag == "meta" and a.get("http-equiv")]
+        assert [meta["http-equiv"] for meta in metas] == ["Content-Security-Policy"]
+        return str(metas[0]["content"])
+
+
+@pytest.fixture(scope="module")
+def folder(three_seeds: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(three_seeds, tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Page:
+    return Page((folder / "report.html").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on a study in which every name and text from outside is hostile."""
+    names = {plain: f"{plain}{HOSTILE}" for plain in ("study", *ARMS)}
+    bad = world(
+        tmp_path_factory.mktemp("hostile"),
+        benchmarks=(f"easy{HOSTILE}", "=cmd|' /C calc'!A0"),
+        rename={**names, "shrink": "=1+1"},
+        doc=HOSTILE,
+        text=HOSTILE,
+    )
+    return made(bad, tmp_path_factory.mktemp("hostile-report"))
+
+
+def test_nothing_is_fetched(page: Page) -> None:
+    """No element with an address but links inside the page, and a policy under which none could load."""
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "form")
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#")
+    assert page.policy.startswith("default-src 'none';")
+    assert "connect-src 'none'" in page.policy
+    assert "unsafe-eval" not in page.policy
+    assert "http" not in page.policy
+    styles = re.findall(r"@import|url\(", (Path(__file__).parents[2] / "reodsl/report/page.css").read_text())
+    assert not styles
+
+
+def test_the_policy_names_exactly_the_scripts_that_run(page: Page) -> None:
+    running = [text for attributes, text in page.scripts if attributes.get("type") != "application/json"]
+    wanted = {f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in running}
+    assert len(running) == 2
+    allowed = re.search(r"script-src ([^;]*);", page.policy)
+    assert allowed is not None
+    assert set(allowed[1].split()) == wanted
+
+
+def test_the_page_holds_every_part(page: Page) -> None:
+    found = {attributes["id"] for tag, attributes in page.elements if tag == "section"}
+    assert found == {"results", "curves", "tradeoff", "training", "budgets", "examples", "provenance"}
+    text = " ".join(page.words)
+    for words in (
+        "quickstart",
+        "Average",
+        "reo_oracle",
+        "trapezoid",
+        "reodsl run specs/quickstart.reo",
+        "Seeds",
+    ):
+        assert words in text
+
+
+def test_charts_on_the_page_find_their_rows(page: Page) -> None:
+    charts, rows = page.block("charts"), page.block("rows")
+    places = [a["data-chart"] for tag, a in page.elements if "data-chart" in a]
+    assert sorted(places) == sorted(charts)
+    for chart in charts.values():
+        used = set(re.findall(r'"(rows-[0-9a-f]{16})"', json.dumps(chart["spec"])))
+        assert used == set(chart["rows"]) <= set(rows)
+
+
+def test_a_page_is_light(folder: Path) -> None:
+    """The bundle of the chart library is there once; everything else is small."""
+    text = (folder / "report.html").read_text("utf-8")
+    assert text.count("window.vegaEmbed=") == 1
+    assert len(text.encode()) < 2_000_000
+
+
+def test_tables_and_charts_lie_beside_the_page(folder: Path, page: Page) -> None:
+    charts = sorted(path.name for path in (folder / "charts").iterdir())
+    assert charts == sorted(f"{name}.{end}" for name in page.block("charts") for end in ("png", "svg"))
+    assert all((folder / "charts" / name).stat().st_size > 2000 for name in charts)
+    for path in (folder / "tables").glob("*.parquet"):
+        frame = pl.read_parquet(path)
+        assert frame.height
+        assert pl.read_csv(path.with_suffix(".csv")).height == frame.height
+    spec = json.loads((folder / "spec.reo.json").read_text())
+    assert spec["study"]["name"] == "quickstart"
+
+
+def test_hostile_texts_stay_texts(hostile: Path, page: Page) -> None:
+    """A parser finds no element or attribute that an ordinary report does not have, and the words are shown."""
+    bad = Page((hostile / "report.html").read_text("utf-8"))
+    ordinary = {(tag, *sorted(attributes)) for tag, attributes in page.elements}
+    extra = {(tag, *sorted(attributes)) for tag, attributes in bad.elements} - ordinary
+    assert not {shape for shape in extra if shape[0] in ("script", "img", "meta", "link", "style")}
+    assert not {name for shape in extra for name in shape[1:] if name.startswith("on") or name == "src"}
+    assert len(bad.scripts) == len(page.scripts)
+    assert "<script>window.pwned=1</script>" in "".join(bad.words)
+    assert bad.block("charts")
+    assert "\u2028" not in "".join(text for a, text in bad.scripts if a.get("type") == "application/json")
+
+
+def test_hostile_names_make_harmless_files(hostile: Path) -> None:
+    for path in hostile.rglob("*"):
+        assert re.fullmatch(r"[A-Za-z0-9_.-]+", path.name), path.name
+    for path in (hostile / "charts").glob("*.svg"):
+        text = path.read_text("utf-8")
+        assert "<script" not in text
+        assert "<img" not in text
+    for path in (hostile / "tables").glob("*.csv"):
+        cells = [cell for line in path.read_text("utf-8").splitlines() for cell in line.split(",")]
+        assert not [cell for cell in cells if cell.lstrip('"').startswith(("=", "@"))]
+
+
+def test_two_reports_on_one_study_are_equal(three_seeds: World, folder: Path, tmp_path: Path) -> None:
+    again = made(three_seeds, tmp_path)
+    assert (again / "report.html").read_bytes() == (folder / "report.html").read_bytes()
+    names = sorted(path.name for path in (folder / "charts").iterdir())
+    assert all(
+        (again / "charts" / name).read_bytes() == (folder / "charts" / name).read_bytes() for name in names
+    )

@@ -1,0 +1,89 @@
+"""The main table against plain arithmetic over its sources."""
+
+from __future__ import annotations
+
+import statistics
+
+import polars as pl
+import pytest
+
+from reodsl.report import tables
+from reodsl.report.material import Material
+
+CELL = tuple[str, str]
+
+
+def cells(frame: pl.DataFrame) -> dict[CELL, dict[str, float]]:
+    return {(row["arm"], row["benchmark"]): row for row in frame.to_dicts()}
+
+
+def test_rows_stand_as_in_the_study(material: Material) -> None:
+    table = tables.main(material)
+    assert table["arm"].unique(maintain_order=True).to_list() == [arm.name for arm in material.study.arms]
+    assert table["benchmark"].to_list()[:4] == ["easy", "medium", "hard", "mean"]
+    assert table.height == 6 * 4
+
+
+def test_one_seed_shows_the_score_as_it_is(material: Material) -> None:
+    table = cells(tables.main(material))
+    for row in material.scores.to_dicts():
+        found = table[row["arm"], row["benchmark"]]
+        for name in ("accuracy", "length", "reg", "reg_low", "reg_high"):
+            assert found[name] == pytest.approx(row[name])
+        assert found["reg_sd"] is None
+        if row["arm"] == "vanilla":
+            assert found["change_pct"] is None
+        else:
+            assert found["change_pct"] == pytest.approx(row["change_pct"])
+            assert found["change_low"] == pytest.approx(row["change_low"])
+
+
+def test_several_seeds_are_averaged_and_spread(of_seeds: Material) -> None:
+    table = cells(tables.main(of_seeds))
+    scores = of_seeds.scores.to_dicts()
+    base = statistics.mean(r["reg"] for r in scores if (r["arm"], r["benchmark"]) == ("vanilla", "mean"))
+    for arm in of_seeds.arms:
+        own = [r for r in scores if (r["arm"], r["benchmark"]) == (arm, "mean")]
+        found = table[arm, "mean"]
+        assert found["seeds"] == len(own) == 3
+        for name in ("accuracy", "length", "reg"):
+            assert found[name] == pytest.approx(statistics.mean(r[name] for r in own))
+            assert found[f"{name}_sd"] == pytest.approx(statistics.stdev(r[name] for r in own))
+        assert found["reg_low"] is None
+        if arm != "vanilla":
+            assert found["change_pct"] == pytest.approx(100 * (found["reg"] - base) / base)
+            assert found["change_low"] == pytest.approx(min(r["change_pct"] for r in own))
+            assert found["change_high"] == pytest.approx(max(r["change_pct"] for r in own))
+
+
+def test_an_arm_without_a_seed_is_in_every_seeds_score(of_seeds: Material) -> None:
+    """A model as it comes is evaluated once, and scored against each seed's frontier."""
+    once = of_seeds.summary.filter((pl.col("arm") != "base") | (pl.col("seed") == 1)).with_columns(
+        pl.when(pl.col("arm") == "base").then(None).otherwise(pl.col("seed")).alias("seed")
+    )
+    changed = type(of_seeds)(
+        **{name: getattr(of_seeds, name) for name in of_seeds.__slots__} | {"summary": once}
+    )
+    seeds = tables.per_seed(changed).filter((pl.col("arm") == "base") & (pl.col("benchmark") == "mean"))
+    assert seeds["seed"].to_list() == [1, 2, 3]
+    assert seeds["questions"].null_count() == 0
+
+
+def test_without_a_score_there_is_accuracy_and_length(of_seeds: Material) -> None:
+    bare = type(of_seeds)(
+        **{name: getattr(of_seeds, name) for name in of_seeds.__slots__} | {"scores": pl.DataFrame()}
+    )
+    table = tables.main(bare)
+    assert "reg" not in table.columns
+    found = cells(table)["reo_exp", "mean"]
+    own = [
+        r["length"] for r in of_seeds.summary.to_dicts() if (r["arm"], r["benchmark"]) == ("reo_exp", "mean")
+    ]
+    assert found["length"] == pytest.approx(statistics.mean(own))
+
+
+def test_shares_of_the_frontier_add_up(material: Material) -> None:
+    shares = tables.winning_shares(material)
+    for _, part in shares.group_by("benchmark"):
+        assert part["share"].sum() == pytest.approx(1)
+    assert "reo_exp" not in " ".join(shares["arm"])

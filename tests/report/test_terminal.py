@@ -1,0 +1,50 @@
+"""The table on a terminal: the page's numbers, readable without colour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+from rich.console import Console
+
+from reodsl.report import tables
+from reodsl.report.export import report_tables, write_spec, write_tables
+from reodsl.report.material import Material
+from reodsl.report.terminal import report_summary, summary_table
+
+
+def shown(table: object) -> list[str]:
+    console = Console(width=200, force_terminal=False, no_color=True)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().splitlines()
+
+
+def test_each_arm_has_a_line_with_its_numbers(material: Material) -> None:
+    table = tables.main(material)
+    lines = shown(summary_table(material.study, table, average_only=True))
+    assert [line.split()[0] for line in lines[1:]] == list(material.arms)
+    row = table.filter((pl.col("arm") == "reo_exp") & (pl.col("benchmark") == "mean")).to_dicts()[0]
+    line = next(line for line in lines if line.startswith("reo_exp"))
+    assert f"{100 * row['accuracy']:.1f}" in line
+    assert f"{row['length']:.1f}" in line
+    assert f"−{abs(row['change_pct']):.0f}%" in line
+
+
+def test_a_report_folder_is_enough(of_seeds: Material, tmp_path: Path) -> None:
+    write_tables(tmp_path / "tables", report_tables(of_seeds))
+    write_spec(tmp_path / "spec.reo.json", of_seeds)
+    lines = shown(report_summary(tmp_path))
+    assert "easy" in lines[0]
+    assert "Average" in lines[0]
+    assert len(lines) == 2 + len(of_seeds.arms)
+
+
+def test_names_are_no_markup(material: Material) -> None:
+    table = tables.main(material).with_columns(
+        pl.col("arm").replace("reo_exp", "[red]x[/red]"),
+        pl.col("benchmark").replace("easy", "[bold]e[/bold]"),
+    )
+    text = "\n".join(shown(summary_table(material.study, table)))
+    assert "[red]x[/red]" in text
+    assert "[bold]e[/bold]" in text
