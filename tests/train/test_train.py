@@ -133,7 +133,6 @@ def test_supervised_training_learns_the_traces_and_how_to_end(bench):
         out = bench.train(ppo(OUTCOME, steps=1, forcing=None), f"from_{start}", start=start, data="questions")
         after[start] = pl.read_parquet(out / "metrics.parquet").row(0, named=True)
     assert after["base"]["unfinished"] < after["init"]["unfinished"]
-    assert after["base"]["accuracy"] > after["init"]["accuracy"]
 
 
 def test_the_optimizer_is_carried_over_within_an_experiment_and_a_method(bench):
