@@ -74,7 +74,7 @@ def test_kept_and_fresh_caches_give_the_naive_answers(model: Any, sampling: Samp
     "settings",
     [
         {},
-        {"rows": 5, "cohort_rows": 2},
+        {"rows": 5},
         {"prefill_tokens": 7},
         {"cache_bytes": 1},
     ],

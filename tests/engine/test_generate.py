@@ -29,7 +29,7 @@ def test_greedy_tokens_are_those_of_transformers(model: Any) -> None:
 
 def test_logprobs_are_those_of_transformers(model: Any) -> None:
     requests = make_requests(5, 3)
-    responses = engine_of(model, rows=9, cohort_rows=5).generate(requests, SAMPLED)
+    responses = engine_of(model, rows=9).generate(requests, SAMPLED)
     for request, response in zip(requests, responses, strict=True):
         logits = reference_logits(model, request.prompt + response.tokens)[len(request.prompt) - 1 : -1]
         want = torch.log_softmax(torch.from_numpy(logits), -1)[
@@ -66,7 +66,7 @@ def test_a_response_does_not_depend_on_its_batch(model: Any) -> None:
     requests = make_requests(7, 4, seed=3)
     together = engine_of(model).generate(requests, SAMPLED)
     order = random.Random(1).sample(range(len(requests)), len(requests))
-    shuffled = engine_of(model, rows=7, cohort_rows=3).generate([requests[i] for i in order], SAMPLED)
+    shuffled = engine_of(model, rows=7).generate([requests[i] for i in order], SAMPLED)
     alone = [engine_of(model).generate([request], SAMPLED)[0] for request in requests[:6]]
     for place, index in enumerate(order):
         assert shuffled[place].tokens == together[index].tokens
@@ -88,15 +88,15 @@ def test_lengths_vary_and_every_cohort_shape_gives_the_same(one_model: Any) -> N
     """Rows retire at many steps, so holes are filled at every place, with padded prompts among them."""
     requests = make_requests(16, 5, seed=9, lengths=(1, 14))
     sampling = Sampling(40, stop_ids=(STOP, 5, 9))
-    want = engine_of(one_model, rows=80, cohort_rows=80).generate(requests, sampling)
+    want = engine_of(one_model, rows=80).generate(requests, sampling)
     lengths = {len(response.tokens) for response in want}
     assert len(lengths) > 12
     assert max(lengths) > 25
     for settings in [
-        {"rows": 1, "cohort_rows": 1},
-        {"rows": 24, "cohort_rows": 8},
-        {"rows": 33, "cohort_rows": 33},
-        {"rows": 80, "cohort_rows": 80, "prefill_tokens": 10},
+        {"rows": 1},
+        {"rows": 24},
+        {"rows": 33},
+        {"rows": 80, "prefill_tokens": 10},
         {"cache_bytes": 60_000},
         {"cache_bytes": 1},
     ]:
@@ -137,7 +137,7 @@ def test_equal_requests_get_equal_responses(one_model: Any) -> None:
 def test_the_first_token_follows_the_softmax(one_model: Any) -> None:
     draws = 4000
     requests = [Request((3, 9, 14), seed) for seed in range(draws)]
-    engine = engine_of(one_model, rows=draws, cohort_rows=draws)
+    engine = engine_of(one_model, rows=draws)
     counts = torch.zeros(one_model.config.vocab_size, dtype=torch.float64)
     for response in engine.generate(requests, Sampling(1)):
         counts[response.tokens[0]] += 1

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from runners.engine.embedded.cache import Cache
 from runners.engine.embedded.decoder import Decoder
 from runners.engine.embedded.generation import not_finite
 from runners.engine.embedded.sampler import draw
@@ -65,7 +66,7 @@ class _Block:
 
 
 def answer(
-    decoder: Decoder, cache: torch.Tensor, branches: Branches, sampling: Sampling, tokens_at_once: int
+    decoder: Decoder, cache: Cache, branches: Branches, sampling: Sampling, tokens_at_once: int
 ) -> list[list[int]]:
     """The answer tokens of each branch, drawn as `sampling` says. Raises E0802 when logits are not finite."""
     answers: list[list[int]] = []
@@ -86,13 +87,11 @@ def _parts(branches: Branches, tokens_at_once: int) -> list[slice]:
     return [*parts, slice(first, edges[-1])]
 
 
-def _answer(decoder: Decoder, cache: torch.Tensor, branches: Branches, sampling: Sampling) -> list[list[int]]:
+def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: Sampling) -> list[list[int]]:
     shape = decoder.shape
     count, read = branches.tokens.shape
     answers: list[list[int]] = [[] for _ in range(count)]
-    own = cache.new_zeros(
-        shape.layers, 2, count, shape.kv_heads, read + sampling.max_tokens - 1, shape.head_dim
-    )
+    own = Cache.empty(shape, count, read + sampling.max_tokens - 1, cache.keys)
     ids = np.arange(count)
     tokens, filled = branches.tokens, 0
     for step in range(sampling.max_tokens):
@@ -110,15 +109,16 @@ def _answer(decoder: Decoder, cache: torch.Tensor, branches: Branches, sampling:
             break
         if len(going) < len(ids):
             ids, chosen, branches = ids[going], chosen[going], branches.select(going)
-            own = own[:, :, torch.from_numpy(going).to(own.device)]
+            going_there = torch.from_numpy(going).to(own.keys.device)
+            own = Cache(own.keys[:, going_there], own.values[:, going_there])
         tokens = chosen[:, None]
     return answers
 
 
 def _pass(
     decoder: Decoder,
-    cache: torch.Tensor,
-    own: torch.Tensor,
+    cache: Cache,
+    own: Cache,
     branches: Branches,
     tokens: NDArray[np.int64],
     filled: int,
@@ -132,20 +132,17 @@ def _pass(
     lanes = new * shape.group
     blocks = _blocks(branches, lanes, shape.kv_heads, total, cache)
     causal = torch.ones(new, total, device=device, dtype=torch.bool).triu_(filled + 1)
-    hidden = torch.zeros(new, 1, total, device=device, dtype=cache.dtype)
+    hidden = torch.zeros(new, 1, total, device=device, dtype=cache.keys.dtype)
     hidden[causal[:, None]] = -torch.inf
     scale = shape.head_dim**-0.5
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        def by_branch(rows: torch.Tensor) -> torch.Tensor:
-            return rows.view(count, new, shape.kv_heads, -1, shape.head_dim).transpose(1, 2)
-
-        own[layer, 0, :, :, filled:total] = by_branch(keys)[:, :, :, 0]
-        own[layer, 1, :, :, filled:total] = by_branch(values)[:, :, :, 0]
+        k, v = (part.unflatten(0, (count, new)) for part in (keys, values))
+        own.write(layer, slice(filled, total), k, v)
         # [b, kv_heads, lanes, head_dim]: a branch's new tokens times the query heads of one key-value head.
-        q = (by_branch(queries) * scale).reshape(count, shape.kv_heads, lanes, shape.head_dim)
-        near_keys = own[layer, 0, :, :, :total]
-        near = torch.matmul(q, near_keys.transpose(-1, -2)).view(
+        q = (queries * scale).view(count, new, shape.kv_heads, shape.group, shape.head_dim).transpose(1, 2)
+        q = q.reshape(count, shape.kv_heads, lanes, shape.head_dim)
+        near = torch.matmul(q, own.keys[layer, ..., :total]).view(
             count, shape.kv_heads, new, shape.group, total
         )
         if new > 1:
@@ -154,8 +151,8 @@ def _pass(
         out = torch.empty_like(q)
         for block in blocks:
             part = block.branches
-            own_values = own[layer, 1, part, :, :total]
-            out[part] = _block(block, cache[layer, :, block.rows], q[part], near[part], own_values)
+            trunk = cache.flat(layer, block.rows, block.columns)
+            out[part] = _block(block, *trunk, q[part], near[part], own.values[layer, part, :, :total])
         mixed = out.view(count, shape.kv_heads, new, shape.group, shape.head_dim).transpose(1, 2)
         return mixed.reshape(count * new, -1)
 
@@ -165,11 +162,16 @@ def _pass(
 
 
 def _block(
-    block: _Block, cache: torch.Tensor, q: torch.Tensor, near: torch.Tensor, values: torch.Tensor
+    block: _Block,
+    trunk_keys: torch.Tensor,
+    trunk_values: torch.Tensor,
+    q: torch.Tensor,
+    near: torch.Tensor,
+    values: torch.Tensor,
 ) -> torch.Tensor:
     """Attention of one block: over its rows' cached columns and each branch's own, under one softmax."""
     _, kv_heads, lanes, _ = q.shape
-    rows = cache.shape[1]
+    rows = block.rows.stop - block.rows.start
 
     def pad(part: torch.Tensor) -> torch.Tensor:
         """[branches, kv, lanes, x] to [rows × kv, width × lanes, x]."""
@@ -187,17 +189,17 @@ def _block(
         return part if block.place is None else part[block.place]
 
     columns = block.columns
-    far = torch.bmm(pad(q), cache[0].flatten(0, 1)[:, :columns].transpose(1, 2))
+    far = torch.bmm(pad(q), trunk_keys)
     far.view(rows, kv_heads, block.width, lanes, columns).add_(block.bias)
     scores = torch.cat((far, pad(near)), -1)
     weights = torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
-    mixed = torch.bmm(weights[..., :columns], cache[1].flatten(0, 1)[:, :columns])
+    mixed = torch.bmm(weights[..., :columns], trunk_values)
     return unpad(mixed).add_(torch.matmul(unpad(weights[..., columns:]), values))
 
 
-def _blocks(branches: Branches, lanes: int, kv_heads: int, own: int, cache: torch.Tensor) -> list[_Block]:
+def _blocks(branches: Branches, lanes: int, kv_heads: int, own: int, cache: Cache) -> list[_Block]:
     """Cuts the branches into blocks whose scores stay near the processor (or, on CUDA, within memory)."""
-    limit = _CPU_SCORES if cache.device.type == "cpu" else _CUDA_SCORES
+    limit = _CPU_SCORES if cache.keys.device.type == "cpu" else _CUDA_SCORES
     slots, first, counts = np.unique(branches.slot, return_index=True, return_counts=True)
     blocks: list[_Block] = []
     low = 0
@@ -225,7 +227,7 @@ def _make_block(
     high: int,
     width: int,
     columns: int,
-    cache: torch.Tensor,
+    cache: Cache,
 ) -> _Block:
     inside = slice(int(first[low]), int(first[high - 1] + counts[high - 1]))
     base, rows = int(slots[low]), int(slots[high - 1] - slots[low]) + 1
@@ -234,7 +236,7 @@ def _make_block(
     column = np.arange(columns)
     visible = np.ones((rows * width, columns), dtype=bool)
     visible[place] = (column >= branches.start[inside, None]) & (column < branches.end[inside, None])
-    bias = torch.zeros(visible.shape, device=cache.device, dtype=cache.dtype)
+    bias = torch.zeros(visible.shape, device=cache.keys.device, dtype=cache.keys.dtype)
     bias[torch.from_numpy(~visible).to(bias.device)] = -torch.inf
     full = len(place) == rows * width
     return _Block(
@@ -242,6 +244,6 @@ def _make_block(
         branches=inside,
         width=width,
         columns=columns,
-        place=None if full else torch.from_numpy(place).to(cache.device),
+        place=None if full else torch.from_numpy(place).to(cache.keys.device),
         bias=bias.view(rows, 1, width, 1, columns),
     )

@@ -13,28 +13,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from runners.engine.embedded.cache import Cache
 from runners.engine.embedded.shape import Shape
 
 
 class Cohort:
-    """Rows of one cache `[layers, 2, rows, kv_heads, columns, head_dim]` and what is known of each, in slot order."""
+    """The rows of one cache and what is known of each, in slot order."""
 
     def __init__(
         self, shape: Shape, owners: Sequence[int], prompts: Sequence[int], columns: int, like: torch.Tensor
     ) -> None:
         """`owners[i]` is the request of slot i and `prompts[i]` the length of its prompt."""
         rows = len(owners)
-        # Zeros, since a column that a mask hides is still multiplied by nought.
-        self.cache = torch.zeros(
-            shape.layers,
-            2,
-            rows,
-            shape.kv_heads,
-            columns,
-            shape.head_dim,
-            device=like.device,
-            dtype=like.dtype,
-        )
+        self.cache = Cache.empty(shape, rows, columns, like)
         self.owner: NDArray[np.int64] = np.array(owners, dtype=np.int64)
         self.prompt: NDArray[np.int64] = np.array(prompts, dtype=np.int64)
         self.filled = int(self.prompt.max())
@@ -43,11 +34,6 @@ class Cohort:
         self._width = self.filled
         self._bias: torch.Tensor | None = None
         self._mask()
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the cache."""
-        return self.cache.numel() * self.cache.element_size()
 
     def positions(self) -> NDArray[np.int64]:
         """The position of the token last written in each live row."""
@@ -60,18 +46,16 @@ class Cohort:
 
         Queries [live, heads, head_dim] come scaled and contiguous; `out` has their shape.
         """
-        live, last = self.live, self.filled - 1
-        cache = self.cache[layer, :, :live]
-        cache[0, :, :, last] = keys
-        cache[1, :, :, last] = values
-        _, _, kv_heads, _, width = cache.shape
-        rows = live * kv_heads
-        past = cache[0].flatten(0, 1)[:, : self.filled]
-        scores = torch.bmm(queries.view(rows, -1, width), past.transpose(1, 2))
+        live, kv_heads = self.live, keys.shape[1]
+        newest = slice(self.filled - 1, self.filled)
+        self.cache.rows(slice(live)).write(layer, newest, keys.unsqueeze(1), values.unsqueeze(1))
+        past_keys, past_values = self.cache.flat(layer, slice(live), self.filled)
+        grouped = (live * kv_heads, -1, queries.shape[-1])
+        scores = torch.bmm(queries.view(grouped), past_keys)
         if self._bias is not None:
             scores.view(live, kv_heads, -1, self.filled)[..., : self._width].add_(self._bias[:live])
         weights = torch.softmax(scores, -1, dtype=torch.float32).to(scores.dtype)
-        torch.bmm(weights, cache[1].flatten(0, 1)[:, : self.filled], out=out.view(rows, -1, width))
+        torch.bmm(weights, past_values, out=out.view(grouped))
 
     def retire(self, finished: Sequence[int]) -> NDArray[np.int64]:
         """Moves finished live slots behind the live ones; returns the new order as old slot numbers."""
@@ -82,11 +66,7 @@ class Cohort:
         movers = [slot for slot in range(remaining, self.live) if slot not in gone]
         for hole, mover in zip(holes, movers, strict=True):
             order[[hole, mover]] = order[[mover, hole]]
-            one = self.cache[:, :, hole, :, : self.filled]
-            other = self.cache[:, :, mover, :, : self.filled]
-            saved = one.clone()
-            one.copy_(other)
-            other.copy_(saved)
+            self.cache.swap(hole, mover, self.filled)
         self.live = remaining
         self.owner, self.prompt, self.start = self.owner[order], self.prompt[order], self.start[order]
         if holes:
@@ -98,6 +78,6 @@ class Cohort:
         if not self.start.any():
             return
         hidden = np.arange(self._width)[None, :] < self.start[:, None]
-        bias = torch.zeros(hidden.shape, device=self.cache.device, dtype=self.cache.dtype)
+        bias = torch.zeros(hidden.shape, device=self.cache.keys.device, dtype=self.cache.keys.dtype)
         bias[torch.from_numpy(hidden).to(bias.device)] = -torch.inf
         self._bias = bias[:, None, None, :]

@@ -88,7 +88,7 @@ def force(
     while loose:
         longest = _reach(loose[0], requests)
         row_bytes = longest * decoder.shape.cache_bytes(decoder.weights.embedding.element_size())
-        count = max(1, min(settings.cohort_rows, settings.cache_bytes // row_bytes))
+        count = max(1, min(settings.rows, settings.cache_bytes // row_bytes))
         run(_read(decoder, loose[:count], requests, responses, settings))
         loose = loose[count:]
     return [

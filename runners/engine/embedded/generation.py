@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from reodsl.diagnostics import problem
+from runners.engine.embedded.admission import Group, groups_of, take
 from runners.engine.embedded.cohort import Cohort
 from runners.engine.embedded.decoder import Decoder
 from runners.engine.embedded.prefill import admit
@@ -23,7 +24,6 @@ from runners.engine.embedded.settings import EmbeddedSettings
 from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.streams import as_seeds, starts, uniforms
 
-Group = tuple[tuple[int, ...], list[int]]
 Step = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -91,7 +91,7 @@ def generate(
     version: int,
 ) -> tuple[list[Response], list[Cohort]]:
     """Responses in the order of the requests, and the finished cohorts that fit in the cache's memory."""
-    waiting = _groups(requests)
+    waiting = groups_of(requests)
     streams = starts(as_seeds(request.seed for request in requests))
     stop_ids = np.array(sampling.stop_ids, dtype=np.int64)
     running: list[Running] = []
@@ -117,14 +117,6 @@ def generate(
     return [responses[index] for index in range(len(requests))], list(kept)
 
 
-def _groups(requests: Sequence[Request]) -> deque[Group]:
-    """Requests by equal prompt, prompts of similar lengths next to each other."""
-    by_prompt: dict[tuple[int, ...], list[int]] = {}
-    for index, request in enumerate(requests):
-        by_prompt.setdefault(request.prompt, []).append(index)
-    return deque(sorted(by_prompt.items(), key=lambda item: len(item[0])))
-
-
 def _next(
     waiting: deque[Group],
     decoder: Decoder,
@@ -133,42 +125,21 @@ def _next(
     running: Sequence[Running],
     kept: deque[Cohort],
 ) -> list[Group]:
-    """The groups of the next cohort, taken from `waiting`; none while rows or memory must first come free.
+    """The groups of the next cohort; none while half the rows, or memory, must first come free.
 
     Caches kept for forcing give way to responses that wait.
     """
-    live = sum(one.cohort.live for one in running)
-    rows = min(settings.cohort_rows, settings.rows - live)
+    free = settings.rows - sum(one.cohort.live for one in running)
     left = sum(len(members) for _, members in waiting)
-    if live and rows < min(settings.cohort_rows, left):
+    if running and free < min(settings.rows // 2, left):
         return []
     token = decoder.shape.cache_bytes(decoder.weights.embedding.element_size())
-    used = sum(one.cohort.bytes for one in running)
-    taken: list[Group] = []
-    while waiting and rows > 0:
-        prompt, members = waiting[0]
-        if taken and len(members) > rows:
-            break
-        row = (len(prompt) + sampling.max_tokens) * token
-        so_far = sum(len(owners) for _, owners in taken)
-        # Prompts come in rising order of length, so this one's row is the cohort's widest.
-        fit = (settings.cache_bytes - used) // row - so_far
-        if not running and not taken:
-            fit = max(fit, 1)
-        count = min(rows, fit, len(members))
-        if count < len(members) and (taken or (count < rows and running)):
-            break
-        if count <= 0:
-            break
-        taken.append((prompt, members[:count]))
-        rows -= count
-        if count < len(members):
-            waiting[0] = (prompt, members[count:])
-            break
-        waiting.popleft()
+    room = settings.cache_bytes - sum(one.cohort.cache.bytes for one in running)
+    taken = take(waiting, free, room // token, sampling.max_tokens, alone=not running)
     if taken:
-        wanted = sum(len(owners) for _, owners in taken) * (len(taken[-1][0]) + sampling.max_tokens) * token
-        while kept and used + wanted + sum(cohort.bytes for cohort in kept) > settings.cache_bytes:
+        columns = len(taken[-1][0]) + sampling.max_tokens
+        room -= token * columns * sum(len(members) for _, members in taken)
+        while kept and sum(cohort.cache.bytes for cohort in kept) > room:
             kept.popleft()
     return taken
 
