@@ -37,7 +37,7 @@ SHOWN = ("reward", "accuracy", "length", "loss")
 
 def train(job: Job) -> None:
     """Does one stage: `checkpoint/`, `optimizer/`, `metrics.parquet`, `timings.parquet`, `train.json`, and for PPO
-    `rollouts.parquet`. Raises a Problem for data, rewards or numbers that cannot be trained on (E0920 to E0933).
+    `rollouts.parquet`. Raises a Problem for data, rewards or numbers that cannot be trained on (E0920 to E0932).
     """
     stage = Stage.model_validate(job.task.payload["stage"])
     model = Model.model_validate(job.task.payload["model"])
@@ -62,7 +62,7 @@ def _steps_of(stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Lea
     if isinstance(stage.method, Sft):
         return sft_steps(stage.method, model, job, loaded, learner, seed)
     raise problem(
-        "E0932",
+        "E0931",
         f"this version does not train stages of kind `{stage.method.kind}`",
         where=job.task.id,
         help="the kinds that are trained are `ppo` and `sft`",

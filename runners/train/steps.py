@@ -204,7 +204,7 @@ def _references(job: Job, method: Ppo) -> dict[str, Reference]:
 def _require(questions: list[Question], references: dict[str, Reference], job: Job) -> None:
     if not questions:
         raise problem(
-            "E0933",
+            "E0932",
             "every question was dropped, because none has a budget",
             where=job.task.id,
             help="train on the questions that the budgets were found for, or keep the unsolved ones: `unsolved = l_max`",
@@ -214,7 +214,7 @@ def _require(questions: list[Question], references: dict[str, Reference], job: J
     )
     if len(sizes) > 1 or 0 in sizes:
         raise problem(
-            "E0924",
+            "E0930",
             "the reference samples do not cover the questions alike",
             where="samples.parquet",
             notes=[f"samples a question: {', '.join(str(size) for size in sorted(sizes))}"],

@@ -181,7 +181,7 @@ def test_budgets_come_from_an_artifact(bench):
     out = bench.train(per_question, "by_question", start="base", data="questions", budgets="own")
     assert json.loads((out / "train.json").read_text())["left_out_without_budget"] == 31
     assert set(pl.read_parquet(out / "rollouts.parquet")["question"]) <= set(_ids(bench)[:9])
-    for budgets, code in (("nothing", "E0925"), ("dropped", "E0933")):
+    for budgets, code in (("nothing", "E0925"), ("dropped", "E0932")):
         with pytest.raises(Problem) as caught:
             bench.train(per_question, "refused", start="base", data="questions", budgets=budgets)
         assert caught.value.diagnostics[0].code == code
@@ -207,7 +207,7 @@ def test_a_reference_is_read_by_question(bench):
     pl.DataFrame(rows[4:]).write_parquet(folder / "samples.parquet")
     with pytest.raises(Problem) as caught:
         bench.train(stage, "short_reference", start="base", data="questions", reference="reference")
-    assert caught.value.diagnostics[0].code == "E0924"
+    assert caught.value.diagnostics[0].code == "E0930"
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_reference_is_read_by_question(bench):
                 steps=1,
             ),
             "questions",
-            "E0932",
+            "E0931",
         ),
     ],
 )
