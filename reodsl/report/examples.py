@@ -85,8 +85,12 @@ def _rows(folder: Path) -> pl.DataFrame:
         first = cuts.group_by("benchmark", "question", maintain_order=True).agg(pl.col("sample").min())
         cuts = cuts.join(first, on=keys, how="semi", maintain_order="left")
         samples = (
-            pl.scan_parquet(folder / "samples.parquet")
-            .join(first.lazy(), on=keys, how="semi")
+            # The filter is read first and alone, so that other responses stay on the disk.
+            pl.scan_parquet(folder / "samples.parquet", parallel="prefiltered")
+            .filter(
+                pl.col("question").is_in(first["question"].unique().to_list())
+                & pl.col("sample").is_in(first["sample"].unique().to_list())
+            )
             .select(*keys, "text", "gold", "response", "tokens", "finish", "answer", "correct")
             .collect(engine="streaming")
         )

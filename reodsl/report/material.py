@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from reodsl.diagnostics import problem
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
+from reodsl.store.store import MANIFEST
 
 MEAN = "mean"
 
@@ -50,6 +51,16 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """How an artifact came to be, as far as its store wrote it down: its key, seconds, device and versions."""
+
+    key: str
+    seconds: float | None = None
+    device: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Material:
     """What a report is made of. Frames may be empty; `seed` is null where a task belongs to no seed.
 
@@ -57,7 +68,8 @@ class Material:
     (arm, seed, benchmark, accuracy, length, …) likewise; `scores` are the rows of every `reg.parquet` with `arm`
     and `seed`; `metrics` those of every `metrics.parquet` with arm, seed, method, stage and `at`, the step counted
     over the arm's stages; `winners` name the arms that make each frontier; `selected` maps an arm and
-    seed to its `budgets.json`; `evaluations` maps an arm and seed to the folder with its samples.
+    seed to its `budgets.json`; `evaluations` maps an arm and seed to the folder with its samples; `artifacts` says of
+    each role how it was made.
     """
 
     spec: Spec
@@ -69,7 +81,7 @@ class Material:
     metrics: pl.DataFrame
     selected: Mapping[tuple[str, int | None], Mapping[str, Any]]
     evaluations: Mapping[tuple[str, int | None], Path]
-    artifacts: Mapping[str, str]
+    artifacts: Mapping[str, Made]
 
     @property
     def study(self) -> Study:
@@ -165,7 +177,7 @@ def read(spec: Spec, inputs: Mapping[str, Path]) -> Material:
         metrics=_metrics(spec.study, trained),
         selected={(r.name, r.seed): _json(f / "budgets.json") for r, f in selected.items()},
         evaluations=evaluations,
-        artifacts={text: folder.name for text, folder in sorted(inputs.items())},
+        artifacts={text: _made(folder) for text, folder in sorted(inputs.items())},
     )
 
 
@@ -248,6 +260,16 @@ def _stage(study: Study, arm: str, index: int) -> Stage | None:
     if not isinstance(found, FromTraining) or index >= len(found.experiment.stages):
         return None
     return found.experiment.stages[index]
+
+
+def _made(folder: Path) -> Made:
+    """What the store's manifest says of how an artifact was made; only its key where there is none."""
+    try:
+        made = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
+        versions = {str(name): str(version) for name, version in made.get("versions", {}).items()}
+        return Made(folder.name, float(made["seconds"]), str(made.get("device", "")), versions)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Made(folder.name)
 
 
 def _json(path: Path) -> Any:

@@ -61,6 +61,5 @@
   });
   preference.addEventListener("change", drawAll);
   for (const folded of document.querySelectorAll("details")) folded.addEventListener("toggle", drawAll);
-  window.addEventListener("beforeprint", () => { for (const view of views.values()) view.resize().run(); });
   drawAll().then(() => { root.dataset.ready = "yes"; });
 })();

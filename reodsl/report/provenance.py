@@ -26,7 +26,7 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, the platform, and the packages that matter, as far as they are installed."""
+    """Versions of Python, the platform, and the packages that matter, as far as they are installed here."""
     found = {"Python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
     for package in PACKAGES:
         try:
@@ -51,7 +51,9 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
         "Run again": tag("code", rerun(spec)),
         "Seeds": ", ".join(str(seed) for seed in material.study.seeds) or formats.NONE,
         "Parameters": ", ".join(f"{name} = {value}" for name, value in spec.params.items()) or formats.NONE,
-        "Versions": ", ".join(f"{name} {version}" for name, version in installed.items()),
+        "Versions": ", ".join(
+            f"{name} {version}" for name, version in made_with(material, installed).items()
+        ),
     }
     parts = [tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts.items()], class_="pair")]
     if spec.changes:
@@ -65,16 +67,35 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
         ):
             parts.append(tag("details", tag("summary", path, class_="mono"), tag("pre", text), open=i == 0))
     if material.artifacts:
-        rows = [
-            tag("tr", tag("td", role, class_="text mono"), tag("td", name, class_="text mono"))
-            for role, name in material.artifacts.items()
-        ]
-        table = tag("div", tag("table", tag("tbody", rows)), class_="scroll")
-        parts.append(
-            tag(
-                "details",
-                tag("summary", f"{formats.plural(len(rows), 'artifact')} behind this report"),
-                table,
-            )
-        )
+        parts.append(_artifacts(material))
     return parts
+
+
+def made_with(material: Material, installed: Mapping[str, str]) -> dict[str, str]:
+    """Versions that made the artifacts, several where they differ; those installed here for what none of them names."""
+    found: dict[str, list[str]] = {}
+    for made in material.artifacts.values():
+        for name, version in made.versions.items():
+            if version not in found.setdefault(name, []):
+                found[name].append(version)
+    here = {
+        name: version for name, version in installed.items() if name.lower() not in {n.lower() for n in found}
+    }
+    return {name: " and ".join(several) for name, several in found.items()} | here
+
+
+def _artifacts(material: Material) -> Markup:
+    rows = [
+        tag(
+            "tr",
+            tag("td", role, class_="text mono"),
+            tag("td", made.key[:16], class_="text mono", title=made.key),
+            tag("td", made.device, class_="text"),
+            tag("td", formats.number(made.seconds)),
+        )
+        for role, made in material.artifacts.items()
+    ]
+    names = ("result", "key", "device", "seconds")
+    head = tag("tr", [tag("th", n, class_="text" if n != "seconds" else None) for n in names], class_="only")
+    table = tag("div", tag("table", tag("thead", head), tag("tbody", rows)), class_="scroll")
+    return tag("details", tag("summary", f"{formats.plural(len(rows), 'result')} behind this report"), table)

@@ -60,7 +60,14 @@ def config(dark: bool = False) -> dict[str, Any]:
             "labelPadding": 6,
             "titlePadding": 8,
         },
-        "title": {"color": c["ink"], "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 10},
+        "title": {
+            "color": c["ink"],
+            "fontSize": 13,
+            "fontWeight": 600,
+            "anchor": "start",
+            "offset": 10,
+            "limit": 300,
+        },
         "legend": {
             "labelColor": c["ink"],
             "titleColor": c["muted"],

@@ -6,7 +6,7 @@ A chunk is there as a whole or not at all, so that what is left to do is known b
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -33,9 +33,9 @@ class Chunks:
             frame.write_parquet(part / f"{name}.parquet")
         part.rename(self._place(index))
 
-    def get(self, index: int, table: str) -> pl.DataFrame:
-        """One table of a chunk."""
-        return pl.read_parquet(self._place(index) / f"{table}.parquet")
+    def get(self, index: int, table: str, columns: Sequence[str]) -> pl.DataFrame:
+        """Some columns of one table of a chunk."""
+        return pl.read_parquet(self._place(index) / f"{table}.parquet", columns=list(columns))
 
     def join(self, count: int, table: str, path: Path) -> None:
         """Writes a table of chunks 0 … count - 1, in their order, to one file without holding it in memory."""

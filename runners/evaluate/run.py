@@ -165,7 +165,7 @@ def work_through(
             if fresh:
                 reader = reader or open_reader(job.inputs["start"] / "checkpoint", model, job.resources)
                 chunks.put(index, one(reader, part))
-            done = chunks.get(index, "samples").select("correct", "tokens")
+            done = chunks.get(index, "samples", ("correct", "tokens"))
             right += float(done["correct"].sum())
             length += float(done["tokens"].sum())
             count += done.height

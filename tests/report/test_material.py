@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -129,3 +131,22 @@ def test_the_command_that_runs_it_again_is_quoted(one_seed: World) -> None:
         update={"changes": (Change(option="--amend", target="reo_exp.doc", value="a b; rm -rf ~"),)}
     )
     assert provenance.rerun(changed) == "reodsl run specs/quickstart.reo --amend 'reo_exp.doc=a b; rm -rf ~'"
+
+
+def test_versions_are_those_that_made_the_results(one_seed: World, tmp_path: Path) -> None:
+    """What this machine has installed says nothing of where a model was trained."""
+    inputs = dict(one_seed.inputs)
+    for i, version in enumerate(("2.9", "2.13")):
+        role = list(inputs)[i]
+        folder = tmp_path / str(i)
+        shutil.copytree(inputs[role], folder)
+        made = {"seconds": 61.5, "device": "cuda", "versions": {"torch": version, "python": "3.12"}}
+        (folder / "manifest.json").write_text(json.dumps({"made": made}))
+        inputs[role] = folder
+    found = read(one_seed.spec, inputs)
+    used = provenance.made_with(found, {"torch": "1.0", "polars": "2.1", "Python": "3.11"})
+    assert set(used.pop("torch").split(" and ")) == {"2.9", "2.13"}
+    assert used == {"python": "3.12", "polars": "2.1"}
+    text = "".join(provenance.section(found, {}))
+    assert "61.5" in text
+    assert "cuda" in text
