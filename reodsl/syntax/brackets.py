@@ -53,7 +53,7 @@ class _Mender:
         self.stack: list[Tok] = []
         self.indents: dict[int, int] = {}
         self.diagnostics: list[Diagnostic] = []
-        self.reported: set[int] = set()
+        self.reported: set[int] = {-1}
 
     def mend(self) -> tuple[list[Tok], list[Diagnostic]]:
         line = 0
@@ -73,7 +73,9 @@ class _Mender:
                 self._close(token, first)
             else:
                 self.out.append(token)
-        self._end(len(self.stack), None)
+        # A text that runs to the end of the file has swallowed the closing brackets: it alone is the mistake.
+        swallowed = any(token.type == "TEXT" and token.mended for token in self.tokens)
+        self._end(len(self.stack), None, silent=swallowed)
         return self.out, self.diagnostics
 
     def _indent(self, opener: Tok) -> int:
@@ -142,7 +144,7 @@ class _Mender:
     def _crosses_brace(self, count: int) -> bool:
         return any(opener.type == "LBRACE" for opener in self.stack[len(self.stack) - count :])
 
-    def _end(self, count: int, before: Tok | None) -> None:
+    def _end(self, count: int, before: Tok | None, *, silent: bool = False) -> None:
         """Close the `count` innermost brackets that the text leaves open, before the token `before`."""
         for _ in range(count):
             opener = self.stack.pop()
@@ -156,7 +158,7 @@ class _Mender:
                 )
                 others.append(Label(before.span, what))
             self._report(
-                opener.span.line,
+                -1 if silent else opener.span.line,
                 error(
                     "E0131",
                     f"this `{opener.text}` is never closed",

@@ -123,6 +123,18 @@ def inside_a_block(place: Place) -> Diagnostic | None:
     return None
 
 
+def returned(place: Place) -> Diagnostic | None:
+    """`return x`, which would read as a declaration."""
+    if place.first.type != "NAME" or place.first.text != "return" or place.index == 0:
+        return None
+    return error(
+        "E0130",
+        "nothing is returned by a word",
+        place.first.span,
+        help="the last line of a block is its value: write it alone, without `return`",
+    )
+
+
 def declaration_without_value(place: Place) -> Diagnostic | None:
     """`arm base` and nothing behind it."""
     if place.found.type not in ENDS or place.first.type != "NAME" or place.type_at(1 - place.index) != "NAME":
@@ -132,8 +144,6 @@ def declaration_without_value(place: Place) -> Diagnostic | None:
     kind, name = place.tokens[0], place.tokens[1]
     if place.type_at(1) == "LBRACE":
         advice = f"put the `{{` on the same line: `{kind.text} {name.text} {{`"
-    elif kind.text in ("return", "yield"):
-        advice = f"a value is written alone, without a word before it: `{name.text}`"
     else:
         advice = f"write `{kind.text} {name.text} = …` or `{kind.text} {name.text} {{ … }}`"
     return error(

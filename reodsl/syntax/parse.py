@@ -171,9 +171,8 @@ class _Reader:
 
     def _place(self, index: int, expected: set[str]) -> Place:
         mark = self.marks[-1]
-        return Place(
-            [*self.tokens[mark.start : index + 2], self.end], index - mark.start, mark.depth > 0, expected
-        )
+        tokens = [*self.tokens[mark.start : index + 4], self.end]
+        return Place(tokens, index - mark.start, mark.depth > 0, expected, not self.items)
 
     def _fitting(self, states: list[Any]) -> set[str]:
         """The token types that can follow. The table's row alone has too many: LALR shares rows between contexts."""

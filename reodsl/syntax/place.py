@@ -46,12 +46,16 @@ OPENERS = frozenset({"LPAR", "LSQB", "LBRACE"})
 
 @dataclass(slots=True)
 class Place:
-    """The tokens of an item up to one behind the unfitting one, which is at `index`; `expected` by the grammar."""
+    """The tokens of an item up to a few after the unfitting one, at `index`; `expected` by the grammar.
+
+    `alone`: there is no item, only an expression, as on a command line.
+    """
 
     tokens: list[Tok]
     index: int
     in_block: bool
     expected: set[str]
+    alone: bool = False
 
     @property
     def found(self) -> Tok:
@@ -69,6 +73,13 @@ class Place:
         """The type of the token `offset` from the unfitting one; empty outside the item."""
         at = self.index + offset
         return self.tokens[at].type if 0 <= at < len(self.tokens) else ""
+
+    def calls(self, opener: int) -> bool:
+        """Whether the bracket at `opener` is that of a call."""
+        if opener == 2 and self.first.type == self.tokens[1].type == "NAME":
+            return False  # the parameters of a declaration
+        before = self.tokens[opener - 1].type if opener else ""
+        return self.tokens[opener].type == "LPAR" and (before in CLOSERS or before == "NAME")
 
     def opener(self) -> int | None:
         """The index of the innermost bracket around the place that the item itself opens."""
@@ -114,9 +125,24 @@ def spelled(token: Tok) -> str:
 
 def where(place: Place) -> Span:
     """Where to point: the token itself, or just behind the last one for the end of a line or of the file."""
+    before = place.before
+    return behind(before) if before is not None and ends_line(place) else place.found.span
+
+
+def ends_line(place: Place) -> bool:
+    """Whether what is missing is missing at the end of a line: the next token is on another one."""
     token, before = place.found, place.before
-    ends = token.type == "$END" or (token.type == "SEP" and token.text not in (",", ";"))
-    return token.span if before is None or not ends else behind(before)
+    if before is None or token.text in (",", ";"):
+        return False
+    return token.type in ("SEP", "$END") or (token.type in CLOSERS and token.span.line > before.span.end_line)
+
+
+def value_after(place: Place) -> str:
+    """The value that follows the unfitting token, to be quoted in a line of advice; `…` unless it is short."""
+    token, unit = place.tokens[place.index + 1], place.type_at(2)
+    if token.type == "NUMBER" and unit == "NAME":
+        return f"{spelled(token)} {place.tokens[place.index + 2].text}"
+    return "…" if unit in ("LPAR", "DOT", "LBRACE", "LSQB") or token.type in OPENERS else spelled(token)
 
 
 def behind(token: Tok) -> Span:
@@ -139,7 +165,9 @@ def wanted(expected: Iterable[str]) -> str:
     """What fits, for the underline: `wanted: `,` or `)``; the operators of a value are left out."""
     names = set(expected)
     if {"PLUS", "STAR"} & names:
-        names -= BINARY | {"DOT", "LPAR", "LSQB", "LBRACE", "IF", "NAME", "TEXT"}
+        # The operators of a value say nothing; `..` does, where only a range can follow.
+        ranged = {"DOTDOT"} if "EQ" not in names else set()
+        names -= (BINARY - ranged) | {"DOT", "LPAR", "LSQB", "LBRACE", "IF", "NAME", "TEXT"}
     words = []
     if "NUMBER" in names:
         return "wanted: a value"

@@ -11,8 +11,10 @@ from reodsl.syntax.place import (
     Place,
     behind,
     describe,
+    ends_line,
     keyword_advice,
     spelled,
+    value_after,
     where,
 )
 
@@ -24,7 +26,7 @@ def equals_and_colon(place: Place) -> Diagnostic | None:
         return None
     opener = place.opener()
     if token.type == "COLON" and opener is None and "NUMBER" not in place.expected:
-        value = spelled(place.tokens[place.index + 1])
+        value = value_after(place)
         if place.index == 1:
             return error(
                 "E0141",
@@ -35,16 +37,17 @@ def equals_and_colon(place: Place) -> Diagnostic | None:
         if place.first.type == "LET" or place.type_at(-2) == "NAME":
             return error("E0141", "a value is given with `=`", token.span, help=f"write `= {value}`")
         return None
-    if token.type not in ("EQUAL", "PLUS_EQUAL") or "NUMBER" in place.expected:
+    if token.type not in ("EQUAL", "PLUS_EQUAL"):
         return None
-    if opener is not None and place.tokens[opener].type == "LPAR" and place.type_at(-2) in ("LPAR", "COMMA"):
-        value = spelled(place.tokens[place.index + 1])
+    if opener is not None and place.calls(opener) and place.type_at(-2) in ("LPAR", "COMMA"):
         return error(
             "E0141",
             "an argument is written with `:`",
             token.span,
-            help=f"write `{before.text}: {value}`",
+            help=f"write `{before.text}: {value_after(place)}`",
         )
+    if "STAR" not in place.expected:
+        return None
     if opener is None and place.type_at(-2) == "DOT" and place.index == 3:
         head, name = place.first.text, before.text
         return error(
@@ -53,7 +56,7 @@ def equals_and_colon(place: Place) -> Diagnostic | None:
             place.first.span,
             help=f"write `{head} {{ {name} = … }}`",
         )
-    if opener is None and before.type == "NAME" and place.index > 3:
+    if opener is None and before.type == "NAME" and place.type_at(-2) == "NUMBER":
         return error(
             "E0142",
             f"nothing separates `{before.text}` from what comes before it",
@@ -80,7 +83,11 @@ def value_missing(place: Place) -> Diagnostic | None:
             "E0140",
             "this block amends nothing: no value comes before it",
             token.span,
-            help="write `NAME = parent { … }`, or a nested block without `=`: `optim { … }`",
+            help="write `NAME = parent { … }`, or, for a block that amends nothing, leave out the `=`",
+        )
+    if before is None and place.alone:
+        return error(
+            "E0140", "a value is wanted here", where(place), help="write a number, a name or a call `f(…)`"
         )
     if before is None:
         return error(
@@ -90,16 +97,15 @@ def value_missing(place: Place) -> Diagnostic | None:
             help="an item of a block is a setting `NAME = VALUE`, a nested block `NAME { … }`, a declaration or a value",
         )
     if before.type in ("EQUAL", "PLUS_EQUAL", "COLON"):
-        name = place.tokens[place.index - 2].text if place.index > 1 else ""
-        message = (
-            f"no value follows `{name} {before.text}`"
-            if before.type != "COLON"
-            else f"`{name}:` has no value"
-        )
-        spaced = f"{name}: VALUE" if before.type == "COLON" else f"{name} {before.text} VALUE"
-        return error("E0140", message, behind(before), help=f"write `{spaced}`")
+        name, mark = place.tokens[place.index - 2].text if place.index > 1 else "", before.text
+        spaced = f"{name}:" if mark == ":" else f"{name} {mark}"
+        following = place.type_at(1) in ("NUMBER", "STRING", "TEXT", "LSQB", "LPAR", "MINUS")
+        advice = f"write `{spaced} VALUE`"
+        if ends_line(place) and following:
+            advice = f"move the value up: `{spaced} {value_after(place)}`"
+        return error("E0140", f"no value follows `{spaced}`", behind(before), help=advice)
     if before.type in BINARY or before.type in KEYWORDS:
-        newline = token.type == "SEP" and token.text not in (",", ";")
+        newline = ends_line(place)
         advice = (
             "put the whole value in ( ) to go on in the next line"
             if newline
@@ -165,6 +171,9 @@ def two_values(place: Place) -> Diagnostic | None:
             token.span,
             help=f"put a comma or an operator before `{spelled(token)}`",
         )
+    if place.alone:
+        advice = f"write an operator before `{spelled(token)}`, or delete it"
+        return error("E0142", f"{describe(token)} follows a complete value", token.span, help=advice)
     separate = "start a new line, put a comma," if place.in_block else "start a new line"
     return error(
         "E0142",
@@ -182,5 +191,5 @@ def comprehension(place: Place) -> Diagnostic | None:
         "E0130",
         "this `for` has no `in`",
         where(place),
-        help=f"write `for {spelled(place.tokens[place.index - 1])} in group`",
+        help="the form is `mean(len(z) for z in group)`",
     )

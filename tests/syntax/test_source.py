@@ -1,0 +1,116 @@
+"""Files that cannot be specs: each gives one error with the place and the remedy, and none hangs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from reodsl.diagnostics import Diagnostic, Problem
+from reodsl.syntax import read_source, source_from_bytes
+from reodsl.syntax.source import MAX_BYTES
+
+
+def refused(path: Path) -> Diagnostic:
+    with pytest.raises(Problem) as caught:
+        read_source(path, "shown.reo")
+    (found,) = caught.value.diagnostics
+    assert found.help
+    assert found.where == "shown.reo" or found.labels[0].span.path == "shown.reo"
+    return found
+
+
+def test_missing_names_what_is_alike(tmp_path: Path) -> None:
+    (tmp_path / "quickstart.reo").write_text("study s {}")
+    found = refused(tmp_path / "quikstart.reo")
+    assert found.code == "E0101"
+    assert found.help == "did you mean `quickstart.reo`?"
+    assert refused(tmp_path / "quickstart.reo" / "below.reo").code == "E0101"
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    assert refused(tmp_path).code == "E0102"
+
+
+def test_a_pipe_nobody_writes_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.reo")
+    assert refused(tmp_path / "pipe.reo").code == "E0102"
+
+
+def test_an_endless_device() -> None:
+    assert refused(Path("/dev/zero")).code == "E0102"
+
+
+def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "closed.reo"
+    path.write_text("study s {}")
+
+    def denied(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", denied)
+    found = refused(path)
+    assert found.code == "E0103"
+    assert "Permission denied" in found.message
+    assert "chmod" in str(found.help)
+
+
+def test_a_name_no_file_can_have(tmp_path: Path) -> None:
+    assert refused(tmp_path / "a\0b.reo").code == "E0103"
+    assert refused(tmp_path / ("x" * 5000)).code == "E0103"
+
+
+@pytest.mark.parametrize("data", [b"", b" \n\t\r\n", b"\xef\xbb\xbf"])
+def test_empty(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.reo").write_bytes(data)
+    assert refused(tmp_path / "a.reo").code == "E0104"
+
+
+def test_binary(tmp_path: Path) -> None:
+    (tmp_path / "a.reo").write_bytes(b"PK\x03\x04ab\0c")
+    found = refused(tmp_path / "a.reo")
+    assert found.code == "E0105"
+    assert "byte 6" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "column", "byte"),
+    [
+        (b"study s {}\n# caf\xe9\n", 2, 6, 16),
+        (b"\xff", 1, 1, 0),
+        (b"a\r\nb\r\n\xc3", 3, 1, 6),
+        (b"\xef\xbb\xbf# \xc3\xa9 \xe9", 1, 5, 8),
+        (b"a\rb\r \xed\xa0\x80", 3, 2, 5),
+    ],
+)
+def test_not_utf8_names_byte_line_and_column(data: bytes, line: int, column: int, byte: int) -> None:
+    with pytest.raises(Problem) as caught:
+        source_from_bytes(data, "a.reo")
+    (found,) = caught.value.diagnostics
+    span = found.labels[0].span
+    assert (found.code, span.line, span.column) == ("E0106", line, column)
+    assert f"byte {byte} is 0x{data[byte]:02x}" in found.labels[0].text
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_other_unicode_encodings_are_named(encoding: str) -> None:
+    with pytest.raises(Problem) as caught:
+        source_from_bytes("study s {}".encode(encoding), "a.reo")
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0106"
+    assert encoding.upper() in found.labels[0].text
+
+
+def test_one_byte_too_many(tmp_path: Path) -> None:
+    path = tmp_path / "a.reo"
+    path.write_bytes(b"#" * MAX_BYTES)
+    assert len(read_source(path).text) == MAX_BYTES
+    path.write_bytes(b"#" * (MAX_BYTES + 1))
+    assert refused(path).code == "E0107"
+
+
+def test_line_ends_and_byte_order_mark_are_made_alike() -> None:
+    plain = source_from_bytes("# é\nstudy s {}\n".encode(), "a.reo")
+    other = source_from_bytes("\ufeff# é\r\nstudy s {}\r".encode(), "a.reo")
+    assert plain == other
