@@ -9,6 +9,7 @@ TORCH_INDEX ?=
 SOURCES := $(shell cat pyproject.toml constraints/$(PROFILE).txt | cksum | cut -d' ' -f1)
 READY   := $(VENV)/.ready-$(PROFILE)-$(SOURCES)
 DEV     := $(VENV)/.dev-$(PROFILE)-$(SOURCES)
+PEER    := .venv-peer
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints/$(PROFILE).txt \
            $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
@@ -34,8 +35,13 @@ lint: $(DEV)
 heavy: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m heavy
 
-bench: $(DEV)
-	$(BIN)/python -m benchmarks
+bench: $(DEV) $(PEER)/.ready
+	$(BIN)/python -m benchmarks --peer $(PEER)/bin/python
+
+$(PEER)/.ready: constraints/$(PROFILE).txt
+	$(PYTHON) -m venv $(PEER)
+	$(PEER)/bin/python -m pip --disable-pip-version-check install -q -c constraints/$(PROFILE).txt torch transformers trl==1.16.0
+	@touch $@
 
 golden: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --update-goldens

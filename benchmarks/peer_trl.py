@@ -80,7 +80,9 @@ def main() -> None:
     trainer.train()
     # The first step carries the set-up of both libraries and is left out.
     wall, cpu, tokens = (last - first for first, last in zip(marks[0], marks[-1], strict=True))
-    print(json.dumps({"tokens": tokens, "wall": wall, "cpu": cpu, "mean_length": sum(lengths) / len(lengths)}))
+    print(
+        json.dumps({"tokens": tokens, "wall": wall, "cpu": cpu, "mean_length": sum(lengths) / len(lengths)})
+    )
 
 
 if __name__ == "__main__":

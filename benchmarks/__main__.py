@@ -1,0 +1,85 @@
+"""`make bench`: every measurement that the documentation quotes, written to benchmarks/RESULTS.md and results.json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+def run(module: str, *args: str) -> dict[str, Any]:
+    """One benchmark script in a process of its own; its JSON."""
+    print(f"{module} …", file=sys.stderr, flush=True)
+    done = subprocess.run(
+        [sys.executable, "-m", module, *args], stdout=subprocess.PIPE, text=True, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def processor() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
+
+
+def text(results: dict[str, Any]) -> str:
+    """The results as a page: the claims, each with its measured figure."""
+    step, engine, check = results["step"], results["engine"], results["check"]
+    rows = [
+        f"| whole vanilla RL step, {name} | {found['ratio']}× TRL's `GRPOTrainer` | "
+        f"{found['tokens_per_cpu_second']:,} against {found['peer_tokens_per_cpu_second']:,} tokens per CPU-second; "
+        f"mean length {found['mean_length']} and {found['peer_mean_length']}; rounds {found['ratios']} |"
+        for name, found in step.items()
+    ]
+    rows += [
+        f"| {name.replace('_', ' ')} | {value} | |"
+        for name, value in engine.items()
+        if not isinstance(value, list)
+    ]
+    rows.append(
+        f"| `reodsl check {check['spec']}` ({check['lines']} lines), cold | {check['wall_seconds']} s | "
+        f"{check['cpu_seconds']} s of processor time |"
+    )
+    table = "\n".join(rows)
+    return f"""# Measured
+
+Made by `make bench` on {results["machine"]["processor"]}, one thread a process, float32, Python
+{results["machine"]["python"]}. Peers ran in turn with ours; figures are medians. Trust ratios before absolute times.
+
+| what | figure | |
+| --- | --- | --- |
+{table}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer", required=True, help="the python of an environment that has trl")
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    results = {
+        "machine": {"processor": processor(), "python": platform.python_version()},
+        "check": run("benchmarks.check"),
+        "engine": run("benchmarks.engine", "--rounds", str(args.rounds)),
+        "step": run("benchmarks.step", "--peer", args.peer, "--rounds", str(args.rounds)),
+    }
+    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (HERE / "RESULTS.md").write_text(text(results))
+    print(text(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Whole vanilla RL steps against TRL's `GRPOTrainer`, in turn, as ratios of tokens per CPU-second.
+
+Each round runs both sides as processes of their own, one thread each, on the same model, batch (64 × 8 responses),
+precision (float32) and lengths. Needs `trl` in the environment that --peer names; `make bench` makes one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tiny import write
+
+
+def once(python: str, module: str, model: Path, steps: int, fixed: bool) -> dict[str, float]:
+    """One process of one side."""
+    command = [python, "-m", module, str(model), "--steps", str(steps)]
+    if fixed:
+        command += ["--fixed", "--max-tokens", "128"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def measure(peer: str, rounds: int, steps: int) -> dict[str, Any]:
+    """Medians over rounds, by kind of lengths."""
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as place:
+        model = Path(place)
+        write(model)
+        for name, fixed in (("varied, max 256", False), ("fixed 128", True)):
+            ratios, own_rates, peer_rates, lengths = [], [], [], []
+            for _ in range(rounds):
+                own = once(sys.executable, "benchmarks.own_step", model, steps, fixed)
+                other = once(peer, "benchmarks.peer_trl", model, steps, fixed)
+                own_rates.append(own["tokens"] / own["cpu"])
+                peer_rates.append(other["tokens"] / other["cpu"])
+                ratios.append(own_rates[-1] / peer_rates[-1])
+                lengths.append((own["mean_length"], other["mean_length"]))
+            results[name] = {
+                "ratio": round(statistics.median(ratios), 2),
+                "ratios": [round(ratio, 2) for ratio in ratios],
+                "tokens_per_cpu_second": round(statistics.median(own_rates)),
+                "peer_tokens_per_cpu_second": round(statistics.median(peer_rates)),
+                "mean_length": round(lengths[0][0], 1),
+                "peer_mean_length": round(lengths[0][1], 1),
+            }
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer", required=True, help="the python of an environment that has trl")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=1)
+    args = parser.parse_args()
+    print(json.dumps(measure(args.peer, args.rounds, args.steps), indent=2))
+
+
+if __name__ == "__main__":
+    main()
