@@ -10,7 +10,9 @@ from reodsl.ir import digest
 
 # Settings that a runner needs and no result depends on.
 _INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
-    "train": (("stage", "save_every"),),
+    "data": (("data", "questions"),),
+    "train": (("stage", "save_every"), ("stage", "expected_length")),
+    "evaluate": (("suite", "expected_length"),),
     "report": (("spec", "path"), ("spec", "folder"), ("spec", "sources"), ("spec", "origins")),
 }
 

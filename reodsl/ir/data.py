@@ -67,10 +67,14 @@ DataSource = Annotated[Generated | File | HubData | PackageData, Field(discrimin
 
 
 class Data(IR):
-    """A questions table: its sources one after another, how answers are verified, what to do with duplicates."""
+    """A questions table: its sources one after another, how answers are verified, what to do with duplicates.
+
+    `questions`, how many there are, is for pricing alone, before the sources are at hand.
+    """
 
     presentation = frozenset({"name"})
     name: str
     sources: tuple[DataSource, ...]
     verifier: Literal["math", "exact", "package"] = "math"
     duplicates: Literal["error", "drop"] = "error"
+    questions: int | None = None

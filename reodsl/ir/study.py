@@ -21,7 +21,7 @@ class Suite(IR):
     """How a checkpoint is evaluated: `samples` responses a question, forced at each budget of `grid`.
 
     `grid` holds whole tokens from 0 up; accuracy and length are those of whole responses up to `rollout.max_tokens`;
-    REG integrates up to `reg_to`.
+    REG integrates up to `reg_to`. `expected_length`, in tokens, is for pricing alone.
     """
 
     presentation = frozenset({"name"})
@@ -33,6 +33,7 @@ class Suite(IR):
     reg_to: int
     forcing: Forcing
     seed: int = 0
+    expected_length: int | None = None
 
 
 class Arm(IR):
@@ -95,8 +96,30 @@ class Chart(IR):
     lines: tuple[str, ...]
 
 
+class Hardware(IR):
+    """One GPU as pricing knows it: its data sheet, and the share of it that work reaches.
+
+    `flops`: dense bf16, a second. `bandwidth`: of its memory, bytes a second. `interconnect`: to other GPUs of its node,
+    both ways together, bytes a second. `mfu_train` and `mfu_prefill` are shares of `flops`, `mbu_decode` of `bandwidth`.
+    `prefix_cache`: engines keep the keys and values of a response, so that forced answers read no prefix again.
+    `verifications`: answers that a node checks a second.
+    """
+
+    flops: float
+    bandwidth: float
+    interconnect: float
+    mfu_train: float = 0.4
+    mfu_prefill: float = 0.5
+    mbu_decode: float = 0.6
+    prefix_cache: bool = True
+    verifications: float = 700.0
+
+
 class Cluster(IR):
-    """Where training and rollouts run. `placement`: on the same devices in turn, or on devices of their own."""
+    """Where training and rollouts run. `placement`: on the same devices in turn, or on devices of their own.
+
+    With `apart`, `rollout_share` of the GPUs generate and the others train. `hardware` is for pricing alone.
+    """
 
     presentation = frozenset({"name"})
     name: str
@@ -106,6 +129,8 @@ class Cluster(IR):
     memory_gib: float
     placement: Literal["colocated", "apart"] = "colocated"
     tensor_parallel: int = 1
+    rollout_share: float = 0.75
+    hardware: Hardware | None = None
 
 
 class Study(IR):

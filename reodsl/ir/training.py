@@ -125,7 +125,10 @@ class Plateau(IR):
 
 
 class Stage(IR):
-    """One stage: a method on data for at most `steps` steps, or until a plateau. Ends in a checkpoint."""
+    """One stage: a method on data for at most `steps` steps, or until a plateau. Ends in a checkpoint.
+
+    `expected_length`, the mean tokens of a response or trace, is for pricing alone.
+    """
 
     presentation = frozenset({"name"})
     name: str
@@ -135,6 +138,7 @@ class Stage(IR):
     steps: int
     plateau: Plateau | None = None
     save_every: int = 0
+    expected_length: int | None = None
 
 
 class FromModel(IR):

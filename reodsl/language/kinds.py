@@ -11,6 +11,7 @@ STEPS0 = Num("steps", whole=True, low=0)
 COUNT = Num(whole=True, low=1, high=2**24)
 NATURAL = Num(whole=True, low=0, high=2**53)
 SHARE = Num(low=0, high=1)
+UTILISED = Num(low=0, high=1, above=True)
 POSITIVE = Num(low=0, above=True)
 BETA = Num(low=0, high=1, below=True, example="0.95")
 LR = Num(low=0, high=1, above=True, example="5e-6")
@@ -80,6 +81,9 @@ TRAINING: dict[str, Field] = {
     "optim": Field(Block("optim"), "the optimizer"),
     "steps": Field(STEPS, "training steps, at most", required=True, example="steps = 400 steps"),
     "until": Field(A(("until",), "`plateau(…)`, `steps(…)`, or both with `or`"), "when the stage ends"),
+    "expected_length": Field(
+        TOKENS, "mean tokens of a response or trace, for the price alone; a run of the same measures it"
+    ),
     "save_every": Field(STEPS0, "steps between checkpoints kept; 0 keeps the last", default=0),
     "eval": Field(A(("suite",)), "how the checkpoint is evaluated", example="eval = math_reg"),
     "score": Field(A(("reg",), "`reg(…)`"), "the measure against a frontier"),
@@ -376,6 +380,7 @@ _ALL = [
             "duplicates": Field(
                 Choice(("error", "drop")), "what to do with equal questions", default="error"
             ),
+            "questions": Field(COUNT, "how many there are, for the price alone"),
         },
         parents=("data",),
     ),
@@ -512,6 +517,7 @@ _ALL = [
                 required=True,
                 example="forcing = dynasor",
             ),
+            "expected_length": Field(TOKENS, "mean tokens of a response, for the price alone"),
             "seed": Field(NATURAL, "draws the responses", default=0),
         },
         parents=("suite",),
@@ -530,8 +536,36 @@ _ALL = [
                 Choice(("colocated", "apart")), "on the same devices in turn, or apart", default="colocated"
             ),
             "tensor_parallel": Field(COUNT, "GPUs that share one engine", default=1),
+            "rollout_share": Field(
+                Num(low=0, high=1, above=True, below=True),
+                "GPUs that generate, where placement is `apart`",
+                default=0.75,
+            ),
+            "hardware": Field(Block("hardware"), "what one GPU can do, which pricing needs"),
         },
         parents=("cluster",),
+    ),
+    _kind(
+        "hardware",
+        "One GPU: its data sheet, and the share of it that work reaches.",
+        {
+            "flops": Field(POSITIVE, "dense bf16 FLOP a second", required=True, example="flops = 989.4e12"),
+            "bandwidth": Field(
+                POSITIVE, "of its memory, bytes a second", required=True, example="bandwidth = 3.35e12"
+            ),
+            "interconnect": Field(
+                POSITIVE,
+                "to other GPUs of its node, both ways, bytes a second",
+                required=True,
+                example="interconnect = 400e9",
+            ),
+            "mfu_train": Field(UTILISED, "share of `flops` that training reaches", default=0.4),
+            "mfu_prefill": Field(UTILISED, "share of `flops` that reading prompts reaches", default=0.5),
+            "mbu_decode": Field(UTILISED, "share of `bandwidth` that generation reaches", default=0.6),
+            "prefix_cache": Field(Flag(), "engines keep what they have read of a response", default=True),
+            "verifications": Field(POSITIVE, "answers that one node checks a second", default=700.0),
+        },
+        form="block",
     ),
     _kind(
         "study",

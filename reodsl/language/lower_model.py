@@ -17,7 +17,7 @@ from reodsl.ir.model import (
     Prompt,
     WordTokenizer,
 )
-from reodsl.ir.study import Benchmark, Cluster, Suite
+from reodsl.ir.study import Benchmark, Cluster, Hardware, Suite
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Sampling
 from reodsl.language.resolve import grid_of
@@ -76,6 +76,7 @@ def data(record: Record) -> Data:
         sources=tuple(found),
         verifier=record.data("verifier"),
         duplicates=record.data("duplicates"),
+        questions=record.data("questions"),
     )
 
 
@@ -130,7 +131,7 @@ def suite(record: Record) -> Suite:
         rollout=rollout,
         forcing=forcing(forced),
         grid=grid_of(record),
-        **_given(record, "samples", "reg_to", "seed"),
+        **_given(record, "samples", "reg_to", "seed", "expected_length"),
     )
 
 
@@ -144,9 +145,11 @@ def benchmark(record: Record) -> Benchmark:
 def cluster(record: Record) -> Cluster:
     """Where a study runs."""
     placement: Literal["colocated", "apart"] = record.data("placement")
+    hardware = record.sub("hardware")
     return Cluster(
         name=record.name,
         memory_gib=record.data("memory"),
         placement=placement,
-        **_given(record, "nodes", "gpus_per_node", "gpu", "tensor_parallel"),
+        hardware=Hardware(**_given(hardware, *hardware.fields)) if hardware is not None else None,
+        **_given(record, "nodes", "gpus_per_node", "gpu", "tensor_parallel", "rollout_share"),
     )

@@ -106,6 +106,7 @@ def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:
         steps=steps,
         plateau=plateau,
         save_every=record.data("save_every"),
+        expected_length=record.data("expected_length"),
     )
 
 
