@@ -13,7 +13,7 @@ import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.ir.data import Columns
-from runners.data.table import questions_table, require_columns
+from runners.data.table import join_answers, questions_table, require_columns
 
 LARGEST_FILE = 2 * 2**30
 """Bytes of a file that is read, and of the text in a Parquet file once unpacked."""
@@ -126,7 +126,11 @@ def _read_jsonl(path: Path, columns: Columns) -> pl.DataFrame:
 
 
 def _read_json(path: Path, columns: Columns) -> pl.DataFrame:
-    content = _json(path.read_text(encoding="utf-8-sig"), path, "")
+    text = path.read_text(encoding="utf-8-sig")
+    if text.lstrip()[:1] == "{":
+        # Hubs hold many `.json` files that are one record a line.
+        return _read_jsonl(path, columns)
+    content = _json(text, path, "")
     if not isinstance(content, list):
         raise problem(
             "E0707",
@@ -167,11 +171,18 @@ def _from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> 
     names = _mapped(columns)
     if rows:
         require_columns(list(present), columns, str(path))
-    data = {name: [_text(row.get(name), name, path, place) for place, row in rows] for name in names}
+    several = columns.answer
+    data = {
+        name: [_text(row.get(name), name, path, place, several=name == several) for place, row in rows]
+        for name in names
+    }
     return pl.DataFrame(data, schema=dict.fromkeys(names, pl.String))
 
 
-def _text(value: Any, name: str, path: Path, place: str) -> str | None:
+def _text(value: Any, name: str, path: Path, place: str, *, several: bool) -> str | None:
+    """A field as text; with `several`, a list of texts stands for several right answers."""
+    if several and isinstance(value, list):
+        return join_answers(_text(item, name, path, place, several=False) for item in value)
     if value is None:
         return None
     if isinstance(value, str):

@@ -15,10 +15,12 @@ import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.ir.data import HubData
+from reodsl.store.external import hub_snapshot
 from runners.data.files import SUFFIXES, read_questions
 from runners.data.table import questions_table
 
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_SPLIT = re.compile(r"(?<![a-z])(train|test|valid|validation|dev|eval)(?![a-z])", re.IGNORECASE)
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -70,20 +72,15 @@ def _places(source: HubData, folder: Path) -> list[Path]:
     places = [folder / "data" / source.repo]
     if os.environ.get("REODSL_DATA"):
         places.append(Path(os.environ["REODSL_DATA"]) / source.repo)
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    repo = cache / f"datasets--{source.repo.replace('/', '--')}"
-    reference = repo / "refs" / (source.revision or "main")
-    revision = source.revision or ""
-    if reference.is_file() and reference.stat().st_size < 100:
-        revision = reference.read_text(errors="replace").strip()
-    if _PART.fullmatch(revision):
-        places.append(repo / "snapshots" / revision)
-    return places
+    snapshot = hub_snapshot("datasets", source.repo, source.revision)
+    return places if snapshot is None else [*places, snapshot]
 
 
 def _split_files(place: Path, source: HubData) -> list[Path]:
-    """Files such as `test.jsonl`, `data/test-00000-of-00002.parquet`, `NAME/test-0.parquet` or `test/0.parquet`."""
+    """Files such as `test.jsonl`, `data/test-00000-of-00002.parquet`, `NAME/test-0.parquet` or `test/0.parquet`.
+
+    Where no file names any split, all of them are the split `train`, as hubs have it.
+    """
     if not place.is_dir():
         return []
     roots = [place / source.name, place / "data" / source.name] if source.name else [place, place / "data"]
@@ -92,6 +89,9 @@ def _split_files(place: Path, source: HubData) -> list[Path]:
             found = sorted(path for path in root.glob(pattern) if path.suffix.lower() in SUFFIXES)
             if found:
                 return found
+        every = sorted(path for path in root.glob("*") if path.suffix.lower() in SUFFIXES)
+        if every and source.split == "train" and not any(_SPLIT.search(path.stem) for path in every):
+            return every
     return []
 
 

@@ -21,19 +21,19 @@ _TASK = re.compile(r"[a-z0-9_]{1,100}")
 
 def package_problem(source: PackageData) -> Diagnostic | None:
     """Why these questions cannot be made here (E0709): a package that is not known, or not installed."""
-    if source.package not in PACKAGES:
+    if _module(source) not in PACKAGES:
         return error(
             "E0709",
             f"`{source.package}` is no package that makes questions",
             where="package data",
-            help=f"write one of: {', '.join(PACKAGES)}",
+            help=f"write one of: {', '.join(PACKAGES.values())}",
         )
-    if importlib.util.find_spec(source.package) is None:
+    if importlib.util.find_spec(_module(source)) is None:
         return error(
             "E0709",
             f"the package `{source.package}` is not installed",
             where="package data",
-            help=f"install it with `pip install {PACKAGES[source.package]}`",
+            help=f"install it with `pip install {PACKAGES[_module(source)]}`",
         )
     return None
 
@@ -46,7 +46,7 @@ def read_package(source: PackageData) -> pl.DataFrame:
     missing = package_problem(source)
     if missing is not None:
         raise Problem(missing)
-    gym: Any = importlib.import_module(source.package)
+    gym: Any = importlib.import_module(_module(source))
     try:
         if not _TASK.fullmatch(source.task):
             raise ValueError(f"`{source.task}` is no task's name")
@@ -69,6 +69,11 @@ def read_package(source: PackageData) -> pl.DataFrame:
         )
     names = ["id", "question", "answer", "meta"]
     return pl.DataFrame(rows, schema=names, orient="row").cast(pl.String)
+
+
+def _module(source: PackageData) -> str:
+    """The import name of a package that may be named as it is installed (`reasoning-gym`)."""
+    return source.package.replace("-", "_")
 
 
 def _row(task: str, entry: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -16,6 +16,7 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.ir.data import Columns
+from runners.verify import SEPARATOR
 
 SHOWN = 5
 """How many rows or columns a message names before it only counts them."""
@@ -55,12 +56,14 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
         f"the data has no column{'s' if len(missing) > 1 else ''} {names}",
         where=where,
         notes=[f"it has {_names(present)}", *notes],
-        help=f'say which column holds it, as in `columns {{ {role} = "problem" }}`',
+        help=f'say which column holds it, as in `columns: columns({role}: "problem")`',
     )
 
 
 def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.DataFrame:
     """The mapped columns of `frame` under the table's names; numbers and truth values become text, ids are filled in.
+
+    A list of texts as answer stands for several right ones (see `join_answers`).
 
     Raises a Problem: E0701 for missing columns, E0702 for a column of lists or records.
     """
@@ -72,6 +75,10 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
         picked["id"] = columns.id
     for role, name in picked.items():
         kind = frame.schema[name]
+        if role == "answer" and kind == pl.List(pl.String):
+            joined = [None if several is None else join_answers(several) for several in frame[name].to_list()]
+            frame = frame.with_columns(pl.Series(name, joined, dtype=pl.String))
+            continue
         if kind.is_nested() or kind in (pl.Binary, pl.Object):
             raise problem(
                 "E0702",
@@ -84,6 +91,11 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
         table = with_ids(table)
     order = [name for name in ("id", "question", "answer", "trace") if name in table.columns]
     return table.select(order)
+
+
+def join_answers(several: Iterable[str | None]) -> str:
+    """Several right answers as one text, equal and empty ones left out; grading takes any of them."""
+    return SEPARATOR.join(dict.fromkeys(text for text in several if text is not None and text.strip()))
 
 
 def with_ids(table: pl.DataFrame) -> pl.DataFrame:

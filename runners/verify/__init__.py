@@ -1,10 +1,11 @@
 """Verification: from a response's text to its answer, and from an answer to whether it is right."""
 
-from runners.verify.answer import Answer, Stats, Status, Verdict, Verifier
+from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.extract import final_answer, forced_answer
 from runners.verify.verifier import ExactVerifier, PooledVerifier, make_verifier
 
 __all__ = [
+    "SEPARATOR",
     "Answer",
     "ExactVerifier",
     "PooledVerifier",

@@ -9,10 +9,15 @@ from typing import Literal, Protocol
 Status = Literal["fast", "cached", "checked", "timeout", "failed"]
 
 
+SEPARATOR = "\x1e"
+"""Stands between the references of a question that has several right answers (ASCII's record separator)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An extracted answer and its reference; `text` is empty where a response holds no answer.
 
+    A reference may be several joined by `SEPARATOR`: the answer is right when it agrees with any of them.
     `meta` is the question's JSON metadata, which only a package's own scorer reads.
     """
 

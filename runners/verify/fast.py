@@ -13,6 +13,7 @@ _NEAR = Fraction(1, 10**5)
 _SPACE = re.compile(r"[ \t\r\n]+")
 _COMMAND = re.compile(r"\\mathrm\{th\}|\\[A-Za-z]+")
 _BRACE = re.compile(r"[{}]")
+_BOXED = re.compile(r"\\boxed ?\{(.*)\}", re.DOTALL)
 _WORD = re.compile(r"[0-9A-Za-z]")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,200}", re.ASCII)
 _DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{1,9}", re.ASCII)
@@ -22,8 +23,11 @@ _RATIO = re.compile(
 
 
 def tidy(text: str) -> str:
-    """`text` without surrounding space and one pair of surrounding dollar signs, its inner spaces single."""
+    """`text` without surrounding space, one box and one pair of dollar signs around it, its inner spaces single."""
     short = _SPACE.sub(" ", text).strip(" ")
+    boxed = _BOXED.fullmatch(short)
+    if boxed is not None and _balanced(boxed[1]):
+        short = boxed[1].strip(" ")
     if len(short) > 2 and short[0] == short[-1] == "$" and "$" not in short[1:-1]:
         short = short[1:-1].strip(" ")
     return short
@@ -69,6 +73,11 @@ def _says_something(text: str) -> bool:
     """Whether math-verify surely reads content here: a letter or digit outside commands, braces matched, no box."""
     if "\\boxed" in text or "\\fbox" in text or _WORD.search(_COMMAND.sub(" ", text)) is None:
         return False
+    return _balanced(text)
+
+
+def _balanced(text: str) -> bool:
+    """Whether every brace has its partner, escaped ones counted alike."""
     depth = 0
     for brace in _BRACE.findall(text):
         depth += 1 if brace == "{" else -1

@@ -13,6 +13,7 @@ from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.ir.data import Columns
 from runners.data import files
 from runners.data.files import file_problem, read_questions
+from runners.verify import SEPARATOR
 
 ROWS = [
     {"problem": "1 + 1, and then?", "solution": "2"},
@@ -66,6 +67,12 @@ def test_numbers_in_json_keep_their_spelling(tmp_path: Path) -> None:
     assert read_questions(path, Columns())["answer"].to_list() == ["1.50", long]
 
 
+def test_a_json_file_may_have_a_record_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    path.write_text('{"question": "a", "answer": ["1", 2, "1"]}\n{"question": "b", "answer": "3"}\n')
+    assert read_questions(path, Columns())["answer"].to_list() == [f"1{SEPARATOR}2", "3"]
+
+
 def test_a_field_left_out_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text(
@@ -79,9 +86,10 @@ def test_a_field_left_out_is_empty(tmp_path: Path) -> None:
     [
         ("d.jsonl", '{"question": "a", "answer": "b"}\n{"question": ', "line 2", "not JSON"),
         ("d.jsonl", '{"question": "a", "answer": "b"}\n\n["a"]', "line 3", "a list, not a record"),
-        ("d.jsonl", '{"question": "a", "answer": ["b"]}', "line 1", "`answer` is a list"),
+        ("d.jsonl", '{"question": ["a"], "answer": "b"}', "line 1", "`question` is a list"),
+        ("d.jsonl", '{"question": "a", "answer": [{"b": 1}]}', "line 1", "`answer` is a record"),
         ("d.jsonl", "[" * 100_000, "line 1", "nested too deep"),
-        ("d.json", '{"question": "a"}', "d.json", "a record, not a list"),
+        ("d.json", '"question"', "d.json", "a text or number, not a list"),
         ("d.json", '[{"question": "a", "answer": "b"},\n 7]', "record 2", "not a record"),
         ("d.json", '[{"question":\n "a",,', "line 2", "not JSON"),
         ("d.csv", "question,answer\na,b\nc,d,e\n", "line 3", "3 fields where the header names 2"),

@@ -39,6 +39,15 @@ def test_the_files_of_a_split_are_read_in_order(tmp_path: Path) -> None:
     assert read_hub(SOURCE, tmp_path)["answer"].to_list() == ["a", "b"]
 
 
+def test_files_that_name_no_split_are_for_training(tmp_path: Path) -> None:
+    put(tmp_path / "data/owner/name/deepscaler.json", "7")
+    train = SOURCE.model_copy(update={"split": "train"})
+    assert read_hub(train, tmp_path)["answer"].to_list() == ["7"]
+    assert local_files(SOURCE, tmp_path) == []
+    put(tmp_path / "data/owner/name/my-test-set.json", "8")
+    assert local_files(train, tmp_path) == []
+
+
 def test_a_part_of_a_data_set_is_its_own_folder(tmp_path: Path) -> None:
     put(tmp_path / "data/owner/name/test.jsonl", "whole")
     put(tmp_path / "data/owner/name/algebra/test.jsonl", "part")

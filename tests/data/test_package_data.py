@@ -68,7 +68,7 @@ def message(declaration: PackageData) -> str:
 
 @pytest.mark.usefixtures("gym")
 def test_questions_carry_what_their_scorer_needs() -> None:
-    table = read_package(source())
+    table = read_package(source(package="reasoning-gym"))
     assert table["question"].to_list() == ["What is 40 + 0?", "What is 40 + 1?", "What is 40 + 2?"]
     assert table["answer"].to_list() == ["40", "41", "42"]
     assert json.loads(table["meta"][2]) == {

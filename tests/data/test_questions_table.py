@@ -14,6 +14,7 @@ from runners.data.table import (
     require_filled,
     settle_duplicates,
 )
+from runners.verify import SEPARATOR
 
 MAPPED = Columns(question="problem", answer="solution")
 
@@ -47,12 +48,18 @@ def test_a_missing_column_says_what_there_is_and_how_to_map_it() -> None:
     assert "`questions`, `solution`" in found.notes[0]
     assert any("did you mean `questions`" in note for note in found.notes)
     assert found.help is not None
-    assert "columns {" in found.help
+    assert "columns: columns(question:" in found.help
+
+
+def test_a_list_of_answers_is_several_right_ones() -> None:
+    frame = pl.DataFrame({"question": ["a", "b", "c"], "answer": [["1", "2", "1"], ["3"], []]})
+    table = questions_table(frame, Columns(), "f")
+    assert table["answer"].to_list() == [f"1{SEPARATOR}2", "3", ""]
 
 
 def test_a_column_of_lists_is_refused() -> None:
     with pytest.raises(Problem) as caught:
-        questions_table(pl.DataFrame({"question": ["a"], "answer": [["b"]]}), Columns(), "f")
+        questions_table(pl.DataFrame({"question": ["a"], "answer": [[1]]}), Columns(), "f")
     assert only(caught).code == "E0702"
 
 

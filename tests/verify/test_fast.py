@@ -20,7 +20,8 @@ NUMBERS = [
 TEXTS = [
     "x", "A", "a", "x+1", "\\pi", "\\text{Monday}", "\\text{}", "\\mathrm{th}", "\\ldots", "...", "$", "$5$", "$$5$$",
     "5.", "5!", "5%", "50\\%", "1,000", "1 000", "(1,2)", "[1,2)", "\\{1,2\\}", "1e5", "--7", "nan", "\\infty", "}",
-    "{", "\\boxed{}", "5 \\boxed{}", "\\fbox{}a", "x=5", "=", "and", "hours", "5 \\text{ cm}", "\u0665", "\uff15",
+    "{", "\\boxed{}", "5 \\boxed{}", "\\boxed{5}", "\\boxed{$5$}", "\\boxed{\\{1,2\\}}", "\\boxed{5}5}",
+    "\\fbox{}a", "x=5", "=", "and", "hours", "5 \\text{ cm}", "\u0665", "\uff15",
     "\\left(1\\right)", "\\$", "a}", "1_000", "0x10", "5\u00a0", "\u2212 5", "",
 ]  # fmt: skip
 
@@ -132,3 +133,5 @@ def test_tidying_touches_space_and_outer_dollars_only() -> None:
     assert tidy(" \n$ 1  2 $\t") == "1 2"
     assert tidy("$1$ and $2$") == "$1$ and $2$"
     assert tidy("$$") == "$$"
+    assert tidy("\\boxed{ \\frac{1}{2} }") == "\\frac{1}{2}"
+    assert tidy("\\boxed{1} and \\boxed{2}") == "\\boxed{1} and \\boxed{2}"

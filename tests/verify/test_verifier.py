@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from reodsl.diagnostics import Problem
-from runners.verify import Answer, ExactVerifier, PooledVerifier, Verdict, make_verifier
+from runners.verify import SEPARATOR, Answer, ExactVerifier, PooledVerifier, Verdict, make_verifier
 from runners.verify import pool as pool_module
 
 TOWER = "10^{10^{10^{10}}}"
@@ -273,6 +273,15 @@ def test_exact_grades_words_and_numbers() -> None:
     assert isinstance(verifier, ExactVerifier)
     assert [v.correct for v in verifier.grade(answers)] == [True, True, False, False]
     assert verifier.stats().fast == 4
+
+
+def test_any_of_several_references_will_do(math: PooledVerifier) -> None:
+    several = SEPARATOR.join(["1", "1+x", "\\boxed{7}"])
+    answers = [Answer(text, several) for text in ("7", "x+1", "3", "1")]
+    assert [v.correct for v in math.grade(answers)] == [True, True, False, True]
+    assert [v.correct for v in make_verifier("exact").grade(answers)] == [True, False, False, True]
+    assert math.stats().checked + math.stats().fast == 4
+    assert math.grade([Answer(TOWER, several)]) == [Verdict(False, "timeout")]
 
 
 def test_an_unknown_verifier_is_a_problem() -> None:
