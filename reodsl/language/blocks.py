@@ -247,7 +247,9 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
     field = kind.fields.get(name)
     if field is None:
         unknown_setting(ctx, kind, item.name)
-        return record
+        # What was most likely meant is not reported as missing, too.
+        meant = nearest(name, kind.fields)
+        return record if meant is None else replace(record, broken=record.broken | {meant})
     if isinstance(field.type, Block) and not isinstance(item.value, tree.Name):
         ctx.report(
             error(

@@ -14,6 +14,8 @@ from reodsl.syntax import tree
 Owner = tuple[str, str]
 """The key of a file and the (dotted) name of a declaration in it."""
 DEEPEST = 60
+FOLLOWING = frozenset({"E0201", "E0212", "E0213", "E0304", "E0310", "E0313"})
+"""Findings that may only be there because a syntax error took something out of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,21 @@ class Context:
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
-        """What was found, the files' own errors first."""
-        return (*self.modules.diagnostics, *self._found.values())
+        """What was found, the files' own errors first.
+
+        Items with a syntax error are not in the tree: what is missing from such a file is not reported again.
+        """
+        broken = {
+            each.labels[0].span.path
+            for each in self.modules.diagnostics
+            if each.severity == "error" and each.labels and each.code < "E02"
+        }
+        rest = [
+            each
+            for each in self._found.values()
+            if not (each.code in FOLLOWING and each.labels and each.labels[0].span.path in broken)
+        ]
+        return (*self.modules.diagnostics, *rest)
 
     def once(self, owner: Owner, span: Span, compute: Callable[[], Value | None]) -> Value | None:
         """The value of a declaration, computed once; a declaration that needs itself is drawn and refused."""

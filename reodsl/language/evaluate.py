@@ -36,7 +36,7 @@ def settled(ctx: Context, value: Value, want: Type, what: str, example: str = ""
     ctx.report(
         error(
             result.code,
-            result.message.format(what=f"`{what}`"),
+            result.message.replace("{what}", f"`{what}`"),
             result.value.span,
             result.text,
             others=[Label(place, text) for place, text in result.value.via],

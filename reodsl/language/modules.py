@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,7 +57,8 @@ class Modules:
 
     def main(self, path: Path) -> Loaded | None:
         """The spec itself."""
-        return self._read(path, str(path), _key(path), std=False)
+        key = _key(path)
+        return self._read(path, str(path), key, std=Path(key).is_relative_to(LIBRARY))
 
     def library(self, name: str) -> Loaded | None:
         """A module of the standard library by its dotted name after `std.`."""
@@ -121,7 +123,10 @@ class Modules:
 
     def _provides(self, target: Loaded, imported: tree.ImportName, clause: tree.Import) -> None:
         name = imported.name.name
-        if name not in target.items:
+        if name not in target.items and not any(
+            each.severity == "error" and each.labels and each.labels[0].span.path == target.path
+            for each in self.diagnostics
+        ):
             self.diagnostics.append(
                 error(
                     "E0205",
@@ -215,9 +220,8 @@ class Modules:
             )
             self._unknown(clause, beside)
             return None
-        shown = (
-            str(Path(importer.path).parent.joinpath(*[".."] * (len(name) - len(bare) - 1), *parts)) + ".reo"
-        )
+        up = [".."] * (len(name) - len(bare) - 1)
+        shown = os.path.normpath(Path(importer.path).parent.joinpath(*up, *parts)) + ".reo"
         return real, shown, str(real), False
 
     def _locate_std(self, parts: list[str], clause: tree.Import) -> tuple[Path, str, str, bool] | None:

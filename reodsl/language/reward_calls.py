@@ -147,7 +147,10 @@ def _aggregate(body: Body, expr: tree.Call, name: str) -> Typed | None:
     body.uses.add(source)
     variable = f"z{sum(1 for each in body.env.responses.values() if each != 'y') or ''}"
     inner = replace(body, env=body.env.with_response(over.var.name, variable))
-    value = typed(inner, over.expr)
+    # What is counted does not matter: `count(z for z in group if correct(z))`.
+    counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
+    one: Data = {"op": "number", "value": 1.0}
+    value = Typed(one, PLAIN, 1.0, 1.0) if counted else typed(inner, over.expr)
     where = condition(inner, over.condition) if over.condition is not None else None
     empty: Typed | None = None
     given: tree.Arg | None = None

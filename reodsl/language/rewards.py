@@ -274,6 +274,12 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
 def _dense(ctx: Context, body: Body, part: tree.Dense, scope: Scope) -> tuple[Data | None, Record | None]:
     split: Record | None = None
     name = part.over.name if isinstance(part.over, tree.Name) else ""
+    if name in body.env.values:
+        helps = f"declare it as `{name}: budgets`"
+        ctx.report(
+            error("E0301", f"`{name}` is a number, and `dense` runs over splits", part.over.span, help=helps)
+        )
+        return None, None
     if not (name in body.env.others and body.env.others[name] is None):
         from reodsl.language.calls import splits
 

@@ -1,4 +1,4 @@
-"""Every diagnostic of the language: its page's wrong example gives it, rendered as the golden file has it; the right one does not."""
+"""Every diagnostic of the language: its page has a wrong example that gives it, as in its golden file, and a right one."""
 
 from __future__ import annotations
 

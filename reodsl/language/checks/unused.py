@@ -32,7 +32,7 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
         if isinstance(item, tree.Decl) and item.kind.name == "experiment"
     }
     running = studies or experiments
-    if not running:
+    if not running or main.std:
         return
     for name, item in main.items.items():
         if name not in running and (main.key, name) not in ctx.used:

@@ -1,0 +1,121 @@
+"""`--set` and `--amend`: what they reach, that they win over stages and overrides, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reodsl.diagnostics.render import render
+from reodsl.ir.spec import Spec
+from reodsl.ir.training import Experiment, FromTraining, Ppo
+from reodsl.language import Compiled
+from tests.language.conftest import HEAD, MINE
+
+TEXT = f"""{HEAD}
+param n: int = 5 in 1..16
+param seeds: [int] = [1]
+budgets five = exp(from: 1K tokens, to: 32K tokens, n: n)
+{MINE}
+experiment reo_exp = mine {{ reward = reo(at: five) }}
+experiment shrink = mine {{
+  stages(cap in halve(from: 16K tokens, to: 8K tokens)) {{ rollout {{ max_tokens = cap }}, steps = 10 steps }}
+}}
+study all {{
+  replicate = seeds
+  arm base = checkpoint(qwen3_4b)
+  arm plain = mine
+  arm reo_exp = reo_exp
+  arm shrink = shrink
+  arm hot = mine {{ rollout {{ temperature = 0.9 }} }}
+}}
+"""
+
+
+def experiment(spec: Spec, arm: str) -> Experiment:
+    checkpoint = spec.study.arm(arm).checkpoint
+    assert isinstance(checkpoint, FromTraining)
+    return checkpoint.experiment
+
+
+def lrs(spec: Spec) -> dict[str, float]:
+    return {arm.name: experiment(spec, arm.name).stages[0].optim.lr for arm in spec.study.arms if arm.trained}
+
+
+def test_set_changes_a_param_and_is_remembered(spec: Callable[..., Spec]) -> None:
+    changed = spec(TEXT, sets={"n": "3", "seeds": "[4, 5]"})
+    method = experiment(changed, "reo_exp").stages[0].method
+    assert isinstance(method, Ppo)
+    assert method.reward.dense is not None
+    assert len(method.reward.dense.split.budgets) == 3  # type: ignore[union-attr]
+    assert changed.study.seeds == (4, 5)
+    assert changed.params == {"n": "3", "seeds": "[4, 5]"}
+    assert {(c.option, c.target, c.value) for c in changed.changes} == {
+        ("--set", "n", "3"),
+        ("--set", "seeds", "[4, 5]"),
+    }
+
+
+def test_amend_without_a_name_reaches_every_experiment(spec: Callable[..., Spec]) -> None:
+    assert set(lrs(spec(TEXT)).values()) == {5e-6}
+    changed = spec(TEXT, amends={"optim.lr": "1e-6"})
+    assert set(lrs(changed).values()) == {1e-6}
+    assert changed.origins["plain.optim.lr"].path == "--amend optim.lr"
+
+
+def test_amend_with_a_name_reaches_that_and_what_comes_from_it(spec: Callable[..., Spec]) -> None:
+    assert lrs(spec(TEXT, amends={"reo_exp.optim.lr": "1e-6"})) == {
+        "plain": 5e-6, "reo_exp": 1e-6, "shrink": 5e-6, "hot": 5e-6,
+    }  # fmt: skip
+    assert set(lrs(spec(TEXT, amends={"mine.optim.lr": "1e-6"})).values()) == {1e-6}
+    assert lrs(spec(TEXT, amends={"hot.optim.lr": "1e-6"}))["plain"] == 5e-6
+    assert lrs(spec(TEXT, amends={"hot.optim.lr": "1e-6"}))["hot"] == 1e-6
+
+
+def test_amend_wins_over_stages(spec: Callable[..., Spec]) -> None:
+    changed = spec(TEXT, amends={"steps": "2"})
+    assert [stage.steps for stage in experiment(changed, "shrink").stages] == [2, 2]
+
+
+def test_amend_of_the_study_and_of_the_library(spec: Callable[..., Spec]) -> None:
+    assert spec(TEXT, amends={"limit": "10 gpu_hours"}).study.limit == 10
+    assert spec(TEXT, amends={"math_reg.samples": "2"}).study.arms[0].suite.samples == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"sets": {"m": "3"}}, "E0210"),
+        ({"sets": {"n": "17"}}, "E0303"),
+        ({"sets": {"n": "0.5"}}, "E0303"),
+        ({"sets": {"n": '"x"'}}, "E0301"),
+        ({"amends": {"optimizer.lr": "1"}}, "E0211"),
+        ({"amends": {"optim": "1"}}, "E0211"),
+        ({"amends": {"optim.lr.x": "1"}}, "E0211"),
+        ({"amends": {"mine.optim.rate": "1"}}, "E0203"),
+        ({"amends": {"optim.lr": "2"}}, "E0303"),
+        ({"amends": {"optim.lr": "unknown_name"}}, "E0201"),
+        ({"amends": {"": "1"}}, "E0211"),
+    ],
+)
+def test_refused(codes: Callable[..., list[str]], options: dict[str, dict[str, str]], code: str) -> None:
+    assert set(codes(TEXT, **options)) == {code}
+
+
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [("E0210", {"sets": {"lr": "1e-6"}}), ("E0211", {"amends": {"optimizer.lr": "1e-3"}})],
+)
+def test_refusals_read_well(
+    compiled: Callable[..., Compiled],
+    golden: Callable[[str, str], None],
+    code: str,
+    options: dict[str, dict[str, str]],
+) -> None:
+    result = compiled(TEXT, **options)
+    golden(f"language/{code}.txt", render(result.diagnostics, result.sources))
+
+
+def test_syntax_of_a_change_is_reported_at_the_option(compiled: Callable[..., Compiled]) -> None:
+    (found,) = compiled(TEXT, sets={"n": "3 +"}).diagnostics
+    assert found.labels[0].span.path == "--set n"
