@@ -81,13 +81,13 @@ def _json(ready: Ready, item: Item) -> dict[str, Any]:
 
 
 def _text(ready: Ready, plan: Plan, item: Item) -> str:
-    from reodsl.plan.changes import brief
+    from reodsl.plan.changes import words
+    from reodsl.plan.render import place
 
     verdicts = {other.task.id: other.verdict for other in plan.items}
     lines = [f"{item.task.id}: {item.verdict}, {item.reason}"]
     for change in item.changes:
-        at = f"   {change.origin.path}:{change.origin.line}" if change.origin else ""
-        lines.append(f"  {change.name}: {brief(change.old)} -> {brief(change.new)}{at}")
+        lines.append(f"  {words(change)}" + (f"   {place(change.origin)}" if change.origin else ""))
     if item.task.inputs:
         lines.append("reads")
         for role, source in item.task.inputs.items():

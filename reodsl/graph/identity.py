@@ -30,6 +30,9 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("score", "frontier"): ("frontier.json", "winners.parquet"),
 }
 
+# How long something took says nothing of what came of it, and differs each time.
+_TIMES = frozenset({"timings.parquet"})
+
 
 def identity(task: Task) -> dict[str, Any]:
     """The payload without what cannot change the result."""
@@ -49,13 +52,12 @@ def part_digest(files: Mapping[str, str], parts: tuple[str, ...]) -> str:
 
     A result that was made anew with the same bytes in the parts that a reader uses changes nothing for that reader.
     """
-    if parts:
-        files = {
-            path: checksum
-            for path, checksum in files.items()
-            if any(path == part or (part.endswith("/") and path.startswith(part)) for part in parts)
-        }
-    return digest(dict(files))
+    return digest({path: checksum for path, checksum in files.items() if _counts(path, parts)})
+
+
+def _counts(path: str, parts: tuple[str, ...]) -> bool:
+    chosen = not parts or any(path == part or (part[-1] == "/" and path.startswith(part)) for part in parts)
+    return chosen and path not in _TIMES
 
 
 def material(task: Task, payload: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:

@@ -86,6 +86,16 @@ def changed_inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str,
     return tuple(role for role in {**before, **after} if before.get(role) != after.get(role))
 
 
+def words(change: Difference) -> str:
+    """A change in words: `optim.lr 5e-06 -> 1e-06`."""
+    if change.path == "version":
+        return f"its code changed, version {change.old} -> {change.new}"
+    if change.path.endswith(".path"):
+        return "the file it reads changed"
+    old, new = brief(change.old), brief(change.new)
+    return f"{change.name} changed" if old == new else f"{change.name} {old} -> {new}"
+
+
 def brief(value: Any, room: int = 48) -> str:
     """A value in few characters: numbers in their shortest spelling, structures by their size."""
     match value:

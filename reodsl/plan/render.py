@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from reodsl.plan.changes import Difference
+from reodsl.ir import Origin
+from reodsl.plan.changes import Difference, words
+from reodsl.plan.schedules import schedule_json, schedule_text, schedules
 from reodsl.plan.verdict import Item, Plan
 
 _MARKS = {"reuse": "=", "run": "+", "rerun": "~", "later": "?"}
+_CHANGES = 3
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 
 
@@ -24,6 +26,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "frontiers": [frontier.name for frontier in study.frontiers],
         "seeds": list(study.seeds),
         "changes": [change.model_dump() for change in plan.spec.changes],
+        "schedules": [schedule_json(row) for row in schedules(study)],
         "tasks": [item_json(item) for item in plan.items],
         "totals": plan.totals,
     }
@@ -34,10 +37,9 @@ def to_text(plan: Plan, everything: bool = False, now: datetime | None = None) -
     rows = _rows(plan, everything, now or datetime.now(UTC))
     width = max([30, *(len(row[0]) for row in rows)]) + 2
     lines = [_head(plan, width + 40)]
-    for name, verdict, reason, place in rows:
+    for name, verdict, reason, more in rows:
         lines.append(f"{name:<{width}}{verdict:<8}{reason}".rstrip())
-        if place:
-            lines.append(" " * (width + 8) + place)
+        lines += [" " * (width + 8) + line for line in more]
     hidden = 0 if everything else plan.totals["reuse"]
     if hidden:
         lines.append(
@@ -45,6 +47,8 @@ def to_text(plan: Plan, everything: bool = False, now: datetime | None = None) -
         )
     for change in plan.spec.changes:
         lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
+    for row in schedules(plan.spec.study):
+        lines += schedule_text(row)
     counts = ", ".join(f"{count} {name}" for name, count in plan.totals.items() if count)
     lines.append(f"Plan: {counts}." if plan.work else "Nothing to do: every result is there.")
     return "\n".join(lines)
@@ -88,26 +92,38 @@ def _head(plan: Plan, width: int) -> str:
     return f"{left:<{width - 13}} spec {plan.digest[:8]}"
 
 
-def _rows(plan: Plan, everything: bool, now: datetime) -> list[tuple[str, str, str, str]]:
-    """(name, verdict, reason, place) for each group of tasks that differ in their seed alone."""
-    groups: dict[tuple[str, str, str, str], int] = {}
+def _rows(plan: Plan, everything: bool, now: datetime) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """(name, verdict, reason, lines below it) for each group of tasks that differ in their seed alone."""
+    groups: dict[tuple[str, str, str, tuple[str, ...]], int] = {}
     for item in plan.items:
         if item.verdict == "reuse" and not everything:
             continue
-        reason = f"done {ago(item.made, now)}" if item.made else item.reason
-        origins = _unique(
-            f"{change.origin.path}:{change.origin.line}" for change in item.changes if change.origin
-        )
-        row = (_SEED.sub("", item.task.id), item.verdict, _SEED.sub("", reason), " ".join(origins[:3]))
+        reason = f"done {ago(item.made, now)}" if item.made else _SEED.sub("", item.reason)
+        row = (_SEED.sub("", item.task.id), item.verdict, reason, _below(item))
         groups[row] = groups.get(row, 0) + 1
     return [
-        (f"  {_MARKS[verdict]} {name}" + (f" x{count}" if count > 1 else ""), verdict, reason, place)
-        for (name, verdict, reason, place), count in groups.items()
+        (f"  {_MARKS[verdict]} {name}" + (f" x{count}" if count > 1 else ""), verdict, reason, below)
+        for (name, verdict, reason, below), count in groups.items()
     ]
 
 
-def _unique(items: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(items))
+def _below(item: Item) -> tuple[str, ...]:
+    """Where the first change was made, then the next few changes with their places."""
+    if item.task.kind == "report":
+        return ()
+    lines = []
+    for index, change in enumerate(item.changes[:_CHANGES]):
+        if index:
+            lines.append(words(change))
+        if change.origin:
+            lines.append(place(change.origin))
+    more = len(item.changes) - _CHANGES
+    return (*lines, f"and {more} more") if more > 0 else tuple(lines)
+
+
+def place(origin: Origin) -> str:
+    """`specs/quickstart.reo:16`, or the option of the command line."""
+    return origin.path if origin.path.startswith("--") else f"{origin.path}:{origin.line}"
 
 
 def _plural(name: str, count: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from reodsl.graph.task import VERSIONS, Graph, Task
 from reodsl.ir import Spec, digest
-from reodsl.plan.changes import Difference, brief, changed_inputs, explain
+from reodsl.plan.changes import Difference, changed_inputs, explain, words
 from reodsl.plan.keys import Keys
 from reodsl.store.runs import Record, previous, records
 from reodsl.store.store import Manifest, Store
@@ -88,7 +88,7 @@ class _Planner:
             return Item(task, "run", "not done yet", key=key)
         changes = explain(task, old, new, self.spec.origins)
         if changes:
-            return Item(task, "rerun", reason(changes), changes, key=key)
+            return Item(task, "rerun", _reason(task, changes), changes, key=key)
         roles = changed_inputs(old, new)
         sources = dict.fromkeys(task.inputs.get(role, role) for role in roles)
         return Item(task, "rerun", f"{_some(tuple(sources))} changed", key=key)
@@ -102,9 +102,10 @@ class _Planner:
             return Item(task, "run", f"after {_some(needs)}", needs=needs)
         now = {"version": VERSIONS[task.kind], "payload": self.keys.payload(task)}
         changes = explain(task, old, now, self.spec.origins)
-        return Item(
-            task, "rerun", reason(changes) if changes else f"{_some(needs)} runs first", changes, needs
-        )
+        if changes and task.kind != "report":
+            return Item(task, "rerun", _reason(task, changes), changes, needs)
+        run = "runs" if len(needs) == 1 else "run"
+        return Item(task, "rerun", f"{_some(needs)} {run} first", changes, needs)
 
     def _previous(self, task: Task) -> dict[str, Any] | None:
         """The material of the result that this task had when the study ran last."""
@@ -112,18 +113,8 @@ class _Planner:
         return self.store.material(key) if key else None
 
 
-def reason(changes: tuple[Difference, ...]) -> str:
-    """The first change in words, and how many more there are: `optim.lr 5e-06 -> 1e-06`."""
-    first = changes[0]
-    if first.path == "version":
-        text = f"its code changed, version {first.old} -> {first.new}"
-    elif first.path.endswith((".source.path", ".path")):
-        text = "the file it reads changed"
-    elif isinstance(first.new, (dict, list)) and brief(first.old) == brief(first.new):
-        text = f"{first.name} changed"
-    else:
-        text = f"{first.name} {brief(first.old)} -> {brief(first.new)}"
-    return text if len(changes) == 1 else f"{text}, and {len(changes) - 1} more"
+def _reason(task: Task, changes: tuple[Difference, ...]) -> str:
+    return "what it shows changed" if task.kind == "report" else words(changes[0])
 
 
 def _some(names: tuple[str, ...]) -> str:

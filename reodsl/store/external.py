@@ -57,6 +57,11 @@ class Fingerprints:
             return None
         return digest({name: self.file(path / name) for name in names})
 
+    def tree(self, path: Path) -> str:
+        """The digest of the names and checksums of all files below a folder, links not followed into others."""
+        files = sorted(entry for entry in path.rglob("*") if entry.is_file())
+        return digest({entry.relative_to(path).as_posix(): self.file(entry) for entry in files})
+
     def save(self) -> None:
         """Keep what was read, if the store is there; losing it only costs time."""
         if self.changed and self.place.parent.is_dir():
@@ -87,10 +92,19 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
         case "folder":
             return {**source, "path": f"sha256:{prints.folder(folder / source['path'])}"}
         case "hub":
-            return {**source, "revision": hub_revision(hub_kind, source["repo"], source.get("revision"))}
+            found = {**source, "revision": hub_revision(hub_kind, source["repo"], source.get("revision"))}
+            copy = _local_copy(source["repo"], folder) if hub_kind == "datasets" else None
+            return found if copy is None else {**found, "copy": prints.tree(copy)}
         case "package":
             return {**source, "version": package_version(source["package"])}
     return dict(source)
+
+
+def _local_copy(repo: str, folder: Path) -> Path | None:
+    """A data set's copy beside the spec or in REODSL_DATA, which a run prefers to the hub's cache."""
+    places = [folder / "data", *([Path(os.environ["REODSL_DATA"])] if os.environ.get("REODSL_DATA") else [])]
+    inside = ".." not in Path(repo).parts and not Path(repo).is_absolute()
+    return next((place / repo for place in places if (place / repo).is_dir()), None) if inside else None
 
 
 def hub_cache() -> Path:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -163,6 +164,8 @@ def read_progress(place: Path) -> Progress | None:
 def start_ray(address: str | None) -> None:
     """Start Ray on this machine, quietly and small, or join it at `address`. Raises E0962."""
     ray = _ray()
+    if address and ":" in address:
+        _answers(address)
     before = signal.getsignal(signal.SIGTERM)
     options: dict[str, Any] = {
         "log_to_driver": False,
@@ -195,6 +198,23 @@ def start_ray(address: str | None) -> None:
     finally:
         # Ray takes the signal for itself; what stops a run cleanly is ours.
         signal.signal(signal.SIGTERM, before)
+
+
+def _answers(address: str) -> None:
+    """Whether anything listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, ValueError, OverflowError) as caught:
+        raise _no_ray(str(caught), address) from caught
+
+
+def _no_ray(words: str, address: str | None) -> Problem:
+    return problem(
+        "E0962",
+        f"no Ray cluster answers at {address}: {words}" if address else f"Ray does not start: {words}",
+        help="`--local` runs the tasks in this process, one after another, without Ray",
+    )
 
 
 def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:

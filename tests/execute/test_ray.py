@@ -12,7 +12,9 @@ import pytest
 import studies as make
 from bench import Bench
 
+from reodsl.diagnostics import Problem
 from reodsl.graph.event import Event
+from runners.execute.cluster import start_ray
 
 
 def test_results_are_equal_to_those_of_one_process(ray_bench: Bench, tmp_path: Path) -> None:
@@ -86,6 +88,18 @@ def test_an_interruption_ends_the_workers_and_keeps_their_work(ray_bench: Bench)
     (ray_bench.folder / "go").touch()
     assert not ray_bench.run(make.four()).failed
     assert "overthinker.train.s1" not in ray_bench.of("waiting")[1:]
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "127.0.0.1:port", "no.such.host.invalid:6379", "127.0.0.1:99999"]
+)
+def test_an_address_without_a_cluster_is_told_at_once(address: str) -> None:
+    with pytest.raises(Problem) as caught:
+        start_ray(address)
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0962"
+    assert address in found.message
+    assert "--local" in (found.help or "")
 
 
 def worker_of(task: str) -> int:

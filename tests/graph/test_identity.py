@@ -93,4 +93,5 @@ def test_a_reader_depends_on_the_files_it_reads_alone() -> None:
     later = files | {"metrics.parquet": "4"}
     assert part_digest(files, ("checkpoint/",)) == part_digest(later, ("checkpoint/",))
     assert part_digest(files, ()) != part_digest(later, ())
+    assert part_digest(files, ()) == part_digest(files | {"timings.parquet": "5"}, ())
     assert part_digest(files, ("checkpoint/",)) != part_digest(files, ("checkpoint/config.json",))

@@ -86,3 +86,16 @@ def test_unreadable_checksums_are_made_anew(tmp_path: Path) -> None:
     (tmp_path / "prints.json").write_text("[1, 2")
     (tmp_path / "f").write_text("one")
     assert Fingerprints(tmp_path / "prints.json").file(tmp_path / "f")
+
+
+def test_a_local_copy_of_a_data_set_is_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    source = {"kind": "hub", "repo": "owner/name", "revision": None}
+    task = Task("d", "data", {"data": {"sources": [source]}}, {})
+    absent = seen(task, tmp_path)
+    copy = tmp_path / "data" / "owner" / "name"
+    copy.mkdir(parents=True)
+    (copy / "train.jsonl").write_text("1")
+    first = seen(task, tmp_path)
+    (copy / "train.jsonl").write_text("2")
+    assert len({str(absent), str(first), str(seen(task, tmp_path))}) == 3

@@ -1,0 +1,108 @@
+"""What a machine lacks is named, thing by thing, with the way to get it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import studies as make
+
+from reodsl.graph.lower import lower
+from reodsl.graph.task import Task
+from reodsl.ir import Spec
+from reodsl.ir.data import Data, File
+from reodsl.ir.model import Hub, Package
+from reodsl.ir.study import Cluster
+from reodsl.ir.training import FromModel
+from reodsl.plan.registry import Machine
+from runners.execute import check as checking
+from runners.execute.check import check
+
+LOCAL = Machine(local=True)
+
+
+def spec_on(source: object, cluster: Cluster | None = None) -> Spec:
+    start = FromModel(model=make.model("given", source))
+    arm = make.arm("a", make.trained("a", make.ppo(make.outcome()), start=start))
+    spec = make.spec(arm)
+    return spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster})})
+
+
+def found(
+    spec: Spec, folder: Path, machine: Machine = LOCAL, tasks: tuple[Task, ...] | None = None
+) -> list[str]:
+    everything = lower(spec).tasks if tasks is None else tasks
+    return [diagnostic.code for diagnostic in check(everything, spec, folder, machine)]
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_what_makes_its_own_model_and_data_lacks_nothing(tmp_path: Path) -> None:
+    assert found(make.four(), tmp_path) == []
+
+
+def test_weights_of_a_hub_are_looked_for_in_the_cache(tmp_path: Path, empty_cache: Path) -> None:
+    spec = spec_on(Hub(repo="owner/name"))
+    (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
+    assert diagnostic.code == "E0850"
+    assert "hf download owner/name" in (diagnostic.help or "")
+    snapshot = empty_cache / "models--owner--name" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (empty_cache / "models--owner--name" / "refs").mkdir()
+    (empty_cache / "models--owner--name" / "refs" / "main").write_text("abc")
+    assert found(spec, tmp_path) == ["E0850"]  # a folder without weights is not enough
+    (snapshot / "model.safetensors").write_text("")
+    assert found(spec, tmp_path) == []
+
+
+def test_a_model_folder_has_to_hold_weights(tmp_path: Path) -> None:
+    spec = spec_on(make.downloaded("weights").model.source)
+    assert found(spec, tmp_path) == ["E0803"]
+    (tmp_path / "weights").mkdir()
+    assert found(spec, tmp_path) == ["E0803"]
+    (tmp_path / "weights" / "model.safetensors").write_text("")
+    assert found(spec, tmp_path) == []
+
+
+def test_a_package_with_weights_has_to_be_installed(tmp_path: Path) -> None:
+    assert found(spec_on(Package(package="no_such_package", file="x.gguf")), tmp_path) == ["E0850"]
+
+
+def test_gpus_of_the_cluster_are_wanted_here_or_at_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(name="h800", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
+    monkeypatch.setattr(checking, "gpus", lambda: 3)
+    spec = make.four()
+    spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster})})
+    (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
+    assert diagnostic.code == "E0971"
+    assert diagnostic.message == "the spec runs on 2 x 8 H800, and this machine has 3 GPUs"
+    assert found(spec, tmp_path, Machine(address="10.0.0.1:6379")) == []
+    monkeypatch.setattr(checking, "gpus", lambda: 16)
+    assert found(spec, tmp_path) == []
+
+
+def test_missing_data_and_packages_are_named_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = checking.importlib.util.find_spec
+    monkeypatch.setattr(
+        checking.importlib.util, "find_spec", lambda name: None if name in ("torch", "ray") else real(name)
+    )
+    data = Data(name="filed", sources=(File(path="none.jsonl"),))
+    spec = make.spec(make.arm("a", make.trained("a", make.sft(data=data))))
+    diagnostics = check(lower(spec).tasks, spec, tmp_path, Machine())
+    assert diagnostics[0].message == "ray and torch are not installed"
+    assert len(diagnostics) == 2
+    assert "none.jsonl" in str(diagnostics[1])
+
+
+def test_only_what_is_to_run_is_asked_about(tmp_path: Path) -> None:
+    spec = spec_on(Hub(repo="owner/name"))
+    rest = tuple(task for task in lower(spec).tasks if task.kind not in ("model", "train"))
+    assert found(spec, tmp_path, tasks=rest) == []
