@@ -53,7 +53,8 @@ def colour(material: Material, arms: Sequence[str]) -> alt.Color:
     """Each arm in its colour, the same in every chart."""
     chosen = theme.colours(material.arms, material.bases)
     scale = alt.Scale(domain=list(arms), range=[chosen[arm] for arm in arms])
-    return alt.Color("arm:N", scale=scale, legend=alt.Legend(title=None, orient="bottom", columns=4))
+    legend = alt.Legend(title=None, orient="bottom", columns=4, symbolOpacity=1)
+    return alt.Color("arm:N", scale=scale, legend=legend)
 
 
 def tooltips(columns: Sequence[str]) -> list[alt.Tooltip]:

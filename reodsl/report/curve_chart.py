@@ -104,7 +104,7 @@ def _budget_axis(budgets: Sequence[int], scale: Scale) -> alt.X:
     least, most = min((b for b in budgets if b > 0), default=1), max(budgets)
     ticks = [0, *(2**k for k in range(most.bit_length() + 1) if least <= 2**k <= most)]
     symlog = alt.Scale(type="symlog", constant=least, nice=False)
-    axis = alt.Axis(values=ticks, labelOverlap="greedy", format="~s" if most >= 10_000 else "")
+    axis = alt.Axis(values=ticks, labelOverlap="greedy", format=",d")
     return alt.X("budget:Q", title=f"{name}, logarithmic", scale=symlog, axis=axis)
 
 

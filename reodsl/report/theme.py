@@ -79,7 +79,7 @@ def config(dark: bool = False) -> dict[str, Any]:
         "header": {"labelColor": c["ink"], "titleColor": c["muted"]},
         "text": {"color": c["ink"], "fontSize": 11},
         "style": {
-            "frontier": {"stroke": c["ink"]},
+            "frontier": {"color": c["ink"]},
             "ink": {"color": c["ink"], "fill": c["ink"]},
             "rule": {"color": c["muted"]},
             "halo": {"stroke": c["paper"]},

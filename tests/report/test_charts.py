@@ -111,3 +111,12 @@ def test_every_arm_has_a_colour_of_its_own() -> None:
     chosen = colours(names, ["arm3"])
     assert chosen["arm3"] == UNTRAINED
     assert len(set(chosen.values())) == len(names)
+
+
+def test_budgets_on_a_logarithmic_axis_are_whole_numbers(material: Material) -> None:
+    import vl_convert
+
+    svg = vl_convert.vegalite_to_svg(curves(material, "easy", scale="log", width=460).to_dict())
+    assert ">64<" in svg
+    assert ">128<" in svg
+    assert "e+" not in svg
