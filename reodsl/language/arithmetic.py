@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from reodsl.diagnostics.model import Label, error
 from reodsl.language.context import Context
-from reodsl.language.schema import fit
 from reodsl.language.units import LARGEST, PLAIN, Dimension, Quantity, times, unit_words
 from reodsl.language.values import Items, Record, Value, describe
 from reodsl.syntax import tree
@@ -197,6 +196,3 @@ def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value | None:
         return Value(not operand.data, expr.span)
     ctx.report(error("E0301", f"`not` stands before a condition, not before {describe(operand)}", expr.span))
     return None
-
-
-__all__ = ["binary", "compare", "fit", "logic", "negation", "unary", "unequal"]

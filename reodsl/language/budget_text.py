@@ -8,7 +8,7 @@ from pathlib import Path
 from reodsl.diagnostics.model import Diagnostic, Problem, error, problem
 from reodsl.language.calls import splits
 from reodsl.language.context import Context, Scope
-from reodsl.language.evaluate import declared
+from reodsl.language.declare import declared
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.suggest import advice
 from reodsl.language.values import Record, Value

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from reodsl.diagnostics.model import Label, error
 from reodsl.language.context import Context, Scope
-from reodsl.language.evaluate import evaluated, fitted, lookup, settled, used_at
+from reodsl.language.evaluate import evaluated, fitted, settled
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, computed, listed
-from reodsl.language.kinds import CHECKPOINT, KINDS, SPLITS, TOKENS
+from reodsl.language.kinds import KINDS
+from reodsl.language.kinds.types import CHECKPOINT, SPLITS, TOKENS
+from reodsl.language.names import lookup
 from reodsl.language.schema import A, Either, Field, Kind, Many, type_words
 from reodsl.language.suggest import advice
 from reodsl.language.units import Quantity
@@ -238,6 +240,3 @@ def as_splits(ctx: Context, value: Value, what: str) -> Value | None:
         fitting = settled(ctx, value, Many(TOKENS, 2), what)
         return None if fitting is None else listed(ctx, fitting)
     return settled(ctx, value, SPLITS, what)
-
-
-__all__ = ["bind", "called", "splits", "used_at"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from reodsl.diagnostics.model import Label, Problem, Span, error
 from reodsl.language.context import Context
-from reodsl.language.kinds import COUNT, STEPS, TOKENS, TOKENS0
+from reodsl.language.kinds.types import COUNT, STEPS, TOKENS, TOKENS0
 from reodsl.language.schema import A, Choice, Field, Kind, Many, Text
 from reodsl.language.units import TOKENS as IN_TOKENS
 from reodsl.language.units import Quantity

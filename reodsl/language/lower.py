@@ -9,7 +9,7 @@ from typing import Any, cast
 from reodsl.ir.spec import Change, Origin, Spec
 from reodsl.ir.study import Arm, Chart, Frontier, PublishedCurve, Score, Study, Suite, Table
 from reodsl.language import lower_model
-from reodsl.language.blocks import complete_stages
+from reodsl.language.finish import complete_stages
 from reodsl.language.lower_training import Lowering, start
 from reodsl.language.program import Program
 from reodsl.language.resolve import arm_suite, arms_of, is_trained

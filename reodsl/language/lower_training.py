@@ -26,10 +26,11 @@ from reodsl.ir.training import (
     Stage,
     Start,
 )
-from reodsl.language.blocks import EVALUATION, StagePart, complete_stages
 from reodsl.language.context import Context
+from reodsl.language.finish import EVALUATION, complete_stages
 from reodsl.language.lower_model import _given, data, forcing, model
-from reodsl.language.rewards import typed_reward
+from reodsl.language.reward_body import typed_reward
+from reodsl.language.stages import StagePart
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import Record
 

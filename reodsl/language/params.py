@@ -7,7 +7,8 @@ from dataclasses import replace
 from reodsl.diagnostics.model import Label, error
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated, fitted, settled
-from reodsl.language.kinds import DECLARED, SPLITS
+from reodsl.language.kinds import DECLARED
+from reodsl.language.kinds.types import SPLITS
 from reodsl.language.modules import Loaded
 from reodsl.language.schema import A, Flag, Many, Num, Text, Type
 from reodsl.language.suggest import advice

@@ -9,7 +9,7 @@ from pathlib import Path
 from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.language.amend import read_changes
 from reodsl.language.context import Context
-from reodsl.language.evaluate import declared
+from reodsl.language.declare import declared
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.suggest import advice
 from reodsl.language.values import Record, Value

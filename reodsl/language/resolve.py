@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reodsl.language.blocks import EVALUATION
+from reodsl.language.finish import EVALUATION
 from reodsl.language.studies import Parts
 from reodsl.language.values import Record
 

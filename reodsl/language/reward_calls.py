@@ -6,21 +6,8 @@ import math
 from dataclasses import replace
 
 from reodsl.diagnostics.model import error
-from reodsl.language.reward_types import (
-    AGGREGATES,
-    FUNCTIONS,
-    INF,
-    NUMERIC,
-    RESPONSE,
-    WEIGHTS,
-    Body,
-    Data,
-    Typed,
-    condition,
-    fail,
-    same_unit,
-    typed,
-)
+from reodsl.language.reward_names import INF, Body, Data, Typed, fail, same_unit
+from reodsl.language.reward_types import AGGREGATES, FUNCTIONS, NUMERIC, RESPONSE, WEIGHTS, condition, typed
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN, TOKENS
 from reodsl.syntax import tree

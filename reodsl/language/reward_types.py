@@ -4,76 +4,32 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
-from reodsl.diagnostics.model import Label, Span, error
-from reodsl.language.context import Context, Scope
-from reodsl.language.intervals import Interval, contains_zero, product, quotient
+from reodsl.diagnostics.model import error
+from reodsl.language.intervals import contains_zero, product, quotient
+from reodsl.language.reward_names import INF, Body, Data, Typed, fail, same_unit
 from reodsl.language.suggest import advice
-from reodsl.language.units import PLAIN, TOKENS, Dimension, times, unit_words
-from reodsl.language.values import Value
+from reodsl.language.units import PLAIN, TOKENS, Dimension, times
 from reodsl.syntax import tree
 
-Data: TypeAlias = dict[str, Any]
-INF = math.inf
 WEIGHTS = ("trapezoid", "uniform", "half_first")
+
+
 AGGREGATES = ("mean", "std", "min", "max", "sum", "count", "median")
+
+
 NUMERIC = ("sigmoid", "log", "exp", "sqrt", "abs", "min", "max", "clip")
+
+
 RESPONSE = ("len", "correct", "answer")
+
+
 FUNCTIONS = (*RESPONSE, *WEIGHTS, *dict.fromkeys(AGGREGATES + NUMERIC))
+
+
 DEEPEST = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """An expression's canonical data, its unit, and the range of its values. `condition` ones are 1 or 0."""
-
-    data: Data
-    unit: Dimension
-    low: float
-    high: float
-    condition: bool = False
-
-    @property
-    def interval(self) -> Interval:
-        """The range as a pair."""
-        return self.low, self.high
-
-
-@dataclass(slots=True)
-class Environment:
-    """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets."""
-
-    values: dict[str, Typed] = field(default_factory=dict)
-    responses: dict[str, str] = field(default_factory=lambda: {"y": "y"})
-    others: dict[str, Value | None] = field(default_factory=dict)
-    broken: set[str] = field(default_factory=set)
-
-    def with_value(self, name: str, value: Typed) -> Environment:
-        """This environment with one more number in it."""
-        return Environment({**self.values, name: value}, self.responses, self.others, self.broken)
-
-    def with_response(self, name: str, canonical: str) -> Environment:
-        """This environment with one more response in it."""
-        return Environment(self.values, {**self.responses, name: canonical}, self.others, self.broken)
-
-    def names(self) -> list[str]:
-        """Everything that has a name."""
-        return [*self.values, *self.responses, *self.others, "group", "ref", "x"]
-
-
-@dataclass(slots=True)
-class Body:
-    """What typing one reward shares. `variable` is the name of the split in a `dense` line; `nonzero` holds facts."""
-
-    ctx: Context
-    scope: Scope
-    env: Environment
-    variable: str | None = None
-    uses: set[str] = field(default_factory=set)
-    nonzero: frozenset[str] = frozenset()
-    depth: int = 0
 
 
 def typed(body: Body, expr: tree.Expr) -> Typed | None:
@@ -130,18 +86,6 @@ def typed(body: Body, expr: tree.Expr) -> Typed | None:
     )
 
 
-def fail(
-    body: Body,
-    code: str,
-    message: str,
-    at: tree.Expr | tree.Comprehension | tree.Arg,
-    help: str | None = None,
-) -> Typed | None:
-    """Report a finding of a reward; None, so that it can be returned at once."""
-    body.ctx.report(error(code, message, at.span, help=help))
-    return None
-
-
 def _node(op: str, **parts: Any) -> Data:
     return {"op": op, **parts}
 
@@ -174,7 +118,8 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         )
     if name in env.others:
         return fail(body, "E0301", f"`{name}` is no number", expr, f"run over it: `dense L in {name}: …`")
-    from reodsl.language.evaluate import declared, lookup
+    from reodsl.language.declare import declared
+    from reodsl.language.names import lookup
     from reodsl.language.units import Quantity
 
     found = lookup(body.ctx, body.scope.module, name)
@@ -220,23 +165,6 @@ def _negated(body: Body, expr: tree.Unary) -> Typed | None:
     if value.data["op"] == "number" and "open" not in value.data:
         return _constant(-value.low, value.unit)
     return Typed(_node("unary", fn="neg", value=value.data), value.unit, -value.high, -value.low)
-
-
-def same_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what: str) -> bool:
-    """Whether two expressions have one unit; reported when not."""
-    if one.unit == two.unit:
-        return True
-    body.ctx.report(
-        error(
-            "E0302",
-            f"{what} wants equal units",
-            left,
-            unit_words(one.unit),
-            others=[Label(right, unit_words(two.unit))],
-            help="write the unit, such as `1 tokens`, or divide by a length to get a plain number",
-        )
-    )
-    return False
 
 
 def _binary(body: Body, expr: tree.Binary) -> Typed | None:

@@ -6,19 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import error
-from reodsl.language.blocks import (
-    EVALUATION,
-    changed,
-    finished,
-    finished_experiment,
-    laid,
-    record,
-    split_amend,
-)
+from reodsl.language.blocks import changed, laid
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
+from reodsl.language.finish import EVALUATION, finished, finished_experiment
 from reodsl.language.kinds import KINDS
 from reodsl.language.modules import Loaded
+from reodsl.language.records import record, split_amend
 from reodsl.language.values import Record, Slot, Value, article, describe
 from reodsl.syntax import tree
 

@@ -1,0 +1,161 @@
+"""Points and brackets: settings of a record, the library by full name, metrics, and stages by name or value."""
+
+from __future__ import annotations
+
+from reodsl.diagnostics.model import Label, error
+from reodsl.language.context import Context, Scope
+from reodsl.language.declare import declared
+from reodsl.language.evaluate import evaluated
+from reodsl.language.kinds import METRICS
+from reodsl.language.names import used_at
+from reodsl.language.schema import A, Type
+from reodsl.language.suggest import advice, there_is
+from reodsl.language.units import Quantity, scaled
+from reodsl.language.values import Record, Value, describe
+from reodsl.syntax import tree
+
+
+def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | None) -> Value | None:
+    """`x.stages`, a setting of a record, or a metric where one is wanted."""
+    if isinstance(want, A) and "metric" in want.kinds:
+        return metric(ctx, expr)
+    if (parts := _library_path(expr, scope)) is not None:
+        return _from_library(ctx, expr, parts)
+    value = evaluated(ctx, expr.value, scope)
+    if value is None:
+        return None
+    if not isinstance(value.data, Record):
+        ctx.report(
+            error(
+                "E0301",
+                f"{describe(value)} has no settings",
+                expr.span,
+                help="name a declaration before the point",
+            )
+        )
+        return None
+    record, name = value.data, expr.name.name
+    if record.kind == "arm":
+        record = record.made
+    if name == "stages" and record.kind in ("experiment", "recipe"):
+        return Value(Record("stages", {}, expr.span, name=record.name, made=record), expr.span)
+    found = record.get(name)
+    if found is None:
+        known = list(record.fields) + (["stages"] if record.stages else [])
+        ctx.report(
+            error(
+                "E0203",
+                f"{describe(value)} has no `{name}`",
+                expr.name.span,
+                "unknown",
+                help=advice(name, known, "it has"),
+            )
+        )
+        return None
+    return used_at(found, f"{record.name}.{name}" if record.name else name, expr.span)
+
+
+def _library_path(expr: tree.Attribute, scope: Scope) -> list[str] | None:
+    """The parts of `std.paper.qwen3_4b` behind `std`, where an attribute is a full name of the library."""
+    parts = [expr.name.name]
+    inner = expr.value
+    while isinstance(inner, tree.Attribute):
+        parts.insert(0, inner.name.name)
+        inner = inner.value
+    return (
+        parts if isinstance(inner, tree.Name) and inner.name == "std" and "std" not in scope.names() else None
+    )
+
+
+def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value | None:
+    from reodsl.language.modules import library_names
+
+    *folders, name = parts
+    module, known = ".".join(folders), library_names()
+    loaded = ctx.modules.library(module) if module in known else None
+    if loaded is None:
+        helps = advice(module or name, known, "it has")
+        ctx.report(
+            error("E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps)
+        )
+        return None
+    if name not in loaded.items:
+        helps = advice(name, loaded.items, "it has")
+        ctx.report(
+            error("E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps)
+        )
+        return None
+    found = declared(ctx, loaded, loaded.items[name])
+    return None if found is None else used_at(found, name, expr.span)
+
+
+def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
+    """What a plateau watches."""
+    text = f"{expr.value.name}.{expr.name.name}" if isinstance(expr.value, tree.Name) else "?"
+    if text not in METRICS:
+        ctx.report(
+            error(
+                "E0314",
+                f"there is no metric `{text}`",
+                expr.span,
+                "unknown",
+                help=advice(text, METRICS, "metrics are"),
+            )
+        )
+        return None
+    return Value(Record("metric", {}, expr.span, name=expr.name.name), expr.span)
+
+
+def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
+    """`x.stages[4K tokens]`: a stage by its name or by the value that it was made for."""
+    from reodsl.language.stages import stage_parts
+
+    value = evaluated(ctx, expr.value, scope)
+    if value is None:
+        return None
+    if not isinstance(value.data, Record) or value.data.kind != "stages":
+        ctx.report(
+            error(
+                "E0301",
+                f"{describe(value)} has no elements",
+                expr.span,
+                help="index stages: `x.stages[4K tokens]`",
+            )
+        )
+        return None
+    record = value.data.made
+    parts = stage_parts(ctx, record)
+    names = [part.label for part in parts]
+    if isinstance(expr.index, tree.Name) and expr.index.name in [part.name for part in parts]:
+        position = [part.name for part in parts].index(expr.index.name)
+    else:
+        wanted = evaluated(ctx, expr.index, scope)
+        if wanted is None:
+            return None
+        position = next((i for i, part in enumerate(parts) if _same(part.value, wanted)), -1)
+        if position < 0:
+            ctx.report(
+                error(
+                    "E0212",
+                    f"`{record.name}` has no stage {describe(wanted)}",
+                    expr.index.span,
+                    "no such stage",
+                    others=[Label(record.span, "declared here")],
+                    help=there_is(names, "its stages are"),
+                )
+            )
+            return None
+    return Value(
+        Record(
+            "stage_of", {}, expr.span, name=f"{record.name}.{parts[position].name}", made=(record, position)
+        ),
+        expr.span,
+    )
+
+
+def _same(stage: Value | None, wanted: Value) -> bool:
+    if stage is None or not isinstance(stage.data, Quantity) or not isinstance(wanted.data, Quantity):
+        return False
+    if wanted.literal is not None and not wanted.data.unit:
+        return scaled(wanted.literal.value, wanted.literal.suffix, stage.data.unit) == stage.data.number
+    return stage.data == wanted.data

@@ -1,0 +1,30 @@
+"""Types that settings of several kinds share: tokens, steps, shares, learning rates, checkpoints."""
+
+from __future__ import annotations
+
+from reodsl.language.schema import A, Field, Num
+
+TOKENS = Num("tokens", whole=True, low=1, example="32K tokens")
+TOKENS0 = Num("tokens", whole=True, low=0)
+STEPS = Num("steps", whole=True, low=1, example="400 steps")
+STEPS0 = Num("steps", whole=True, low=0)
+COUNT = Num(whole=True, low=1, high=2**24)
+NATURAL = Num(whole=True, low=0, high=2**53)
+SHARE = Num(low=0, high=1)
+UTILISED = Num(low=0, high=1, above=True)
+POSITIVE = Num(low=0, above=True)
+BETA = Num(low=0, high=1, below=True, example="0.95")
+LR = Num(low=0, high=1, above=True, example="5e-6")
+HOURS = Num("gpu_hours", low=0, above=True, example="4K gpu_hours")
+PPO = ("ppo",)
+SEQUENCES = ("sft", "simpo")
+SIMPO = ("simpo",)
+CHECKPOINT = A(("model", "experiment", "checkpoint"), "a model or a checkpoint")
+SPLITS = A(("budgets", "oracle_budgets", "question_budgets", "steps_split"), "budgets")
+MODEL_SOURCES = ("hub", "folder", "package", "architecture")
+DATA_SOURCES = ("generated", "file", "hub", "package")
+SAMPLING = {
+    "temperature": Field(Num(low=0, high=10), "0 is greedy", default=1.0),
+    "top_p": Field(Num(low=0, high=1, above=True), "nucleus; 1 keeps the whole distribution", default=1.0),
+    "top_k": Field(Num(whole=True, low=-1), "most likely tokens kept; -1 keeps all", default=-1),
+}

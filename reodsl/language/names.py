@@ -1,0 +1,125 @@
+"""Names: from a name in a scope to its value, or to what it was most likely meant to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reodsl.diagnostics.model import Span, error
+from reodsl.language.context import Context, Scope
+from reodsl.language.declare import declared
+from reodsl.language.modules import Loaded
+from reodsl.language.schema import Choice, Either, Many, Type
+from reodsl.language.suggest import advice, there_is
+from reodsl.language.units import Quantity, shown
+from reodsl.language.values import Record, Symbol, Value
+from reodsl.syntax import tree
+
+RESPONSE_NAMES = frozenset(
+    {"y", "x", "group", "ref", "len", "correct", "answer", "trapezoid", "uniform", "half_first"}
+)
+
+
+def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Value | None:
+    """The value of a name: a word of the setting's own, a local, a declaration, an import."""
+    name = expr.name
+    words = offered_words(want)
+    if name in words:
+        return Value(Symbol(name), expr.span)
+    local = scope.find(name)
+    if local is not None:
+        value = local()
+        return None if value is None else used_at(value, name, expr.span)
+    found = lookup(ctx, scope.module, name)
+    if found is not None:
+        module, item = found
+        value = declared(ctx, module, item)
+        return None if value is None else used_at(value, name, expr.span)
+    if name in scope.module.imports or _declared_badly(scope.module, name):
+        return None
+    unknown(ctx, expr, scope, words)
+    return None
+
+
+def unknown(ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...]) -> None:
+    """The diagnostic of a name that nothing has."""
+    name = expr.name
+    if name in RESPONSE_NAMES:
+        ctx.report(
+            error(
+                "E0308",
+                f"`{name}` belongs to a response, and there is none outside a reward",
+                expr.span,
+                "not in a reward",
+                help="use it inside `reward NAME { … }`, and name that reward here",
+            )
+        )
+        return
+    if words:
+        ctx.report(
+            error(
+                "E0314",
+                f"`{name}` is not one of the words that stand here",
+                expr.span,
+                "unknown",
+                notes=[there_is(words, "the words are")],
+                help=advice(name, words, "write one of"),
+            )
+        )
+        return
+    ctx.report(
+        error(
+            "E0201",
+            f"there is no `{name}` here",
+            expr.span,
+            "unknown",
+            help=advice(name, scope.names(), "this file has") + _import_hint(name),
+        )
+    )
+
+
+def _import_hint(name: str) -> str:
+    from reodsl.language.library import provider
+
+    module = provider(name)
+    return f"; `from {module} import {name}` provides one" if module else ""
+
+
+def used_at(value: Value, name: str, span: Span) -> Value:
+    """A value as it is used by name: the use is its place, the setting is remembered."""
+    if isinstance(value.data, Record):
+        return replace(value, span=span, literal=None)
+    text = shown(value.data) if isinstance(value.data, Quantity) else ""
+    via = ((value.span, f"`{name}` is {text}" if text else f"`{name}` is set here"), *value.via)
+    return replace(value, span=span, via=via[:4], literal=None)
+
+
+def lookup(ctx: Context, module: Loaded, name: str) -> tuple[Loaded, tree.ModuleItem] | None:
+    """The declaration behind a name of a file, through imports."""
+    item = module.items.get(name)
+    if item is not None:
+        ctx.used.add((module.key, name))
+        return module, item
+    imported = module.imports.get(name)
+    if imported is None:
+        return None
+    ctx.used_imports.add((module.key, name))
+    target = ctx.modules.loaded.get(imported.module) if imported.module is not None else None
+    if target is None or imported.name not in target.items:
+        return None
+    ctx.used.add((target.key, imported.name))
+    return target, target.items[imported.name]
+
+
+def _declared_badly(module: Loaded, name: str) -> bool:
+    return any(item.name.name == name for item in module.module.items)
+
+
+def offered_words(want: Type | None) -> tuple[str, ...]:
+    match want:
+        case Choice():
+            return want.words
+        case Many():
+            return offered_words(want.item) if want.lone else ()
+        case Either():
+            return tuple(word for option in want.options for word in offered_words(option))
+    return ()

@@ -1,0 +1,133 @@
+"""Records: from a declaration, or an amended expression, to a parent with a block laid over it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reodsl.diagnostics.model import error
+from reodsl.language.blocks import changed, laid
+from reodsl.language.context import Context, Owner, Scope
+from reodsl.language.evaluate import evaluated
+from reodsl.language.finish import EVALUATION, UNKNOWN, finished, finished_experiment
+from reodsl.language.kinds import KINDS
+from reodsl.language.schema import Kind
+from reodsl.language.values import Record, Slot, Value, article, describe
+from reodsl.syntax import tree
+
+FROM_CHECKPOINT = ("checkpoint", "model")
+
+
+def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.Block | None]:
+    """What a declaration is made from, and the block laid over it."""
+    if isinstance(item.value, tree.Amend):
+        return item.value.base, item.value.block
+    return item.value, item.block
+
+
+def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value | None:
+    """The value of a declaration whose settings the table of kinds describes."""
+    kind = KINDS[item.kind.name]
+    parent, block = split_amend(item)
+    start = Record(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
+    if parent is not None:
+        inherited = derived(ctx, parent, kind, start, scope)
+        if inherited is None:
+            return None
+        start = inherited
+    if block is not None:
+        start = laid(ctx, start, block, scope, item.doc or start.doc)
+    for change in ctx.amends.get(owner, ()):
+        start = changed(ctx, start, change, Scope(scope.module))
+    if "style" in kind.children:
+        start = _styled(ctx, start, owner)
+    if UNKNOWN in start.broken:
+        return None
+    if not kind.partial:
+        complete = (
+            finished_experiment(ctx, start) if kind.name == "experiment" else finished(ctx, start, kind)
+        )
+        if complete is None:
+            return None
+        start = complete
+    return Value(start, item.name.span)
+
+
+def _styled(ctx: Context, start: Record, owner: Owner) -> Record:
+    """Traces with their styles evaluated, in the order in which they are declared."""
+    found = []
+    for item, scope in start.children.values():
+        value = record(ctx, item, scope, (owner[0], f"{owner[1]}.{item.name.name}"))
+        if value is not None and isinstance(value.data, Record):
+            found.append(value.data)
+    if not start.children:
+        ctx.report(
+            error(
+                "E0304",
+                f"`{start.name}` needs a style: one way to write a step",
+                start.span,
+                "no `style`",
+                help='add `style plain { template = "{value} {op} {next} ." }`',
+            )
+        )
+    whole = bool(found) and len(found) == len(start.children)
+    return replace(start, made=tuple(found), broken=start.broken if whole else start.broken | {UNKNOWN})
+
+
+def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record | None:
+    """A record of `kind` that begins as its parent is; None for a parent of the wrong kind.
+
+    An unknown parent gives a record that is broken as a whole, so that the block over it is still looked at.
+    """
+    value = evaluated(ctx, parent, scope)
+    if value is None:
+        return replace(start, broken=frozenset({UNKNOWN}))
+    above = value.data
+    if not isinstance(above, Record) or above.kind not in kind.parents:
+        ctx.report(
+            error(
+                "E0311",
+                f"{article(kind.name)} {kind.name} cannot be made from {describe(value)}",
+                parent.span,
+                describe(value),
+                help="start from " + " or ".join(f"{article(each)} {each}" for each in kind.parents)
+                if kind.parents
+                else f"write `{kind.name} {start.name} {{ … }}`",
+            )
+        )
+        return None
+    if above.kind in FROM_CHECKPOINT and kind.name != above.kind:
+        return replace(start, fields={"base": Slot(value, parent.span)}, made=EVALUATION)
+    return replace(
+        start,
+        fields=above.fields,
+        made=above.made,
+        stages=above.stages,
+        children=above.children,
+        broken=above.broken,
+    )
+
+
+def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:
+    """`base { overrides }` as an expression: the base with its settings changed."""
+    value = evaluated(ctx, expr.base, scope)
+    if value is None:
+        return None
+    above = value.data
+    if isinstance(above, Record) and above.kind in FROM_CHECKPOINT:
+        above = Record("experiment", {"base": Slot(value, expr.base.span)}, expr.span, made=EVALUATION)
+    kind = KINDS.get(above.kind) if isinstance(above, Record) else None
+    if not isinstance(above, Record) or kind is None or kind.form == "call":
+        ctx.report(
+            error(
+                "E0311",
+                f"{describe(value)} has no settings to change",
+                expr.base.span,
+                help="name a declaration",
+            )
+        )
+        return None
+    result = laid(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
+    if kind.partial:
+        return Value(result, expr.span)
+    complete = finished_experiment(ctx, result) if kind.name == "experiment" else finished(ctx, result, kind)
+    return None if complete is None else Value(complete, expr.span)

@@ -1,0 +1,90 @@
+"""Stages: the blocks that an experiment declares for them, one by one or over a list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reodsl.diagnostics.model import Span, error
+from reodsl.language.context import Context, Scope
+from reodsl.language.evaluate import evaluated
+from reodsl.language.units import Quantity, shown
+from reodsl.language.values import Items, Record, Value, describe
+from reodsl.syntax import tree
+
+
+@dataclass(frozen=True, slots=True)
+class StagePart:
+    """One stage as declared: its name and label, the value that it was made for, its block, and where names are found."""
+
+    name: str
+    label: str
+    value: Value | None
+    block: tree.Block
+    scope: Scope
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class StagesOver:
+    """`stages(var in list) { … }`: a stage for each value, made when it is asked for."""
+
+    var: tree.Ident
+    over: tree.Expr
+    block: tree.Block
+    scope: Scope
+    span: Span
+
+
+def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
+    binding = item.args[0].value if len(item.args) == 1 else None
+    if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
+        binding = tree.Binding(tree.Ident(binding.left.name, binding.left.span), binding.right, binding.span)
+    if not isinstance(binding, tree.Binding):
+        ctx.report(
+            error(
+                "E0310",
+                "`stages` runs over a list",
+                item.name.span,
+                help="write `stages(cap in halve(from: 16K tokens, to: 512 tokens)) { … }`, or `stage NAME { … }`",
+            )
+        )
+        return []
+    return [StagesOver(binding.var, binding.over, item.block, scope, item.name.span)]
+
+
+def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> StagePart | None:
+    if item.block is None:
+        ctx.report(
+            error(
+                "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
+            )
+        )
+        return None
+    return StagePart(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)
+
+
+def stage_parts(ctx: Context, record: Record) -> list[StagePart]:
+    """The stages that a record declares, those made from a list spelled out."""
+    parts: list[StagePart] = []
+    for stage in record.stages:
+        if isinstance(stage, StagePart):
+            parts.append(stage)
+            continue
+        over = evaluated(ctx, stage.over, stage.scope)
+        if over is None:
+            continue
+        if not isinstance(over.data, Items) or not over.data.values:
+            ctx.report(
+                error("E0301", f"`stages` runs over a list, not over {describe(over)}", stage.over.span)
+            )
+            continue
+        for each in over.data.values:
+            value = replace(each, literal=None)
+            name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(parts))
+            label = shown(value.data) if isinstance(value.data, Quantity) else name
+            parts.append(StagePart(name, label, value, stage.block, _with(stage, value), stage.span))
+    return parts
+
+
+def _with(stage: StagesOver, value: Value) -> Scope:
+    return stage.scope.inner({stage.var.name: lambda: value})
