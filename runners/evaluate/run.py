@@ -172,7 +172,7 @@ def work_through(
             tokens += int(done["tokens"].sum()) if fresh else 0
             numbers = {"accuracy": right / max(1, count), "length": length / max(1, count)}
             if fresh:
-                numbers["tokens/s"] = tokens / max(1e-9, time.monotonic() - started)
+                numbers["tokens_per_second"] = tokens / max(1e-9, time.monotonic() - started)
             job.progress(Progress(index + 1, len(parts), numbers))
     finally:
         if reader is not None:

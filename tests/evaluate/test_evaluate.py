@@ -154,7 +154,7 @@ def test_progress_reaches_the_end(job: MakeJob, checkpoint: Path, questions: Pat
     run.evaluate(made)
     told = made.progress.told  # type: ignore[attr-defined]
     assert (told[-1].done, told[-1].total) == (told[-1].total, len(told))
-    assert set(told[-1].numbers) == {"accuracy", "length", "tokens/s"}
+    assert set(told[-1].numbers) == {"accuracy", "length", "tokens_per_second"}
 
 
 def test_no_questions_is_one_clear_error(job: MakeJob, checkpoint: Path, tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Chunks and readers: what a killed process leaves, what a folder lacks, what no machine has."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.graph.job import Resources
+from runners.evaluate.chunks import Chunks
+from runners.evaluate.reader import open_engine
+from runners.models.folder import load_tokenizer
+from runners.prompts import stop_tokens
+
+
+def frame(*values: int) -> pl.DataFrame:
+    return pl.DataFrame({"a": list(values), "b": [0] * len(values)})
+
+
+def test_half_a_chunk_is_no_chunk(tmp_path: Path) -> None:
+    left = tmp_path / "0000001.part"
+    left.mkdir()
+    (left / "samples.parquet").write_bytes(b"PAR1")
+    chunks = Chunks(tmp_path)
+    assert not chunks.done(1)
+    assert not left.exists()
+    chunks.put(1, {"samples": frame(2)})
+    assert chunks.done(1)
+    assert not chunks.done(0)
+
+
+def test_chunks_join_in_their_order(tmp_path: Path) -> None:
+    chunks = Chunks(tmp_path / "work")
+    for index in (2, 0, 1):
+        chunks.put(index, {"samples": frame(index, 10 + index)})
+    chunks.join(3, "samples", tmp_path / "all.parquet")
+    assert pl.read_parquet(tmp_path / "all.parquet")["a"].to_list() == [0, 10, 1, 11, 2, 12]
+    assert chunks.get(1, "samples", ("a",)).columns == ["a"]
+
+
+def test_an_engine_that_is_not_there_is_named(checkpoint: Path) -> None:
+    with pytest.raises(Problem) as caught:
+        open_engine(checkpoint / "checkpoint", Resources(engine="vllm"))
+    assert caught.value.diagnostics[0].code == "E0813"
+
+
+def test_stop_tokens_come_from_tokenizer_and_generation_config(checkpoint: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint / "checkpoint", folder)
+    tokenizer = load_tokenizer(folder)
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": [4, 1]}))
+    assert stop_tokens(tokenizer, folder) == (1, 4)
+    path.write_text(json.dumps({"eos_token_id": None}))
+    assert stop_tokens(tokenizer, folder) == (1,)
+    path.write_text("no JSON")
+    with pytest.raises(Problem) as caught:
+        stop_tokens(tokenizer, folder)
+    assert caught.value.diagnostics[0].code == "E0805"
