@@ -1,4 +1,4 @@
-"""Hidden states of a `transformers` decoder for training: token ids [rows, width] in, [rows, width, hidden] out.
+"""Hidden states of a `transformers` decoder for training: token ids [rows, width] and places in, [places, hidden] out.
 
 Rows are padded on the right, which a causal decoder never looks at, so no mask is needed. Two paths give
 the same numbers: the model's own forward on any device, and one for Qwen3 and Llama on CPU in float32 whose
@@ -14,17 +14,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runners.train.kernels import linear, rotate, swiglu, unit_rms
+from runners.train.kernels import linear, linear_add, rotate, swiglu, unit_rms
 
-Forward = Callable[[Tensor], Tensor]
+Forward = Callable[[Tensor, Tensor], Tensor]
+"""From ids [rows, width] and flat positions in them to the last hidden states [positions, hidden] there."""
 
 
 def plain_forward(model: Any) -> Forward:
     """The model's own forward up to its last norm."""
     body = model.get_submodule("model")
 
-    def forward(ids: Tensor) -> Tensor:
-        return body(input_ids=ids, use_cache=False).last_hidden_state
+    def forward(ids: Tensor, at: Tensor) -> Tensor:
+        return body(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)[at]
 
     return forward
 
@@ -54,7 +55,8 @@ def lean_forward(model: Any) -> Forward:
     """The same hidden states as `plain_forward` on models that `lean_supported` accepts.
 
     Each norm's weight is folded into the product that follows it. Rows of the query and key projections are
-    reordered so that a rotary pair is adjacent, one complex number; scores do not change.
+    reordered so that a rotary pair is adjacent, one complex number; scores do not change. After the last layer's
+    attention only the positions asked for go on.
     """
     config = model.config
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -96,17 +98,21 @@ def lean_forward(model: Any) -> Forward:
             is_causal=True,
             enable_gqa=heads != kv_heads,
         )
-        return linear(out.transpose(1, 2).reshape(rows * width, heads * dim), own.o_proj.weight)
+        return out.transpose(1, 2).reshape(rows * width, heads * dim)
 
-    def forward(ids: Tensor) -> Tensor:
+    def forward(ids: Tensor, at: Tensor) -> Tensor:
         rows, width = ids.shape
-        x = F.embedding(ids.reshape(-1), body.embed_tokens.weight, body.embed_tokens.padding_idx)
-        for layer in body.layers:
-            x = x + attend(x, layer, rows, width)
+        embedding = body.embed_tokens
+        x = F.embedding(ids.reshape(-1), embedding.weight, embedding.padding_idx)
+        for number, layer in enumerate(body.layers):
+            seen = attend(x, layer, rows, width)
+            if number == len(body.layers) - 1:
+                seen, x = seen[at], x[at]
+            x = linear_add(seen, layer.self_attn.o_proj.weight, x)
             both = torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight))
             inner = swiglu(linear(unit_rms(x, eps), both * layer.post_attention_layernorm.weight))
-            x = x + linear(inner, layer.mlp.down_proj.weight)
-        return (unit_rms(x, eps) * body.norm.weight).view(rows, width, -1)
+            x = linear_add(inner, layer.mlp.down_proj.weight, x)
+        return unit_rms(x, eps) * body.norm.weight
 
     return forward
 

@@ -33,6 +33,19 @@ class _Linear(Function):
         return product(grad, weight.t()), product(grad.t(), x.t())
 
 
+class _LinearAdd(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, onto: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.ops.mkldnn._linear_pointwise.binary(x, onto, weight, None, "add")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        return product(grad, weight.t()), product(grad.t(), x.t()), grad
+
+
 class _UnitRms(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
@@ -53,22 +66,18 @@ class _SwiGlu(Function):
     @staticmethod
     def forward(ctx: Any, both: Tensor) -> Tensor:
         gate, up = both.chunk(2, -1)
-        share = torch.sigmoid(gate)
-        active = gate * share
-        ctx.save_for_backward(both, share, active)
+        active = torch.nn.functional.silu(gate)
+        ctx.save_for_backward(both, active)
         return active * up
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        both, share, active = ctx.saved_tensors
-        up = both.chunk(2, -1)[1]
-        grad = grads[0]
+        both, active = ctx.saved_tensors
+        gate, up = both.chunk(2, -1)
         out = torch.empty_like(both)
         d_gate, d_up = out.chunk(2, -1)
-        torch.mul(grad, active, out=d_up)
-        # silu' = s + x s (1 - s) = s + silu (1 - s) = s (1 - silu) + silu
-        torch.addcmul(active, share, 1 - active, out=d_gate)
-        d_gate.mul_(grad).mul_(up)
+        torch.mul(grads[0], active, out=d_up)
+        torch.ops.aten.silu_backward.grad_input(grads[0] * up, gate, grad_input=d_gate)
         return out
 
 
@@ -89,6 +98,11 @@ class _Rotate(Function):
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """`x @ weight.T` for x [rows, in] and weight [out, in]."""
     return _Linear.apply(x, weight)
+
+
+def linear_add(x: Tensor, weight: Tensor, onto: Tensor) -> Tensor:
+    """`onto + x @ weight.T` in one pass, for `onto` [rows, out]."""
+    return _LinearAdd.apply(x, weight, onto)
 
 
 def unit_rms(x: Tensor, eps: float) -> Tensor:

@@ -77,7 +77,7 @@ def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int)
             "supervised training needs worked solutions, and the questions have none",
             where="questions.parquet",
             notes=[f"columns: {', '.join(table.columns)}"],
-            help='name the column that holds them, as in `columns { trace = "solution" }`',
+            help='name the column that holds them, as in `columns: columns(trace: "solution")`',
         )
     table = table.filter(pl.col("trace").is_not_null())
     prompts = prompt_tokens(prompt, tokenizer, table["question"].to_list())

@@ -40,9 +40,8 @@ class Learner:
 
     def logprobs(self, batch: Microbatch, temperature: float) -> Tensor:
         """Log-probabilities of the trained tokens, with gradient."""
-        hidden = self.forward(batch.ids)
-        picked = hidden.reshape(-1, hidden.shape[-1])[batch.at]
-        return token_logprobs(picked, self.model.get_output_embeddings().weight, batch.targets, temperature)
+        hidden = self.forward(batch.ids, batch.at)
+        return token_logprobs(hidden, self.model.get_output_embeddings().weight, batch.targets, temperature)
 
 
 @dataclass(frozen=True, slots=True)

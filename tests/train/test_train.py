@@ -125,14 +125,9 @@ def test_what_a_ppo_stage_leaves(bench):
     ).engine.close()
 
 
-def test_supervised_training_learns_the_traces_and_how_to_end(bench):
+def test_supervised_training_learns_the_traces(bench):
     losses = pl.read_parquet(bench.root / "base" / "metrics.parquet")["loss"].to_list()
     assert sum(losses[-5:]) / 5 < 0.5 * losses[0]
-    after = {}
-    for start in ("init", "base"):
-        out = bench.train(ppo(OUTCOME, steps=1, forcing=None), f"from_{start}", start=start, data="questions")
-        after[start] = pl.read_parquet(out / "metrics.parquet").row(0, named=True)
-    assert after["base"]["unfinished"] < after["init"]["unfinished"]
 
 
 def test_the_optimizer_is_carried_over_within_an_experiment_and_a_method(bench):

@@ -1,0 +1,162 @@
+"""One step's experience with an engine and a verifier that are read like a book: what is forced, graded, and when."""
+
+import pytest
+
+from reodsl.ir.expression import Bare, Binary, Forced, Length, Name, Number
+from reodsl.ir.model import Forcing
+from reodsl.ir.reward import Budgets, Dense, Reward, Steps
+from runners.engine.protocol import Forced as ForcedAnswer
+from runners.engine.protocol import Response, Sampling
+from runners.models.tokenizer import word_tokenizer
+from runners.train.collect import Collector, Reference, collect
+from runners.train.questions import Question
+from runners.verify import make_verifier
+
+TOKENIZER = word_tokenizer(("a", "b", "wait", "7", "8", "\\boxed{", "}", "so"))
+STOP = TOKENIZER.eos_token_id
+
+
+def ids(text):
+    return tuple(TOKENIZER.encode(text, add_special_tokens=False))
+
+
+class ScriptedEngine:
+    """Answers from a list, and to each forced cut with the verdict that a table holds."""
+
+    def __init__(self, texts, forced):
+        self.texts, self.forced, self.calls = texts, forced, []
+
+    def generate(self, requests, sampling):
+        self.calls.append(("generate", [r.seed for r in requests], sampling))
+        found = [ids(text) for text in self.texts]
+        return [Response(t, (0.0,) * len(t), (0.0,) * len(t), "stop", 0) for t in found]
+
+    def force(self, requests, responses, cuts, forcing, sampling):
+        self.calls.append(("force", [tuple(own) for own in cuts], tuple(forcing), sampling))
+        return [
+            [ForcedAnswer(cut, ids(self.forced[number, cut])) for cut in own]
+            for number, own in enumerate(cuts)
+        ]
+
+    def load_weights(self, state, version):
+        self.calls.append(("load", version))
+
+    def close(self):
+        self.calls.append(("close",))
+
+
+def reward(value, split=None):
+    if split is None:
+        return Reward(name="r", outcome=value)
+    return Reward(name="r", dense=Dense(split=split, var="L", value=value))
+
+
+def collector(engine, rule, places=None, **changes):
+    base = {
+        "engine": engine,
+        "verifier": make_verifier("exact"),
+        "tokenizer": TOKENIZER,
+        "sampling": Sampling(20, stop_ids=(STOP,)),
+        "rollouts": 2,
+        "reward": rule,
+        "forcing": Forcing(text="so \\boxed{", answer_tokens=2),
+        "places": places,
+        "own_places": {},
+        "references": {},
+        "seed": 9,
+    }
+    return Collector(**(base | changes))
+
+
+QUESTION = Question("q", ids("a b"), "7", "", {"n_gold": 3.0})
+RESPONSES = ["a b a so \\boxed{ 7 } <eos>", "a \\boxed{ 8 } wait b \\boxed{ 7 }"]
+
+
+def test_budgets_are_forced_below_the_end_and_everything_is_graded():
+    engine = ScriptedEngine(RESPONSES, {(0, 2): "7 }", (1, 2): "8 } <eos>", (0, 5): "8", (1, 5): "7"})
+    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 5, 12), l_max=20))
+    found = collect(collector(engine, rule, (2, 5, 12, 20)), [QUESTION], 4)
+    kind, cuts, forcing, sampling = engine.calls[1]
+    assert (kind, cuts, forcing) == ("force", [(2, 5), (2, 5)], ids("so \\boxed{"))
+    assert (sampling.max_tokens, sampling.temperature, sampling.stop_ids) == (2, 0.0, (STOP,))
+    assert found.step.correct.tolist() == [[1, 1]]
+    assert found.step.length.tolist() == [[8, 9]]
+    assert found.forced.values.tolist() == [True, False, False, True]
+    assert found.step.given["n_gold"].tolist() == [[3, 3]]
+    # A boxed answer counts from the token that closes it on, until the next one.
+    assert found.prefixes == (((7, True),), ((4, False), (9, True)))
+    assert set(found.seconds) == {"seconds_generate", "seconds_force", "seconds_grade"}
+
+
+def test_nothing_is_forced_for_a_reward_that_does_not_ask():
+    engine = ScriptedEngine(RESPONSES, {})
+    found = collect(collector(engine, reward(Length(of="y")), (20,)), [QUESTION], 0)
+    assert [call[0] for call in engine.calls] == ["generate"]
+    assert not found.cuts.any
+
+
+def test_bare_prefixes_are_graded_without_the_engine():
+    engine = ScriptedEngine(RESPONSES, {})
+    rule = reward(Bare(of="y", cut=Name(name="L")), Budgets(budgets=(3, 4, 8), l_max=20))
+    found = collect(collector(engine, rule, (3, 4, 8, 20)), [QUESTION], 0)
+    assert [call[0] for call in engine.calls] == ["generate"]
+    assert found.cuts.bare == ((3, 4), (3, 4, 8))
+    assert not found.bare.values.any()
+    late = reward(Bare(of="y", cut=Binary(fn="-", left=Length(of="y"), right=Number(value=1))))
+    assert collect(
+        collector(ScriptedEngine(RESPONSES, {}), late, (20,)), [QUESTION], 0
+    ).bare.values.tolist() == [
+        True,
+        False,
+    ]
+
+
+def test_reasoning_steps_give_each_response_its_own_places():
+    rule = reward(Forced(of="y", cut=Name(name="L")), Steps(separator=" } ", keywords=("wait",), l_max=20))
+    engine = ScriptedEngine(RESPONSES, {(1, 4): "7"})
+    found = collect(collector(engine, rule), [QUESTION], 0)
+    assert engine.calls[1][1] == [(), (4,)]
+    assert found.step.places[0].tolist() == [[8, 8], [4, 9]]
+    assert found.step.present[0].tolist() == [[True, False], [True, True]]
+
+
+def test_draws_depend_on_seed_step_question_and_rollout_alone():
+    def seeds(step, seed=9):
+        engine = ScriptedEngine(RESPONSES * 2, {})
+        collect(collector(engine, reward(Length(of="y")), (20,), seed=seed), [QUESTION, QUESTION], step)
+        return engine.calls[0][1]
+
+    assert len(set(seeds(0))) == 4
+    assert seeds(3) == seeds(3)
+    assert not set(seeds(3)) & (set(seeds(4)) | set(seeds(3, seed=8)))
+
+
+def test_reference_and_own_budgets_follow_the_question():
+    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(4,), l_max=20))
+    made = collector(
+        ScriptedEngine(RESPONSES, {(0, 3): "7", (1, 3): "7"}),
+        rule,
+        own_places={"q": (3, 20)},
+        references={"q": Reference((4.0, 6.0, 8.0), (1.0, 0.0, 1.0))},
+    )
+    step = collect(made, [QUESTION], 0).step
+    assert step.places.tolist() == [[[3, 20]]]
+    assert step.reference_length is not None
+    assert step.reference_length.tolist() == [[4, 6, 8]]
+    assert made.references["q"].correct == (1.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "continuation", "answer"),
+    [
+        ("so \\boxed{", "7 } b", "7"),
+        ("so \\boxed{", "\\frac{1}{2} } b", "\\frac{1}{2}"),
+        ("so \\boxed{", "7", "7"),
+        ("</think> in short:", "it is \\boxed{ 8 } .", "8"),
+        ("</think> in short:", "it is } b", "it is"),
+    ],
+)
+def test_the_answer_after_a_forcing_text(text, continuation, answer):
+    from runners.answers import answer_after_forcing
+
+    assert answer_after_forcing(Forcing(text=text, answer_tokens=9), continuation) == answer
