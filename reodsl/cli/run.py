@@ -138,7 +138,21 @@ def _tell(ready: Ready, plan: Plan, results: Results, page: Path | None, as_json
     elif not plan.work and not quiet:
         click.echo("Nothing to do: every result is there.")
     if page is not None:
+        if not quiet:
+            _print_table(page.parent)
         click.echo(f"report: {page}")
+
+
+def _print_table(folder: Path) -> None:
+    """The report's main table on stdout: the averages, in a terminal's width or 100 columns of a pipe."""
+    if not (folder / "tables" / "main.parquet").exists():
+        return
+    from rich.console import Console
+
+    from reodsl.report.terminal import report_summary
+
+    width = None if sys.stdout.isatty() else 100
+    Console(width=width).print(report_summary(folder, average_only=True))
 
 
 def _json(ready: Ready, plan: Plan, results: Results, page: Path | None) -> dict[str, Any]:

@@ -13,9 +13,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from reodsl.diagnostics import problem
 from runners.models.tensors import INCOMPLETE, tensor_shapes
+
+# Loading is a moment inside a task that shows its own progress.
+transformers_logging.disable_progress_bar()
 
 _LARGEST_CONFIG = 1 << 20
 _MOST_LAYERS = 1000
