@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.engine_reference import CONFIGS, make_model
+from tests.engine.engine_reference import CONFIGS, make_model, train
 
 
 @pytest.fixture(scope="session", params=CONFIGS)
@@ -19,3 +19,9 @@ def model(request: pytest.FixtureRequest) -> Any:
 def one_model() -> Any:
     """One shape, for what does not depend on it."""
     return make_model("qwen3-gqa-tied")
+
+
+@pytest.fixture(scope="session")
+def trained_model() -> Any:
+    """A model whose distributions are sharp, as training leaves them."""
+    return train(make_model("qwen3-gqa-tied"), 120)

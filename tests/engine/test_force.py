@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from runners.engine.protocol import Forced, Sampling
+from reodsl.diagnostics import Problem
+from runners.engine.protocol import Forced, Request, Sampling
 from runners.engine.streams import forced_seed
 from tests.engine.engine_reference import STOP, engine_of, make_requests, reference_continue
 
@@ -173,3 +174,48 @@ def test_nothing_to_force(one_model: Any) -> None:
     assert engine.force(requests, responses, [[] for _ in responses], FORCING, GREEDY) == [
         [] for _ in responses
     ]
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(5, temperature=0.0, stop_ids=(STOP,)), Sampling(5, stop_ids=(STOP,))],
+    ids=["greedy", "sampled"],
+)
+def test_trained_weights_give_the_naive_answers(trained_model: Any, sampling: Sampling) -> None:
+    engine = engine_of(trained_model)
+    requests = [
+        Request((4 + start, 4 + start + stride), 10 * start + stride)
+        for start in range(6)
+        for stride in (1, 3)
+    ]
+    responses = engine.generate(requests, Sampling(26, stop_ids=(STOP,)))
+    counted = [
+        [
+            4 + (request.prompt[0] - 4 + (i + 2) * (request.prompt[1] - request.prompt[0])) % 36
+            for i in range(5)
+        ]
+        for request in requests
+    ]
+    learnt = sum(list(response.tokens[:5]) == want for response, want in zip(responses, counted, strict=True))
+    assert learnt > len(requests) / 2
+    cuts = fixed(responses)
+    want = naive(trained_model, requests, responses, cuts, (20, 22), sampling)
+    assert engine.force(requests, responses, cuts, (20, 22), sampling) == want
+    assert engine_of(trained_model).force(requests, responses, cuts, (20, 22), sampling) == want
+
+
+def test_only_a_response_s_own_cuts_count_against_the_context(one_model: Any) -> None:
+    engine = engine_of(one_model)
+    requests = [Request((3,) * 480, 1), Request((4, 5), 2)]
+    responses = engine.generate(requests, Sampling(30))
+    cuts = [[1], [25]]
+    assert [
+        len(a.tokens)
+        for answers in engine.force(requests, responses, cuts, (2, 3), Sampling(9))
+        for a in answers
+    ] == [
+        9,
+        9,
+    ]
+    with pytest.raises(Problem, match="context"):
+        engine.force(requests, responses, [[25], []], (2, 3), Sampling(9))

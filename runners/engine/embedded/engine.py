@@ -62,11 +62,12 @@ class EmbeddedEngine:
         sampling: Sampling,
     ) -> list[list[Forced]]:
         """See `Engine.force`. Responses that are not cached are read again, each once. Raises as `generate`."""
-        deepest = max((cut for wanted in cuts for cut in wanted), default=0)
         if min((cut for wanted in cuts for cut in wanted), default=0) < 0:
             raise problem("E0807", "a response cannot be cut before its first token")
-        longest = max((len(response.tokens) for response in responses), default=0)
-        self._check(requests, sampling, min(deepest, longest) + len(forcing) + sampling.max_tokens)
+        for request, response, wanted in zip(requests, responses, cuts, strict=True):
+            inside = [cut for cut in wanted if cut < len(response.tokens)]
+            if inside:
+                self._check([request], sampling, max(inside) + len(forcing) + sampling.max_tokens)
         self._check_tokens(forcing)
         return force(self._decoder, self._kept, requests, responses, cuts, forcing, sampling, self._settings)
 
