@@ -17,7 +17,7 @@ from reodsl.graph.event import Event
 from reodsl.graph.job import Progress
 from reodsl.store.store import Store
 from runners.execute.order import Order, Outcome
-from runners.execute.perform import THREADS, perform
+from runners.execute.perform import ENVIRONMENT, perform
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -173,10 +173,10 @@ def start_ray(address: str | None) -> None:
         "include_dashboard": False,
     }
     if address:
-        options |= {"address": address, "runtime_env": {"env_vars": THREADS}}
+        options |= {"address": address, "runtime_env": {"env_vars": ENVIRONMENT}}
         del options["include_dashboard"]
     else:
-        for name, value in THREADS.items():
+        for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         options |= {
             "address": "local",

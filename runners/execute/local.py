@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from reodsl.graph.event import Event
 from runners.execute.order import Order, Outcome
-from runners.execute.perform import THREADS, perform
+from runners.execute.perform import ENVIRONMENT, perform
 
 
 class Local:
@@ -18,7 +18,7 @@ class Local:
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
         """`emit` hears of progress."""
-        for name, value in THREADS.items():
+        for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         self.emit = emit
         self.order: Order | None = None

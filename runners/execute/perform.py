@@ -21,13 +21,15 @@ from runners.execute.order import Order, Outcome
 
 # One thread a process: two processes whose threads spin cost each other far more than they gain, and the order of
 # a sum, so the last bits of a result, would depend on the number of threads.
-THREADS = {
+ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "POLARS_MAX_THREADS": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
     "TOKENIZERS_PARALLELISM": "false",
+    # Progress is shown in one place, ours.
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
 _PACKAGES = ("torch", "transformers", "numpy", "polars", "math-verify", "ray", "sglang")
 
