@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reodsl.diagnostics import Diagnostic
 from reodsl.diagnostics.render import render
 from reodsl.language import check_file
 
@@ -22,6 +24,13 @@ BLOCK = re.compile(r"^```reo\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def examples(code: str) -> list[str]:
     return BLOCK.findall((PAGES / f"{code}.md").read_text())
+
+
+def in_spec(found: Diagnostic) -> Diagnostic:
+    """A finding without its places in the library, so that a golden file does not follow the library's lines."""
+    first, *rest = found.labels or (None,)
+    kept = [label for label in rest if label is not None and not label.span.path.startswith("std/")]
+    return replace(found, labels=(first, *kept)) if first is not None else found
 
 
 def test_codes_are_found() -> None:
@@ -44,7 +53,7 @@ def test_example(
     Path("spec.reo").write_text(wrong)
     found = check_file("spec.reo")
     assert code in {each.code for each in found.diagnostics}
-    golden(f"language/{code}.txt", render(found.diagnostics, found.sources))
+    golden(f"language/{code}.txt", render(map(in_spec, found.diagnostics), found.sources))
     # One mistake, one finding: what follows from it is not reported as well.
     errors = [each for each in found.diagnostics if each.severity == "error"]
     assert len(errors) <= 1
@@ -53,3 +62,37 @@ def test_example(
         again = check_file("spec.reo")
         assert [each for each in again.diagnostics if each.severity == "error"] == []
         assert code not in {each.code for each in again.diagnostics}
+
+
+PAST = """from std.models import qwen3_4b
+from std.data import areal_boba_7b
+from std.recipes import ppo
+from std.rewards import reo
+from std.suites import math_reg
+
+param n: int = 5 in 1..16
+param longest: tokens = 64K tokens
+budgets five = exp(from: 1K tokens, to: TO, n: n)
+
+experiment mine = ppo {
+  base = qwen3_4b
+  data = areal_boba_7b
+  reward = reo(at: five)
+  steps = 400 steps
+  rollout { max_tokens = 32K tokens, temperature = 1.0 }
+  eval = math_reg
+}
+"""
+
+
+@pytest.mark.parametrize(("to", "labels"), [("64K tokens", 2), ("longest", 3)])
+def test_a_budget_past_the_longest_response_shows_the_values_and_all_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None], to: str, labels: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.reo").write_text(PAST.replace("TO", to))
+    found = check_file("spec.reo")
+    (first,) = [each for each in found.diagnostics if each.code == "E0402"]
+    assert {"65536 tokens", "32768 tokens, set here"} <= {label.text for label in first.labels}
+    assert len(first.labels) == labels
+    golden(f"language/places-{labels}.txt", render([first], found.sources))

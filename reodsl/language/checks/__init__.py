@@ -8,7 +8,7 @@ from reodsl.language.checks.data import check_data
 from reodsl.language.checks.models import check_models
 from reodsl.language.checks.recipes import check_recipe
 from reodsl.language.checks.rewards import check_reward
-from reodsl.language.checks.studies import check_overlap, check_study
+from reodsl.language.checks.studies import check_overlap, check_score, check_study
 from reodsl.language.checks.tables import check_table
 from reodsl.language.checks.unused import check_unused
 from reodsl.language.program import Program
@@ -32,6 +32,9 @@ def check_program(program: Program) -> None:
                 ctx.report(finding)
         for finding in (*check_grid(case), *check_overlap(case), *check_table(case)):
             ctx.report(finding)
+        if case.study is None and case.suite is not None:
+            for finding in check_score(case.record, [(case.name, case.suite)]):
+                ctx.report(finding)
     for finding in check_data(program):
         ctx.report(finding)
     for study in program.of_kind("study").values():

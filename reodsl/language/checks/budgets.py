@@ -23,6 +23,8 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     slot = stage.record.at("rollout.max_tokens")
     longest = amount(slot.value) if slot is not None else None
     last = split.made.l_max if isinstance(split.made, Schedule) else split.data("to")
+    if split.kind == "oracle_budgets" and longest is not None:
+        yield from _ends_early(split, int(last if last is not None else longest))
     if longest is None or last is None:
         return
     to = split.fields.get("to")
@@ -38,6 +40,24 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         helps = f"write `to: {short}`, or lower `max_tokens`"
         message = "responses go on past the last budget, and earn nothing there"
         yield found(warning, "W0402", message, labels, helps)
+
+
+def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:
+    """E0408: greedy budgets integrate a frontier up to the longest response, so it has to reach that far."""
+    frontier = split.sub("frontier")
+    envelope = frontier.made if frontier is not None else None
+    if not isinstance(envelope, Record):
+        return
+    end = envelope.data("to")
+    if end < longest:
+        labels = [
+            Label(split.span, f"budgets up to {longest} tokens"),
+            Label(place(envelope.fields.get("to"), envelope.span), f"ends at {end} tokens"),
+        ]
+        helps = f"write `to: {written(Quantity(longest, TOKENS))}` in the frontier, or `to: …` in `greedy`"
+        yield found(
+            error, "E0408", "the frontier of these budgets ends before the longest response", labels, helps
+        )
 
 
 def _rollouts(split: Record) -> Iterator[Diagnostic]:
@@ -74,6 +94,7 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
         labels = [Label(place(reg_slot, suite.span), f"{reg_to} tokens"), *set_here(longest_slot, suite)]
         helps = f"write `reg_to = {written(Quantity(longest, TOKENS))}`, or raise `max_tokens`"
         yield found(error, "E0407", "REG integrates past the longest response", labels, helps)
+    yield from _twice(suite)
     if grid[0] > 0:
         labels = [Label(at, f"from {grid[0]} tokens")]
         helps = "add it: `grid += [0 tokens]`"
@@ -84,6 +105,20 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
         yield found(error, "E0404", "the grid stops before REG's integral does", labels, helps)
     for stage in case.stages:
         yield from _missed(suite, stage, grid, reg_to)
+
+
+def _twice(suite: Record) -> Iterator[Diagnostic]:
+    """E0208: curves are kept by a benchmark's name."""
+    benchmarks = suite.get("benchmarks")
+    items = benchmarks.data.values if benchmarks is not None and isinstance(benchmarks.data, Items) else ()
+    seen: dict[str, Label] = {}
+    for each in items:
+        assert isinstance(each.data, Record)
+        first = seen.setdefault(each.data.name, Label(each.span, "first here"))
+        if first.span is not each.span:
+            helps = "name one of them otherwise"
+            message = f"the benchmark `{each.data.name}` is there twice"
+            yield error("E0208", message, each.span, "again here", others=[first], help=helps)
 
 
 def _missed(

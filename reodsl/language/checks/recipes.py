@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
-from reodsl.language.checks.cases import Case, StageCase, amount, place, set_here
+from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
 from reodsl.language.kinds import TRAINING
-from reodsl.language.values import Record
+from reodsl.language.values import Items, Record
 
 
 def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
@@ -23,6 +23,8 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "needs `rest`",
             help="add `rest { lr = 6e-3 }`: AdamW for embeddings, norms and biases",
         )
+    if stage.method == "sft":
+        yield from _solved(record)
     if stage.method == "ppo":
         yield from _minibatches(record)
         yield from _needs(stage)
@@ -43,6 +45,31 @@ def _foreign(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             others=[Label(place(stage.record.fields.get("method"), stage.record.span), f"`{stage.method}`")],
             help=f"take it out, or set `method = {field.methods[0]}`",
         )
+
+
+def _solved(record: Record) -> Iterator[Diagnostic]:
+    """E0508: SFT trains on worked solutions, which every source of its data has to have."""
+    data = record.sub("data")
+    sources = data.get("source") if data is not None else None
+    for each in sources.data.values if sources is not None and isinstance(sources.data, Items) else ():
+        source = each.data
+        assert isinstance(source, Record)
+        columns = source.sub("columns")
+        solved = source.get("traces") is not None or (
+            columns is not None and columns.get("trace") is not None
+        )
+        if not solved:
+            how = "`traces: …`" if source.kind == "generated" else '`columns: columns(trace: "…")`'
+            labels = [
+                Label(place(record.fields.get("data"), record.span), "trained on"),
+                Label(source.span, "questions and answers alone"),
+            ]
+            helps = f"add {how} to the source"
+            if source.kind == "package":
+                helps = "take data with worked solutions"
+            yield found(
+                error, "E0508", "SFT trains on worked solutions, and this data has none", labels, helps
+            )
 
 
 def _minibatches(record: Record) -> Iterator[Diagnostic]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
-from reodsl.language.checks.cases import Case, place
+from reodsl.language.checks.cases import Case, found, place
 from reodsl.language.resolve import arm_suite, arms_of, grid_of
 from reodsl.language.studies import Parts
 from reodsl.language.values import Items, Record, Symbol, Value, plain, walk
@@ -19,7 +19,9 @@ def check_study(study: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
             yield from _alike(study, frontier)
             yield from _reaches(study, frontier)
             yield from _judged(study, frontier, cases)
-    yield from _score(study, parts)
+    suites = [(arm.name, suite) for arm in parts.arms if (suite := arm_suite(study, arm)) is not None]
+    yield from check_score(study, suites)
+    yield from _columns(study, parts)
     yield from _unreported(study, parts)
 
 
@@ -144,9 +146,9 @@ def _judged(study: Record, frontier: Record, cases: Sequence[Case]) -> Iterator[
             )
 
 
-def _score(study: Record, parts: Parts) -> Iterator[Diagnostic]:
-    """E0608: a score ends where its frontier does, and where the arms are evaluated."""
-    score = study.sub("score")
+def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator[Diagnostic]:
+    """E0608: the score of a study or of a lone experiment ends where its frontier does, and where it is evaluated."""
+    score = owner.sub("score")
     against = score.sub("against") if score is not None else None
     if score is None or against is None:
         return
@@ -159,24 +161,39 @@ def _score(study: Record, parts: Parts) -> Iterator[Diagnostic]:
         yield error(
             "E0608",
             f"REG integrates to {to} tokens, and the frontier `{against.name}` ends at {end}",
-            place(score.fields.get("to"), study.span),
+            place(score.fields.get("to"), owner.span),
             f"{to} tokens",
             others=[Label(place(where, against.span), f"ends at {end} tokens")],
             help=f"write `to: {end} tokens`, or let the frontier go on",
         )
-    for arm in parts.arms:
-        suite = arm_suite(study, arm)
+    for name, suite in suites:
         grid = grid_of(suite)
-        if suite is not None and grid and to > grid[-1]:
-            yield error(
-                "E0608",
-                f"REG integrates to {to} tokens, and `{arm.name}` is evaluated up to {grid[-1]}",
-                place(score.fields.get("to"), study.span),
-                f"{to} tokens",
-                others=[Label(place(suite.fields.get("grid"), suite.span), f"the grid of `{suite.name}`")],
-                help=f"write `to: {grid[-1]} tokens`, or let the grid go on",
-            )
+        if grid and to > grid[-1]:
+            labels = [
+                Label(place(score.fields.get("to"), owner.span), f"{to} tokens"),
+                Label(place(suite.fields.get("grid"), suite.span), f"the grid of `{suite.name}`"),
+            ]
+            helps = f"write `to: {grid[-1]} tokens`, or let the grid go on"
+            message = f"REG integrates to {to} tokens, and `{name}` is evaluated up to {grid[-1]}"
+            yield found(error, "E0608", message, labels, helps)
             return
+
+
+def _columns(study: Record, parts: Parts) -> Iterator[Diagnostic]:
+    """E0609: REG in a table or a chart of a study that scores nothing."""
+    if study.sub("score") is not None:
+        return
+    for each in (*parts.tables, *parts.charts):
+        for name in ("columns", "y"):
+            shown = each.data(name)
+            if shown == "reg" or (isinstance(shown, tuple) and "reg" in shown):
+                yield error(
+                    "E0609",
+                    f"`{each.name}` shows REG, and the study has no score",
+                    place(each.fields.get(name), each.span),
+                    "`reg`",
+                    help="add `score = reg(against: …, to: 16K tokens)`, or leave `reg` out",
+                )
 
 
 def _unreported(study: Record, parts: Parts) -> Iterator[Diagnostic]:

@@ -97,7 +97,7 @@ KINDS_OF_STUDIES: tuple[Kind, ...] = (
             "mfu_prefill": Field(UTILISED, "share of `flops` that reading prompts reaches", default=0.5),
             "mbu_decode": Field(UTILISED, "share of `bandwidth` that generation reaches", default=0.6),
             "prefix_cache": Field(Flag(), "engines keep what they have read of a response", default=True),
-            "verifications": Field(POSITIVE, "answers that one node checks a second", default=700.0),
+            "verifications": Field(POSITIVE, "answers checked a second", default=1400.0),
         },
         form="block",
     ),
