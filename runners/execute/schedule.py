@@ -18,6 +18,8 @@ from runners.execute.order import Order, Outcome
 # How often another run's task is looked at, and how often a task is tried again whose process died.
 _PATIENCE = 0.5
 _ATTEMPTS = 3
+# The store cannot be written, or is full.
+_NO_STORE = frozenset({"E0950", "E0951"})
 
 
 class Backend(Protocol):
@@ -129,6 +131,8 @@ class _Loop:
                 self._again(task_id, outcome.diagnostics[0].message)
             case "failed":
                 self._fail(task_id, outcome)
+                if any(found.code in _NO_STORE for found in outcome.diagnostics):
+                    self._halt()
 
     def wake(self) -> None:
         """Make those ready again whose other run may be through."""
@@ -186,6 +190,16 @@ class _Loop:
                 self.results.blocked.append(reader)
                 self.run.emit(Event("blocked", reader))
                 stack.extend(self.readers[reader])
+
+    def _halt(self) -> None:
+        """Start nothing more: no result could be kept."""
+        self.ready.clear()
+        self.waiting.clear()
+        ended = {*self.results.keys, *self.results.failed, *self.results.blocked, *self.flying}
+        for task in self.run.graph.tasks:
+            if task.id not in ended:
+                self.results.blocked.append(task.id)
+                self.run.emit(Event("blocked", task.id))
 
     def _offer(self, task_id: str) -> None:
         if not self.missing[task_id] and task_id not in self.results.blocked:

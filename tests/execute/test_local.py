@@ -105,6 +105,18 @@ def test_a_runner_that_breaks_leaves_a_diagnostic_and_no_result(
     assert not any((bench.store.root / "tmp").iterdir())
 
 
+def test_nothing_more_is_computed_once_nothing_can_be_kept(bench: Bench) -> None:
+    bench.knobs(overthinker__train__s1={"fail": "full"})
+    results = bench.run(make.four(seeds=(1, 2)))
+    assert [found.code for found in results.failed["overthinker.train.s1"]] == ["E0951"]
+    assert len(results.failed) == 1
+    everything = {task.id for task in lower(make.four(seeds=(1, 2))).tasks}
+    assert everything == {*results.keys, *results.failed, *results.blocked}
+    assert len(results.blocked) == len(set(results.blocked))
+    bench.knobs()
+    assert set(bench.run(make.four(seeds=(1, 2))).keys) == everything
+
+
 def test_an_interrupted_task_goes_on_and_ends_with_the_same_bytes(bench: Bench, tmp_path: Path) -> None:
     whole = Bench(tmp_path / "whole")
     whole.folder.mkdir()
