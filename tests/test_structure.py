@@ -21,7 +21,9 @@ READS = {
     "language": {"diagnostics", "syntax", "numbers", "ir"},
     "graph": {"diagnostics", "ir", "numbers"},
     "store": {"diagnostics", "ir", "graph"},
-    "plan": {"diagnostics", "ir", "numbers", "graph", "store"},
+    "price": {"diagnostics", "ir", "graph", "store"},
+    "plan": {"diagnostics", "ir", "numbers", "graph", "store", "price"},
+    "diff": {"diagnostics", "ir", "numbers", "graph", "store", "plan"},
     "report": {"diagnostics", "ir", "numbers", "graph", "store"},
 }
 

@@ -102,7 +102,7 @@ class Hardware(IR):
     `flops`: dense bf16, a second. `bandwidth`: of its memory, bytes a second. `interconnect`: to other GPUs of its node,
     both ways together, bytes a second. `mfu_train` and `mfu_prefill` are shares of `flops`, `mbu_decode` of `bandwidth`.
     `prefix_cache`: engines keep the keys and values of a response, so that forced answers read no prefix again.
-    `verifications`: answers that a node checks a second.
+    `verifications`: answers checked a second.
     """
 
     flops: float
@@ -112,7 +112,7 @@ class Hardware(IR):
     mfu_prefill: float = 0.5
     mbu_decode: float = 0.6
     prefix_cache: bool = True
-    verifications: float = 700.0
+    verifications: float = 1400.0
 
 
 class Cluster(IR):

@@ -1,0 +1,7 @@
+"""Prices: what a spec's tasks are expected to cost, from a written-down model that past runs correct."""
+
+from reodsl.price.history import History, read_history
+from reodsl.price.prices import price
+from reodsl.price.value import Price, Prices
+
+__all__ = ["History", "Price", "Prices", "price", "read_history"]

@@ -1,0 +1,201 @@
+"""Past runs in a store: what responses, steps and seconds their results tell, for prices to come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reodsl.graph.task import Kind
+from reodsl.price.facts import Facts, prompt_tokens, questions_in
+from reodsl.price.sizes import Sizes, from_config
+from reodsl.price.value import Term
+from reodsl.store.runs import Record
+from reodsl.store.store import Manifest, Store
+
+NEWEST = 48
+"""Results that are read at most, the newest of each task: enough to know a machine, few enough to read at once."""
+_COLUMNS: Mapping[str, Term] = {
+    "seconds_generate": "generation",
+    "seconds_force": "forcing",
+    "seconds_grade": "verification",
+    "seconds_update": "training",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A result that is there: its task and payload, its model's sizes, what was counted, and how long it took.
+
+    `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. `device` is where
+    it ran: `cpu`, `cuda`.
+    """
+
+    task: str
+    kind: Kind
+    payload: Mapping[str, Any]
+    sizes: Sizes
+    facts: Facts
+    seconds: float
+    terms: Mapping[Term, float]
+    device: str
+    words: bool
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Past results, newest first, and how many questions a `data` task found, by its id."""
+
+    results: tuple[Past, ...] = ()
+    questions: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_history(store: Store, records: tuple[Record, ...]) -> History:
+    """What the newest results of the store's runs tell. Reads tables; leaves out what it cannot read."""
+    return History(tuple(_results(store, records)), _questions(store, records))
+
+
+def _results(store: Store, records: tuple[Record, ...]) -> Iterator[Past]:
+    seen: set[tuple[str, str]] = set()
+    count = 0
+    for record in reversed(records):
+        for task, key in record.tasks.items():
+            if (record.study, task) in seen or count >= NEWEST:
+                continue
+            seen.add((record.study, task))
+            past = _past(store, task, key)
+            if past is not None:
+                count += 1
+                yield past
+
+
+def _questions(store: Store, records: tuple[Record, ...]) -> dict[str, int]:
+    """Rows of the data whose payload does not tell them."""
+    found: dict[str, int] = {}
+    for record in reversed(records[-8:]):
+        for task, key in record.tasks.items():
+            if not task.endswith(".data") or task in found or store.get(key) is None:
+                continue
+            material = store.material(key)
+            if material is None or questions_in(material["payload"]["data"]) is not None:
+                continue
+            import polars as pl
+
+            try:
+                rows = (
+                    pl.scan_parquet(store.path(key) / "questions.parquet").select(pl.len()).collect().item()
+                )
+            except (OSError, pl.exceptions.PolarsError):
+                continue
+            found[task] = int(rows)
+    return found
+
+
+def _past(store: Store, task: str, key: str) -> Past | None:
+    material = store.material(key)
+    if material is None or material.get("kind") not in ("train", "sample", "evaluate"):
+        return None
+    manifest = store.get(key)
+    if manifest is None:
+        return None
+    folder = store.path(key)
+    kind: Kind = material["kind"]
+    made = manifest.made
+    sizes = _sizes(store, folder, made)
+    if sizes is None:
+        return None
+    try:
+        facts, terms = (
+            _training(folder, manifest, material["payload"])
+            if kind == "train"
+            else (_sampling(folder, kind), {})
+        )
+    except (OSError, ValueError, KeyError):
+        return None
+    prompt = _prompt(store, made, material["payload"])
+    return Past(
+        task=task,
+        kind=kind,
+        payload=material["payload"],
+        sizes=sizes,
+        facts=Facts(facts.length, prompt, facts.questions, facts.trained_share, facts.steps),
+        seconds=float(made.get("seconds", 0.0)),
+        terms=terms,
+        device=str(made.get("device", "")).split(":")[0],
+        words=sizes.vocabulary < 1000,
+    )
+
+
+def _sizes(store: Store, folder: Path, made: Mapping[str, Any]) -> Sizes | None:
+    """From the checkpoint that the task made or read."""
+    places = [folder]
+    start = made.get("inputs", {}).get("start")
+    if start:
+        places.append(store.path(start))
+    for place in places:
+        try:
+            config = json.loads((place / "checkpoint" / "config.json").read_bytes())
+        except (OSError, ValueError):
+            continue
+        return from_config(config) if isinstance(config, dict) else None
+    return None
+
+
+def _training(
+    folder: Path, manifest: Manifest, payload: Mapping[str, Any]
+) -> tuple[Facts, dict[Term, float]]:
+    metrics = _table(folder / "metrics.parquet")
+    if "length" in metrics.columns:
+        length = _number(metrics["length"].mean())
+    else:
+        length = _number(metrics["tokens"].mean()) / int(payload["stage"]["method"]["batch"])
+    share = 1.0
+    if "trained_tokens" in metrics.columns:
+        share = _number(metrics["trained_tokens"].sum()) / max(1.0, _number(metrics["tokens"].sum()))
+    timed = metrics
+    if "timings.parquet" in manifest.files:
+        timed = _table(folder / "timings.parquet")
+    terms = {term: _number(timed[name].sum()) for name, term in _COLUMNS.items() if name in timed.columns}
+    return Facts(length, None, None, share, metrics.height), terms
+
+
+def _sampling(folder: Path, kind: Kind) -> Facts:
+    if kind == "evaluate":
+        found = json.loads((folder / "summary.json").read_bytes())
+        rows = {name: row for name, row in found.items() if name != "mean"}
+        count = sum(int(row["questions"]) for row in rows.values())
+        total = sum(float(row["length"]) * int(row["questions"]) for row in rows.values())
+        return Facts(length=total / max(1, count), questions=count)
+    table = _table(folder / "samples.parquet", ["question", "tokens"])
+    return Facts(length=_number(table["tokens"].mean()), questions=table["question"].n_unique())
+
+
+def _prompt(store: Store, made: Mapping[str, Any], payload: Mapping[str, Any]) -> float | None:
+    longest = float(payload["model"]["context"])
+    if "stage" in payload:
+        longest = float(payload["stage"]["method"].get("max_prompt") or longest)
+    found = []
+    for role, key in made.get("inputs", {}).items():
+        if role.split(":")[0] == "data":
+            material = store.material(key)
+            if material is not None:
+                data = material["payload"]["data"]
+                found.append((prompt_tokens(data, longest), questions_in(data) or 1))
+    weight = sum(count for _, count in found)
+    return sum(mean * count for mean, count in found) / weight if weight else None
+
+
+def _table(path: Path, columns: list[str] | None = None) -> Any:
+    """A Parquet file as a frame. A ValueError where it is none."""
+    import polars as pl
+
+    try:
+        return pl.read_parquet(path, columns=columns)
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"{path.name} cannot be read") from error
+
+
+def _number(value: Any) -> float:
+    return float(value) if value is not None else 0.0

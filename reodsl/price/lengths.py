@@ -1,0 +1,58 @@
+"""How long responses are: from a mean and a maximum to how many are left at each token, and how long the longest is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+_EULER = 0.5772156649015329
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Exponential lengths with scale `scale`, cut off at `longest`; `mean` is after the cut.
+
+    One parameter is all that a mean gives, and a constant rate of ending is the plainest choice. `scale` is infinite
+    where every response reaches the maximum.
+    """
+
+    mean: float
+    longest: float
+    scale: float
+
+    @staticmethod
+    def of(mean: float, longest: float) -> Lengths:
+        """The lengths with this mean; one at or past `longest` means that all are that long."""
+        mean = max(mean, 1e-9)
+        if mean >= longest * 0.9999:
+            return Lengths(longest, longest, math.inf)
+        low, high = math.log(mean / 2), math.log(longest * 1e5)
+        for _ in range(80):
+            middle = (low + high) / 2
+            scale = math.exp(middle)
+            if -scale * math.expm1(-longest / scale) < mean:
+                low = middle
+            else:
+                high = middle
+        return Lengths(mean, longest, math.exp(high))
+
+    def beyond(self, tokens: float) -> float:
+        """The share of responses that are longer than `tokens`."""
+        if tokens >= self.longest:
+            return 0.0
+        return 1.0 if math.isinf(self.scale) else math.exp(-tokens / self.scale)
+
+    @property
+    def square(self) -> float:
+        """The mean of the squared length."""
+        if math.isinf(self.scale):
+            return self.longest**2
+        ratio = self.longest / self.scale
+        return 2 * self.scale**2 * (1 - math.exp(-ratio) * (1 + ratio))
+
+    def longest_of(self, count: float) -> float:
+        """About how long the longest of `count` responses is: the scale times the harmonic number."""
+        if math.isinf(self.scale):
+            return self.longest
+        expected = self.scale * (math.log(max(count, 1.0)) + _EULER)
+        return min(self.longest, max(expected, self.mean))

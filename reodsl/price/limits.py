@@ -1,0 +1,63 @@
+"""What a price forbids: prices and the tasks to be done in; errors for a limit or a memory that is too small out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from reodsl.diagnostics import Diagnostic, error
+from reodsl.price.show import count, memory, paid
+from reodsl.price.value import Prices
+
+
+def refusals(
+    prices: Prices,
+    tasks: Iterable[str],
+    origins: Mapping[str, Any],
+    study: str,
+    capacity: float | None = None,
+) -> tuple[Diagnostic, ...]:
+    """E0610 where the tasks to be done cost more than the limit, E0611 where one's peak memory passes `capacity` bytes.
+
+    `origins` says where the study's limit was set, by `STUDY.limit`.
+    """
+    names = tuple(tasks)
+    found = []
+    most = prices.hours(names)
+    if prices.limit is not None and most > prices.limit:
+        dear = sorted(names, key=lambda name: -prices.tasks[name].gpu_hours)[:3]
+        origin = origins.get(f"{study}.limit")
+        found.append(
+            error(
+                "E0610",
+                f"this costs {paid(prices, most)}, and the limit is {count(prices.limit)} gpu_hours",
+                where=f"{origin.path}:{origin.line}" if origin is not None and origin.line else study,
+                notes=[f"{name}: {paid(prices, prices.tasks[name].gpu_hours)}" for name in dear],
+                help=_advice(prices, dear[0], most),
+            )
+        )
+    if capacity is not None:
+        for name in names:
+            for role, peak in prices.tasks[name].memory.items():
+                if peak > capacity:
+                    found.append(
+                        error(
+                            "E0611",
+                            f"the {role} of {name} needs {memory(peak)} on each GPU, which has {memory(capacity)}",
+                            where=prices.devices,
+                            help="spread it over more GPUs (`nodes`, `tensor_parallel`), or take a smaller model",
+                        )
+                    )
+    return tuple(found)
+
+
+def _advice(prices: Prices, dearest: str, most: float) -> str:
+    """What would fit: fewer steps of the dearest task, as far as that is enough."""
+    price = prices.tasks[dearest]
+    assert prices.limit is not None
+    step = sum(price.step_hours.values())
+    if step:
+        steps = int((prices.limit - (most - price.gpu_hours) - price.hours_of("start")) / step)
+        if steps > 0:
+            return f"{steps} steps of {dearest} would fit; or raise `limit` above {count(most)}"
+    return f"raise `limit` above {count(most)} gpu_hours, or leave out arms"

@@ -1,0 +1,93 @@
+"""Where work runs, as pricing sees it: from a cluster's declaration to devices, rates and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from reodsl.ir.study import Cluster, Hardware
+
+GIB = 2**30
+NODE_START = 60.0
+"""Seconds until engines and trainers of a GPU task stand; SGLang alone was seen to take 29 to 105."""
+HERE_START = 2.0
+"""The same on a laptop's processor: imports and a small model."""
+STEP_FLOOR = 1e-3
+"""No decode step is faster than this, however small the model."""
+RUNNING = 256
+"""Requests that an engine decodes at once, at most."""
+USABLE = 0.9
+"""Share of a GPU's memory that is given out; the rest is the runtime's and fragmentation."""
+
+PROCESSOR = Hardware(
+    flops=100e9, bandwidth=10e9, interconnect=10e9, mfu_train=0.1, mfu_prefill=0.05, verifications=1400.0
+)
+"""One core of a laptop in float32, before any run has measured it: a matrix product's peak, and what small models reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What a task runs on: all `gpus` are paid for while it runs; `generating` and `training` of them do each part.
+
+    `width` is the bytes of a weight in use, `memory` the bytes of one device (None: not known). `start` is the
+    seconds before work begins. `unit` is what is paid: GPU hours, or plain time on this machine.
+    """
+
+    name: str
+    unit: Literal["gpu_hours", "seconds"]
+    gpus: int
+    generating: int
+    training: int
+    tensor_parallel: int
+    hardware: Hardware
+    memory: float | None
+    width: int
+    start: float
+    microbatch: int
+    recompute: bool
+    apart: bool
+
+    @property
+    def engines(self) -> int:
+        """Rollout engines, each on `tensor_parallel` devices."""
+        return max(1, self.generating // self.tensor_parallel)
+
+
+def devices_of(cluster: Cluster | None) -> Devices | None:
+    """The devices of a cluster, or this machine's processor where there is none; None where its GPUs are not described."""
+    if cluster is None:
+        return Devices(
+            name="this machine",
+            unit="seconds",
+            gpus=1,
+            generating=1,
+            training=1,
+            tensor_parallel=1,
+            hardware=PROCESSOR,
+            memory=None,
+            width=4,
+            start=HERE_START,
+            microbatch=2048,
+            recompute=False,
+            apart=False,
+        )
+    if cluster.hardware is None:
+        return None
+    gpus = cluster.nodes * cluster.gpus_per_node
+    apart = cluster.placement == "apart" and gpus > 1
+    generating = min(gpus - 1, max(1, round(gpus * cluster.rollout_share))) if apart else gpus
+    return Devices(
+        name=f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}",
+        unit="gpu_hours",
+        gpus=gpus,
+        generating=generating,
+        training=gpus - generating if apart else gpus,
+        tensor_parallel=cluster.tensor_parallel,
+        hardware=cluster.hardware,
+        memory=cluster.memory_gib * GIB,
+        width=2,
+        start=NODE_START,
+        microbatch=32768,
+        recompute=True,
+        apart=apart,
+    )

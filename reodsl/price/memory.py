@@ -1,0 +1,64 @@
+"""Memory and disk: from a model's sizes and what it does to bytes on one device and in the store."""
+
+from __future__ import annotations
+
+from reodsl.price.machine import USABLE, Devices
+from reodsl.price.sizes import Sizes
+
+STATE = 2 + 4 + 4 + 8
+"""Bytes a parameter that training keeps on GPUs: bf16 weight, fp32 gradient, fp32 master weight, two fp32 moments."""
+STATE_HERE = 4 + 4 + 8
+"""The same in float32 alone: weight, gradient, two moments."""
+LOGIT_CHUNK = 2 * 4 * 2**25
+"""Logits and their gradient that are held at once, in float32."""
+
+
+def state_bytes(sizes: Sizes, devices: Devices) -> float:
+    """Weights, gradients and optimizer state on one training device, spread over all of them."""
+    return sizes.parameters * (STATE if devices.width == 2 else STATE_HERE) / devices.training
+
+
+def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
+    """What a micro-batch keeps for its backward pass; with recomputation one number a layer and one layer's inside.
+
+    A micro-batch has `devices.microbatch` tokens, or the one longest sequence where that is more.
+    """
+    tokens = max(float(devices.microbatch), longest)
+    inside = 4 * sizes.hidden + 2 * sizes.attention + 2 * sizes.kv + 3 * sizes.intermediate
+    numbers = sizes.layers * sizes.hidden + inside if devices.recompute else sizes.layers * inside
+    logits = min(float(LOGIT_CHUNK), 8 * tokens * sizes.vocabulary)
+    return tokens * numbers * devices.width + logits
+
+
+def trainer_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
+    """The peak of a training device: its part of the state, one gathered layer and its neighbour, activations."""
+    layer = (sizes.products - sizes.vocabulary * sizes.hidden) / sizes.layers
+    gathered = 2 * layer * devices.width if devices.training > 1 else 0.0
+    return state_bytes(sizes, devices) + gathered + activation_bytes(sizes, devices, longest)
+
+
+def cache_tokens(sizes: Sizes, devices: Devices) -> float:
+    """Tokens whose keys and values one engine can hold: what weights, and training's state on the same device, leave."""
+    if devices.memory is None:
+        return float(2**30) / sizes.kv_bytes(devices.width)
+    own = sizes.parameters * devices.width / devices.tensor_parallel
+    beside = 0.0 if devices.apart else state_bytes(sizes, devices)
+    free = max(0.0, devices.memory * USABLE - own - beside)
+    return free * devices.tensor_parallel / sizes.kv_bytes(devices.width)
+
+
+def engine_bytes(sizes: Sizes, devices: Devices, held: float) -> float:
+    """The peak of a generating device: its part of the weights, and the caches of `held` tokens as far as they fit."""
+    own = sizes.parameters * devices.width / devices.tensor_parallel
+    tokens = min(held, cache_tokens(sizes, devices))
+    return own + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
+
+
+def checkpoint_bytes(sizes: Sizes, devices: Devices) -> float:
+    """A stored checkpoint."""
+    return float(sizes.parameters * devices.width)
+
+
+def optimizer_bytes(sizes: Sizes, algorithm: str) -> float:
+    """A stored optimizer: two fp32 moments, or one where Muon has most of the weights."""
+    return sizes.parameters * (4.0 if algorithm == "muon" else 8.0)

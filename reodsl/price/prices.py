@@ -1,0 +1,193 @@
+"""Prices of a whole spec: its graph, what it describes and what past runs told in; a price for every task out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from reodsl.graph.payload import model_payload
+from reodsl.graph.task import Graph, Task
+from reodsl.ir import Spec, canonical_json
+from reodsl.ir.model import Architecture, Model
+from reodsl.ir.training import FromModel, Start
+from reodsl.price.facts import Facts, prompt_tokens, questions_in
+from reodsl.price.history import History, Past
+from reodsl.price.machine import Devices, devices_of
+from reodsl.price.sizes import Sizes, sizes_of
+from reodsl.price.tasks import price_task
+from reodsl.price.value import Price, Prices, Term
+
+COMPUTES = frozenset({"train", "sample", "evaluate"})
+LIGHT_SECONDS: Mapping[str, float] = {"model": 4.0, "data": 1.0, "report": 10.0}
+"""Of tasks that need no device; the rest take a moment."""
+LIGHT_BYTES: Mapping[str, float] = {"data": 100e3, "report": 6e6}
+
+Factors = Mapping[str, float]
+"""By term, and `responses` for tasks that only sample: measured seconds over priced ones."""
+
+
+def price(
+    graph: Graph, spec: Spec, history: History | None = None, sizes: Mapping[str, Sizes] | None = None
+) -> Prices:
+    """The price of every task of a spec's graph.
+
+    `history` replaces assumed lengths by measured ones, and assumed utilisation by what like devices reached.
+    `sizes` gives those of models, by name, whose weights are at hand but whose dimensions the spec does not state.
+    """
+    history = history or History()
+    study = spec.study
+    devices = devices_of(study.cluster)
+    pricer = _Pricer(graph, spec, history, sizes or {}, devices)
+    return Prices(
+        tasks={task.id: pricer.task(task) for task in graph.tasks},
+        unit="seconds" if study.cluster is None else "gpu_hours",
+        devices=devices.name if devices is not None else "",
+        limit=study.limit,
+        measured=bool(pricer.factors),
+    )
+
+
+def calibrate(history: History, devices: Devices) -> dict[str, float]:
+    """How much longer than priced each term took on such devices, the median over past results."""
+    ratios: dict[str, list[float]] = {}
+    for past in history.results:
+        if past.device != _device(devices):
+            continue
+        known = price_task(past.kind, past.payload, past.sizes, past.facts, devices, past.words)
+        if past.kind == "train":
+            for term, seconds in past.terms.items():
+                priced = known.seconds.get(term, 0.0)
+                if priced > 1e-3 and seconds > 1e-3:
+                    ratios.setdefault(term, []).append(seconds / priced)
+        else:
+            start = known.seconds["start"]
+            work = known.total_seconds - start
+            if work > 0:
+                ratios.setdefault("responses", []).append(max(past.seconds - start, past.seconds / 4) / work)
+    return {name: median(found) for name, found in ratios.items()}
+
+
+class _Pricer:
+    def __init__(
+        self,
+        graph: Graph,
+        spec: Spec,
+        history: History,
+        sizes: Mapping[str, Sizes],
+        devices: Devices | None,
+    ) -> None:
+        self.graph, self.history, self.devices = graph, history, devices
+        self.models = {
+            _key(model): (model, sizes_of(model) or sizes.get(model.name)) for model in _models(spec)
+        }
+        self.factors: Factors = calibrate(history, devices) if devices is not None else {}
+        self.last: dict[str, Past] = {}
+        for past in history.results:
+            self.last.setdefault(past.task, past)
+
+    def task(self, task: Task) -> Price:
+        model, sizes = self._model(task)
+        if task.kind not in COMPUTES:
+            return self._light(task, sizes)
+        if self.devices is None:
+            return Price(unpriced="the cluster does not describe its GPUs: give it `hardware`")
+        if sizes is None:
+            name = model.name if model is not None else "the model"
+            return Price(
+                gpus=self.devices.gpus, unpriced=f"the sizes of {name} are not known: give it `dimensions`"
+            )
+        words = model is not None and isinstance(model.source, Architecture)
+        found = price_task(task.kind, task.payload, sizes, self._facts(task), self.devices, words)
+        return self._calibrated(task, found)
+
+    def _light(self, task: Task, sizes: Sizes | None) -> Price:
+        disk = LIGHT_BYTES.get(task.kind, 10e3)
+        if task.kind == "model" and sizes is not None:
+            width = self.devices.width if self.devices is not None else 2
+            disk = float(sizes.parameters * width)
+        return Price(seconds={"start": LIGHT_SECONDS.get(task.kind, 0.2)}, disk=disk)
+
+    def _calibrated(self, task: Task, found: Price) -> Price:
+        seconds: dict[Term, float] = {}
+        for term, value in found.seconds.items():
+            name = term if task.kind == "train" else "responses"
+            seconds[term] = value if term == "start" else value * self.factors.get(name, 1.0)
+        return replace(found, seconds=seconds)
+
+    def _facts(self, task: Task) -> Facts:
+        """Measured on this very task before measured on others like it; the spec's expectation stands between."""
+        counts, prompts = [], []
+        context = float(task.payload["model"]["context"])
+        longest = context
+        if task.kind == "train":
+            longest = float(task.payload["stage"]["method"].get("max_prompt") or context)
+        for role, source in task.inputs.items():
+            if role.split(":")[0] == "data":
+                data = self.graph[source].payload["data"]
+                count = questions_in(data)
+                counts.append(self.history.questions.get(source) if count is None else count)
+                prompts.append((prompt_tokens(data, longest), counts[-1] or 1))
+        known = [count for count in counts if count is not None]
+        questions = sum(known) if len(known) == len(counts) else None
+        weight = sum(count for _, count in prompts)
+        prompt = sum(mean * count for mean, count in prompts) / weight if weight else None
+        past = self.last.get(task.id)
+        like = past if past is not None and _like(past, task) else None
+        if like is None and _expected(task) is None:
+            like = next((each for each in self.history.results if _like(each, task)), None)
+        length = like.facts.length if like is not None else None
+        share = like.facts.trained_share if like is not None else 1.0
+        if questions is None and past is not None:
+            questions = past.facts.questions
+        return Facts(length, prompt, questions, share)
+
+    def _model(self, task: Task) -> tuple[Model | None, Sizes | None]:
+        while task.kind != "model" and "start" in task.inputs:
+            task = self.graph[task.inputs["start"]]
+        if task.kind != "model":
+            return None, None
+        return self.models.get(_text(task.payload["model"]), (None, None))
+
+
+def _like(past: Past, task: Task) -> bool:
+    """Whether a past result's responses tell of the task's: one kind, one method, one longest response."""
+    if past.kind != task.kind:
+        return False
+    return bool(_shape(past.kind, past.payload) == _shape(task.kind, task.payload))
+
+
+def _shape(kind: str, payload: Mapping[str, Any]) -> Any:
+    if kind == "train":
+        method = payload["stage"]["method"]
+        return method["kind"], method.get("max_tokens"), (method.get("rollout") or {}).get("max_tokens")
+    if kind == "evaluate":
+        return payload["suite"]["rollout"], payload["suite"]["grid"]
+    return payload["rollout"]
+
+
+def _expected(task: Task) -> int | None:
+    part = task.payload.get("stage") or task.payload.get("suite") or {}
+    expected = part.get("expected_length")
+    return int(expected) if expected is not None else None
+
+
+def _device(devices: Devices) -> str:
+    return "cpu" if devices.unit == "seconds" else "cuda"
+
+
+def _models(spec: Spec) -> Iterator[Model]:
+    def root(start: Start) -> Model:
+        return start.model if isinstance(start, FromModel) else start.experiment.model
+
+    for arm in spec.study.arms:
+        yield root(arm.checkpoint)
+
+
+def _key(model: Model) -> str:
+    return _text(model_payload(model, 0)["model"])
+
+
+def _text(payload: Any) -> str:
+    return canonical_json(payload)

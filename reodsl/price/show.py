@@ -1,0 +1,117 @@
+"""Prices in words: hours, times and bytes in few characters, a training step term by term, and totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reodsl.price.value import TERMS, Price, Prices
+
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_THOUSANDS = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
+
+
+def count(value: float) -> str:
+    """A number in two or three digits: `3.9K`, `40`, `0.21`."""
+    for size, letter in _THOUSANDS:
+        if value >= size * 0.9995:
+            return f"{value / size:.3g}{letter}" if value < size * 999.5 else f"{value / size:.0f}{letter}"
+    return f"{value:.3g}" if value < 99.95 else f"{value:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """A time in its two largest units: `2m 30s`, `3h 10m`, `4d 2h`."""
+    whole = round(seconds)
+    if whole < 1:
+        return "under 1s"
+    for size, name, small, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= size:
+            rest = (whole % size) // small
+            return f"{whole // size}{name}" + (f" {rest}{smaller}" if rest else "")
+    return f"{whole}s"
+
+
+def size(value: float) -> str:
+    """Bytes in decimal units, as disks are sold: `40.3 GB`."""
+    for least, name in _BYTES:
+        if value >= least:
+            return f"{value / least:.3g} {name}"
+    return f"{value:.0f} B"
+
+
+def memory(value: float) -> str:
+    """Bytes in binary units, as device memory is: `71.5 GiB`."""
+    return f"{value / 2**30:.3g} GiB" if value >= 2**29 else f"{value / 2**20:.3g} MiB"
+
+
+def paid(prices: Prices, hours: float) -> str:
+    """Device hours in what is paid: `4.2K gpu_hours`, or the time on this machine."""
+    if prices.unit == "seconds":
+        return duration(hours * 3600)
+    return f"{count(hours)} gpu_hours"
+
+
+def short(prices: Prices, price: Price) -> str:
+    """A task's price in a row of a plan; empty where it costs nothing worth showing."""
+    if price.unpriced is not None:
+        return "no price"
+    if prices.unit == "gpu_hours" and not price.gpus:
+        return ""
+    if prices.unit == "seconds":
+        return duration(price.total_seconds) if price.total_seconds >= 0.5 else ""
+    return paid(prices, price.gpu_hours)
+
+
+def details(prices: Prices, price: Price) -> list[str]:
+    """Lines on one task: what it generates, forces, trains and checks; its peak memory by role; disk."""
+    if price.unpriced is not None:
+        return [price.unpriced]
+    work = []
+    for number, words in (
+        (price.generated, "tokens generated"),
+        (price.forced, "forced"),
+        (price.read_again, "prefix tokens read again"),
+        (price.trained, "trained"),
+        (price.verified, "answers checked"),
+    ):
+        if number >= 0.5:
+            work.append(f"{count(number)} {words}")
+    lines = [", ".join(work)] if work else []
+    peaks = [f"{role} {memory(peak)}" for role, peak in price.memory.items()]
+    parts = [f"peak memory {', '.join(peaks)}"] if peaks else []
+    if price.disk >= 1e3:
+        parts.append(f"disk {size(price.disk)}")
+    return lines + ([", ".join(parts)] if parts else [])
+
+
+def step(prices: Prices, name: str, price: Price) -> list[str]:
+    """A training step term by term, and how many of them the limit buys; nothing for tasks without a device's price."""
+    hours = price.step_hours
+    total = sum(hours.values())
+    if not hours or not total or prices.unit != "gpu_hours":
+        return []
+    terms = ", ".join(f"{term} {hours[term]:.3g}" for term in TERMS if hours.get(term))
+    lines = [f"A step of {name}: {total:.3g} gpu_hours on {prices.devices} ({terms})"]
+    if prices.limit is not None:
+        bought = int(prices.limit / total)
+        lines.append(
+            f"  {count(prices.limit)} gpu_hours buy {bought:,} such steps; the spec asks for {price.steps:,}"
+        )
+    return lines
+
+
+def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
+    """What there is to do costs now, and at most with what is known later: `4.2K gpu_hours now, at most 8.2K of 60K`."""
+    now, later = tuple(now), tuple(later)
+    first, second = prices.hours(now), prices.hours(later)
+    text = f"{paid(prices, first)} now"
+    limit = prices.limit
+    if later or limit is not None:
+        most = first + second
+        words = paid(prices, most).removesuffix(" gpu_hours")
+        text += f", at most {words}"
+        if limit is not None:
+            text += f" of {count(limit)}" + (" hours" if prices.unit == "seconds" else "")
+    open_ = prices.unpriced((*now, *later))
+    if open_:
+        text += f", {len(open_)} without a price"
+    return text

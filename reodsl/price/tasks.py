@@ -1,0 +1,214 @@
+"""Pricing one task: its payload, the model's sizes, facts and devices in; tokens, seconds, memory and disk out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reodsl.graph.task import Kind
+from reodsl.ir.expression import Expression, Forced
+from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Steps
+from reodsl.ir.study import Suite
+from reodsl.ir.training import Ppo, Sampling, Sft, Simpo, Stage
+from reodsl.price import memory
+from reodsl.price.facts import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
+from reodsl.price.lengths import Lengths
+from reodsl.price.machine import Devices
+from reodsl.price.rollout import Load, force, generation_seconds
+from reodsl.price.sizes import Sizes
+from reodsl.price.value import Price
+
+EXACT_PER_SECOND = 4_000.0
+"""Answers compared as words, the decoding of their tokens included."""
+BYTES_PER_ROLLOUT = 8.0
+"""Of `rollouts.parquet`, and as many for each cut."""
+BYTES_PER_TOKEN = 1.5
+"""Of a response's text, compressed."""
+BYTES_PER_FORCED = 1.0
+"""Of a row of `forced.parquet`, compressed."""
+STEP_SPLITS = 8
+"""Reasoning steps that a response is taken to have, where a reward looks at each."""
+
+
+def price_task(
+    kind: Kind, payload: Mapping[str, Any], sizes: Sizes, facts: Facts, devices: Devices, words: bool
+) -> Price:
+    """The price of a `train`, `sample` or `evaluate` task; `words` says whether its vocabulary is one of words."""
+    if kind == "train":
+        stage = Stage.model_validate(payload["stage"])
+        if isinstance(stage.method, Ppo):
+            return _ppo(stage, stage.method, sizes, facts, devices, words)
+        return _sequences(stage, stage.method, sizes, facts, devices)
+    if kind == "sample":
+        rollout = Sampling.model_validate(payload["rollout"])
+        count = int(payload["samples"])
+        return _responses(rollout, count, payload["verifier"], None, sizes, facts, devices, words)
+    suite = Suite.model_validate(payload["suite"])
+    verifier = suite.benchmarks[0].data.verifier
+    return _responses(suite.rollout, suite.samples, verifier, suite, sizes, facts, devices, words)
+
+
+def cuts_of(reward: Reward) -> tuple[int, ...]:
+    """The tokens at which a reward asks for forced answers, the longest response left out: that one is graded whole.
+
+    Budgets that are found later are taken to be spread as exponential ones are; reasoning steps as even ones.
+    """
+    dense = reward.dense
+    if dense is None or not forces(dense.value):
+        return ()
+    split = dense.split
+    match split:
+        case Budgets():
+            return split.budgets
+        case OracleBudgets():
+            return tuple(round(split.l_max / 2 ** (split.n - i)) for i in range(split.n))
+        case QuestionBudgets():
+            return (split.l_max // 4,)
+        case Steps():
+            return tuple(split.l_max * i // STEP_SPLITS for i in range(1, STEP_SPLITS))
+
+
+def forces(value: Expression) -> bool:
+    """Whether an expression asks for a forced answer."""
+    if isinstance(value, Forced):
+        return True
+    parts = (getattr(value, name) for name in type(value).model_fields)
+    return any(
+        forces(item)
+        for part in parts
+        for item in (part if isinstance(part, tuple) else (part,))
+        if hasattr(item, "op")
+    )
+
+
+def _ppo(stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices, words: bool) -> Price:
+    batch, longest = method.batch, method.rollout.max_tokens
+    responses = batch.prompts * batch.rollouts
+    prompt = min(facts.prompt if facts.prompt is not None else method.max_prompt / 4, method.max_prompt)
+    lengths = Lengths.of(_length(facts, stage.expected_length, longest), longest)
+    load = Load(responses, batch.prompts, prompt, lengths)
+    steps = facts.steps or stage.steps
+    cuts = cuts_of(method.reward) if method.forcing is not None else ()
+    text = text_tokens(method.forcing.text, words) if method.forcing is not None else 0.0
+    answer = method.forcing.answer_tokens if method.forcing is not None else 0
+    forced = force(load, cuts, text, answer, sizes, devices)
+    whole = method.rollout.temperature == 1.0 and method.rollout.top_p >= 1.0 and method.rollout.top_k <= 0
+    passes = 3 * method.epochs + (0 if whole else 1)
+    tokens = responses * facts.trained_share * (prompt + lengths.mean)
+    # Attention is causal: a token attends to half of its sequence on average.
+    context = responses * facts.trained_share * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
+    verified = responses + forced.answers
+    seconds = {
+        "start": devices.start,
+        "generation": steps * generation_seconds(load, sizes, devices),
+        "forcing": steps * forced.seconds,
+        "verification": steps * verified / _rate(stage.data.verifier, devices),
+        "training": steps
+        * (_update(passes * sizes.forward_flops(tokens, context), devices) + _transfer(sizes, devices)),
+    }
+    return Price(
+        generated=steps * responses * lengths.mean,
+        forced=steps * forced.tokens,
+        read_again=steps * forced.read_again,
+        trained=steps * responses * facts.trained_share * lengths.mean * method.epochs,
+        verified=steps * verified,
+        seconds=seconds,  # type: ignore[arg-type]
+        gpus=devices.gpus,
+        memory={
+            "trainer": memory.trainer_bytes(sizes, devices, prompt + longest),
+            "engine": memory.engine_bytes(
+                sizes, devices, responses / devices.engines * (prompt + lengths.mean)
+            ),
+        },
+        disk=memory.checkpoint_bytes(sizes, devices)
+        + memory.optimizer_bytes(sizes, stage.optim.algorithm)
+        + steps * responses * BYTES_PER_ROLLOUT * (1 + len(cuts)),
+        steps=steps,
+    )
+
+
+def _sequences(stage: Stage, method: Sft | Simpo, sizes: Sizes, facts: Facts, devices: Devices) -> Price:
+    """SFT on traces, or SimPO on pairs of responses."""
+    sequences = method.batch * (2 if isinstance(method, Simpo) else 1)
+    prompt = min(facts.prompt or 0.0, method.max_tokens / 2)
+    trace = facts.length or stage.expected_length or max(1.0, method.max_tokens * SHARE_OF_TRACE - prompt)
+    steps = facts.steps or stage.steps
+    tokens, context = sequences * (prompt + trace), sequences * (prompt + trace) ** 2 / 2
+    return Price(
+        trained=steps * sequences * trace,
+        seconds={
+            "start": devices.start,
+            "training": steps * _update(3 * sizes.forward_flops(tokens, context), devices),
+        },
+        gpus=devices.gpus,
+        memory={"trainer": memory.trainer_bytes(sizes, devices, method.max_tokens)},
+        disk=memory.checkpoint_bytes(sizes, devices) + memory.optimizer_bytes(sizes, stage.optim.algorithm),
+        steps=steps,
+    )
+
+
+def _responses(
+    rollout: Sampling,
+    samples: int,
+    verifier: str,
+    suite: Suite | None,
+    sizes: Sizes,
+    facts: Facts,
+    devices: Devices,
+    words: bool,
+) -> Price:
+    """Responses to all questions; with a suite, answers forced over its grid."""
+    if facts.questions is None:
+        return Price(
+            gpus=devices.gpus, unpriced="how many questions there are is not known: give the data `questions`"
+        )
+    responses = float(facts.questions * samples)
+    expected = suite.expected_length if suite is not None else None
+    lengths = Lengths.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
+    prompt = facts.prompt or 0.0
+    load = Load(responses, facts.questions, prompt, lengths)
+    cuts = tuple(cut for cut in suite.grid if cut < rollout.max_tokens) if suite is not None else ()
+    text = text_tokens(suite.forcing.text, words) if suite is not None else 0.0
+    answer = suite.forcing.answer_tokens if suite is not None else 0
+    forced = force(load, cuts, text, answer, sizes, devices)
+    verified = responses + forced.answers
+    return Price(
+        generated=responses * lengths.mean,
+        forced=forced.tokens,
+        read_again=forced.read_again,
+        verified=verified,
+        seconds={
+            "start": devices.start,
+            "generation": generation_seconds(load, sizes, devices),
+            "forcing": forced.seconds,
+            "verification": verified / _rate(verifier, devices),
+        },
+        gpus=devices.gpus,
+        memory={
+            "engine": memory.engine_bytes(
+                sizes, devices, responses / devices.engines * (prompt + lengths.mean)
+            )
+        },
+        disk=responses * lengths.mean * BYTES_PER_TOKEN + responses * len(cuts) * BYTES_PER_FORCED,
+    )
+
+
+def _length(facts: Facts, expected: int | None, longest: int) -> float:
+    """Measured before declared before assumed; never past the longest."""
+    return min(facts.length or expected or longest * SHARE_OF_LONGEST, longest)
+
+
+def _update(flops: float, devices: Devices) -> float:
+    return flops / (devices.training * devices.hardware.flops * devices.hardware.mfu_train)
+
+
+def _transfer(sizes: Sizes, devices: Devices) -> float:
+    """New weights to every engine: all of them, over one direction of a device's links."""
+    if devices.gpus == 1:
+        return 0.0
+    return sizes.parameters * devices.width / (devices.hardware.interconnect / 2)
+
+
+def _rate(verifier: str, devices: Devices) -> float:
+    """Answers checked a second."""
+    return EXACT_PER_SECOND if verifier == "exact" else devices.hardware.verifications

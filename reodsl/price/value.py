@@ -1,0 +1,94 @@
+"""A price as a value: tokens, calls, seconds by term, memory by role and disk of one task, and sums of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Term = Literal["start", "generation", "forcing", "verification", "training"]
+TERMS: tuple[Term, ...] = ("start", "generation", "forcing", "verification", "training")
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one task is expected to cost.
+
+    `generated` are tokens of responses; `forced` those of forcing texts and forced answers, `read_again` those of
+    prefixes read once more for them; `trained` are tokens with a gradient, once for every pass; `verified` are answers
+    checked. `seconds` is by term, on all of `gpus` devices at once. `memory` is the peak of one device by role, `disk` what
+    the store keeps, both in bytes. `steps` are training steps. `unpriced` says why there is no price.
+    """
+
+    generated: float = 0.0
+    forced: float = 0.0
+    read_again: float = 0.0
+    trained: float = 0.0
+    verified: float = 0.0
+    seconds: Mapping[Term, float] = field(default_factory=dict)
+    gpus: int = 0
+    memory: Mapping[str, float] = field(default_factory=dict)
+    disk: float = 0.0
+    steps: int = 0
+    unpriced: str | None = None
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds from its start to its end."""
+        return sum(self.seconds.values())
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of all its devices together."""
+        return self.gpus * self.total_seconds / SECONDS_PER_HOUR
+
+    def hours_of(self, term: Term) -> float:
+        """Device hours of one term."""
+        return self.gpus * self.seconds.get(term, 0.0) / SECONDS_PER_HOUR
+
+    @property
+    def step_hours(self) -> dict[Term, float]:
+        """Device hours of one training step by term; empty for a task without steps."""
+        if not self.steps:
+            return {}
+        return {term: self.hours_of(term) / self.steps for term in TERMS[1:]}
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The price of every task of a spec, by task id. `unit` is what is paid, `limit` (hours) the most that may be."""
+
+    tasks: Mapping[str, Price]
+    unit: Literal["gpu_hours", "seconds"]
+    devices: str
+    limit: float | None
+    measured: bool
+
+    def hours(self, ids: Iterable[str]) -> float:
+        """Device hours of some tasks together."""
+        return sum(self.tasks[name].gpu_hours for name in ids)
+
+    def unpriced(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Those of some tasks that have no price."""
+        return tuple(name for name in ids if self.tasks[name].unpriced is not None)
+
+
+def to_json(price: Price) -> dict[str, Any]:
+    """One price as JSON data: tokens and calls as whole numbers, seconds and hours as they are, bytes whole."""
+    return {
+        "generated_tokens": round(price.generated),
+        "forced_tokens": round(price.forced),
+        "prefix_tokens_read_again": round(price.read_again),
+        "trained_tokens": round(price.trained),
+        "verifications": round(price.verified),
+        "seconds": {term: price.seconds[term] for term in TERMS if term in price.seconds},
+        "total_seconds": price.total_seconds,
+        "gpus": price.gpus,
+        "gpu_hours": price.gpu_hours,
+        "steps": price.steps,
+        "gpu_hours_per_step": price.step_hours,
+        "peak_memory_bytes": {role: round(size) for role, size in price.memory.items()},
+        "disk_bytes": round(price.disk),
+        "unpriced": price.unpriced,
+    }

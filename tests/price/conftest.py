@@ -1,0 +1,46 @@
+"""Lets the tests of this folder use the small studies; the runs that were measured, and the sizes of Qwen3-4B."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from reodsl.ir.model import Dimensions
+from reodsl.price.facts import Facts
+from reodsl.price.history import History, Past
+from reodsl.price.sizes import Sizes, from_dimensions
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "graph"))
+
+_MEASURED = json.loads(Path(__file__).with_name("measured.json").read_text())["runs"]
+
+
+def _past(row: dict[str, object]) -> Past:
+    sizes, facts = Sizes(**row.pop("sizes")), Facts(**row.pop("facts"))  # type: ignore[arg-type]
+    return Past(sizes=sizes, facts=facts, **row)  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=sorted(_MEASURED))
+def measured(request: pytest.FixtureRequest) -> History:
+    """A whole run of the quickstart as it was measured."""
+    return History(tuple(_past(dict(row)) for row in _MEASURED[request.param]))
+
+
+@pytest.fixture
+def qwen3_4b() -> Sizes:
+    """The sizes in the published configuration."""
+    return from_dimensions(
+        Dimensions(
+            parameters=4022468096,
+            layers=36,
+            hidden=2560,
+            heads=32,
+            kv_heads=8,
+            head_dim=128,
+            intermediate=9728,
+            vocabulary=151936,
+        )
+    )

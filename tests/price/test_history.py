@@ -1,0 +1,114 @@
+"""History: facts of results in a store, read as they were written, and none of what cannot be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import studies as make
+
+from reodsl.graph.lower import lower
+from reodsl.graph.task import Task
+from reodsl.ir import Spec, digest
+from reodsl.price.history import read_history
+from reodsl.store import runs
+from reodsl.store.store import Store
+
+CONFIG = {
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 4,
+    "intermediate_size": 16,
+    "vocab_size": 5,
+    "tie_word_embeddings": True,
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / ".reo").open()
+
+
+def put(store: Store, task: Task, files: dict[str, Any], inputs: dict[str, str], device: str = "cpu") -> str:
+    material = {"kind": task.kind, "payload": task.payload, "inputs": inputs}
+    key = digest(material)
+    out = store.begin(key)
+    for name, content in files.items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, pl.DataFrame):
+            content.write_parquet(path)
+        else:
+            path.write_text(json.dumps(content))
+    store.commit(key, out, material, {"seconds": 12.5, "device": device, "inputs": inputs})
+    return key
+
+
+def filled(store: Store, spec: Spec) -> None:
+    """The results of one training with a reward and its evaluation, in a record."""
+    graph = lower(spec)
+    record = runs.begin(store, spec, digest(spec))
+    data = put(
+        store,
+        graph[graph["vanilla.train.s1"].inputs["data"]],
+        {"questions.parquet": pl.DataFrame({"id": ["a"]})},
+        {},
+    )
+    metrics = pl.DataFrame(
+        {"step": [1, 2], "length": [8.0, 6.0], "tokens": [64.0, 48.0], "trained_tokens": [32.0, 24.0]}
+    )
+    timings = pl.DataFrame({"step": [1, 2], "seconds_generate": [2.0, 1.0], "seconds_update": [3.0, 4.0]})
+    train = put(
+        store,
+        graph["vanilla.train.s1"],
+        {"checkpoint/config.json": CONFIG, "metrics.parquet": metrics, "timings.parquet": timings},
+        {"data": data},
+    )
+    summary = {
+        "easy": {"length": 5.0, "questions": 10},
+        "hard": {"length": 11.0, "questions": 20},
+        "mean": {"length": 8.0, "questions": 30},
+    }
+    evaluation = put(store, graph["vanilla.eval.s1"], {"summary.json": summary}, {"start": train})
+    record.tasks = {"questions.data": data, "vanilla.train.s1": train, "vanilla.eval.s1": evaluation}
+    runs.end(store, record, "finished")
+
+
+def test_facts_of_a_training_and_an_evaluation(store: Store) -> None:
+    filled(store, make.four())
+    train, evaluation = read_history(store, runs.records(store)).results
+    assert (train.task, train.device, train.seconds) == ("vanilla.train.s1", "cpu", 12.5)
+    assert (train.facts.length, train.facts.trained_share, train.facts.steps) == (7.0, 0.5, 2)
+    assert train.terms == {"generation": 3.0, "training": 7.0}
+    assert train.sizes.hidden == evaluation.sizes.hidden == 8
+    # Every question counts once, whichever benchmark it belongs to.
+    assert (evaluation.facts.length, evaluation.facts.questions) == (9.0, 30)
+
+
+def test_what_is_broken_is_left_out(store: Store) -> None:
+    filled(store, make.four())
+    (record,) = runs.records(store)
+    file = store.path(record.tasks["vanilla.train.s1"]) / "metrics.parquet"
+    file.chmod(0o644)
+    file.write_bytes(b"x" * file.stat().st_size)
+    assert [past.task for past in read_history(store, (record,)).results] == ["vanilla.eval.s1"]
+
+
+def test_an_empty_store_has_no_history(store: Store, tmp_path: Path) -> None:
+    assert read_history(store, ()).results == ()
+    assert read_history(Store(tmp_path / "none"), ()).results == ()
+
+
+def test_rows_are_counted_where_a_source_does_not_tell(store: Store) -> None:
+    stage = make.sft(data=make.file_data("a.jsonl"))
+    spec = make.spec(make.arm("a", make.trained("a", stage)))
+    record = runs.begin(store, spec, digest(spec))
+    table = pl.DataFrame({"id": ["a", "b", "c"]})
+    record.tasks = {"filed.data": put(store, lower(spec)["filed.data"], {"questions.parquet": table}, {})}
+    runs.end(store, record, "finished")
+    assert read_history(store, runs.records(store)).questions == {"filed.data": 3}

@@ -1,0 +1,95 @@
+"""The miniature: what was priced against what was measured, on stored runs of the quickstart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reodsl.price.history import History, Past
+from reodsl.price.machine import Devices, devices_of
+from reodsl.price.prices import calibrate
+from reodsl.price.tasks import price_task
+from reodsl.price.value import Price
+
+
+def here() -> Devices:
+    devices = devices_of(None)
+    assert devices is not None
+    return devices
+
+
+def priced(past: Past) -> Price:
+    return price_task(past.kind, past.payload, past.sizes, past.facts, here(), past.words)
+
+
+def without(history: History, left_out: Past) -> History:
+    return History(tuple(past for past in history.results if past is not left_out))
+
+
+def corrected(past: Past, history: History) -> float:
+    """Seconds of a result, priced with what all the others tell."""
+    factors = calibrate(without(history, past), here())
+    terms = priced(past).seconds
+    return sum(
+        seconds
+        * (1.0 if term == "start" else factors.get(term if past.kind == "train" else "responses", 1.0))
+        for term, seconds in terms.items()
+    )
+
+
+def test_there_is_a_whole_run(measured: History) -> None:
+    kinds = [past.kind for past in measured.results]
+    assert kinds.count("evaluate") == 6
+    assert kinds.count("train") == 8
+
+
+def test_a_run_is_priced_within_a_factor_of_two_before_any_was_measured(measured: History) -> None:
+    total = sum(past.seconds for past in measured.results)
+    assert total / 2 < sum(priced(past).total_seconds for past in measured.results) < total * 2
+
+
+def test_a_run_is_priced_within_a_factor_of_two_of_the_measured(measured: History) -> None:
+    total = sum(past.seconds for past in measured.results)
+    found = sum(corrected(past, measured) for past in measured.results)
+    assert total / 2 < found < total * 2
+
+
+def test_every_training_with_a_reward_is_within_a_factor_of_about_two(measured: History) -> None:
+    for past in measured.results:
+        # The last stage of `shrink` generates 16 tokens a response and takes a few seconds.
+        if past.terms.get("generation", 0.0) > 3:
+            assert 0.45 < corrected(past, measured) / past.seconds < 2.2, past.task
+
+
+def test_a_machine_that_is_slower_throughout_is_priced_so(measured: History) -> None:
+    slow = History(
+        tuple(
+            replace(
+                past,
+                seconds=3 * past.seconds,
+                terms={term: 3 * seconds for term, seconds in past.terms.items()},
+            )
+            for past in measured.results
+        )
+    )
+    before, after = calibrate(measured, here()), calibrate(slow, here())
+    for term in ("generation", "forcing", "training"):
+        assert after[term] == pytest.approx(3 * before[term])
+
+
+def test_what_other_devices_took_is_left_out(measured: History) -> None:
+    other = History(tuple(replace(past, device="cuda") for past in measured.results))
+    assert calibrate(other, here()) == {}
+
+
+def test_sizes_on_disk_are_those_that_were_stored(measured: History) -> None:
+    # Bytes of checkpoint, optimizer state and rollouts in the store of that run.
+    stored = {
+        "overthinker.train.clean.s1": 1_410_768 + 1_445_424,
+        "vanilla.train.s1": 1_410_768 + 2_824_768 + 24_416,
+        "reo_exp.train.s1": 1_410_768 + 2_824_768 + 60_000,
+    }
+    found = {past.task: priced(past).disk for past in measured.results}
+    for task, size in stored.items():
+        assert found[task] == pytest.approx(size, rel=0.1)

@@ -1,0 +1,100 @@
+"""Qwen3-4B REO-RL (Exp) on 16 x 8 H800: the price of a step against a calculation by hand, and what 4K GPU hours buy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reodsl.graph.lower import lower
+from reodsl.language import compile_file
+from reodsl.price import Prices, price
+from reodsl.price.show import step
+
+ROOT = Path(__file__).resolve().parents[2]
+TASK = "qwen3_4b_reo_exp.train.s1"
+
+
+@pytest.fixture(scope="module")
+def prices() -> Prices:
+    compiled = compile_file(ROOT / "specs" / "qwen3_4b_reo_exp.reo")
+    assert compiled.spec is not None
+    return price(lower(compiled.spec), compiled.spec)
+
+
+def near(value: float) -> object:
+    return pytest.approx(value, rel=0.1)
+
+
+def test_generation_by_hand(prices: Prices) -> None:
+    # 2048 responses on 128 engines, 16 each. Lengths are exponential with mean 10240, cut at 32768: a scale of 10750,
+    # of which exp(-32768 / 10750) = 4.7%, about 97 responses, reach the cut, so the round has 32768 decode steps.
+    # Each step reads 4.022e9 weights of 2 bytes: 8.04e9 bytes at 60% of 3.35e12 a second are 4.0 ms.
+    weights = 32768 * 8.04e9 / 2.01e12  # 131 s
+    # A token's keys and values are 36 layers x 2 x 8 heads x 128 x 2 bytes = 147456. A response reads them once for
+    # every token after it: 150 prompt tokens x 10240, and half of the mean squared length, 1.87e8.
+    cache = 16 * (150 * 10240 + 1.87e8 / 2) * 147456 / 2.01e12  # 112 s
+    assert prices.tasks[TASK].step_hours["generation"] == near(128 * (weights + cache) / 3600)
+
+
+def test_forcing_by_hand(prices: Prices) -> None:
+    # Of 2048 responses exp(-L / 10750) pass each budget: 0.909, 0.827, 0.683, 0.467, 0.218 for 1K to 16K, 3.10 in all.
+    answers = 2048 * 3.10
+    # The forcing text is 84 letters, 28 tokens; the answer 20. Prefixes stay cached, and 50 answers an engine decode
+    # together: 20 steps read the weights, and each of the tokens its prefix, 5.4K tokens on average over these answers.
+    weights = 20 * 8.04e9 / 2.01e12
+    prefix = 1024 * 0.909 + 2048 * 0.827 + 4096 * 0.683 + 8192 * 0.467 + 16384 * 0.218  # 13.0K over 3.10
+    cache = 2048 / 128 * (prefix + 3.10 * 178) * 20 * 147456 / 2.01e12
+    # Reading 28 tokens of text each is 2 FLOPs a weight, at half of 989.4e12 a second.
+    read = answers / 128 * 28 * 2 * 4.022e9 / 494.7e12
+    assert prices.tasks[TASK].step_hours["forcing"] == near(128 * (weights + cache + read) / 3600)
+    per_step = prices.tasks[TASK].forced / prices.tasks[TASK].steps
+    assert per_step == near(answers * (28 + 20))
+
+
+def test_verification_by_hand(prices: Prices) -> None:
+    # Every response and every forced answer, at 1400 a second, while 128 GPUs wait.
+    assert prices.tasks[TASK].step_hours["verification"] == near(128 * 2048 * (1 + 3.10) / 1400 / 3600)
+
+
+def test_training_by_hand(prices: Prices) -> None:
+    # Two passes over 2048 sequences of 150 + 10240 tokens, 6 FLOPs a weight and token.
+    weights = 2 * 6 * 4.022e9 * 2048 * 10390
+    # Attention: 4 FLOPs x 36 layers x 4096 wide for each of the squared length / 2 pairs, three times, two passes.
+    attention = 2 * 3 * 4 * 36 * 4096 * 2048 * (150**2 + 2 * 150 * 10240 + 1.87e8) / 2
+    # 40% of 128 GPUs of 989.4e12.
+    seconds = (weights + attention) / (0.4 * 128 * 989.4e12)
+    assert prices.tasks[TASK].step_hours["training"] == near(128 * seconds / 3600)
+
+
+def test_what_the_papers_hours_buy(prices: Prices) -> None:
+    by_hand = 8.64 + 0.014 + 0.21 + 1.20  # the four terms above
+    total = sum(prices.tasks[TASK].step_hours.values())
+    assert total == near(by_hand)
+    assert int(4000 / total) == near(4000 / by_hand)
+    first, second = step(prices, TASK, prices.tasks[TASK])
+    assert first.startswith(f"A step of {TASK}: 10.1 gpu_hours on 16 x 8 H800 (generation 8.6")
+    assert second == f"  4K gpu_hours buy {int(4000 / total)} such steps; the spec asks for 380"
+
+
+def test_memory_by_hand(prices: Prices) -> None:
+    # 18 bytes a parameter over 128 GPUs, and a micro-batch of 33K tokens: 36 layers x 2560 kept, one layer's inside.
+    state = 18 * 4.022e9 / 128
+    inside = 4 * 2560 + 2 * 4096 + 2 * 1024 + 3 * 9728
+    activations = 32918 * (36 * 2560 + inside) * 2
+    gathered = 2 * 2 * 100.9e6
+    assert prices.tasks[TASK].memory["trainer"] == near(state + activations + gathered + 0.27e9)
+    # Weights, and 16 responses of 10.4K tokens.
+    assert prices.tasks[TASK].memory["engine"] == near(8.04e9 + 16 * 10390 * 147456)
+
+
+def test_disk_by_hand(prices: Prices) -> None:
+    # A bf16 checkpoint, two fp32 moments, and a few bytes a rollout.
+    assert prices.tasks[TASK].disk == near(4.022e9 * (2 + 8))
+
+
+def test_evaluation_is_some_tenths_of_a_percent_a_step_of_it(prices: Prices) -> None:
+    found = prices.tasks["base.eval"]
+    responses = 32 * (30 + 30 + 40 + 272)
+    assert found.generated == near(responses * 11 * 1024)
+    assert found.gpu_hours < 0.02 * prices.tasks[TASK].gpu_hours

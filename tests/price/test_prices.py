@@ -1,0 +1,251 @@
+"""Prices of whole specs: what there is more of costs more, what is not known is said, and limits are held."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import studies as make
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reodsl.graph.lower import lower
+from reodsl.ir import Origin, Spec
+from reodsl.ir.study import Cluster, Hardware
+from reodsl.price import History, Price, Prices, price, show
+from reodsl.price.facts import Facts
+from reodsl.price.history import Past
+from reodsl.price.limits import refusals
+from reodsl.price.sizes import from_architecture
+from reodsl.price.value import TERMS, to_json
+
+GPU = Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10)
+CLUSTER = Cluster(name="lab", nodes=1, gpus_per_node=4, gpu="X1", memory_gib=8, hardware=GPU)
+
+
+def on(spec: Spec, cluster: Cluster | None = CLUSTER, **study: Any) -> Spec:
+    return spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster, **study})})
+
+
+def priced(spec: Spec, history: History | None = None) -> Prices:
+    return price(lower(spec), spec, history)
+
+
+def one(reward: Any, **method: Any) -> Price:
+    """The price of training with a reward, some of the method's settings changed."""
+    stage = make.ppo(reward)
+    changed = stage.method.model_copy(update=method)
+    stage = stage.model_copy(update={"method": changed})
+    spec = make.spec(make.arm("base", make.base()), make.arm("it", make.trained("it", stage)))
+    return priced(on(spec)).tasks["it.train.s1"]
+
+
+def test_every_task_has_a_price() -> None:
+    spec = on(make.four())
+    found = priced(spec)
+    assert set(found.tasks) == {task.id for task in lower(spec).tasks}
+    assert not found.unpriced(found.tasks)
+    assert found.unit == "gpu_hours"
+    train = found.tasks["reo_exp.train.s1"]
+    assert all(train.seconds[term] > 0 for term in TERMS)
+    assert {"trainer", "engine"} == set(train.memory)
+
+
+def test_only_what_computes_takes_gpus() -> None:
+    found = priced(on(make.four())).tasks
+    paid = {name.split(".")[1] for name, each in found.items() if each.gpu_hours}
+    assert paid == {"train", "eval"}
+
+
+def test_hours_are_seconds_on_all_gpus() -> None:
+    found = priced(on(make.four())).tasks["vanilla.train.s1"]
+    assert found.gpu_hours == pytest.approx(4 * sum(found.seconds.values()) / 3600)
+    assert sum(found.step_hours.values()) * found.steps == pytest.approx(
+        found.gpu_hours - found.hours_of("start")
+    )
+
+
+def test_plain_rewards_force_nothing_and_dense_ones_check_more() -> None:
+    plain, dense = one(make.outcome()), one(make.budgets(2, 4))
+    assert (plain.forced, plain.seconds["forcing"]) == (0, 0)
+    assert dense.forced > 0
+    assert dense.verified > plain.verified
+    assert dense.generated == plain.generated
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 64), st.integers(2, 16), st.integers(1, 4))
+def test_more_of_anything_costs_more(prompts: int, rollouts: int, epochs: int) -> None:
+    before = one(make.budgets(4), batch=make.Batch(prompts=prompts, rollouts=rollouts), epochs=epochs)
+    for change in (
+        {"batch": make.Batch(prompts=prompts + 1, rollouts=rollouts), "epochs": epochs},
+        {"batch": make.Batch(prompts=prompts, rollouts=rollouts + 1), "epochs": epochs},
+        {"batch": make.Batch(prompts=prompts, rollouts=rollouts), "epochs": epochs + 1},
+    ):
+        after = one(make.budgets(4), **change)
+        assert after.total_seconds > before.total_seconds
+        assert after.trained > before.trained
+
+
+def test_without_a_prefix_cache_every_prefix_is_read_again() -> None:
+    bare = CLUSTER.model_copy(update={"hardware": GPU.model_copy(update={"prefix_cache": False})})
+    kept, again = (priced(on(make.four(), cluster)).tasks["reo_exp.train.s1"] for cluster in (CLUSTER, bare))
+    assert kept.read_again == 0
+    assert again.read_again > 0
+    assert again.seconds["forcing"] > kept.seconds["forcing"]
+    assert again.forced == kept.forced
+
+
+def test_devices_apart_share_the_work() -> None:
+    apart = CLUSTER.model_copy(update={"placement": "apart", "rollout_share": 0.5})
+    together, parted = (priced(on(make.four(), each)).tasks["vanilla.train.s1"] for each in (CLUSTER, apart))
+    assert parted.gpus == together.gpus == 4
+    assert parted.seconds["training"] > together.seconds["training"]
+
+
+def test_sampling_below_temperature_one_needs_one_more_pass() -> None:
+    whole = one(make.outcome())
+    cooled = one(make.outcome(), rollout=make.Sampling(max_tokens=16, temperature=0.6))
+    transfer = from_architecture(make.DRAWN).parameters * 2 / 5e9 * 2
+    extra = (cooled.seconds["training"] - transfer) / (whole.seconds["training"] - transfer)
+    assert extra == pytest.approx(4 / 3)
+
+
+def test_a_cluster_without_figures_has_no_price() -> None:
+    found = priced(on(make.four(), CLUSTER.model_copy(update={"hardware": None})))
+    assert "hardware" in str(found.tasks["vanilla.train.s1"].unpriced)
+
+
+def test_a_model_without_sizes_has_no_price_unless_they_are_given() -> None:
+    stage = make.sft()
+    spec = on(make.spec(make.arm("a", make.trained("a", stage, start=make.downloaded()))))
+    found = priced(spec).tasks["a.train.s1"]
+    assert "dimensions" in str(found.unpriced)
+    sizes = {"given": from_architecture(make.DRAWN)}
+    assert price(lower(spec), spec, sizes=sizes).tasks["a.train.s1"].unpriced is None
+
+
+def test_how_many_questions_there_are_is_declared_or_found() -> None:
+    bench = make.Benchmark(name="easy", data=make.file_data("a.jsonl"))
+    spec = on(
+        make.spec(make.arm("base", make.base(), make.suite().model_copy(update={"benchmarks": (bench,)})))
+    )
+    assert "questions" in str(priced(spec).tasks["base.eval.s1"].unpriced)
+    assert priced(spec, History((), {"filed.data": 10})).tasks["base.eval.s1"].unpriced is None
+    told = make.Benchmark(name="easy", data=make.file_data("a.jsonl").model_copy(update={"questions": 10}))
+    spec = on(
+        make.spec(make.arm("base", make.base(), make.suite().model_copy(update={"benchmarks": (told,)})))
+    )
+    assert priced(spec).tasks["base.eval.s1"].generated == pytest.approx(10 * 2 * 16 / 3)
+
+
+def past(spec: Spec, task: str, length: float, **more: Any) -> Past:
+    found = lower(spec)[task]
+    sizes = from_architecture(make.DRAWN)
+    facts = Facts(length=length, prompt=4.0, questions=10, trained_share=0.5)
+    return Past(task, found.kind, found.payload, sizes, facts, 10.0, more.pop("terms", {}), "cuda", True)
+
+
+def test_measured_lengths_replace_assumed_ones() -> None:
+    spec = on(make.four())
+    before = priced(spec).tasks["vanilla.train.s1"]
+    after = priced(spec, History((past(spec, "vanilla.train.s1", 12.0),))).tasks["vanilla.train.s1"]
+    assert before.generated == pytest.approx(2 * 8 * 16 / 3)
+    assert after.generated == pytest.approx(2 * 8 * 12)
+    assert after.trained == pytest.approx(after.generated / 2)
+
+
+def test_measured_seconds_replace_assumed_utilisation() -> None:
+    spec = on(make.four())
+    plain = priced(spec)
+    known = price_of(spec, "vanilla.train.s1")
+    terms = {"generation": 5 * known.seconds["generation"], "training": 7 * known.seconds["training"]}
+    found = priced(spec, History((past(spec, "vanilla.train.s1", 12.0, terms=terms),)))
+    assert found.measured
+    assert not plain.measured
+    other = found.tasks["shrink.train.long.s1"].seconds
+    assert other["generation"] > plain.tasks["shrink.train.long.s1"].seconds["generation"]
+
+
+def price_of(spec: Spec, task: str) -> Price:
+    return priced(spec, History((past(spec, task, 12.0),))).tasks[task]
+
+
+def test_a_spec_that_costs_more_than_its_limit_is_refused() -> None:
+    found = priced(on(make.four(), limit=1e-3))
+    origin = Origin(path="a.reo", line=9)
+    names = tuple(found.tasks)
+    (error,) = refusals(found, names, {"mini.limit": origin}, "mini")
+    assert (error.code, error.severity, error.where) == ("E0610", "error", "a.reo:9")
+    assert "0.001 gpu_hours" in error.message
+    assert refusals(found, (), {}, "mini") == ()
+    assert refusals(replace(found, limit=found.hours(names)), names, {}, "mini") == ()
+    assert refusals(replace(found, limit=None), names, {}, "mini") == ()
+
+
+def test_a_refusal_says_how_many_steps_would_fit() -> None:
+    spec = on(make.four())
+    dear = make.four().study.arm("shrink").checkpoint.experiment.stages[0]  # type: ignore[union-attr]
+    assert dear.steps == 7
+    found = priced(spec)
+    most = found.hours(found.tasks)
+    task = found.tasks["shrink.train.long.s1"]
+    lower_by = 3.5 * sum(task.step_hours.values())
+    tasks = {name: replace(each, seconds={**each.seconds}) for name, each in found.tasks.items()}
+    tasks["shrink.train.long.s1"] = replace(
+        task, seconds={term: value * (1000 if term != "start" else 1) for term, value in task.seconds.items()}
+    )
+    grown = replace(found, tasks=tasks, limit=most + 1000 * lower_by)
+    (error,) = refusals(grown, tuple(tasks), {}, "mini")
+    assert error.help is not None
+    steps = int(error.help.split()[0])
+    fits = grown.hours(tasks) - (7 - steps) * sum(tasks["shrink.train.long.s1"].step_hours.values())
+    assert fits <= grown.limit < fits + sum(tasks["shrink.train.long.s1"].step_hours.values())  # type: ignore[operator]
+
+
+def test_a_role_that_does_not_fit_is_refused() -> None:
+    found = priced(on(make.four()))
+    assert refusals(found, tuple(found.tasks), {}, "mini", capacity=8 * 2**30) == ()
+    codes = {each.code for each in refusals(found, tuple(found.tasks), {}, "mini", capacity=1000)}
+    assert codes == {"E0611"}
+
+
+def test_the_json_is_plain_and_complete() -> None:
+    found = json.loads(json.dumps(to_json(priced(on(make.four())).tasks["reo_exp.train.s1"])))
+    assert found["gpu_hours"] == pytest.approx(4 * found["total_seconds"] / 3600)
+    assert set(found["gpu_hours_per_step"]) == set(TERMS[1:])
+    assert found["peak_memory_bytes"]["trainer"] > 0
+    assert found["unpriced"] is None
+
+
+def test_prices_on_this_machine_are_times() -> None:
+    found = priced(on(make.four(), None))
+    assert found.unit == "seconds"
+    assert show.short(found, found.tasks["vanilla.train.s1"]).endswith("s")
+    assert show.total(found, ["vanilla.train.s1"], []).endswith("now")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.214, "0.214"), (40.4, "40.4"), (3918, "3.92K"), (60000, "60K"), (8.39e9, "8.39G")],
+)
+def test_counts_are_short(value: float, text: str) -> None:
+    assert show.count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "under 1s"), (59, "59s"), (60, "1m"), (150, "2m 30s"), (7260, "2h 1m"), (90000, "1d 1h")],
+)
+def test_times_are_short(seconds: float, text: str) -> None:
+    assert show.duration(seconds) == text
+
+
+def test_totals_tell_now_from_later() -> None:
+    found = replace(priced(on(make.four())), limit=60_000.0)
+    names = list(found.tasks)
+    text = show.total(found, names[:-3], names[-3:])
+    assert " gpu_hours now, at most " in text
+    assert text.endswith(" of 60K")
