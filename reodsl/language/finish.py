@@ -42,7 +42,11 @@ def finished_experiment(ctx: Context, experiment: Record) -> Record | None:
     if experiment.made == EVALUATION and "method" not in experiment.fields:
         return experiment
     complete = complete_stages(ctx, experiment)
-    return experiment if complete else None
+    if not complete:
+        return None
+    # A suite named in the stages is the experiment's as well.
+    last = complete[-1][1].fields.get("eval")
+    return experiment if last is None or "eval" in experiment.fields else experiment.with_field("eval", last)
 
 
 def complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart | None, Record]]:
@@ -97,6 +101,10 @@ def _filled(
     record: Record, kind: Kind, method: str | None, missing: list[tuple[str, str, str, str]], prefix: str
 ) -> Record:
     fields = dict(record.fields)
+    until = record.sub("until")
+    if until is not None and until.kind == "until":
+        # `until = … or steps(400)` says how many steps there are at most.
+        fields["steps"] = replace(fields["until"], value=until.made[1])
     at = tree.Ident(record.name, record.span)
     for name, field in kind.fields.items():
         if field.methods and method not in field.methods:

@@ -93,8 +93,7 @@ def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:
     until = record.sub("until")
     steps, plateau = record.data("steps"), None
     if until is not None:
-        watched, cap = (until, None) if until.kind == "plateau" else until.made
-        steps = cap.data.number if cap is not None else steps
+        watched = until if until.kind == "plateau" else until.made[0]
         if watched is not None:
             metric = watched.sub("metric")
             assert metric is not None

@@ -150,18 +150,18 @@ def type_words(type_: Type) -> str:
     """A type for people: `a number of tokens`, `one of causal, own`."""
     match type_:
         case Num():
-            noun = "whole number" if type_.whole and not type_.unit else "number"
-            return f"a number of {type_.unit}" if type_.unit else f"a {noun}"
+            noun = f"number of {type_.unit}" if type_.unit else "whole number" if type_.whole else "number"
+            return f"a {noun}"
         case Text():
             return "a text"
         case Flag():
             return "true or false"
         case Choice():
-            return "one of " + ", ".join(type_.words)
-        case Many():
-            return f"a list of {type_words(type_.item).removeprefix('a ').removeprefix('an ')}s".replace(
-                "ss", "ss"
+            return (
+                "one of " + ", ".join(type_.words) if len(type_.words) > 1 else f"the word {type_.words[0]}"
             )
+        case Many():
+            return f"a list of {_plural(type_.item)}"
         case Between():
             return "a range such as 2..8"
         case A():
@@ -170,6 +170,20 @@ def type_words(type_: Type) -> str:
             return "a block { … }"
         case Either():
             return ", or ".join(type_words(option) for option in type_.options)
+
+
+def _plural(type_: Type) -> str:
+    """A type in the plural: `numbers of tokens`, `benchmarks`, `words among accuracy, length`."""
+    match type_:
+        case Num():
+            return f"numbers of {type_.unit}" if type_.unit else "whole numbers" if type_.whole else "numbers"
+        case Text():
+            return "texts"
+        case Choice():
+            return "words among " + ", ".join(type_.words)
+        case A():
+            return f"things, each {type_.of}" if type_.of else " or ".join(f"{kind}s" for kind in type_.kinds)
+    return f"things, each {type_words(type_)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ def check_study(study: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
     suites = [(arm.name, suite) for arm in parts.arms if (suite := arm_suite(study, arm)) is not None]
     yield from check_score(study, suites)
     yield from _columns(study, parts)
+    yield from _seeds(study)
     yield from _unreported(study, parts)
 
 
@@ -177,6 +178,19 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
             message = f"REG integrates to {to} tokens, and `{name}` is evaluated up to {grid[-1]}"
             yield found(error, "E0608", message, labels, helps)
             return
+
+
+def _seeds(study: Record) -> Iterator[Diagnostic]:
+    """E0208: a seed repeats nothing but itself."""
+    seeds = study.data("replicate") or ()
+    twice = next((seed for i, seed in enumerate(seeds) if seed in seeds[:i]), None)
+    if twice is not None:
+        yield error(
+            "E0208",
+            f"the seed {twice} is there twice",
+            place(study.fields.get("replicate"), study.span),
+            help="list each seed once: equal seeds give equal runs",
+        )
 
 
 def _columns(study: Record, parts: Parts) -> Iterator[Diagnostic]:

@@ -65,7 +65,9 @@ TRAINING: dict[str, Field] = {
     ),
     "optim": Field(Block("optim"), "the optimizer"),
     "steps": Field(STEPS, "training steps, at most", required=True, example="steps = 400 steps"),
-    "until": Field(A(("until",), "`plateau(…)`, `steps(…)`, or both with `or`"), "when the stage ends"),
+    "until": Field(
+        A(("until", "plateau"), "`plateau(…)`, `steps(…)`, or both with `or`"), "when the stage ends"
+    ),
     "expected_length": Field(
         TOKENS, "mean tokens of a response or trace, for the price alone; a run of the same measures it"
     ),
