@@ -120,7 +120,7 @@ def _within(entry: tree.Node, comments: Sequence[tree.Comment], attached: Attach
                 _distribute(container, entries, own, attached)
         stack.extend(children(node))
     if left:
-        attached.leading[id(entry)][:0] = left
+        attached.leading[id(entry)] += left
 
 
 def _opened(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] | None:

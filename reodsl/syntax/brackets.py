@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.syntax.tokens import Tok
 
-MAX_NESTING = 100
+MAX_NESTING = 64
 
 _CLOSER = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 _OPENERS = frozenset(_CLOSER)

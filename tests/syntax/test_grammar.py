@@ -12,6 +12,7 @@ import pytest
 from reodsl.syntax import Source, grammar, parse
 from reodsl.syntax.walk import same
 from tests.syntax.trees import SPECS, source
+from tests.syntax.words import WORDS
 
 
 def test_builds_without_conflicts_or_colliding_terminals() -> None:
@@ -108,25 +109,6 @@ def test_the_key_changes_with_the_grammar(
     other.write_text("// another\n")
     monkeypatch.setattr(grammar, "_GRAMMAR", other)
     assert grammar.cache_path() != cache
-
-
-WORDS = [
-    "from",
-    "import",
-    "as",
-    "param",
-    "let",
-    "dense",
-    "in",
-    "for",
-    "if",
-    "else",
-    "and",
-    "or",
-    "not",
-    "true",
-    "false",
-]
 
 
 @pytest.mark.parametrize("word", WORDS)

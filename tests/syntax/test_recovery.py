@@ -67,8 +67,8 @@ MISTAKES = {
     "wrong_bracket": "study s {\n  a = f(1]\n  b = [1, 2)\n  c = [f(1], 2]\n}\n",
     "stray_bracket": "study s {\n  a = 1)\n}\n}\nstudy t { b = }\n",
     "brace_too_many_inside": "study s {\n  batch { a = 1 } }\n  lr = 3\n}\n",
-    "nested_too_deep": "reward r {\n  " + "(" * 101 + "1" + ")" * 101 + "\n}\n",
-    "chain_too_long": "reward r {\n  " + "1 + " * 101 + "1\n}\n",
+    "nested_too_deep": "reward r {\n  " + "(" * 65 + "1" + ")" * 65 + "\n}\n",
+    "chain_too_long": "reward r {\n  " + "1 + " * 65 + "1\n}\n",
     "blocks_too_deep": "study s " + "{ a " * 150 + "}" * 150 + "\n",
 }
 
