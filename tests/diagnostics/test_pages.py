@@ -1,0 +1,48 @@
+"""Every code has one page of one shape."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import reodsl
+from reodsl.diagnostics.pages import codes, page, title
+
+ROOT = Path(reodsl.__file__).parents[1]
+
+
+@pytest.mark.parametrize("code", codes())
+def test_a_page_has_a_title_and_examples(code: str) -> None:
+    lines = page(code).split("\n")
+    assert re.fullmatch(r"# \S.*[^.]", lines[0])
+    assert lines[1] == ""
+    assert title(code) == lines[0][2:]
+    assert page(code).count("`") >= 4, "a page shows the wrong and the right"
+    assert page(code).count("```") % 2 == 0
+
+
+def test_every_code_in_the_code_has_a_page() -> None:
+    used = {
+        code
+        for package in ("reodsl", "runners")
+        for path in (ROOT / package).rglob("*.py")
+        for code in re.findall(r'"([EWN]\d{4})"', path.read_text(encoding="utf-8"))
+    }
+    assert used - set(codes()) == set()
+
+
+def test_no_page_without_a_use() -> None:
+    text = "".join(
+        path.read_text(encoding="utf-8")
+        for package in ("reodsl", "runners")
+        for path in (ROOT / package).rglob("*.py")
+    )
+    assert [code for code in codes() if code not in text] == []
+
+
+@pytest.mark.parametrize("code", ["E9999", "", "../model", "E0101.md", "e0101"])
+def test_other_codes_are_unknown(code: str) -> None:
+    with pytest.raises(KeyError):
+        page(code)
