@@ -45,12 +45,12 @@ class Num:
         """The range in a sentence: `from 1 to 16`, `above 0`."""
         unit = f" {self.unit}" if self.unit else ""
         if self.low is not None and self.high is not None and not (self.above or self.below):
-            return f"from {self.low:g} to {self.high:g}{unit}"
+            return f"from {_bare(self.low)} to {_bare(self.high)}{unit}"
         parts = []
         if self.low is not None:
-            parts.append(f"{'above' if self.above else 'at least'} {self.low:g}")
+            parts.append(f"{'above' if self.above else 'at least'} {_bare(self.low)}")
         if self.high is not None:
-            parts.append(f"{'below' if self.below else 'at most'} {self.high:g}")
+            parts.append(f"{'below' if self.below else 'at most'} {_bare(self.high)}")
         return " and ".join(parts) + unit
 
 
@@ -144,6 +144,11 @@ class Kind:
     children: tuple[str, ...] = ()
     partial: bool = False
     example: str = field(default="")
+
+
+def _bare(number: float) -> str:
+    """A bound as a person writes it: `16`, `16,777,216`, `0.5`."""
+    return f"{int(number):,}" if float(number).is_integer() else f"{number:g}"
 
 
 def type_words(type_: Type) -> str:

@@ -1,0 +1,131 @@
+"""The reference of the language: from the table of kinds, the functions and the library to one Markdown text.
+
+`python -m reodsl.language.reference > docs/REFERENCE.md` writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES
+from reodsl.language.kinds import DECLARED, KINDS
+from reodsl.language.modules import LIBRARY, library_names
+from reodsl.language.schema import Block, Field, Kind, Num, type_words
+from reodsl.language.units import UNITS
+from reodsl.syntax import parse, read_source, tree
+
+HEAD = """# Reference
+
+Every kind of declaration with its settings, the functions, and the standard library. The tables are made from the ones
+that the compiler checks against (`python -m reodsl.language.reference`).
+
+A file holds imports, `param`s and declarations. `KIND NAME = PARENT { … }` begins as its parent is and changes what is in
+the block; `KIND NAME { … }` begins empty. A list replaces its parent's, `+=` adds to it.
+"""
+REWARDS = """
+## Rewards
+
+A reward holds `let NAME = EXPRESSION` lines and ends in one expression, a number for the whole response, or in
+`dense L in SPLITS: EXPRESSION`, a number at each split.
+
+| in an expression | means |
+| --- | --- |
+| `y` | the response; `x.FIELD` a number that belongs to its question or to how it was sampled |
+| `len(y)` | its length in tokens, at least 1 |
+| `correct(y)` | 1 where it is right, else 0 |
+| `correct(answer(y[:L]))` | 1 where the answer forced after L tokens is right; a shorter response is graded as it is |
+| `correct(y[:L])` | 1 where its first L tokens, with nothing forced, hold the right answer |
+| `trapezoid(L)`, `uniform(L)`, `half_first(L)` | the weight of the split at hand |
+| `mean(len(z) for z in group if correct(z), empty: …)` | over the question's responses (`ref`: the starting model's) |
+| `mean` `std` `min` `max` `sum` `count` `median` | statistics; one with an `if` says what it is when nothing is left |
+| `sigmoid` `log` `sqrt` `abs` `min` `max` `clip(x, low, high)` `e^x` | functions of numbers |
+| `A if C else B`, `and`, `or`, `not`, `==` `!=` `<` `<=` `>` `>=` | conditions |
+
+Units are checked: `+`, `-`, comparisons, `min` and `max` want equal ones, `/` cancels them, a reward is a plain number.
+The range of every expression is followed, and what may divide by zero is refused.
+"""
+
+
+def reference() -> str:
+    """The whole reference."""
+    units = ", ".join(f"`{unit}`" for unit in dict.fromkeys(UNITS.values()))
+    parts = [HEAD, f"\nUnits: {units}, `%`. K is 1024 for tokens and 1000 otherwise; M and G likewise.\n"]
+    parts.append("\n## Kinds at the top of a file\n")
+    for name in DECLARED:
+        if name in KINDS:
+            parts.append(_kind(KINDS[name]))
+    parts.append(REWARDS)
+    parts.append("\n## Kinds inside others\n")
+    parts.extend(
+        _kind(kind) for kind in KINDS.values() if kind.form == "declared" and kind.name not in DECLARED
+    )
+    parts.extend(_kind(kind) for kind in KINDS.values() if kind.form == "block")
+    parts.append("\n## Functions\n")
+    calls = [kind for kind in KINDS.values() if kind.form == "call"]
+    parts.extend(_call(kind) for kind in (*SIGNATURES.values(), ENDS, REASONING_STEPS, *calls))
+    parts.append("\n## Standard library\n")
+    parts.extend(_module(name) for name in library_names())
+    return "".join(parts)
+
+
+def _kind(kind: Kind) -> str:
+    parent = f" Made from: {', '.join(kind.parents)}." if kind.parents else ""
+    holds = f" Holds: {', '.join(f'`{child}`' for child in kind.children)}." if kind.children else ""
+    same = kind.name in ("experiment", "stage", "arm")
+    title = f"\n### {kind.name}\n\n{kind.doc}{parent}{holds}\n"
+    return f"{title}\nThe settings are those of `recipe`.\n" if same else title + _table(kind.fields.items())
+
+
+def _call(kind: Kind) -> str:
+    args = [name if name in kind.positional else f"{name}: …" for name in kind.fields]
+    return f"\n### {kind.name}({', '.join(args)})\n\n{kind.doc}\n" + _table(kind.fields.items())
+
+
+def _table(fields: Iterable[tuple[str, Field]]) -> str:
+    rows = [f"| `{name}` | {_type(field)} | {_default(field)} | {field.doc} |" for name, field in fields]
+    return (
+        "\n| setting | type | default | |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
+        if rows
+        else ""
+    )
+
+
+def _type(field: Field) -> str:
+    words = type_words(field.type)
+    if isinstance(field.type, Block):
+        words = f"block [`{field.type.kind}`](#{field.type.kind})"
+    sense = field.type.range_words() if isinstance(field.type, Num) else ""
+    methods = f" ({', '.join(field.methods)})" if field.methods else ""
+    return (f"{words}, {sense}" if sense else words).replace("|", "\\|") + methods
+
+
+def _default(field: Field) -> str:
+    if field.required:
+        return "required"
+    if field.default is None:
+        return ""
+    default = field.default
+    if isinstance(default, tuple):
+        return f"`[{', '.join(str(each) for each in default)}]`"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _module(name: str) -> str:
+    path = LIBRARY.joinpath(*name.split("."))
+    source = read_source(path.with_name(path.name + ".reo"), f"std/{name}.reo")
+    module = parse(source).module
+    rows = [f"- `{item.name.name}` ({_what(item)}){_first(item.doc)}" for item in module.items]
+    return f"\n### std.{name}\n\n{(module.doc or '').strip()}\n\n" + "\n".join(rows) + "\n"
+
+
+def _what(item: tree.ModuleItem) -> str:
+    return item.kind.name if isinstance(item, tree.Decl) else "param"
+
+
+def _first(doc: str | None) -> str:
+    """The first paragraph of a text, on one line."""
+    return ": " + " ".join(doc.strip().split("\n\n")[0].split()) if doc and doc.strip() else ""
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
