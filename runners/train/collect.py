@@ -18,6 +18,7 @@ from runners.prompts import continuation_tokens
 from runners.rewards.cuts import Cuts, needed_cuts
 from runners.rewards.splits import step_places
 from runners.rewards.step import CutVerdicts, Floats, Step, pad_places
+from runners.train.asking import Asked, Asking, given_arrays
 from runners.train.draws import purpose
 from runners.train.questions import Question, shared_given
 from runners.verify import Answer, Verifier, final_answer
@@ -36,7 +37,7 @@ class Collector:
     """What experience is made with; the same for every step of a stage.
 
     `places` are splits that all questions share; where it is None they are each question's own (`own_places`), or the
-    reasoning steps of each response.
+    reasoning steps of each response. `asking` says how questions are worded, where not all are asked as they come.
     """
 
     engine: Engine
@@ -50,13 +51,21 @@ class Collector:
     own_places: dict[str, tuple[int, ...]]
     references: dict[str, Reference]
     seed: int
+    asking: Asking | None = None
+
+    def ask(self, questions: Sequence[Question], number: int) -> list[list[Asked]]:
+        """What each rollout of a step is generated from, by question."""
+        if self.asking is None:
+            return [[Asked(question.prompt, 0, {})] * self.rollouts for question in questions]
+        return [self.asking.ask(question, number, at) for at, question in enumerate(questions)]
 
 
 @dataclass(frozen=True, slots=True)
 class Experience:
     """A step's responses, question by question and rollout by rollout, and what was found of them.
 
-    `bare[i]` follows the answer of response i's prefixes: (tokens, verdict) wherever a boxed answer closes.
+    `prefixes[i]` follows the answer of response i's prefixes: (tokens, verdict) wherever a boxed answer closes.
+    `leads[i]` is how many tokens at the end of request i's prompt are learnt with the response.
     """
 
     questions: tuple[Question, ...]
@@ -67,21 +76,23 @@ class Experience:
     bare: CutVerdicts
     cuts: Cuts
     prefixes: tuple[tuple[tuple[int, bool], ...], ...]
+    leads: tuple[int, ...]
     seconds: dict[str, float]
 
 
 def collect(collector: Collector, questions: Sequence[Question], number: int) -> Experience:
     """Generates, forces and grades. Every draw is a function of the seed, the step's `number` and a response's position."""
     began = time.perf_counter()
+    asked = collector.ask(questions, number)
     requests = [
-        Request(question.prompt, purpose(collector.seed, "rollout", number, position, rollout))
-        for position, question in enumerate(questions)
-        for rollout in range(collector.rollouts)
+        Request(one.prompt, purpose(collector.seed, "rollout", number, position, rollout))
+        for position, own in enumerate(asked)
+        for rollout, one in enumerate(own)
     ]
     responses = collector.engine.generate(requests, collector.sampling)
     generated = time.perf_counter()
     texts = [response_text(collector.tokenizer, r.tokens, collector.sampling.stop_ids) for r in responses]
-    step = _unjudged(collector, questions, responses)
+    step = _unjudged(collector, questions, responses, asked)
     cuts = needed_cuts(collector.reward, step)
     measured = time.perf_counter()
     forced = _force(collector, requests, responses, cuts)
@@ -99,6 +110,7 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
         CutVerdicts.of(graded.bare, width),
         cuts,
         graded.prefixes,
+        tuple(one.lead for own in asked for one in own),
         {
             "seconds_generate": generated - began,
             "seconds_force": answered - measured,
@@ -107,7 +119,12 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
     )
 
 
-def _unjudged(collector: Collector, questions: Sequence[Question], responses: Sequence[Response]) -> Step:
+def _unjudged(
+    collector: Collector,
+    questions: Sequence[Question],
+    responses: Sequence[Response],
+    asked: Sequence[Sequence[Asked]],
+) -> Step:
     """The step's arrays as far as they are known before anything is graded."""
     shape = (len(questions), collector.rollouts)
     length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
@@ -116,6 +133,7 @@ def _unjudged(collector: Collector, questions: Sequence[Question], responses: Se
         name: np.repeat([[q.given[name]] for q in questions], collector.rollouts, axis=1)
         for name in shared_given(questions)
     }
+    given.update((name, np.array(values)) for name, values in given_arrays(asked).items())
     references = [collector.references[q.id] for q in questions] if collector.references else []
     return Step(
         questions=tuple(q.id for q in questions),

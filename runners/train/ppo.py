@@ -13,7 +13,7 @@ from torch import Tensor
 from reodsl.ir.training import Ppo
 from runners.rewards.step import Floats
 from runners.rewards.vectorise import vectorise
-from runners.train.advantages import advantages_of
+from runners.train.advantages import advantages_of, batch_normalised, normalised
 from runners.train.batches import Example, Microbatch, microbatches, token_bound
 from runners.train.collect import Experience
 from runners.train.draws import permutation, purpose
@@ -23,7 +23,10 @@ from runners.train.update import Learner, take_step
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Rewards [questions, rollouts, splits] (absent ones 0), and each response's advantages, a number a token."""
+    """Rewards [questions, rollouts, splits] (absent ones 0), and each response's advantages, a number a token.
+
+    The tokens of a prefix that is learnt come first.
+    """
 
     rewards: Floats
     advantages: list[NDArray[np.float32]]
@@ -34,16 +37,49 @@ def score(experience: Experience, method: Ppo) -> Scored:
     """Rewards and advantages of a step. Raises E0920 where a reward is not finite."""
     step = experience.step
     rewards = vectorise(method.reward, step, experience.forced.look_up, experience.bare.look_up)
+    if method.reward.parts:
+        return _score_parts(experience, method, rewards)
     dense = method.reward.dense is not None
     places = step.places if dense else step.length[:, :, None]
     present = np.broadcast_to(step.present if dense else np.True_, rewards.shape)
     found, tokens = advantages_of(rewards, places, present, step.length, method.advantage)
     flat = found.reshape(-1, found.shape[2]).astype(np.float32)
     advantages = [
-        np.repeat(own, counts) for own, counts in zip(flat, tokens.reshape(flat.shape), strict=True)
+        _led(np.repeat(own, counts), lead)
+        for own, counts, lead in zip(flat, tokens.reshape(flat.shape), experience.leads, strict=True)
     ]
     equal = 1.0 - float((found != 0).any(axis=(1, 2)).mean())
     return Scored(np.where(present, rewards, 0.0), advantages, equal)
+
+
+def _led(advantages: NDArray[np.float32], lead: int) -> NDArray[np.float32]:
+    """The advantages of a response with those of its prefix, which earns what the first token does."""
+    return np.concatenate((np.repeat(advantages[:1], lead), advantages)) if lead else advantages
+
+
+def _score_parts(experience: Experience, method: Ppo, values: Floats) -> Scored:
+    """A_t: the sum of the parts' normalised values, those on the prefix for its tokens (or the first token) alone."""
+    rule, step = method.advantage, experience.step
+    parts = method.reward.parts
+    weights = np.array([part.weight for part in parts])
+    everywhere = np.array([part.on == "response" for part in parts])
+    scored = normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
+    first, rest = scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)
+    if rule.batch:
+        lead = np.maximum(np.array(experience.leads).reshape(first.shape), 1)
+        tokens = np.stack(
+            (lead, step.length + np.array(experience.leads).reshape(first.shape) - lead), axis=2
+        )
+        both = batch_normalised(np.stack((first, rest), axis=2), tokens.astype(np.int64))
+        first, rest = both[:, :, 0], both[:, :, 1]
+    advantages = []
+    columns = (first.ravel(), rest.ravel(), step.length.ravel(), experience.leads)
+    for begin, later, length, lead in zip(*columns, strict=True):
+        own = np.full(int(length) + lead, later, dtype=np.float32)
+        own[: max(lead, 1)] = begin
+        advantages.append(own)
+    equal = 1.0 - float((scored != 0).any(axis=(1, 2)).mean())
+    return Scored(values * weights, advantages, equal)
 
 
 def update(
@@ -59,17 +95,17 @@ def update(
     whole = method.rollout.temperature == 1.0 and method.rollout.top_p >= 1.0 and method.rollout.top_k <= 0
     cut = [int(np.flatnonzero(own)[-1]) + 1 if own.any() else 0 for own in scored.advantages]
     sampled = [np.asarray(r.logprobs, dtype=np.float32) for r in responses]
+    whole = whole and not any(experience.leads)
     old = sampled if whole else _recomputed(learner, experience, cut, temperature)
     totals = {"loss": 0.0, "grad_norm": 0.0, "clipped": 0.0, "trained": 0.0, "steps": 0.0}
     errors: list[Tensor] = []
     for epoch in range(method.epochs):
         order = permutation(purpose(seed, "minibatches", number, epoch), len(responses))
         for part, members in enumerate(np.array_split(order, method.minibatches)):
-            weights = token_weights([len(responses[i].tokens) for i in members], method.loss_mean)
+            weights = token_weights([len(scored.advantages[i]) for i in members], method.loss_mean)
             examples = [
                 Example(
-                    experience.requests[i].prompt,
-                    responses[i].tokens[: cut[i]],
+                    *_learnt(experience, i, cut[i]),
                     np.full(cut[i], weight, dtype=np.float32),
                     scored.advantages[i][: cut[i]],
                     old[i][: cut[i]],
@@ -104,16 +140,20 @@ def update(
     }
 
 
+def _learnt(experience: Experience, i: int, cut: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The prompt of response i, and the first `cut` tokens after it that are learnt, its prefix's included."""
+    prompt, lead = experience.requests[i].prompt, experience.leads[i]
+    read = len(prompt) - lead
+    return prompt[:read], (*prompt[read:], *experience.responses[i].tokens)[:cut]
+
+
 def _recomputed(
     learner: Learner, experience: Experience, cut: Sequence[int], temperature: float
 ) -> list[NDArray[np.float32]]:
     """Log-probabilities at the sampling temperature, before any update, of each response's first `cut` tokens."""
     found = [np.zeros(tokens, dtype=np.float32) for tokens in cut]
     chosen = [i for i, tokens in enumerate(cut) if tokens]
-    examples = [
-        Example(experience.requests[i].prompt, experience.responses[i].tokens[: cut[i]], found[i])
-        for i in chosen
-    ]
+    examples = [Example(*_learnt(experience, i, cut[i]), found[i]) for i in chosen]
     with torch.no_grad():
         for batch in microbatches(examples, token_bound(learner.device), learner.device):
             logprobs = learner.logprobs(batch, temperature).float().cpu().numpy()

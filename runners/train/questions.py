@@ -17,13 +17,14 @@ from runners.prompts import continuation_tokens, prompt_tokens
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question: its prompt's tokens, the reference answer, its JSON metadata and the numbers in it."""
+    """One question: its prompt's tokens, the reference answer, its JSON metadata, the numbers in it, and its text."""
 
     id: str
     prompt: tuple[int, ...]
     gold: str
     meta: str
     given: Mapping[str, float]
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,11 @@ def questions_of(
     """
     prompts = prompt_tokens(prompt, tokenizer, table["question"].to_list())
     metas = table["meta"].to_list() if "meta" in table.columns else [None] * table.height
-    rows = zip(table["id"].to_list(), prompts, table["answer"].to_list(), metas, strict=True)
+    texts = table["question"].to_list()
+    rows = zip(table["id"].to_list(), prompts, table["answer"].to_list(), metas, texts, strict=True)
     questions = [
-        Question(name, tokens, gold, meta or "", _numbers(meta))
-        for name, tokens, gold, meta in rows
+        Question(name, tokens, gold, meta or "", _numbers(meta), text)
+        for name, tokens, gold, meta, text in rows
         if len(tokens) <= longest
     ]
     if not questions:

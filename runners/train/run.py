@@ -30,8 +30,8 @@ from runners.train.saved import Row, Standing, load_standing, load_tensors, save
 from runners.train.steps import Steps, ppo_steps, sft_steps
 from runners.train.update import Learner
 
-SAVE_SECONDS = 60.0
-"""A stage that says nothing else is saved when this much time has passed since it last was."""
+SAVE_SECONDS, SAVE_SHARE = 10.0, 50.0
+"""A stage without `save_every` is saved after this many seconds and this many times the seconds that saving took."""
 SHOWN = ("reward", "accuracy", "length", "loss")
 
 
@@ -70,7 +70,7 @@ def _steps_of(stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Lea
 
 
 def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: Steps, saved: Path) -> None:
-    last_saved = time.monotonic()
+    saved_at, took = time.monotonic(), 0.0
     while standing.steps < stage.steps and not _levelled(stage.plateau, standing.rows):
         number = standing.steps
         factor = learning_rate_factor(number, stage.steps, stage.optim)
@@ -83,10 +83,12 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
         shown = {name: row[name] for name in SHOWN if name in row}
         shown["tokens_per_second"] = row["tokens"] / seconds["seconds"]
         job.progress(Progress(standing.steps, stage.steps, shown))
-        due = time.monotonic() - last_saved >= SAVE_SECONDS
+        began = time.monotonic()
+        due = began - saved_at >= SAVE_SECONDS + SAVE_SHARE * took
         if standing.steps % stage.save_every == 0 if stage.save_every > 0 else due:
             save_standing(saved, learner.model, learner.optimizers, standing)
-            last_saved = time.monotonic()
+            saved_at = time.monotonic()
+            took = saved_at - began
 
 
 def _levelled(plateau: Plateau | None, rows: list[Row]) -> bool:

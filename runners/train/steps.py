@@ -23,6 +23,7 @@ from runners.evaluate.reader import open_engine
 from runners.models.folder import Loaded
 from runners.prompts import stop_tokens
 from runners.rewards.splits import budget_places, question_places
+from runners.train.asking import Asking
 from runners.train.collect import Collector, Reference, collect
 from runners.train.draws import drawn
 from runners.train.metrics import write_parquet
@@ -114,6 +115,16 @@ def ppo_steps(
         own_places,
         references,
         seed,
+        Asking(
+            model.prompt,
+            loaded.tokenizer,
+            method.batch.rollouts,
+            seed,
+            method.wordings,
+            method.wordings_per,
+            any(part.on == "prefix" for part in reward.parts),
+            method.max_prompt,
+        ),
     )
     parts = job.work / "rollouts"
     parts.mkdir(parents=True, exist_ok=True)

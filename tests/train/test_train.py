@@ -2,7 +2,6 @@
 
 import filecmp
 import json
-import random
 from pathlib import Path
 
 import polars as pl
@@ -65,16 +64,31 @@ def same(one: Path, other: Path) -> None:
     assert [str(f) for f in differing if f.name != "timings.parquet"] == []
 
 
+@pytest.mark.parametrize(("stop_at", "save_every"), [(1, 1), (3, 2), (4, 1), (4, 3)])
 @pytest.mark.parametrize("kind", ["ppo", "sft"])
-def test_an_interrupted_stage_ends_with_the_same_bytes(bench, kind):
+def test_an_interrupted_stage_ends_with_the_same_bytes(bench, kind, stop_at, save_every):
     stage, data = (ppo(), "questions") if kind == "ppo" else (sft(), "traces")
-    whole = bench.train(stage, f"{kind}_whole", start="base", data=data)
-    stop_at = random.randint(1, stage.steps - 1)
-    saved = stage.model_copy(update={"save_every": random.randint(1, 3)})
+    name = f"{kind}_{stop_at}_{save_every}"
+    whole = bench.train(stage, f"{name}_whole", start="base", data=data)
+    saved = stage.model_copy(update={"save_every": save_every})
     with pytest.raises(Stopped):
-        bench.train(saved, f"{kind}_parts", start="base", data=data, stop_at=stop_at)
-    assert not list((bench.root / f"{kind}_parts").iterdir())
-    same(whole, bench.train(saved, f"{kind}_parts", start="base", data=data))
+        bench.train(saved, name, start="base", data=data, stop_at=stop_at)
+    assert not list((bench.root / name).iterdir())
+    same(whole, bench.train(saved, name, start="base", data=data))
+
+
+def test_a_stage_that_says_nothing_is_saved_as_time_passes(bench, monkeypatch):
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SAVE_SHARE", 0.0)
+    with pytest.raises(Stopped):
+        bench.train(ppo(), "timed", start="base", data="questions", stop_at=4)
+    assert load_file(bench.root / "timed.work" / "standing.safetensors")
+    began = len(list((bench.root / "timed.work" / "rollouts").iterdir()))
+    assert began == 4
+    same(
+        bench.train(ppo(), "untimed", start="base", data="questions"),
+        bench.train(ppo(), "timed", start="base", data="questions"),
+    )
 
 
 def test_what_a_ppo_stage_leaves(bench):

@@ -69,6 +69,7 @@ def experience(model, temperature=1.0):
         nothing,
         Cuts(((),) * len(requests), ((),) * len(requests)),
         ((),) * len(requests),
+        (0,) * len(requests),
         {},
     )
 

@@ -1,0 +1,159 @@
+"""Wordings: budgets drawn into prompts, modes in turn, trained prefixes; parts of a reward by hand."""
+
+import collections
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from reodsl.diagnostics import Problem
+from reodsl.ir.expression import Aggregate, Binary, Correct, Given, If, Number
+from reodsl.ir.model import Prompt, Wording
+from reodsl.ir.reward import Part, Reward
+from reodsl.ir.training import Advantage
+from runners.engine.protocol import Request
+from runners.models.tokenizer import word_tokenizer
+from runners.train.asking import Asking
+from runners.train.optimizers import build_optimizers
+from runners.train.ppo import score, update
+from runners.train.questions import Question
+from runners.train.update import Learner
+from tests.train.models import small_model
+from tests.train.test_update import ROLLOUTS, SETTINGS, experience, method
+
+TOKENIZER = word_tokenizer((*"123456789", "q", "within", "tokens", "?", "go", "now"))
+QUESTION = Question("one", (), "7", "", {}, "q ?")
+
+
+def words(tokens):
+    return TOKENIZER.decode(list(tokens))
+
+
+def asking(*wordings, rollouts=4, **changes):
+    return Asking(Prompt(template="{question}"), TOKENIZER, rollouts, 1, wordings, **changes)
+
+
+def test_a_budget_is_shared_by_a_question_and_drawn_anew_each_step():
+    wording = Wording(question="{question} within {budget} tokens", budgets=(2, 4, 8))
+    seen = collections.Counter()
+    for step in range(300):
+        asked = asking(wording).ask(QUESTION, step, 0)
+        assert len({(one.prompt, one.given["budget"]) for one in asked}) == 1
+        budget = int(asked[0].given["budget"])
+        assert words(asked[0].prompt) == f"q ? within {budget} tokens"
+        seen[budget] += 1
+    assert set(seen) == {2, 4, 8}
+    assert min(seen.values()) > 60
+    ranged = Wording(question="{question} within {budget} tokens", low=3, high=5)
+    drawn = {asking(ranged).ask(QUESTION, step, 0)[0].given["budget"] for step in range(60)}
+    assert drawn == {3.0, 4.0, 5.0}
+
+
+def test_rollouts_take_wordings_in_turn_or_a_question_takes_one():
+    think, not_think = Wording(prefix="go"), Wording(prefix="now")
+    asked = asking(think, not_think, learn_prefix=True).ask(QUESTION, 0, 0)
+    assert [words(one.prompt) for one in asked] == ["q ? go", "q ? now"] * 2
+    assert [one.given["mode"] for one in asked] == [0, 1, 0, 1]
+    assert {one.lead for one in asked} == {1}
+    assert {one.lead for one in asking(think, not_think).ask(QUESTION, 0, 0)} == {0}
+    per_question = [asking(think, not_think, per="question").ask(QUESTION, 0, at) for at in range(40)]
+    assert all(len({one.given["mode"] for one in own}) == 1 for own in per_question)
+    assert {own[0].given["mode"] for own in per_question} == {0, 1}
+
+
+def test_a_prompt_that_its_wording_makes_too_long_is_refused():
+    with pytest.raises(Problem) as caught:
+        asking(Wording(question="{question} now now"), longest=3).ask(QUESTION, 0, 0)
+    assert caught.value.diagnostics[0].code == "E0933"
+
+
+def mean_correct(mode):
+    same = Binary(fn="==", left=Given(of="z", field="mode"), right=mode)
+    return Aggregate(
+        fn="mean", var="z", over="group", value=Correct(of="z"), where=same, empty=Number(value=0)
+    )
+
+
+DELTA = 0.2
+THINKS = Binary(
+    fn=">=",
+    left=mean_correct(Number(value=0)),
+    right=Binary(fn="+", left=mean_correct(Number(value=1)), right=Number(value=DELTA)),
+)
+INTER = If(
+    test=Binary(fn="==", left=Given(of="y", field="mode"), right=Number(value=0)),
+    then=THINKS,
+    other=Binary(fn="-", left=Number(value=1), right=THINKS),
+)
+HGPO = Reward(name="r", parts=(Part(value=Correct(of="y")), Part(value=INTER, weight=0.5, on="prefix")))
+
+
+def with_modes(found, lead):
+    """The same experience, its rollouts in two modes by turns, the last `lead` tokens of each prompt a prefix."""
+    modes = np.array([[0.0, 1.0] * (ROLLOUTS // 2)] * len(found.questions))
+    found.step.given["mode"] = modes
+    return type(found)(
+        found.questions,
+        found.requests,
+        found.responses,
+        found.step,
+        found.forced,
+        found.bare,
+        found.cuts,
+        found.prefixes,
+        (lead,) * len(found.requests),
+        {},
+    )
+
+
+@pytest.mark.parametrize("lead", [0, 2])
+def test_parts_are_normalised_apart_and_added_where_they_belong(lead):
+    """Verdicts by question: 1 0 1 0, 1 1 1 1, 0 0 0 1; modes 0 1 0 1.
+
+    Question 1: thinking is right always, not thinking never: 1 >= 0 + .2, thinking wins. Intra z = +1 -1 +1 -1, inter
+    z = +1 -1 +1 -1. Question 2: 1 < 1 + .2: not thinking wins; intra 0, inter -1 +1 -1 +1. Question 3: 0 < .5 + .2:
+    not thinking wins; intra: mean 1/4, deviation sqrt(3)/4, so -1/sqrt(3) three times and sqrt(3).
+    """
+    found = with_modes(experience(small_model()), lead)
+    scored = score(found, method(reward=HGPO, advantage=Advantage()))
+    root = 3**0.5
+    intra = [1, -1, 1, -1, 0, 0, 0, 0, -1 / root, -1 / root, -1 / root, root]
+    inter = [1, -1, 1, -1, -1, 1, -1, 1, -1, 1, -1, 1]
+    for own, within, between, response in zip(scored.advantages, intra, inter, found.responses, strict=True):
+        assert len(own) == lead + len(response.tokens)
+        first = max(lead, 1)
+        assert own[:first] == pytest.approx([within + 0.5 * between] * first, rel=1e-6)
+        assert own[first:] == pytest.approx([within] * (len(own) - first), rel=1e-6)
+
+
+def test_a_prefix_that_is_learnt_is_trained_as_if_it_had_been_sampled():
+    """The same tokens, once as prefixes that are learnt and once as the beginnings of sampled responses."""
+    lead = 2
+    model = small_model()
+    base = experience(model)
+    led = with_modes(base, lead)
+    rule = method(reward=HGPO)
+    scored = score(led, rule)
+    longer = []
+    for request, response in zip(base.requests, base.responses, strict=True):
+        prompt, tokens = request.prompt[:-lead], (*request.prompt[-lead:], *response.tokens)
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+        own = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
+        logprobs = tuple(float(x) for x in own)
+        changed = type(response)(tokens, logprobs, logprobs, response.finish, 0)
+        longer.append((Request(prompt, request.seed), changed))
+    requests, responses = zip(*longer, strict=True)
+    sampled = type(base)(
+        base.questions, requests, responses, base.step, base.forced, base.bare, base.cuts, base.prefixes,
+        (0,) * len(requests), {},
+    )  # fmt: skip
+    results = []
+    for found in (led, sampled):
+        own = copy.deepcopy(model)
+        update(Learner.of(own, build_optimizers(own, SETTINGS), 0.5), found, scored, rule, 5, 0)
+        results.append(torch.cat([p.detach().ravel() for p in own.parameters()]))
+    assert float((results[0] - results[1]).abs().mean()) < 1e-5
+    start = torch.cat([p.detach().ravel() for p in model.parameters()])
+    assert float((results[0] - start).abs().mean()) > 1e-3
