@@ -14,13 +14,14 @@ from runners.models.tokenizer import encode
 
 def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, ...]:
     """The model's input for a question. `raw`: the filled template, nothing added; `chat`: through the chat template,
-    after the system message if there is one, up to where the model's turn begins.
+    after the system message if there is one, up to where the model's turn begins. The prefix follows.
 
     Raises E0810 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails).
     """
     text = prompt.template.replace("{question}", question)
+    prefix = encode(tokenizer, prompt.prefix) if prompt.prefix else ()
     if prompt.kind == "raw":
-        return encode(tokenizer, text)
+        return (*encode(tokenizer, text), *prefix)
     if not getattr(tokenizer, "chat_template", None):
         raise problem(
             "E0812",
@@ -36,7 +37,7 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, .
     except Exception as fault:
         # Templates are Jinja programs of the model's author: they raise whatever they like.
         raise problem("E0812", f"the model's chat template cannot render this prompt: {fault}") from fault
-    return tuple(int(token) for token in ids)
+    return (*(int(token) for token in ids), *prefix)
 
 
 def prompt_tokens(prompt: Prompt, tokenizer: Any, questions: Sequence[str]) -> list[tuple[int, ...]]:

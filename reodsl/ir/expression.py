@@ -68,6 +68,12 @@ class Weight(IR):
     rule: Literal["trapezoid", "uniform", "half_first"]
 
 
+class Previous(IR):
+    """The place in tokens of the split before the one at hand; 0 for the first."""
+
+    op: Literal["previous"] = "previous"
+
+
 class Unary(IR):
     """A negation: of a number (`neg`) or of a condition (`not`)."""
 
@@ -127,6 +133,7 @@ Expression = Annotated[
     | Bare
     | Given
     | Weight
+    | Previous
     | Unary
     | Binary
     | Call

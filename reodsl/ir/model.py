@@ -73,11 +73,45 @@ class Dimensions(IR):
 
 
 class Prompt(IR):
-    """How a question becomes the model's input: `{question}` in `template`; `chat` applies the model's chat template."""
+    """How a question becomes the model's input: `{question}` in `template`; `chat` applies the model's chat template.
+
+    `prefix` follows byte for byte, as the beginning of the response.
+    """
 
     kind: Literal["raw", "chat"] = "raw"
     template: str = "{question}"
     system: str | None = None
+    prefix: str = ""
+
+
+class Wording(IR):
+    """A way to ask, laid over a model's prompt: `{question}` in `question`, a system message, a response's beginning.
+
+    `{budget}` in any of them is a whole number of tokens, drawn evenly from `budgets` or from `low..high`.
+    """
+
+    presentation = frozenset({"name"})
+    name: str = ""
+    question: str = "{question}"
+    system: str | None = None
+    prefix: str = ""
+    budgets: tuple[int, ...] = ()
+    low: int | None = None
+    high: int | None = None
+
+    @property
+    def draws(self) -> bool:
+        """Whether each question is given a budget."""
+        return bool(self.budgets) or self.low is not None
+
+    def over(self, prompt: Prompt) -> Prompt:
+        """The prompt that asks this way; what the wording does not say stays as it was."""
+        changes = {
+            "template": prompt.template.replace("{question}", self.question),
+            "system": prompt.system if self.system is None else self.system,
+            "prefix": prompt.prefix + self.prefix,
+        }
+        return prompt.model_copy(update=changes)
 
 
 class Forcing(IR):

@@ -65,11 +65,30 @@ class Let(IR):
     value: Expression
 
 
+class Part(IR):
+    """One term of a reward that is a sum of parts, each normalised by itself and then multiplied by `weight`.
+
+    A part `on` the `response` is earned by all of its tokens, the prefix's included where that is trained; one on the
+    `prefix` by the prefix's tokens alone, or by the response's first token where it was given no prefix.
+    """
+
+    value: Expression
+    weight: float = 1.0
+    on: Literal["response", "prefix"] = "response"
+
+
 class Reward(IR):
-    """Either `outcome`, one number a response, or `dense`. `lets` are seen by both."""
+    """One of `outcome`, one number a response, `dense`, and `parts`. `lets` are seen by all."""
 
     presentation = frozenset({"name"})
     name: str
     lets: tuple[Let, ...] = ()
     outcome: Expression | None = None
     dense: Dense | None = None
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def values(self) -> tuple[Expression, ...]:
+        """Every expression that gives a number of its own."""
+        own = (self.outcome, self.dense.value if self.dense is not None else None)
+        return (*(value for value in own if value is not None), *(part.value for part in self.parts))

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from reodsl.ir.base import IR
 from reodsl.ir.data import Data
-from reodsl.ir.model import Forcing, Model
+from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.reward import Reward
+from reodsl.ir.selection import Selection
 
 
 class Sampling(IR):
@@ -76,6 +77,7 @@ class Ppo(IR):
 
     `epochs` passes over each step's batch, in `minibatches` parts; `loss_mean`: over all `token`s of the
     minibatch, or over each response's and then over `response`s. Wholly equal groups give no gradient.
+    With `wordings` the rollouts of a question take them in turn, or each question one of them (`wordings_per`).
     """
 
     kind: Literal["ppo"] = "ppo"
@@ -91,6 +93,8 @@ class Ppo(IR):
     advantage: Advantage
     forcing: Forcing | None = None
     reference_samples: int = 0
+    wordings: tuple[Wording, ...] = ()
+    wordings_per: Literal["rollout", "question"] = "rollout"
 
 
 class Sft(IR):
@@ -127,6 +131,8 @@ class Plateau(IR):
 class Stage(IR):
     """One stage: a method on data for at most `steps` steps, or until a plateau. Ends in a checkpoint.
 
+    With `selected` it trains on what a selection picks of responses to `data`'s questions; `passes` ends it after so
+    many passes over its sequences (SFT and SimPO).
     `expected_length`, the mean tokens of a response or trace, is for pricing alone.
     """
 
@@ -137,8 +143,26 @@ class Stage(IR):
     optim: Optimizer
     steps: int
     plateau: Plateau | None = None
+    selected: Selected | None = None
+    passes: int | None = None
     save_every: int = 0
     expected_length: int | None = None
+
+
+class Pool(IR):
+    """Graded responses of a checkpoint to the stage's questions: `samples` for each wording, or of the bare prompt."""
+
+    start: Start
+    rollout: Sampling
+    samples: int
+    wordings: tuple[Wording, ...] = ()
+
+
+class Selected(IR):
+    """What a selection picks of a pool."""
+
+    selection: Selection
+    pool: Pool
 
 
 class FromModel(IR):
@@ -175,4 +199,5 @@ class Experiment(IR):
         return start.model if isinstance(start, FromModel) else start.experiment.model
 
 
-FromTraining.model_rebuild()
+for _model in (FromTraining, Pool, Selected, Stage, Experiment):
+    _model.model_rebuild()

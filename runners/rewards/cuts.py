@@ -60,9 +60,8 @@ def _require_places_without_verdicts(reward: Reward) -> None:
         _check(let.value, reward, judged)
         if _needs_verdict(let.value, judged):
             judged.add(let.name)
-    for node in (reward.outcome, reward.dense.value if reward.dense is not None else None):
-        if node is not None:
-            _check(node, reward, judged)
+    for node in reward.values:
+        _check(node, reward, judged)
 
 
 def _check(value: object, reward: Reward, judged: set[str]) -> None:

@@ -22,6 +22,7 @@ from reodsl.ir.expression import (
     Length,
     Name,
     Number,
+    Previous,
     Unary,
     Weight,
 )
@@ -55,20 +56,27 @@ class _Scope:
 
 
 def interpret(reward: Reward, group: Group, index: int, places: Sequence[int] = ()) -> list[float]:
-    """The rewards of response `index`: one at each of `places` (its splits, in tokens), or one in all for an outcome."""
+    """The rewards of response `index`: one at each of `places` (its splits, in tokens), one in all for an outcome,
+    or one for each of its parts."""
     scope = _Scope(reward.name, group, {"y": group.rollouts[index]}, {}, places, 0)
     for let in reward.lets:
         value = _value(let.value, scope)
         scope = _Scope(reward.name, group, scope.responses, {**scope.numbers, let.name: value}, places, 0)
     if reward.dense is None:
-        assert reward.outcome is not None
-        return [_value(reward.outcome, scope)]
+        return [_value(value, scope) for value in reward.values]
     rewards = []
     for split, place in enumerate(places):
         numbers = {**scope.numbers, reward.dense.var: float(place)}
         at_split = _Scope(reward.name, group, scope.responses, numbers, places, split)
         rewards.append(_value(reward.dense.value, at_split))
     return rewards
+
+
+def measure(
+    name: str, node: Expression, group: Group, responses: Mapping[str, Rollout], numbers: Mapping[str, float]
+) -> float:
+    """The value of an expression over a question's group, where names mean these responses and numbers."""
+    return _value(node, _Scope(name, group, responses, numbers, (), 0))
 
 
 def _value(node: Expression, scope: _Scope) -> float:
@@ -94,6 +102,8 @@ def _value(node: Expression, scope: _Scope) -> float:
             return float(given[node.field])
         case Weight():
             return coefficients(node.rule, scope.places[:-1], scope.places[-1])[scope.split]
+        case Previous():
+            return float(scope.places[scope.split - 1]) if scope.split else 0.0
         case Unary():
             value = _value(node.value, scope)
             return -value if node.fn == "neg" else float(value == 0)

@@ -26,6 +26,7 @@ from reodsl.ir.expression import (
     Length,
     Name,
     Number,
+    Previous,
     Unary,
     Weight,
 )
@@ -54,7 +55,8 @@ class _Scope:
 
 
 def vectorise(reward: Reward, step: Step, forced: Verdicts, bare: Verdicts) -> Floats:
-    """Rewards [questions, rollouts, splits]; an outcome has one split. Meaningless where `step.present` is false.
+    """Rewards [questions, rollouts, splits]; an outcome has one split, and parts are as many. Meaningless where
+    `step.present` is false for a split.
 
     Raises a Problem where a reward is NaN or infinite (E0920, with the values of that response), or a given number,
     a reference or its cuts are missing (E0922 to E0924).
@@ -98,11 +100,12 @@ class _Evaluator:
             places = self.step.places.reshape(*self.step.places.shape, *([1] * (self.axes - 3)))
             scope = replace(scope, numbers={**scope.numbers, self.reward.dense.var: places})
             found, splits = self.value(self.reward.dense.value, scope), self.step.places.shape[2]
-        else:
-            assert self.reward.outcome is not None
-            found, splits = self.value(self.reward.outcome, scope), 1
-        flat = found.reshape(found.shape[:3])
-        return np.broadcast_to(flat, (*self.step.length.shape, splits)), lets
+            flat = found.reshape(found.shape[:3])
+            return np.broadcast_to(flat, (*self.step.length.shape, splits)), lets
+        each = [self.value(value, scope) for value in self.reward.values]
+        shape = (*self.step.length.shape, 1)
+        parts = [np.broadcast_to(value.reshape(value.shape[:3]), shape) for value in each]
+        return np.concatenate(parts, axis=2), lets
 
     def value(self, node: Expression, scope: _Scope) -> Floats:
         match node:
@@ -122,6 +125,8 @@ class _Evaluator:
                 return self.given(node, scope)
             case Weight():
                 return self.weights(node)
+            case Previous():
+                return self.previous()
             case Unary():
                 value = self.value(node.value, scope)
                 return -value if node.fn == "neg" else (value == 0).astype(float)
@@ -165,6 +170,11 @@ class _Evaluator:
             own = [int(p) for p in places[at][present[at]]]
             out[at][: len(own)] = coefficients(node.rule, own[:-1], own[-1])
         return out.reshape(*out.shape, *([1] * (self.axes - 3)))
+
+    def previous(self) -> Floats:
+        places = self.step.places
+        before = np.concatenate((np.zeros_like(places[:, :, :1]), places[:, :, :-1]), axis=2)
+        return before.reshape(*before.shape, *([1] * (self.axes - 3)))
 
     def at_cut(self, name: str, cut: Expression, scope: _Scope, verdicts: Verdicts) -> Floats:
         response = scope.responses[name]

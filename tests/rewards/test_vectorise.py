@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.reward import Budgets, Dense, Let, Reward
+from reodsl.ir.expression import Previous
+from reodsl.ir.reward import Budgets, Dense, Let, Part, Reward
 from runners.rewards.interpret import interpret
 from runners.rewards.rollout import Group, Rollout
 from runners.rewards.vectorise import evaluate, vectorise
@@ -51,6 +52,8 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
         leaves.append(st.sampled_from(names).map(e))
     if dense:
         leaves.append(st.sampled_from(["trapezoid", "uniform", "half_first"]).map(weight))
+        leaves.append(st.just(Previous()))
+        leaves.append(st.sampled_from(group_only).map(lambda of: forced(Previous(), of)))
     leaf = st.one_of(leaves)
     if depth == 0:
         return leaf
@@ -85,7 +88,10 @@ def rewards(draw):
     second = draw(expressions(("y",), ("a",), False, 2))
     lets = (Let(name="a", value=first), Let(name="b", value=second))
     if draw(st.booleans()):
-        return Reward(name="r", lets=lets, outcome=draw(expressions(("y",), ("a", "b"), False, 2)))
+        one, two = (draw(expressions(("y",), ("a", "b"), False, 2)) for _ in range(2))
+        if draw(st.booleans()):
+            return Reward(name="r", lets=lets, parts=(Part(value=one), Part(value=two, on="prefix")))
+        return Reward(name="r", lets=lets, outcome=one)
     value = draw(expressions(("y",), ("a", "b", "L"), True, 2))
     split = Budgets(budgets=(2, 5), l_max=LONGEST)
     return Reward(name="r", lets=lets, dense=Dense(split=split, var="L", value=value))
@@ -131,6 +137,7 @@ def test_equal_to_the_interpreter(reward, step):
             own = places[question][index]
             expected = interpret(reward, group, index, own)
             got = values[question, index][: len(expected)]
+            assert len(got) == len(expected)
             np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
