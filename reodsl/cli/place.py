@@ -13,6 +13,7 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec
 from reodsl.plan.keys import Keys
+from reodsl.price import Prices
 from reodsl.store.store import Store
 
 store_option = click.option(
@@ -57,6 +58,15 @@ def prepare(
     store = Store(store_dir or Path(path).resolve().parent / ".reo")
     folder = Path(spec.folder) if spec.folder else Path(path).resolve().parent
     return Ready(spec, lower(spec), store, Keys(store, folder))
+
+
+def prices_of(ready: Ready) -> Prices:
+    """What the tasks of a spec are expected to cost, by what the store's past runs and weights at hand tell."""
+    from reodsl.price import price, read_history, sizes_at_hand
+    from reodsl.store.runs import records
+
+    history = read_history(ready.store, records(ready.store))
+    return price(ready.graph, ready.spec, history, sizes_at_hand(ready.spec, ready.keys.folder))
 
 
 def existing_store(store_dir: Path | None) -> Store:

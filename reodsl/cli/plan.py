@@ -1,4 +1,4 @@
-"""`reodsl plan SPEC`: what a run would do now, task by task, and why."""
+"""`reodsl plan SPEC`: what a run would do now, task by task, why, and for how much."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from reodsl.cli.options import amend_option, set_option
-from reodsl.cli.place import prepare, store_option, target_option
+from reodsl.cli.place import prepare, prices_of, store_option, target_option
 
 
 @click.command(
@@ -37,18 +37,25 @@ def command(
     """Show what running a spec would do, and change nothing.
 
     Every task is one of: reuse (its result is there), run (it is new), rerun (with the setting that changed, old
-    and new, and its line), later (known once another task is done). Exits 0 when there is nothing to do and 2
-    when there is work.
+    and new, and its line), later (known once another task is done). Each has its price: --all shows tokens, calls,
+    memory and disk task by task. Exits 0 when there is nothing to do, 2 when there is work, and 1 when that costs more
+    than the spec's limit.
     """
-    from reodsl.cli.output import print_json
+    from reodsl.cli.output import print_json, show
     from reodsl.plan.render import to_json, to_text
     from reodsl.plan.verdict import make_plan
+    from reodsl.price.limits import refusals
 
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+    prices = prices_of(ready)
     if as_json:
-        print_json(to_json(plan))
+        print_json(to_json(plan, prices))
     else:
-        click.echo(to_text(plan, everything))
+        click.echo(to_text(plan, everything, prices=prices))
+    refused = refusals(prices, (*plan.now, *plan.later), ready.spec)
+    if refused:
+        show(refused)
+        raise SystemExit(1)
     if plan.work:
         raise SystemExit(2)

@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from reodsl.cli.options import amend_option, set_option
-from reodsl.cli.place import Ready, prepare, store_option, target_option
+from reodsl.cli.place import Ready, prepare, prices_of, store_option, target_option
 from reodsl.diagnostics import Problem
 from reodsl.plan.registry import Execution, Machine, Registry, Results, load_registry
 from reodsl.plan.verdict import Plan, make_plan
+from reodsl.price.limits import refusals
 from reodsl.store import runs
 from reodsl.store.layout import lay_out
 
@@ -92,7 +93,10 @@ def command(
 
 
 def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine) -> None:
-    """End the command, before anything starts, when this machine lacks what the tasks to run need."""
+    """End the command, before anything starts, when the spec costs too much or this machine lacks what it needs."""
+    refused = refusals(prices_of(ready), (*plan.now, *plan.later), ready.spec)
+    if refused:
+        raise Problem(*refused)
     tasks = tuple(item.task for item in plan.items if item.verdict != "reuse")
     missing = registry.check(tasks, ready.spec, ready.keys.folder, machine) if tasks else ()
     if missing:

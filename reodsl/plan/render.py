@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,14 +11,19 @@ from reodsl.ir import Origin
 from reodsl.plan.changes import Difference, words
 from reodsl.plan.schedules import schedule_json, schedule_text, schedules
 from reodsl.plan.verdict import Item, Plan
+from reodsl.price import Prices
+from reodsl.price import show as price_words
+from reodsl.price.value import to_json as price_json
+from reodsl.price.value import totals_json
 
 _MARKS = {"reuse": "=", "run": "+", "rerun": "~", "later": "?"}
 _CHANGES = 3
+_ROOM = 44
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 
 
-def to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON data; documented in docs/ARTIFACTS.md."""
+def to_json(plan: Plan, prices: Prices | None = None) -> dict[str, Any]:
+    """The plan as JSON data; documented in docs/ARTIFACTS.md. With `prices` every task has its `price`."""
     study = plan.spec.study
     return {
         "study": study.name,
@@ -27,19 +33,26 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "seeds": list(study.seeds),
         "changes": [change.model_dump() for change in plan.spec.changes],
         "schedules": [schedule_json(row) for row in schedules(study)],
-        "tasks": [item_json(item) for item in plan.items],
+        "tasks": [
+            item_json(item) | ({"price": price_json(prices.tasks[item.task.id])} if prices else {})
+            for item in plan.items
+        ],
         "totals": plan.totals,
-    }
+    } | ({"price": totals_json(prices, plan.now, plan.later)} if prices else {})
 
 
-def to_text(plan: Plan, everything: bool = False, now: datetime | None = None) -> str:
-    """The plan for people: what is to do and why; finished tasks too with `everything`."""
-    rows = _rows(plan, everything, now or datetime.now(UTC))
-    width = max([30, *(len(row[0]) for row in rows)]) + 2
+def to_text(
+    plan: Plan, everything: bool = False, now: datetime | None = None, prices: Prices | None = None
+) -> str:
+    """The plan for people: what is to do, why, and for how much; finished tasks and all that is priced with `everything`."""
+    rows = _rows(plan, everything, now or datetime.now(UTC), prices)
+    width = max([30, *(len(row.name) for row in rows)]) + 2
+    room = min(_ROOM, max([30, *(len(row.reason) for row in rows if row.price)])) + 2
     lines = [_head(plan, width + 40)]
-    for name, verdict, reason, more in rows:
-        lines.append(f"{name:<{width}}{verdict:<8}{reason}".rstrip())
-        lines += [" " * (width + 8) + line for line in more]
+    for row in rows:
+        reason = f"{row.reason:<{room}}{row.price:>14}" if row.price else row.reason
+        lines.append(f"{row.name:<{width}}{row.verdict:<8}{reason}".rstrip())
+        lines += [" " * (width + 8) + line for line in row.below]
     hidden = 0 if everything else plan.totals["reuse"]
     if hidden:
         lines.append(
@@ -47,10 +60,17 @@ def to_text(plan: Plan, everything: bool = False, now: datetime | None = None) -
         )
     for change in plan.spec.changes:
         lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
-    for row in schedules(plan.spec.study):
-        lines += schedule_text(row)
+    for schedule in schedules(plan.spec.study):
+        lines += schedule_text(schedule)
+    if prices is not None and plan.work:
+        lines += price_words.summary(prices, (*plan.now, *plan.later))
     counts = ", ".join(f"{count} {name}" for name, count in plan.totals.items() if count)
-    lines.append(f"Plan: {counts}." if plan.work else "Nothing to do: every result is there.")
+    if not plan.work:
+        lines.append("Nothing to do: every result is there.")
+    elif prices is None:
+        lines.append(f"Plan: {counts}.")
+    else:
+        lines.append(f"Plan: {counts}. {price_words.total(prices, plan.now, plan.later)}.")
     return "\n".join(lines)
 
 
@@ -92,19 +112,33 @@ def _head(plan: Plan, width: int) -> str:
     return f"{left:<{width - 13}} spec {plan.digest[:8]}"
 
 
-def _rows(plan: Plan, everything: bool, now: datetime) -> list[tuple[str, str, str, tuple[str, ...]]]:
-    """(name, verdict, reason, lines below it) for each group of tasks that differ in their seed alone."""
-    groups: dict[tuple[str, str, str, tuple[str, ...]], int] = {}
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of the plan, for tasks that differ in their seed alone, and the lines below it."""
+
+    name: str
+    verdict: str
+    reason: str
+    price: str
+    below: tuple[str, ...]
+
+
+def _rows(plan: Plan, everything: bool, now: datetime, prices: Prices | None) -> list[_Row]:
+    groups: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
     for item in plan.items:
         if item.verdict == "reuse" and not everything:
             continue
         reason = f"done {ago(item.made, now)}" if item.made else _SEED.sub("", item.reason)
         row = (_SEED.sub("", item.task.id), item.verdict, reason, _below(item))
-        groups[row] = groups.get(row, 0) + 1
-    return [
-        (f"  {_MARKS[verdict]} {name}" + (f" x{count}" if count > 1 else ""), verdict, reason, below)
-        for (name, verdict, reason, below), count in groups.items()
-    ]
+        groups.setdefault(row, []).append(item.task.id)
+    rows = []
+    for (name, verdict, reason, below), ids in groups.items():
+        shown = f"  {_MARKS[verdict]} {name}" + (f" x{len(ids)}" if len(ids) > 1 else "")
+        price = price_words.short(prices, ids) if prices is not None and verdict != "reuse" else ""
+        if prices is not None and everything:
+            below = (*below, *price_words.details(prices.tasks[ids[0]]))
+        rows.append(_Row(shown, verdict, reason, price, below))
+    return rows
 
 
 def _below(item: Item) -> tuple[str, ...]:

@@ -49,6 +49,16 @@ class Plan:
         return {name: sum(item.verdict == name for item in self.items) for name in verdicts}
 
     @property
+    def now(self) -> tuple[str, ...]:
+        """The ids of tasks that are known to be done by a run."""
+        return tuple(item.task.id for item in self.items if item.verdict in ("run", "rerun"))
+
+    @property
+    def later(self) -> tuple[str, ...]:
+        """The ids of tasks that may have to be done, as is known once others are."""
+        return tuple(item.task.id for item in self.items if item.verdict == "later")
+
+    @property
     def work(self) -> bool:
         """Whether there is anything to do."""
         return any(item.verdict != "reuse" for item in self.items)

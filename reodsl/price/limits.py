@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from reodsl.diagnostics import Diagnostic, error
+from reodsl.ir import Spec
 from reodsl.price.show import count, memory, paid
 from reodsl.price.value import Prices
 
 
-def refusals(
-    prices: Prices,
-    tasks: Iterable[str],
-    origins: Mapping[str, Any],
-    study: str,
-    capacity: float | None = None,
-) -> tuple[Diagnostic, ...]:
-    """E0610 where the tasks to be done cost more than the limit, E0611 where one's peak memory passes `capacity` bytes.
-
-    `origins` says where the study's limit was set, by `STUDY.limit`.
-    """
+def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnostic, ...]:
+    """E0610 where the tasks to be done cost more than the limit, E0611 where a role does not fit a GPU of the cluster."""
+    study = spec.study
+    capacity = study.cluster.memory_gib * 2**30 if study.cluster is not None else None
     names = tuple(tasks)
     found = []
     most = prices.hours(names)
     if prices.limit is not None and most > prices.limit:
         dear = sorted(names, key=lambda name: -prices.tasks[name].gpu_hours)[:3]
-        origin = origins.get(f"{study}.limit")
+        origin = spec.origins.get(f"{study.name}.limit")
         found.append(
             error(
                 "E0610",
                 f"this costs {paid(prices, most)}, and the limit is {count(prices.limit)} gpu_hours",
-                where=f"{origin.path}:{origin.line}" if origin is not None and origin.line else study,
+                where=f"{origin.path}:{origin.line}" if origin is not None and origin.line else study.name,
                 notes=[f"{name}: {paid(prices, prices.tasks[name].gpu_hours)}" for name in dear],
                 help=_advice(prices, dear[0], most),
             )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from reodsl.price.value import TERMS, Price, Prices
+from reodsl.price.value import TERMS, Price, Prices, added
 
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _THOUSANDS = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
@@ -50,37 +50,64 @@ def paid(prices: Prices, hours: float) -> str:
     return f"{count(hours)} gpu_hours"
 
 
-def short(prices: Prices, price: Price) -> str:
-    """A task's price in a row of a plan; empty where it costs nothing worth showing."""
-    if price.unpriced is not None:
+def short(prices: Prices, names: Sequence[str]) -> str:
+    """The price of tasks in a row of a plan; empty where it is nothing worth showing."""
+    found = [prices.tasks[name] for name in names]
+    if any(price.unpriced is not None for price in found):
         return "no price"
-    if prices.unit == "gpu_hours" and not price.gpus:
-        return ""
-    if prices.unit == "seconds":
-        return duration(price.total_seconds) if price.total_seconds >= 0.5 else ""
-    return paid(prices, price.gpu_hours)
+    if prices.unit == "gpu_hours":
+        hours = sum(price.gpu_hours for price in found)
+        return paid(prices, hours) if hours else ""
+    seconds = sum(price.total_seconds for price in found)
+    return duration(seconds) if seconds >= 1 else ""
 
 
-def details(prices: Prices, price: Price) -> list[str]:
+def details(price: Price) -> list[str]:
     """Lines on one task: what it generates, forces, trains and checks; its peak memory by role; disk."""
     if price.unpriced is not None:
         return [price.unpriced]
-    work = []
-    for number, words in (
+    lines = _work(price)
+    peaks = [f"{role} {memory(peak)}" for role, peak in price.memory.items()]
+    parts = [f"peak memory {', '.join(peaks)}"] if peaks else []
+    if price.disk >= 1e5:
+        parts.append(f"disk {size(price.disk)}")
+    return lines + ([", ".join(parts)] if parts else [])
+
+
+def _work(price: Price) -> list[str]:
+    """What is generated, forced, trained and checked, in one line if there is any."""
+    parts = [
         (price.generated, "tokens generated"),
         (price.forced, "forced"),
         (price.read_again, "prefix tokens read again"),
         (price.trained, "trained"),
         (price.verified, "answers checked"),
-    ):
-        if number >= 0.5:
-            work.append(f"{count(number)} {words}")
-    lines = [", ".join(work)] if work else []
-    peaks = [f"{role} {memory(peak)}" for role, peak in price.memory.items()]
-    parts = [f"peak memory {', '.join(peaks)}"] if peaks else []
-    if price.disk >= 1e3:
-        parts.append(f"disk {size(price.disk)}")
-    return lines + ([", ".join(parts)] if parts else [])
+    ]
+    found = [f"{count(number)} {words}" for number, words in parts if number >= 0.5]
+    return [", ".join(found)] if found else []
+
+
+def summary(prices: Prices, names: Sequence[str]) -> list[str]:
+    """What tasks come to together: a step of each kind of training, tokens and calls, the highest peaks, all disk."""
+    found = {name: prices.tasks[name] for name in names}
+    steps: dict[str, list[str]] = {}
+    for name, price in found.items():
+        lines = step(prices, name, price)
+        if lines:
+            # Seeds and arms that cost the same are shown once.
+            steps.setdefault(lines[0].partition(": ")[2] + lines[-1], lines)
+    everything = added(found.values())
+    peaks = [f"{role} {memory(peak)}" for role, peak in everything.memory.items()]
+    lines = [line for each in steps.values() for line in each]
+    lines += [f"Work: {line}" for line in _work(everything)]
+    if peaks:
+        lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(everything.disk)}.")
+    for name, price in found.items():
+        if price.unpriced is not None:
+            lines.append(f"No price for {name}: {price.unpriced}")
+    if prices.unit == "seconds" and not prices.measured:
+        lines.append("Times are those of a plain laptop; the first run measures this machine.")
+    return lines
 
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:

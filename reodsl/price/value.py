@@ -92,3 +92,46 @@ def to_json(price: Price) -> dict[str, Any]:
         "disk_bytes": round(price.disk),
         "unpriced": price.unpriced,
     }
+
+
+def added(prices: Iterable[Price]) -> Price:
+    """Several prices together: sums, and of memory the highest peak of each role."""
+    found = tuple(prices)
+    memory: dict[str, float] = {}
+    for price in found:
+        for role, peak in price.memory.items():
+            memory[role] = max(peak, memory.get(role, 0.0))
+    return Price(
+        generated=sum(price.generated for price in found),
+        forced=sum(price.forced for price in found),
+        read_again=sum(price.read_again for price in found),
+        trained=sum(price.trained for price in found),
+        verified=sum(price.verified for price in found),
+        seconds={term: sum(price.seconds.get(term, 0.0) for price in found) for term in TERMS},
+        memory=memory,
+        disk=sum(price.disk for price in found),
+        steps=sum(price.steps for price in found),
+    )
+
+
+def totals_json(prices: Prices, now: tuple[str, ...], later: tuple[str, ...]) -> dict[str, Any]:
+    """What there is to do, as JSON data: device hours now and at most, the limit, tokens, peaks and disk."""
+    names = (*now, *later)
+    everything = added(prices.tasks[name] for name in names)
+    return {
+        "unit": prices.unit,
+        "devices": prices.devices,
+        "measured": prices.measured,
+        "limit": prices.limit,
+        "hours_now": prices.hours(now),
+        "hours_at_most": prices.hours(names),
+        "generated_tokens": round(everything.generated),
+        "forced_tokens": round(everything.forced),
+        "prefix_tokens_read_again": round(everything.read_again),
+        "trained_tokens": round(everything.trained),
+        "verifications": round(everything.verified),
+        "seconds": dict(everything.seconds),
+        "peak_memory_bytes": {role: round(size) for role, size in everything.memory.items()},
+        "disk_bytes": round(everything.disk),
+        "unpriced": list(prices.unpriced(names)),
+    }

@@ -174,15 +174,17 @@ def price_of(spec: Spec, task: str) -> Price:
 
 
 def test_a_spec_that_costs_more_than_its_limit_is_refused() -> None:
-    found = priced(on(make.four(), limit=1e-3))
-    origin = Origin(path="a.reo", line=9)
+    spec = on(make.four(), limit=1e-3).model_copy(
+        update={"origins": {"mini.limit": Origin(path="a.reo", line=9)}}
+    )
+    found = priced(spec)
     names = tuple(found.tasks)
-    (error,) = refusals(found, names, {"mini.limit": origin}, "mini")
+    (error,) = refusals(found, names, spec)
     assert (error.code, error.severity, error.where) == ("E0610", "error", "a.reo:9")
     assert "0.001 gpu_hours" in error.message
-    assert refusals(found, (), {}, "mini") == ()
-    assert refusals(replace(found, limit=found.hours(names)), names, {}, "mini") == ()
-    assert refusals(replace(found, limit=None), names, {}, "mini") == ()
+    assert refusals(found, (), spec) == ()
+    assert refusals(replace(found, limit=found.hours(names)), names, spec) == ()
+    assert refusals(replace(found, limit=None), names, spec) == ()
 
 
 def test_a_refusal_says_how_many_steps_would_fit() -> None:
@@ -198,7 +200,7 @@ def test_a_refusal_says_how_many_steps_would_fit() -> None:
         task, seconds={term: value * (1000 if term != "start" else 1) for term, value in task.seconds.items()}
     )
     grown = replace(found, tasks=tasks, limit=most + 1000 * lower_by)
-    (error,) = refusals(grown, tuple(tasks), {}, "mini")
+    (error,) = refusals(grown, tuple(tasks), spec)
     assert error.help is not None
     steps = int(error.help.split()[0])
     fits = grown.hours(tasks) - (7 - steps) * sum(tasks["shrink.train.long.s1"].step_hours.values())
@@ -206,9 +208,11 @@ def test_a_refusal_says_how_many_steps_would_fit() -> None:
 
 
 def test_a_role_that_does_not_fit_is_refused() -> None:
-    found = priced(on(make.four()))
-    assert refusals(found, tuple(found.tasks), {}, "mini", capacity=8 * 2**30) == ()
-    codes = {each.code for each in refusals(found, tuple(found.tasks), {}, "mini", capacity=1000)}
+    spec = on(make.four())
+    found = priced(spec)
+    assert refusals(found, tuple(found.tasks), spec) == ()
+    small = on(make.four(), CLUSTER.model_copy(update={"memory_gib": 1e-6}))
+    codes = {each.code for each in refusals(found, tuple(found.tasks), small)}
     assert codes == {"E0611"}
 
 
@@ -223,7 +227,7 @@ def test_the_json_is_plain_and_complete() -> None:
 def test_prices_on_this_machine_are_times() -> None:
     found = priced(on(make.four(), None))
     assert found.unit == "seconds"
-    assert show.short(found, found.tasks["vanilla.train.s1"]).endswith("s")
+    assert show.short(found, ["vanilla.train.s1"]).endswith("s")
     assert show.total(found, ["vanilla.train.s1"], []).endswith("now")
 
 

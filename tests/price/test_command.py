@@ -1,0 +1,66 @@
+"""Prices on the command line: in the plan, as JSON, and the refusal of what costs more than its limit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reodsl.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+PAPER = str(ROOT / "specs" / "qwen3_4b_reo_exp.reo")
+
+
+def call(*arguments: str) -> int:
+    try:
+        return main(list(arguments))
+    except SystemExit as caught:
+        return caught.code if isinstance(caught.code, int) else 1
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def test_the_plan_of_the_papers_run_shows_its_price(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("plan", PAPER, "--store", store) == 2
+    out = capsys.readouterr().out
+    assert "A step of qwen3_4b_reo_exp.train.s1: 10.1 gpu_hours on 16 x 8 H800 (generation" in out
+    assert "4K gpu_hours buy 397 such steps; the spec asks for 380" in out
+    assert out.splitlines()[-1].startswith("Plan: 12 run. 3.92K gpu_hours now, at most 3.92K of 4K")
+    assert "prefix tokens read again" in out
+
+
+def test_all_shows_every_tasks_tokens_and_memory(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    call("plan", PAPER, "--store", store, "--all")
+    out = capsys.readouterr().out
+    assert "7.97G tokens generated, 114M forced, 15.9G trained, 3.19M answers checked" in out
+    assert "peak memory trainer 9.85 GiB, engine 30.3 GiB, disk 40.3 GB" in out
+
+
+def test_the_json_has_the_same_numbers(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    call("plan", PAPER, "--store", store, "--json")
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    hours = sum(task["price"]["gpu_hours"] for task in found["tasks"])
+    assert found["price"]["hours_now"] == pytest.approx(hours)
+    assert found["price"]["limit"] == 4000
+    assert found["price"]["unit"] == "gpu_hours"
+    train = next(task for task in found["tasks"] if task["id"] == "qwen3_4b_reo_exp.train.s1")
+    assert sum(train["price"]["gpu_hours_per_step"].values()) == pytest.approx(10.06, rel=0.1)
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_more_than_the_limit_is_refused(
+    command: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(command, PAPER, "--store", store, "--amend", "qwen3_4b_reo_exp.steps=800") == 1
+    err = capsys.readouterr().err
+    assert "error[E0610]" in err
+    assert "and the limit is 4K gpu_hours" in err
+    assert "388 steps of qwen3_4b_reo_exp.train.s1 would fit" in err
+    assert "specs/qwen3_4b_reo_exp.reo:29" in err
+    assert not Path(store).exists()
