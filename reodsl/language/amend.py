@@ -61,13 +61,13 @@ def _parsed(ctx: Context, place: str, text: str) -> tree.Expr | None:
     return result.expression
 
 
-def _params(ctx: Context, main: Loaded) -> dict[str, str]:
-    """The params that can be set: those of the file, and those that it imports, by their name where declared."""
-    found = {name: name for name, item in main.items.items() if isinstance(item, tree.Param)}
+def _params(ctx: Context, main: Loaded) -> dict[str, Owner]:
+    """The params that can be set: those of the file, and those that it imports, with where they are declared."""
+    found = {name: (main.key, name) for name, item in main.items.items() if isinstance(item, tree.Param)}
     for name, imported in main.imports.items():
         target = ctx.modules.loaded.get(imported.module or "")
         if target is not None and isinstance(target.items.get(imported.name), tree.Param):
-            found[name] = imported.name
+            found[name] = (target.key, imported.name)
     return found
 
 

@@ -127,7 +127,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             )
             good = False
             continue
-        name = _argument_name(ctx, arg, kind, positional)
+        name = _argument_name(ctx, expr, arg, kind, positional)
         if name is None:
             good, guess = False, True
             continue
@@ -172,11 +172,18 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     return found if good else None
 
 
-def _argument_name(ctx: Context, arg: tree.Arg, kind: Kind, positional: list[str]) -> str | None:
+def _argument_name(
+    ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, positional: list[str]
+) -> str | None:
     if arg.name is None:
         if positional:
             return positional.pop(0)
-        first = next(iter(kind.fields), "name")
+        if len(expr.args) > len(kind.fields):
+            most = f"{len(kind.fields)} argument{'s' if len(kind.fields) > 1 else ''}"
+            message = f"`{kind.name}` takes {most}, and this is one more"
+            ctx.report(error("E0310", message, arg.span, help=f"it takes {', '.join(kind.fields)}"))
+            return None
+        first = next((name for name in kind.fields if name not in kind.positional), "name")
         ctx.report(
             error(
                 "E0310",

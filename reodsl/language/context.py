@@ -65,7 +65,7 @@ class Context:
     """One evaluation. Findings are kept once each, in the order in which they are met."""
 
     modules: Modules
-    sets: dict[str, Change] = field(default_factory=dict)
+    sets: dict[Owner, Change] = field(default_factory=dict)
     amends: dict[Owner, list[Change]] = field(default_factory=dict)
     memo: dict[Owner, Value | None] = field(default_factory=dict)
     stack: list[tuple[Owner, Span]] = field(default_factory=list)

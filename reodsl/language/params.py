@@ -57,7 +57,7 @@ def param_value(ctx: Context, module: Loaded, param: tree.Param) -> Value | None
     if type_ is None:
         return None
     name = param.name.name
-    given = ctx.sets.get(name)
+    given = ctx.sets.get((module.key, name))
     if given is not None:
         value = fitted(ctx, given.value, scope, type_, name)
     elif param.default is not None:

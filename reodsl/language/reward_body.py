@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from reodsl.diagnostics.model import Label, Span, error
+from reodsl.diagnostics.model import Label, Span, error, warning
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.params import declared_type
@@ -16,6 +16,7 @@ from reodsl.language.schema import Num
 from reodsl.language.units import PLAIN, TOKENS, Quantity, unit_words
 from reodsl.language.values import Record, Value
 from reodsl.syntax import tree
+from reodsl.syntax.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,22 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
         return None
     if not good:
         return None
+    _unread(ctx, item)
     return TypedReward(tuple(lets), outcome, dense, split, frozenset(body.uses))
+
+
+def _unread(ctx: Context, item: tree.Decl) -> None:
+    """W0203: lets and parameters that nothing in the reward reads."""
+    assert item.block is not None
+    named = [("let", part.name) for part in item.block.items if isinstance(part, tree.Let)]
+    read = {node.name for node in walk(item.block) if isinstance(node, tree.Name)}
+    named += [("parameter", param.name) for param in item.params or ()]
+    for what, name in named:
+        if name.name not in read:
+            helps = "use it, or take it out"
+            ctx.report(
+                warning("W0203", f"the {what} `{name.name}` is never used", name.span, "unused", help=helps)
+            )
 
 
 def _dense(ctx: Context, body: Body, part: tree.Dense, scope: Scope) -> tuple[Data | None, Record | None]:

@@ -260,7 +260,10 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         if not data.unit and want:
             helps = f"give the value its unit: `{shown(Quantity(data.number, want))}`"
         elif data.unit and not want:
-            helps = f"divide by a number of {unit_name(data.unit)} to get a plain number"
+            bare = f"write `{shown(Quantity(data.number))}`, without a unit"
+            helps = (
+                f"divide by a number of {unit_name(data.unit)} to get a plain number" if value.via else bare
+            )
         return Misfit(
             "E0302",
             f"{{what}} is {unit_words(want)}, and this is {unit_words(data.unit)}",
