@@ -21,6 +21,7 @@ FILES = {
     "data": ("questions.parquet",),
     "train": ("checkpoint/model.safetensors", "optimizer/state.safetensors", "metrics.parquet"),
     "sample": ("samples.parquet",),
+    "select": ("questions.parquet",),
     "evaluate": ("samples.parquet", "forced.parquet", "curves.json", "summary.json"),
     "frontier": ("frontier.json", "winners.parquet"),
     "budgets": ("budgets.json",),
