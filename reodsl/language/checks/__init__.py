@@ -11,6 +11,7 @@ from reodsl.language.checks.rewards import check_reward
 from reodsl.language.checks.studies import check_overlap, check_score, check_study
 from reodsl.language.checks.tables import check_table
 from reodsl.language.checks.unused import check_unused
+from reodsl.language.checks.vocabulary import check_vocabulary
 from reodsl.language.program import Program
 
 
@@ -30,7 +31,7 @@ def check_program(program: Program) -> None:
                 *check_models(case, stage),
             ):
                 ctx.report(finding)
-        for finding in (*check_grid(case), *check_overlap(case), *check_table(case)):
+        for finding in (*check_grid(case), *check_overlap(case), *check_vocabulary(case), *check_table(case)):
             ctx.report(finding)
         if case.study is None and case.suite is not None:
             for finding in check_score(case.record, [(case.name, case.suite)]):

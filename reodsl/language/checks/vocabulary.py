@@ -1,0 +1,79 @@
+"""Vocabularies: every word of a task, its traces and the forcing text is one that a word-level model knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error
+from reodsl.language.checks.cases import Case, found, place
+from reodsl.language.values import Items, Record
+
+HOLE = re.compile(r"\{(start|steps|label|op|value|next|question)\}")
+ALWAYS = frozenset({"<pad>", "<eos>", "<unk>", "<think>", "</think>"})
+OF_TASKS = ("values", "operations", "labels", "question", "step")
+OF_TRACES = ("open", "close", "again", "answer", "filler")
+
+
+def check_vocabulary(case: Case) -> Iterator[Diagnostic]:
+    """E0721, once for each text with a word that the model's vocabulary lacks."""
+    model = case.model
+    source = model.sub("source") if model is not None else None
+    tokenizer = source.sub("tokenizer") if source is not None else None
+    if tokenizer is None:
+        return
+    words = ALWAYS | set(tokenizer.data("words")) | {tokenizer.data("eos"), tokenizer.data("pad")}
+    for record, name, span in _texts(case):
+        text = record.data(name)
+        for word in _words(text):
+            if word not in words:
+                labels = [
+                    Label(span, f"has `{word}`"),
+                    Label(
+                        place(tokenizer.fields.get("words"), tokenizer.span),
+                        f"the words of `{tokenizer.name}`",
+                    ),
+                ]
+                message = f"the model's vocabulary has no `{word}`, which `{name}` of `{record.name}` needs"
+                yield found(
+                    error, "E0721", message, labels, "add it to the tokenizer's words, or write it otherwise"
+                )
+                break
+
+
+def _words(text: object) -> list[str]:
+    parts = text if isinstance(text, tuple) else (text,)
+    return [word for part in parts for word in HOLE.sub(" ", str(part)).split()]
+
+
+def _texts(case: Case) -> Iterator[tuple[Record, str, Span]]:
+    """The texts that the model of a case reads or writes, each with its place."""
+    data = [stage.record.sub("data") for stage in case.stages]
+    forcings = [
+        stage.record.sub("forcing") for stage in case.stages if stage.reward and "forced" in stage.reward.uses
+    ]
+    if case.suite is not None:
+        forcings.append(case.suite.sub("forcing"))
+        data += [benchmark.sub("data") for benchmark in _records(case.suite, "benchmarks")]
+    for forcing in forcings:
+        if forcing is not None:
+            yield forcing, "text", place(forcing.fields.get("text"), forcing.span)
+    for table in data:
+        for source in _records(table, "source") if table is not None else ():
+            yield from _of_source(source)
+
+
+def _of_source(source: Record) -> Iterator[tuple[Record, str, Span]]:
+    task, traces = source.sub("task"), source.sub("traces")
+    for record, names in ((task, OF_TASKS), (traces, OF_TRACES)):
+        for name in names if record is not None else ():
+            if record is not None and record.get(name) is not None:
+                yield record, name, place(record.fields.get(name), record.span)
+    for style in (traces.made or ()) if traces is not None else ():
+        yield style, "template", place(style.fields.get("template"), style.span)
+
+
+def _records(record: Record, name: str) -> list[Record]:
+    value = record.get(name)
+    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
+    return [item.data for item in items if isinstance(item.data, Record)]
