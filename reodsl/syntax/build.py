@@ -66,7 +66,7 @@ def _bare_doc(item: object) -> str | None:
 
 
 class Builder:
-    """The transformer given to lark; without state."""
+    """What the parser calls at a reduction: the method named by the rule, or by its alias; without state."""
 
     # Chains of items are linked and never changed, so that the parser can go back to an earlier state.
 
@@ -90,8 +90,17 @@ class Builder:
         chain = next((child for child in c if isinstance(child, tuple)), None)
         return text, unlink(chain)
 
+    def next(self, c: Children) -> Children:
+        c[0].append(c[1])
+        return c[0]  # type: ignore[no-any-return]
+
+    def dotted(self, c: Children) -> Children:
+        c[0] += c[1:]
+        return c[0]  # type: ignore[no-any-return]
+
     def module_name(self, c: Children) -> tree.Ident:
-        return tree.Ident("".join(token.text for token in c), over(c))
+        words = [token for part in c for token in part]
+        return tree.Ident("".join(token.text for token in words), over(words))
 
     def import_name(self, c: Children) -> tree.ImportName:
         return tree.ImportName(_ident(c[0]), _ident(c[2]) if len(c) == 3 else None, over(c))

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Diagnostic
 from reodsl.syntax import tree
-from reodsl.syntax.attach import attach
-from reodsl.syntax.layout import Layout
 from reodsl.syntax.parse import parse
-from reodsl.syntax.rows import printed
 from reodsl.syntax.source import Source
 
 WIDTH = 120
@@ -26,6 +23,11 @@ class FormatResult:
 
 def format_module(module: tree.Module, comments: Sequence[tree.Comment] = (), width: int = WIDTH) -> str:
     """The canonical text of a whole module (one parsed without errors), with its comments."""
+    # Reading a spec needs none of this, and reading is what has to be quick.
+    from reodsl.syntax.attach import attach
+    from reodsl.syntax.layout import Layout
+    from reodsl.syntax.rows import printed
+
     return printed(Layout(attach(module, comments), width).module(module))
 
 

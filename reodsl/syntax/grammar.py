@@ -1,27 +1,34 @@
-"""The LALR tables of `grammar.lark` as a lark parser, from the user's cache when that is safe, else built."""
+"""`grammar.lark` to the tables of its parser and lexer: built by lark, plain data afterwards."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import json
-import os
-import stat
-import sys
-import tempfile
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lark
-from lark.common import TerminalDef  # type: ignore[attr-defined]
-from lark.grammar import Rule
-from lark.lexer import Token
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-from reodsl.syntax.build import Builder
+    from lark.lexer import Token
 
-_GRAMMAR = Path(__file__).with_name("grammar.lark")
-_LARGEST_CACHE = 4 << 20
+GRAMMAR = Path(__file__).with_name("grammar.lark")
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """LALR(1) tables and the lexer's terminals.
+
+    `steps[state]` maps a terminal to the state to go to, or to `~rule` for the rule to reduce by, and a rule's origin
+    to the state to go to. `rules` are (origin, length, method): the method of `build.Builder` that makes the value,
+    empty where one child passes through. `starts` maps a start symbol to its first and last state. `terminals` are
+    (name, pattern), tried in this order; `words` are the names that are terminals of their own.
+    """
+
+    steps: list[dict[str, int]]
+    rules: list[tuple[str, int, str]]
+    starts: dict[str, tuple[int, int]]
+    terminals: list[tuple[str, str]]
+    words: dict[str, str]
 
 
 class _Unfiltered:
@@ -33,10 +40,14 @@ class _Unfiltered:
         return stream
 
 
-def build_parser(*, strict: bool = False) -> lark.Lark:
-    """The parser built from the grammar text; `strict` also refuses conflicts and colliding terminals."""
-    return lark.Lark(
-        _GRAMMAR.read_text(encoding="utf-8"),
+def build_tables(*, strict: bool = False) -> Tables:
+    """The tables from the grammar's text; `strict` also refuses conflicts and colliding terminals."""
+    # lark takes longer to import than a spec to check, and is needed only where the tables are not at hand.
+    import lark
+    from lark.parsers.lalr_analysis import Shift
+
+    built = lark.Lark(
+        GRAMMAR.read_text(encoding="utf-8"),
         parser="lalr",
         lexer="basic",
         start=["module", "expression"],
@@ -44,87 +55,28 @@ def build_parser(*, strict: bool = False) -> lark.Lark:
         maybe_placeholders=False,
         strict=strict,
         postlex=_Unfiltered(),
-        transformer=Builder(),
     )
+    frontend: Any = built.parser
+    table = frontend.parser._parse_table
+    rules: list[tuple[str, int, str]] = []
+    numbers: dict[Any, int] = {}
 
+    def step(action: Any, target: Any) -> int:
+        if action is Shift:
+            return int(target)
+        if target not in numbers:
+            numbers[target] = len(rules)
+            passes = target.options.expand1 and not target.alias and len(target.expansion) == 1
+            method = "" if passes else str(target.alias or target.origin.name)
+            rules.append((str(target.origin.name), len(target.expansion), method))
+        return ~numbers[target]
 
-@functools.cache
-def parser() -> lark.Lark:
-    """The parser, loaded from the cache file or built (and then cached). Never fails because of the cache."""
-    path = cache_path()
-    data = None if path is None else read_cache(path)
-    if data is not None:
-        try:
-            return lark.Lark._load_from_dict(  # type: ignore[no-untyped-call, no-any-return]
-                data["data"], data["memo"], postlex=_Unfiltered(), transformer=Builder()
-            )
-        except Exception:  # a cache of another shape is as good as none, whatever lark trips over in it
-            pass
-    built = build_parser()
-    if path is not None:
-        write_cache(path, built)
-    return built
-
-
-def cache_path() -> Path | None:
-    """The cache file, named by a hash of the grammar, lark's and Python's versions; None without a home."""
-    key = hashlib.sha256(
-        b"\0".join([_GRAMMAR.read_bytes(), lark.__version__.encode(), sys.version.encode()])
-    ).hexdigest()[:32]
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    try:
-        folder = Path(base) if base else Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return folder / "reodsl" / f"grammar-{key}.json" if folder.is_absolute() else None
-
-
-def read_cache(path: Path) -> dict[str, Any] | None:
-    """The serialised tables, or None if the file is absent, broken or could have been written by another user."""
-    try:
-        folder = os.lstat(path.parent)
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not (stat.S_ISREG(status.st_mode) and _private(status) and _private(folder)):
-                return None
-            text = file.read(_LARGEST_CACHE)
-        data = json.loads(text, object_hook=_integer_keys)
-    except (OSError, ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict) and data.keys() == {"data", "memo"} else None
-
-
-def _private(status: os.stat_result) -> bool:
-    """Owned by this user and writable by nobody else (on systems that know owners)."""
-    return not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & 0o022)
-
-
-def _integer_keys(found: dict[str, Any]) -> dict[Any, Any]:
-    # lark numbers states, terminals and memo entries; JSON spells such keys as text.
-    return {int(key) if key.isdigit() else key: value for key, value in found.items()}
-
-
-def write_cache(path: Path, built: lark.Lark) -> None:
-    """Write the tables beside a rename, readable by this user only; silently not at all where that fails."""
-    data, memo = built.memo_serialize([TerminalDef, Rule])
-    data["options"] = {
-        name: value
-        for name, value in data["options"].items()
-        if name not in {"postlex", "transformer", "lexer_callbacks", "edit_terminals", "_plugins"}
-    }
-    try:
-        text = json.dumps({"data": data, "memo": memo})
-        path.parent.parent.mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        if not _private(os.lstat(path.parent)):
-            return
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="ascii") as file:
-                file.write(text)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-    except (OSError, TypeError, ValueError):
-        return
+    steps = [
+        {str(symbol): step(*action) for symbol, action in table.states[state].items()}
+        for state in range(len(table.states))
+    ]
+    starts = {name: (table.start_states[name], table.end_states[name]) for name in ("module", "expression")}
+    scanner = frontend.lexer.lexer.scanner
+    words = {t.pattern.value: t.name for t in frontend.lexer.lexer.callback["NAME"].scanner.terminals}
+    terminals = [(t.name, t.pattern.to_regexp()) for t in scanner.terminals]
+    return Tables(steps, rules, starts, terminals, words)

@@ -178,9 +178,8 @@ def wanted(expected: Iterable[str]) -> str:
             words.append(f"`{SYMBOLS[name]}`")
         elif name in KEYWORDS and "NAME" not in names:
             words.append(f"`{name.lower()}`")
-        elif name in ("SEP", "$END"):
-            words.append("a new line")
-    words = list(dict.fromkeys(words))
+    if names & {"SEP", "$END"}:
+        words.append("a new line")
     if not words:
         return ""
     return "wanted: " + (words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}")

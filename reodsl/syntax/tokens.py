@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass, field
+from functools import cache
 
 from reodsl.diagnostics.model import Diagnostic, Span, error, warning
-from reodsl.syntax.grammar import parser
 from reodsl.syntax.literals import Fault, read_number, read_string
 from reodsl.syntax.source import Source
+from reodsl.syntax.tables import tables
 from reodsl.syntax.tree import Comment
 
 
@@ -60,15 +62,35 @@ _FOREIGN: dict[str, tuple[str | None, str]] = {
 _QUOTES = "\u201c\u201d\u2018\u2019\u00ab\u00bb`"
 
 
+_TALL = frozenset({"NEWLINE", "TEXT", "OPEN_TEXT"})  # the terminals that hold line ends
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """All terminals in one pattern; the last of them takes any character, so that nothing is passed over."""
+    return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in tables().terminals))
+
+
 def lex(source: Source) -> Lexed:
     """Tokens, comments, and the diagnostics E0133 to E0137 and W0101. Never raises on any text."""
     lexed = Lexed([])
     tokens, path = lexed.tokens, source.path
     drop_next = False
-    last_line = 0
-    for raw in parser().lex(source.text):
-        kind, text = raw.type, str(raw)
-        span = Span(path, raw.line, raw.column, raw.end_line, raw.end_column)  # type: ignore[arg-type]
+    last_line, line, start = 0, 1, 0
+    words = tables().words
+    for found in _pattern().finditer(source.text):
+        kind, text = found.lastgroup, found.group()
+        at = found.start()
+        first_line, column = line, at - start + 1
+        if kind == "WS" or kind is None:
+            continue
+        if kind in _TALL:
+            line += text.count("\n")
+            if line > first_line:
+                start = at + text.rindex("\n") + 1
+        elif kind == "NAME" and text in words:
+            kind = words[text]
+        span = Span(path, first_line, column, line, found.end() - start + 1)
         if kind == "COMMENT":
             lexed.comments.append(Comment(text.rstrip(), span.line != last_line, span))
             continue

@@ -4,93 +4,141 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+from dataclasses import astuple
 from pathlib import Path
 
+import lark
 import pytest
 
-from reodsl.syntax import Source, grammar, parse
-from reodsl.syntax.walk import same
+from reodsl.syntax import Source, grammar, parse, tables, tree
+from reodsl.syntax.brackets import lay_out
+from reodsl.syntax.build import Builder
+from reodsl.syntax.tokens import lex
 from tests.syntax.trees import SPECS, source
 from tests.syntax.words import WORDS
 
 
 def test_builds_without_conflicts_or_colliding_terminals() -> None:
-    grammar.build_parser(strict=True)
+    grammar.build_tables(strict=True)
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache directory, and the path at which the parser will be looked for."""
+    """An empty cache directory, and the path at which the tables will be looked for."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(grammar, "parser", grammar.parser.__wrapped__)
-    path = grammar.cache_path()
+    path = tables.cache_path()
     assert path is not None
     return path
 
 
-def test_the_loaded_parser_reads_as_the_built_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = grammar.parser()
+def fresh() -> grammar.Tables:
+    """The tables as a new process gets them."""
+    return tables.tables.__wrapped__()
+
+
+def test_the_loaded_tables_are_the_built_ones(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = fresh()
     assert cache.is_file()
-    monkeypatch.setattr(grammar, "build_parser", lambda: pytest.fail("built again"))
-    loaded = grammar.parser()
-    reading = sys.modules["reodsl.syntax.parse"]  # `reodsl.syntax.parse` is the function
+    monkeypatch.setattr(grammar, "build_tables", lambda: pytest.fail("built again"))
+    loaded = fresh()
+    assert json.dumps(astuple(loaded)) == json.dumps(astuple(built))
+
+
+def test_every_rule_has_its_method() -> None:
+    for origin, length, method in grammar.build_tables().rules:
+        assert hasattr(Builder, method) if method else length == 1, origin
+
+
+def test_reads_what_lark_reads() -> None:
+    """The automaton and the lexer against lark's own, on the same grammar."""
+    reference = lark.Lark(
+        grammar.GRAMMAR.read_text(),
+        parser="lalr",
+        lexer="basic",
+        start="module",
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+        postlex=grammar._Unfiltered(),
+        transformer=Builder(),
+    )
     for path in SPECS:
         text = source(path)
-        monkeypatch.setattr(reading, "parser", lambda: built)
-        first = parse(text)
-        monkeypatch.setattr(reading, "parser", lambda: loaded)
-        assert same(first.module, parse(text).module)
-        assert [str(token) for token in built.lex(text.text)] == [
-            str(token) for token in loaded.lex(text.text)
-        ]
+        lexed = lex(text)
+        kept = [token for token in reference.lex(text.text) if token.type != "COMMENT"]
+        assert [
+            (t.type, t.text, t.span.line, t.span.column, t.span.end_line, t.span.end_column)
+            for t in lexed.tokens
+        ] == [(t.type, str(t), t.line, t.column, t.end_line, t.end_column) for t in kept]
+        parse_state = reference.parse_interactive("").parser_state
+        for token in lay_out(lexed.tokens).tokens:
+            parse_state.feed_token(token)  # type: ignore[arg-type]
+        _, items = parse_state.feed_token(lark.Token("$END", ""), True)
+        module = parse(text).module
+        assert [item for item in items if isinstance(item, tree.Import)] == list(module.imports)
+        assert [item for item in items if not isinstance(item, tree.Import)] == list(module.items)
+
+
+def test_reading_needs_no_lark() -> None:
+    code = "import sys; from reodsl.syntax import *; parse(Source('a', 'study s {}')); print('lark' in sys.modules)"
+    run = [sys.executable, "-c", code]
+    subprocess.run(run, check=True, capture_output=True)  # fills the cache
+    assert subprocess.run(run, check=True, capture_output=True, text=True).stdout == "False\n"
 
 
 def test_the_cache_is_private(cache: Path) -> None:
-    grammar.parser()
+    fresh()
     assert cache.stat().st_mode & 0o777 == 0o600
     assert cache.parent.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"data": {}, "memo": {}}', '{"data": 1, "memo": 2}', "\0"]
-)
-def test_a_broken_cache_is_built_over(cache: Path, content: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"0\n[1, 2, 3, 4, 5]", b"\xff\0", b"[" * 100_000])
+def test_a_broken_cache_is_built_over(cache: Path, content: bytes) -> None:
     cache.parent.mkdir(mode=0o700)
-    cache.write_text(content)
+    cache.write_bytes(content)
     cache.chmod(0o600)
-    assert grammar.parser().parse_interactive("", start="module") is not None
-    assert json.loads(cache.read_text())["data"]["rules"]
+    assert tables.read_cache(cache) is None
+    assert fresh().rules
+    assert tables.read_cache(cache) is not None
+
+
+def test_a_cache_cut_short_or_changed_is_not_read(cache: Path) -> None:
+    fresh()
+    data = cache.read_bytes()
+    for changed in (data[:-10], data[:200] + b"7" + data[201:], data[70:]):
+        cache.write_bytes(changed)
+        assert tables.read_cache(cache) is None
 
 
 def test_a_cache_that_others_could_have_written_is_not_read(cache: Path) -> None:
-    grammar.parser()
-    assert grammar.read_cache(cache) is not None
+    fresh()
+    assert tables.read_cache(cache) is not None
     cache.chmod(0o622)
-    assert grammar.read_cache(cache) is None
+    assert tables.read_cache(cache) is None
     cache.chmod(0o600)
     cache.parent.chmod(0o777)
-    assert grammar.read_cache(cache) is None
+    assert tables.read_cache(cache) is None
 
 
 def test_a_cache_of_another_user_is_not_read(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    grammar.parser()
+    fresh()
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert grammar.read_cache(cache) is None
+    assert tables.read_cache(cache) is None
 
 
 def test_a_link_is_not_followed(cache: Path, tmp_path: Path) -> None:
-    grammar.parser()
+    fresh()
     moved = tmp_path / "elsewhere.json"
     cache.rename(moved)
     cache.symlink_to(moved)
-    assert grammar.read_cache(cache) is None
+    assert tables.read_cache(cache) is None
 
 
 def test_a_pipe_in_the_cache_does_not_hang(cache: Path) -> None:
     cache.parent.mkdir(mode=0o700)
     os.mkfifo(cache, 0o600)
-    assert grammar.read_cache(cache) is None
+    assert tables.read_cache(cache) is None
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(
@@ -99,7 +147,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     blocker = tmp_path / "file"
     blocker.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocker))
-    assert grammar.parser.__wrapped__() is not None
+    assert fresh().rules
 
 
 def test_the_key_changes_with_the_grammar(
@@ -107,8 +155,8 @@ def test_the_key_changes_with_the_grammar(
 ) -> None:
     other = tmp_path / "grammar.lark"
     other.write_text("// another\n")
-    monkeypatch.setattr(grammar, "_GRAMMAR", other)
-    assert grammar.cache_path() != cache
+    monkeypatch.setattr(grammar, "GRAMMAR", other)
+    assert tables.cache_path() != cache
 
 
 @pytest.mark.parametrize("word", WORDS)
