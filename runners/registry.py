@@ -28,6 +28,7 @@ REGISTRY = Registry(
         "data": "runners.prepare:data",
         "train": "runners.train.run:train",
         "sample": "runners.evaluate.run:sample",
+        "select": "runners.select.run:select",
         "evaluate": "runners.evaluate.run:evaluate",
         "frontier": "runners.evaluate.frontier:frontier",
         "budgets": "runners.evaluate.frontier:budgets",

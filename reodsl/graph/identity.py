@@ -24,6 +24,7 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("train", "budgets"): ("budgets.json",),
     ("sample", "start"): ("checkpoint/",),
     ("sample", "data"): ("questions.parquet",),
+    ("select", "pool"): ("samples.parquet",),
     ("evaluate", "start"): ("checkpoint/",),
     ("evaluate", "data"): ("questions.parquet",),
     ("budgets", "frontier"): ("frontier.json",),

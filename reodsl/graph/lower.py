@@ -11,9 +11,11 @@ from reodsl.graph.payload import (
     evaluate_payload,
     frontier_payload,
     model_payload,
+    pool_payload,
     report_payload,
     sample_payload,
     score_payload,
+    select_payload,
     train_payload,
 )
 from reodsl.graph.task import Graph, Kind, Task
@@ -22,7 +24,7 @@ from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import Arm, Study
-from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
+from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Selected, Stage, Start
 
 
 def lower(spec: Spec) -> Graph:
@@ -114,6 +116,8 @@ class _Lowering:
         stage = experiment.stages[index]
         before = self.train(experiment, index - 1, seed) if index else self.start(experiment.start, seed)
         inputs = {"start": before, "data": self.data(stage.data)}
+        if stage.selected is not None:
+            inputs["data"] = self.selected(experiment, stage, stage.selected, seed)
         self._reference(inputs, experiment, index, seed)
         split = split_of(stage)
         if isinstance(split, (OracleBudgets, QuestionBudgets)):
@@ -124,6 +128,19 @@ class _Lowering:
         payload = train_payload(stage, experiment.model, seed, index)
         self.done[key] = self.add(name, "train", payload, inputs, experiment.name, seed)
         return self.done[key]
+
+    def selected(self, experiment: Experiment, stage: Stage, selected: Selected, seed: int) -> str:
+        """What a selection picks of a checkpoint's responses, sampled once for each wording."""
+        pool = selected.pool
+        own = seed if seeded(pool.start) else None
+        sources = {"start": self.start(pool.start, seed), "data": self.data(stage.data)}
+        inputs = {}
+        for index in range(max(1, len(pool.wordings))):
+            payload = pool_payload(pool, _model_of(pool.start), index, stage.data.verifier, own or 0)
+            name = f"{experiment.name}.pool" + (f".{index}" if pool.wordings else "")
+            inputs[f"pool:{index}"] = self.add(name, "sample", payload, sources, experiment.name, own)
+        payload = select_payload(selected)
+        return self.add(f"{experiment.name}.select", "select", payload, inputs, experiment.name, own)
 
     def budgets(
         self, experiment: Experiment, stage: Stage, split: OracleBudgets | QuestionBudgets, seed: int

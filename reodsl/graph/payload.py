@@ -14,7 +14,7 @@ from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import Frontier, Score, Suite
-from reodsl.ir.training import Sampling, Stage
+from reodsl.ir.training import Pool, Sampling, Selected, Stage
 
 Payload = dict[str, Any]
 
@@ -50,6 +50,7 @@ def train_payload(stage: Stage, model: Model, seed: int, index: int) -> Payload:
     """`{"stage", "model", "seed", "index"}`; budgets that are found during the study come as an input."""
     blank = anonymous(stage)
     blank["data"] = _questions(stage.data)
+    blank["selected"] = None
     dense = (blank["method"].get("reward") or {}).get("dense")
     if dense and dense["split"]["kind"] == "oracle":
         dense["split"]["frontier"] = ""
@@ -67,6 +68,23 @@ def sample_payload(model: Model, rollout: Sampling, samples: int, verifier: str,
         "verifier": verifier,
         "seed": seed,
     }
+
+
+def pool_payload(pool: Pool, model: Model, index: int, verifier: str, seed: int) -> Payload:
+    """The payload of sampling a pool in its wording `index`; of the bare prompt where it has none."""
+    if pool.wordings:
+        prompt = pool.wordings[index].over(model.prompt)
+        model = model.model_copy(update={"prompt": prompt})
+    return sample_payload(model, pool.rollout, pool.samples, verifier, seed + index)
+
+
+def select_payload(selected: Selected) -> Payload:
+    """`{"selection", "samples", "prefixes"}`: how many responses a question has in each of the roles `pool:<index>`,
+    and what each of them began with.
+    """
+    pool = selected.pool
+    prefixes = [wording.prefix for wording in pool.wordings] or [""]
+    return {"selection": anonymous(selected.selection), "samples": pool.samples, "prefixes": prefixes}
 
 
 def evaluate_payload(suite: Suite, model: Model) -> Payload:

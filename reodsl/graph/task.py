@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["model", "data", "train", "sample", "evaluate", "frontier", "budgets", "score", "report"]
+Kind = Literal[
+    "model", "data", "train", "sample", "select", "evaluate", "frontier", "budgets", "score", "report"
+]
 
 # Part of every result's identity: raise a kind's number when its code changes what it computes.
 VERSIONS: dict[Kind, int] = {
@@ -14,6 +16,7 @@ VERSIONS: dict[Kind, int] = {
     "data": 1,
     "train": 1,
     "sample": 1,
+    "select": 1,
     "evaluate": 1,
     "frontier": 1,
     "budgets": 1,

@@ -125,6 +125,8 @@ class _Pricer:
             longest = float(task.payload["stage"]["method"].get("max_prompt") or context)
         for role, source in task.inputs.items():
             if role.split(":")[0] == "data":
+                if self.graph[source].kind == "select":
+                    source = self.graph[self.graph[source].inputs["pool:0"]].inputs["data"]
                 data = self.graph[source].payload["data"]
                 count = questions_in(data)
                 counts.append(self.history.questions.get(source) if count is None else count)

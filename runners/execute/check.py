@@ -18,6 +18,7 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     "model": ("torch", "transformers"),
     "train": ("torch", "transformers", "polars"),
     "sample": ("torch", "transformers", "polars"),
+    "select": ("polars",),
     "evaluate": ("torch", "transformers", "polars"),
 }
 _COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})

@@ -66,10 +66,9 @@ def _score_parts(experience: Experience, method: Ppo, values: Floats) -> Scored:
     scored = normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
     first, rest = scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)
     if rule.batch:
-        lead = np.maximum(np.array(experience.leads).reshape(first.shape), 1)
-        tokens = np.stack(
-            (lead, step.length + np.array(experience.leads).reshape(first.shape) - lead), axis=2
-        )
+        leads = np.array(experience.leads).reshape(first.shape)
+        begun = np.maximum(leads, 1)
+        tokens = np.stack((begun, step.length + leads - begun), axis=2)
         both = batch_normalised(np.stack((first, rest), axis=2), tokens.astype(np.int64))
         first, rest = both[:, :, 0], both[:, :, 1]
     advantages = []

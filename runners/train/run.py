@@ -9,6 +9,7 @@ warm-up included, is each stage's own.
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from runners.train.optimizers import (
     set_learning_rate,
 )
 from runners.train.saved import Row, Standing, load_standing, load_tensors, save_standing, save_tensors
-from runners.train.steps import Steps, ppo_steps, sft_steps
+from runners.train.steps import Steps, ppo_steps, sft_steps, simpo_steps
 from runners.train.update import Learner
 
 SAVE_SECONDS, SAVE_SHARE = 10.0, 50.0
@@ -51,6 +52,7 @@ def train(job: Job) -> None:
     saved = job.work / "standing.safetensors"
     standing = load_standing(saved, loaded.model, optimizers)
     steps = _steps_of(stage, model, job, loaded, learner, seed)
+    stage = _passed(stage, steps.sequences)
     with steps:
         _run(job, stage, learner, standing, steps, saved)
     _finish(job, stage, loaded, learner, standing, steps, carried)
@@ -61,12 +63,15 @@ def _steps_of(stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Lea
         return ppo_steps(stage.method, stage.data.verifier, model, job, loaded, learner, seed)
     if isinstance(stage.method, Sft):
         return sft_steps(stage.method, model, job, loaded, learner, seed)
-    raise problem(
-        "E0931",
-        f"this version does not train stages of kind `{stage.method.kind}`",
-        where=job.task.id,
-        help="the kinds that are trained are `ppo` and `sft`",
-    )
+    return simpo_steps(stage.method, model, job, loaded, learner, seed)
+
+
+def _passed(stage: Stage, sequences: int) -> Stage:
+    """The stage with no more steps than its passes over the sequences take."""
+    if stage.passes is None or isinstance(stage.method, Ppo):
+        return stage
+    steps = math.ceil(stage.passes * sequences / stage.method.batch)
+    return stage.model_copy(update={"steps": min(stage.steps, steps)})
 
 
 def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: Steps, saved: Path) -> None:

@@ -17,7 +17,7 @@ from reodsl.graph.job import Job
 from reodsl.ir.model import Model
 from reodsl.ir.reward import QuestionBudgets, Reward
 from reodsl.ir.reward import Steps as ReasoningSteps
-from reodsl.ir.training import Ppo, Sft
+from reodsl.ir.training import Ppo, Sft, Simpo
 from runners.engine.protocol import Sampling
 from runners.evaluate.reader import open_engine
 from runners.models.folder import Loaded
@@ -28,9 +28,10 @@ from runners.train.collect import Collector, Reference, collect
 from runners.train.draws import drawn
 from runners.train.metrics import write_parquet
 from runners.train.ppo import rollout_columns, score, step_metrics, update
-from runners.train.questions import Question, questions_of, read_table, traces_of
+from runners.train.questions import Question, pairs_of, questions_of, read_table, traces_of
 from runners.train.saved import Row
 from runners.train.sft import batch_of, sft_step
+from runners.train.simpo import simpo_step
 from runners.train.update import Learner
 from runners.verify import make_verifier
 
@@ -42,11 +43,13 @@ Numbers = tuple[Row, Row]
 class Steps:
     """`take(n)` does step n (from 0); a context that gives up processes and memory at its end.
 
-    `facts` are what the artifact should say of the stage once, such as how many questions were left out.
+    `facts` are what the artifact should say of the stage once, such as how many questions were left out. `sequences`
+    is how many traces or pairs there are to pass over.
     """
 
     take: Callable[[int], Numbers]
     facts: Mapping[str, int]
+    sequences: int = 0
     write_tables: Callable[[Path, int], None] = lambda folder, steps: None
     closing: tuple[Callable[[], None], ...] = field(default=())
 
@@ -62,9 +65,10 @@ class Steps:
 
 def sft_steps(method: Sft, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int) -> Steps:
     """Steps of next-token training on the traces of the questions."""
-    traces, left_out = traces_of(
-        read_table(job.inputs["data"]), model.prompt, loaded.tokenizer, method.max_tokens
-    )
+    table = read_table(job.inputs["data"])
+    traces, left_out = traces_of(table, model.prompt, loaded.tokenizer, method.max_tokens)
+    if "trace_prefix" in table.columns:
+        _require_a_batch(len(traces), method.batch, "traces", job)
     lengths = tuple(len(trace.prompt) + len(trace.tokens) for trace in traces)
 
     def take(number: int) -> Numbers:
@@ -73,7 +77,32 @@ def sft_steps(method: Sft, model: Model, job: Job, loaded: Loaded, learner: Lear
         row = sft_step(learner, [traces[i] for i in chosen], number)
         return row, {"seconds_update": time.perf_counter() - began}
 
-    return Steps(take, {"traces": len(traces), "left_out_too_long": left_out})
+    return Steps(take, {"traces": len(traces), "left_out_too_long": left_out}, len(traces))
+
+
+def simpo_steps(method: Simpo, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int) -> Steps:
+    """Steps of preference training on pairs of responses."""
+    table = read_table(job.inputs["data"])
+    pairs, left_out = pairs_of(table, model.prompt, loaded.tokenizer, method.max_tokens)
+    _require_a_batch(len(pairs), method.batch, "pairs", job)
+
+    def take(number: int) -> Numbers:
+        began = time.perf_counter()
+        chosen = drawn(seed, number, method.batch, len(pairs))
+        row = simpo_step(learner, [pairs[i] for i in chosen], method, number)
+        return row, {"seconds_update": time.perf_counter() - began}
+
+    return Steps(take, {"pairs": len(pairs), "left_out_too_long": left_out}, len(pairs))
+
+
+def _require_a_batch(count: int, batch: int, what: str, job: Job) -> None:
+    if count < batch:
+        raise problem(
+            "E0935",
+            f"the pool gives {count} {what}, and a batch takes {batch}",
+            where=job.task.id,
+            help=f"sample more questions or more responses a question, or set `batch.prompts` to {count} or less",
+        )
 
 
 def ppo_steps(
@@ -153,7 +182,7 @@ def ppo_steps(
         "left_out_too_long": too_long,
         "left_out_without_budget": asked - len(questions),
     }
-    return Steps(take, facts, write_tables, (engine.close, verifier.close))
+    return Steps(take, facts, 0, write_tables, (engine.close, verifier.close))
 
 
 ROLLOUTS: dict[str, Any] = {

@@ -248,7 +248,7 @@ def test_a_reference_is_read_by_question(bench):
                 steps=1,
             ),
             "questions",
-            "E0931",
+            "E0928",
         ),
     ],
 )

@@ -1,0 +1,1 @@
+"""Selections: sampled responses in, traces and pairs to train on out."""

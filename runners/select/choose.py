@@ -1,0 +1,52 @@
+"""Choosing: a selection and a question's responses in, the positions of what it picks out."""
+
+from __future__ import annotations
+
+import math
+
+from reodsl.ir.selection import Choice, Pick, Selection
+from runners.rewards.interpret import measure
+from runners.rewards.rollout import Group, Rollout
+
+ROLES = ("trace", "preferred", "rejected")
+"""What a pick chooses, in the order in which it does."""
+
+
+def chosen(selection: Selection, group: Group) -> list[dict[str, int] | None]:
+    """For each pick the positions of its responses by role, or None where it finds nothing to take."""
+    numbers: dict[str, float] = {}
+    for let in selection.lets:
+        numbers[let.name] = measure(selection.name, let.value, group, {}, numbers)
+    return [_picked(selection.name, pick, group, numbers) for pick in selection.picks]
+
+
+def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> dict[str, int] | None:
+    found: dict[str, int] = {}
+    responses: dict[str, Rollout] = {}
+    for role in ROLES:
+        choice: Choice | None = getattr(pick, role)
+        if choice is None:
+            continue
+        position = _best(name, choice, group, responses, numbers)
+        if position is None or position in found.values():
+            return None
+        found[role], responses[role] = position, group.rollouts[position]
+    if pick.where is not None and measure(name, pick.where, group, responses, numbers) == 0:
+        return None
+    return found
+
+
+def _best(
+    name: str, choice: Choice, group: Group, responses: dict[str, Rollout], numbers: dict[str, float]
+) -> int | None:
+    """The position with the least or greatest key, the first of equals; NaN is no key."""
+    best: tuple[float, int] | None = None
+    for position, member in enumerate(group.rollouts):
+        names = {**responses, choice.var: member}
+        if choice.where is not None and measure(name, choice.where, group, names, numbers) == 0:
+            continue
+        key = measure(name, choice.key, group, names, numbers)
+        key = -key if choice.fn == "argmax" else key
+        if not math.isnan(key) and (best is None or key < best[0]):
+            best = key, position
+    return None if best is None else best[1]

@@ -1,0 +1,99 @@
+"""The runner of `select` tasks: sampled responses in; `questions.parquet` with traces or pairs, and how many were lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.diagnostics import problem
+from reodsl.graph.job import Job, Progress
+from reodsl.ir.selection import Selection
+from runners.rewards.rollout import Group, Rollout
+from runners.select.choose import chosen
+
+COLUMNS = ["question", "text", "gold", "sample", "response", "tokens", "finish", "correct"]
+
+
+Response = tuple[str, str, bool]
+"""The prefix that a response was given, its text, and whether it came to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A question's responses over all wordings, in the order of the pools and of the samples."""
+
+    id: str
+    text: str
+    gold: str
+    group: Group
+    responses: tuple[Response, ...]
+
+
+def select(job: Job) -> None:
+    """Picks of every question's responses: rows of `questions.parquet` in the order of the pool, and `select.json`.
+
+    Beside a trace (or a preferred and a rejected response) stand the prefix that it was given and whether it came to
+    its end. Raises E0934 where nothing at all is picked, E0935 where a pool lacks responses.
+    """
+    selection = Selection.model_validate(job.task.payload["selection"])
+    samples, prefixes = int(job.task.payload["samples"]), list(job.task.payload["prefixes"])
+    folders = [job.inputs[f"pool:{index}"] for index in range(len(prefixes))]
+    rows: list[dict[str, object]] = []
+    asked = lost = 0
+    missed = [0] * len(selection.picks)
+    for question in sampled(folders, prefixes, samples):
+        asked += 1
+        picks = chosen(selection, question.group)
+        lost += not any(picks)
+        for number, pick in enumerate(picks):
+            if pick is None:
+                missed[number] += 1
+                continue
+            row: dict[str, object] = {
+                "id": question.id, "question": question.text, "answer": question.gold, "meta": None
+            }  # fmt: skip
+            for role, position in pick.items():
+                row[f"{role}_prefix"], row[role], row[f"{role}_ended"] = question.responses[position]
+            rows.append(row)
+    if not rows:
+        raise problem(
+            "E0934",
+            f"the selection picks nothing of {asked} questions with {samples * len(prefixes)} responses each",
+            where=job.task.id,
+            help="sample more responses, take a checkpoint that is right now and then, or loosen the conditions",
+        )
+    schema: dict[str, type[pl.DataType]] = dict.fromkeys(("id", "question", "answer", "meta"), pl.String)
+    for role in ("preferred", "rejected") if selection.pairs else ("trace",):
+        schema |= {role: pl.String, f"{role}_prefix": pl.String, f"{role}_ended": pl.Boolean}
+    table = pl.DataFrame(rows, schema=schema)
+    table.write_parquet(job.out / "questions.parquet")
+    facts = {"questions": asked, "picked": len(rows), "lost": lost, "lost_by_pick": missed}
+    (job.out / "select.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+    job.progress(Progress(1, 1, {"questions": asked, "picked": len(rows), "lost": lost}))
+
+
+def sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[Sampled]:
+    """Every question with its responses over all pools. A response's `mode` is the position of its wording."""
+    tables = [pl.read_parquet(folder / "samples.parquet", columns=COLUMNS) for folder in folders]
+    parts = [table.partition_by("question", maintain_order=True, as_dict=True) for table in tables]
+    for key, first in parts[0].items():
+        rollouts: list[Rollout] = []
+        texts: list[Response] = []
+        for mode, (part, prefix) in enumerate(zip(parts, prefixes, strict=True)):
+            own = part.get(key, first.clear()).sort("sample")
+            if own.height != samples:
+                raise problem(
+                    "E0935",
+                    f"question `{key[0]}` has {own.height} responses in its pool, and not {samples}",
+                    where="samples.parquet",
+                    help="sample the pool anew",
+                )
+            for text, tokens, finish, correct in own.select(COLUMNS[4:]).iter_rows():
+                rollouts.append(Rollout(int(tokens), bool(correct), given={"mode": float(mode)}))
+                texts.append((prefix, str(text), finish == "stop"))
+        group = Group(str(key[0]), tuple(rollouts))
+        yield Sampled(str(key[0]), str(first["text"][0]), str(first["gold"][0]), group, tuple(texts))

@@ -1,0 +1,60 @@
+"""Preference training: pairs and a step's number in, one optimizer step on SimPO's loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reodsl.ir.training import Simpo
+from runners.train.batches import Example, Microbatch, microbatches, token_bound
+from runners.train.preference_loss import simpo_loss
+from runners.train.questions import Trace
+from runners.train.update import Learner, take_step
+
+Pair = tuple[Trace, Trace]
+
+
+def simpo_step(learner: Learner, pairs: Sequence[Pair], method: Simpo, number: int) -> dict[str, float]:
+    """One step on the mean loss over pairs; its numbers for `metrics.parquet`.
+
+    The loss depends on a pair through two means of log-probabilities alone. Its derivative by these is found in a pass
+    without gradients; a second pass then has that gradient, however pairs fall into micro-batches.
+    """
+    sequences = [trace for pair in pairs for trace in pair]
+    means = torch.tensor(_mean_logprobs(learner, sequences), dtype=torch.float64, requires_grad=True)
+    ones = torch.ones(len(pairs), dtype=torch.float64)
+    loss = simpo_loss(means[0::2], ones, means[1::2], ones, method.beta, method.gamma)
+    (slopes,) = torch.autograd.grad(loss, means)
+    examples = [
+        Example(t.prompt, t.tokens, np.full(len(t.tokens), slope / len(t.tokens), dtype=np.float32))
+        for t, slope in zip(sequences, slopes.tolist(), strict=True)
+    ]
+
+    def linear(batch: Microbatch, logprobs: Tensor) -> Tensor:
+        return (batch.weights * logprobs).sum()
+
+    stepped = take_step(learner, examples, linear, 1.0, f"step {number + 1}")
+    margin = (means[0::2] - means[1::2]).detach()
+    return {
+        "loss": float(loss.detach()),
+        "grad_norm": stepped.grad_norm,
+        "margin": float(method.beta * margin.mean() - method.gamma),
+        "accuracy": float((margin > 0).double().mean()),
+        "tokens": float(sum(len(t.tokens) for t in sequences)),
+    }
+
+
+def _mean_logprobs(learner: Learner, sequences: Sequence[Trace]) -> list[float]:
+    """The mean log-probability of each sequence's tokens."""
+    found = [0.0] * len(sequences)
+    blank = [Example(t.prompt, t.tokens, np.zeros(len(t.tokens), dtype=np.float32)) for t in sequences]
+    with torch.no_grad():
+        for batch in microbatches(blank, token_bound(learner.device), learner.device):
+            logprobs = learner.logprobs(batch, 1.0).double().cpu()
+            sizes = [len(sequences[member].tokens) for member in batch.members]
+            for member, own in zip(batch.members, logprobs.split(sizes), strict=True):
+                found[member] = float(own.mean())
+    return found

@@ -1,0 +1,168 @@
+"""Selections against choices made by hand: shortest of all that are right, pairs, DAST's two cases, and what is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.graph.job import Job
+from reodsl.graph.task import Task
+from reodsl.ir.expression import Aggregate, Binary, Correct, Given, Length, Name, Number, Unary
+from reodsl.ir.reward import Let
+from reodsl.ir.selection import Choice, Pick, Selection
+from runners.rewards.rollout import Group, Rollout
+from runners.select.choose import chosen
+from runners.select.run import select
+
+RIGHT, LENGTH = Correct(of="z"), Length(of="z")
+WRONG = Unary(fn="not", value=RIGHT)
+SHORTEST = Choice(fn="argmin", var="z", key=LENGTH, where=RIGHT)
+LONGEST = Choice(fn="argmax", var="z", key=LENGTH)
+
+
+def group(*responses: tuple[int, bool]) -> Group:
+    return Group("q", tuple(Rollout(length, right) for length, right in responses))
+
+
+def selection(*picks: Pick, lets: tuple[Let, ...] = ()) -> Selection:
+    return Selection(name="s", picks=picks, lets=lets)
+
+
+def test_the_shortest_that_is_right_the_first_of_equals() -> None:
+    shortest = selection(Pick(trace=SHORTEST))
+    assert chosen(shortest, group((3, False), (9, True), (5, True), (5, True))) == [{"trace": 2}]
+    assert chosen(shortest, group((3, False), (9, False))) == [None]
+
+
+def test_the_shortest_right_against_the_longest_of_all() -> None:
+    pairs = selection(Pick(preferred=SHORTEST, rejected=LONGEST))
+    assert chosen(pairs, group((3, True), (9, False), (7, True))) == [{"preferred": 0, "rejected": 1}]
+    # One response is no pair, and neither is the same one twice.
+    assert chosen(pairs, group((3, True))) == [None]
+    assert chosen(pairs, group((3, False), (9, True))) == [None]
+
+
+def dast(ratio: float) -> Selection:
+    def much(short: str, long: str) -> Binary:
+        right = Binary(fn="*", left=Number(value=ratio), right=Length(of=long))
+        return Binary(fn="<=", left=Length(of=short), right=right)
+
+    return selection(
+        Pick(
+            preferred=SHORTEST,
+            rejected=Choice(fn="argmax", var="z", key=LENGTH, where=RIGHT),
+            where=much("preferred", "rejected"),
+        ),
+        Pick(
+            preferred=Choice(fn="argmax", var="z", key=LENGTH, where=WRONG),
+            rejected=Choice(fn="argmin", var="z", key=LENGTH, where=WRONG),
+            where=much("rejected", "preferred"),
+        ),
+    )
+
+
+def test_two_right_with_a_shorter_winner_and_two_wrong_with_a_longer_one() -> None:
+    asked = group((10, True), (30, True), (8, False), (20, False))
+    assert chosen(dast(0.5), asked) == [{"preferred": 0, "rejected": 1}, {"preferred": 3, "rejected": 2}]
+    assert chosen(dast(0.35), asked) == [{"preferred": 0, "rejected": 1}, None]
+    assert chosen(dast(0.5), group((10, True), (19, True), (8, False))) == [None, None]
+
+
+def test_lets_and_earlier_choices_can_be_used_in_later_ones() -> None:
+    mean = Aggregate(fn="mean", var="z", over="group", value=LENGTH)
+    shorter = Binary(fn="<", left=LENGTH, right=Name(name="m"))
+    after = Binary(fn=">", left=LENGTH, right=Length(of="preferred"))
+    pick = Pick(
+        preferred=Choice(fn="argmax", var="z", key=LENGTH, where=shorter),
+        rejected=Choice(fn="argmin", var="z", key=LENGTH, where=after),
+    )
+    # The mean is 6: 5 is the longest below it, and 6 the shortest above that.
+    found = chosen(
+        selection(pick, lets=(Let(name="m", value=mean),)), group((2, True), (5, True), (6, True), (11, True))
+    )
+    assert found == [{"preferred": 1, "rejected": 2}]
+
+
+@pytest.fixture
+def pools(tmp_path: Path) -> tuple[Path, Path]:
+    """Two wordings, two samples each, of three questions: `a` right twice, `b` once, `c` never."""
+    right = {"a": ((8, True), (6, True)), "b": ((9, False), (7, True)), "c": ((5, False), (4, False))}
+    brief = {"a": ((3, False), (4, True)), "b": ((2, False), (2, False)), "c": ((1, False), (3, False))}
+    folders = []
+    for name, table in (("long", right), ("brief", brief)):
+        folder = tmp_path / name
+        folder.mkdir()
+        rows = [
+            {
+                "question": q, "text": f"{q} ?", "gold": "7", "sample": n, "response": f"{name} {q} {n}",
+                "tokens": length, "finish": "stop" if length < 9 else "length", "correct": correct,
+            }
+            for q, own in table.items()
+            for n, (length, correct) in enumerate(own)
+        ]  # fmt: skip
+        pl.DataFrame(rows).write_parquet(folder / "samples.parquet")
+        folders.append(folder)
+    return folders[0], folders[1]
+
+
+def job(tmp_path: Path, rule: Selection, pools: tuple[Path, ...], prefixes: list[str]) -> Job:
+    out = tmp_path / "out"
+    out.mkdir()
+    payload = {"selection": rule.model_dump(mode="json"), "samples": 2, "prefixes": prefixes}
+    inputs = {f"pool:{index}": folder for index, folder in enumerate(pools)}
+    return Job(
+        Task("x.select", "select", payload, {}), inputs, out, tmp_path, tmp_path, lambda progress: None
+    )
+
+
+def test_traces_of_several_wordings_and_what_was_lost(tmp_path: Path, pools: tuple[Path, Path]) -> None:
+    made = job(tmp_path, selection(Pick(trace=SHORTEST)), pools, ["", "now"])
+    select(made)
+    table = pl.read_parquet(made.out / "questions.parquet")
+    assert table.select("id", "question", "answer", "trace", "trace_prefix", "trace_ended").rows() == [
+        ("a", "a ?", "7", "brief a 1", "now", True),
+        ("b", "b ?", "7", "long b 1", "", True),
+    ]
+    facts = json.loads((made.out / "select.json").read_text())
+    assert facts == {"questions": 3, "picked": 2, "lost": 1, "lost_by_pick": [1]}
+
+
+def test_a_choice_can_ask_for_a_wording(tmp_path: Path, pools: tuple[Path, Path]) -> None:
+    def mode(number: int) -> Choice:
+        same = Binary(fn="==", left=Given(of="z", field="mode"), right=Number(value=number))
+        where = Binary(fn="and", left=RIGHT, right=same)
+        return Choice(fn="argmin", var="z", key=Number(value=0), where=where)
+
+    made = job(tmp_path, selection(Pick(trace=mode(0)), Pick(trace=mode(1))), pools, ["go", "now"])
+    select(made)
+    table = pl.read_parquet(made.out / "questions.parquet")
+    assert table["trace"].to_list() == ["long a 0", "brief a 1", "long b 1"]
+    assert json.loads((made.out / "select.json").read_text())["lost_by_pick"] == [1, 2]
+
+
+def test_a_response_that_was_cut_off_is_known_as_such(tmp_path: Path, pools: tuple[Path, Path]) -> None:
+    made = job(tmp_path, selection(Pick(preferred=SHORTEST, rejected=LONGEST)), pools[:1], [""])
+    select(made)
+    table = pl.read_parquet(made.out / "questions.parquet")
+    assert table.select("id", "preferred", "rejected", "rejected_ended").rows() == [
+        ("a", "long a 1", "long a 0", True),
+        ("b", "long b 1", "long b 0", False),
+    ]
+
+
+def test_nothing_picked_and_missing_responses_are_errors(tmp_path: Path, pools: tuple[Path, Path]) -> None:
+    never = Choice(fn="argmin", var="z", key=LENGTH, where=Number(value=0))
+    with pytest.raises(Problem) as caught:
+        select(job(tmp_path, selection(Pick(trace=never)), pools[:1], [""]))
+    assert caught.value.diagnostics[0].code == "E0934"
+    assert "3 questions" in caught.value.diagnostics[0].message
+    whole = pl.read_parquet(pools[1] / "samples.parquet")
+    whole.filter(pl.col("question") != "b").write_parquet(pools[1] / "samples.parquet")
+    (tmp_path / "out").rmdir()
+    with pytest.raises(Problem) as caught:
+        select(job(tmp_path, selection(Pick(trace=SHORTEST)), pools, ["", ""]))
+    assert caught.value.diagnostics[0].code == "E0935"

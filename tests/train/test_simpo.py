@@ -1,0 +1,112 @@
+"""SimPO on pairs: its gradient against autograd through the loss as printed, its margin by hand, and whole stages."""
+
+import copy
+import json
+import math
+
+import polars as pl
+import pytest
+import torch
+
+from reodsl.diagnostics import Problem
+from reodsl.ir.training import Optimizer, Simpo, Stage
+from runners.train import update as module
+from runners.train.optimizers import build_optimizers
+from runners.train.preference_loss import simpo_loss
+from runners.train.questions import Trace
+from runners.train.simpo import simpo_step
+from runners.train.update import Learner
+from tests.train.models import small_model
+from tests.train.test_train import NO_DATA, sft
+
+RULE = Simpo(batch=2, max_tokens=64, beta=2.0, gamma=1.2)
+SGD = Optimizer(algorithm="adamw", lr=1e-2, grad_norm=0.0)
+PAIRS = [
+    (Trace((3, 4, 5), (6, 7)), Trace((3, 4, 5), (8, 9, 10, 11, 12))),
+    (Trace((9,), (5, 5, 5, 6, 7, 8)), Trace((9,), (2,))),
+]
+
+
+def test_the_margin_by_hand():
+    """beta 2, gamma 1.2: means -0.5 and -1.5 give 2 * 1 - 1.2 = 0.8, so the loss is log(1 + e^-0.8)."""
+    one = simpo_loss(
+        torch.tensor([-1.0]), torch.tensor([2.0]), torch.tensor([-6.0]), torch.tensor([4.0]), 2.0, 1.2
+    )
+    assert float(one) == pytest.approx(math.log1p(math.exp(-0.8)))
+
+
+def mean_logprob(model, trace):
+    ids = torch.tensor([trace.prompt + trace.tokens])
+    logits = model(input_ids=ids).logits[0, len(trace.prompt) - 1 : -1]
+    return logits.log_softmax(-1).gather(1, torch.tensor(trace.tokens)[:, None]).mean()
+
+
+@pytest.mark.parametrize("bound", [8, 4096])
+def test_the_step_equals_one_through_the_loss_itself(monkeypatch, bound):
+    monkeypatch.setattr(module, "token_bound", lambda device: bound)
+    model = small_model()
+    slow = copy.deepcopy(model)
+    learner = Learner.of(model, build_optimizers(model, SGD), 0.0)
+    row = simpo_step(learner, PAIRS, RULE, 0)
+    margins = [RULE.beta * (mean_logprob(slow, w) - mean_logprob(slow, l)) - RULE.gamma for w, l in PAIRS]  # noqa: E741
+    loss = -torch.nn.functional.logsigmoid(torch.stack(margins)).mean()
+    loss.backward()
+    assert row["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)
+    assert row["margin"] == pytest.approx(float(torch.stack(margins).mean().detach()), abs=1e-4)
+    assert row["accuracy"] == sum(float(m.detach()) + RULE.gamma > 0 for m in margins) / 2
+    for p, q in zip(model.parameters(), slow.parameters(), strict=True):
+        assert p.grad is not None
+        assert torch.allclose(p.grad, q.grad, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def pairs(bench):
+    """Traces against themselves begun twice: a table as a selection leaves it."""
+    traces = pl.read_parquet(bench.root / "traces" / "questions.parquet")
+    folder = bench.root / "pairs"
+    folder.mkdir()
+    table = traces.head(12).select(
+        "id",
+        "question",
+        "answer",
+        "meta",
+        preferred="trace",
+        preferred_prefix=pl.lit(""),
+        preferred_ended=pl.lit(True),
+        rejected=pl.concat_str([pl.col("trace"), pl.lit("hmm hmm hmm")], separator=" "),
+        rejected_prefix=pl.lit("hmm ."),
+        rejected_ended=pl.lit(False),
+    )
+    table.write_parquet(folder / "questions.parquet")
+    return "pairs"
+
+
+def stage(batch=4, **changes):
+    method = Simpo(batch=batch, max_tokens=80, beta=2.0, gamma=0.5)
+    optim = Optimizer(algorithm="adamw", lr=1e-3)
+    base = {"name": "p", "method": method, "data": NO_DATA, "optim": optim, "steps": 100, "passes": 2}
+    return Stage(**(base | changes))
+
+
+def test_a_stage_passes_over_its_pairs_and_learns_to_prefer(bench, pairs):
+    out = bench.train(stage(), "simpo", start="base", data=pairs)
+    metrics = pl.read_parquet(out / "metrics.parquet")
+    assert metrics.height == math.ceil(2 * 12 / 4)
+    assert metrics["loss"][-1] < metrics["loss"][0]
+    assert metrics["margin"][-1] > metrics["margin"][0]
+    facts = json.loads((out / "train.json").read_text())
+    assert (facts["pairs"], facts["steps"], facts["ended"]) == (12, 6, "steps")
+
+
+def test_fewer_pairs_than_a_batch_and_no_pairs_are_refused(bench, pairs):
+    with pytest.raises(Problem) as caught:
+        bench.train(stage(batch=13), "few", start="base", data=pairs)
+    assert caught.value.diagnostics[0].code == "E0935"
+    with pytest.raises(Problem) as caught:
+        bench.train(stage(), "none", start="base", data="traces")
+    assert caught.value.diagnostics[0].code == "E0928"
+
+
+def test_sft_ends_after_its_passes(bench):
+    out = bench.train(sft(steps=50, passes=1), "passes", start="base", data="traces")
+    assert pl.read_parquet(out / "metrics.parquet").height == 8
