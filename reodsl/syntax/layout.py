@@ -174,7 +174,7 @@ class Layout:
     def _value(self, value: tree.Expr, indent: int, column: int) -> list[Row]:
         """An expression in an item, begun at `column`; a long chain of operators is put in ( ) and broken at them."""
         text, room = self.flat.expr(value), self.width - column
-        chain = _chain(value) if text is not None and not _fits(text, room) else []
+        chain = _chain(value) if text is None or not _fits(text, room) else []
         if len(chain) < 2:
             return self.expr(value, flat.CHOICE, indent, room)
         broken = [Row(indent, "(")]

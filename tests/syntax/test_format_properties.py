@@ -221,7 +221,7 @@ def canonical(module: tree.Module) -> str:
     return text
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(modules)
 def test_reading_a_layout_gives_back_the_tree(module: tree.Module) -> None:
     text = canonical(module)
