@@ -92,7 +92,9 @@ def evaluate_payload(suite: Suite, model: Model) -> Payload:
 
     The seed is the suite's: checkpoints are compared on the same questions with the same draws.
     """
-    blank = anonymous(suite) | {"reg_to": 0}
+    blank = anonymous(suite) | {"reg_to": 0, "wording": None}
+    if suite.wording is not None:
+        model = model.model_copy(update={"prompt": suite.wording.over(model.prompt)})
     blank["benchmarks"] = [{"name": item.name, "data": _questions(item.data)} for item in suite.benchmarks]
     return {"suite": blank, "model": _reader(model), "seed": suite.seed}
 

@@ -48,11 +48,12 @@ def reward_lines(reward: Reward) -> list[str]:
         lines.append(found.text(reward.outcome, ("outcome",)))
     if reward.dense is not None:
         lines.append(found.text(reward.dense.value, ("dense",)))
+    terms = []
     for index, part in enumerate(reward.parts):
         weight = "" if part.weight == 1 else f"{number_text(part.weight)} * "
-        where = "" if part.on == "response" else f" on {part.on}"
-        lines.append(f"{weight}[{found.text(part.value, ('part', index))}]{where}")
-    return lines
+        where = "" if part.on == "response" else f", on: {part.on}"
+        terms.append(f"{weight}z({found.text(part.value, ('part', index))}{where})")
+    return [*lines, " + ".join(terms)] if terms else lines
 
 
 def number_text(value: float, tokens: bool = False) -> str:
@@ -89,11 +90,11 @@ class _Printer:
             case Bare():
                 return f"correct({value.of}[:{self.text(value.cut, (*place, 'cut'))}])", _ATOM
             case Given():
-                return f"x.{value.field}", _ATOM
+                return (f"mode({value.of})" if value.field == "mode" else f"x.{value.field}"), _ATOM
             case Weight():
                 return f"{value.rule}(L)", _ATOM
             case Previous():
-                return "previous(L)", _ATOM
+                return "before(L)", _ATOM
             case Unary(fn="not"):
                 return f"not {self.text(value.value, (*place, 'value'), _NOT)}", _NOT
             case Unary():

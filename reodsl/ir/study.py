@@ -6,7 +6,7 @@ from typing import Literal
 
 from reodsl.ir.base import IR
 from reodsl.ir.data import Data
-from reodsl.ir.model import Forcing
+from reodsl.ir.model import Forcing, Wording
 from reodsl.ir.training import FromTraining, Sampling, Start
 
 
@@ -33,6 +33,7 @@ class Suite(IR):
     reg_to: int
     forcing: Forcing
     seed: int = 0
+    wording: Wording | None = None
     expected_length: int | None = None
 
 

@@ -85,6 +85,10 @@ def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
         from reodsl.language.rewards import reward_call
 
         return reward_call(ctx, expr, value, scope)
+    if isinstance(value.data, Record) and value.data.kind == "selection":
+        from reodsl.language.selections import selection_call
+
+        return selection_call(ctx, expr, value, scope)
     ctx.report(
         error(
             "E0301",

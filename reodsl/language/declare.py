@@ -46,16 +46,16 @@ def declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
             )
         )
         return None
-    if item.params is not None and kind != "reward":
+    if item.params is not None and kind not in ("reward", "selection"):
         ctx.report(
             error(
                 "E0313",
-                "only rewards take parameters of their own",
+                "only rewards and selections take parameters of their own",
                 item.name.span,
                 help="declare `param NAME: TYPE = VALUE` at the top of the file",
             )
         )
-    if kind == "reward":
+    if kind in ("reward", "selection"):
         from reodsl.language.rewards import reward_declaration
 
         return reward_declaration(ctx, module, item)

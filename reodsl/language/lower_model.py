@@ -15,13 +15,14 @@ from reodsl.ir.model import (
     ModelSource,
     Package,
     Prompt,
+    Wording,
     WordTokenizer,
 )
 from reodsl.ir.study import Benchmark, Cluster, Hardware, Suite
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Sampling
 from reodsl.language.resolve import grid_of
-from reodsl.language.values import Record
+from reodsl.language.values import Items, Record
 
 
 def model(record: Record) -> Model:
@@ -64,6 +65,23 @@ def forcing(record: Record) -> Forcing:
     return Forcing(
         name=record.name, **_given(record, "text", "answer_tokens", "close", "temperature", "top_p")
     )
+
+
+def wording(record: Record) -> Wording:
+    """A way to ask."""
+    budget = record.get("budget")
+    found = _given(record, "question", "system", "prefix")
+    if budget is not None and isinstance(budget.data, Items):
+        found["budgets"] = record.data("budget")
+    elif budget is not None:
+        found["low"], found["high"] = record.data("budget")
+    return Wording(name=record.name, **found)
+
+
+def wordings(record: Record) -> tuple[Wording, ...]:
+    """The ways to ask that a record names."""
+    value = record.get("wordings")
+    return () if value is None else tuple(wording(each.data) for each in cast(Any, value.data).values)
 
 
 def data(record: Record) -> Data:
@@ -121,7 +139,7 @@ def fold_traces(record: Record) -> FoldTraces:
 
 def suite(record: Record) -> Suite:
     """An evaluation suite."""
-    benchmarks, forced = record.get("benchmarks"), record.sub("forcing")
+    benchmarks, forced, asked = record.get("benchmarks"), record.sub("forcing"), record.sub("wording")
     assert benchmarks is not None
     assert forced is not None
     rollout = Sampling(**_given(record, "max_tokens", "temperature", "top_p", "top_k"))
@@ -131,6 +149,7 @@ def suite(record: Record) -> Suite:
         rollout=rollout,
         forcing=forcing(forced),
         grid=grid_of(record),
+        wording=wording(asked) if asked is not None else None,
         **_given(record, "samples", "reg_to", "seed", "expected_length"),
     )
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 
 from reodsl.ir.expression import Expression
-from reodsl.ir.reward import Budgets, Dense, Let, OracleBudgets, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.reward import Budgets, Dense, Let, OracleBudgets, Part, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.selection import Choice, Pick, Selection
 from reodsl.ir.training import (
     AdamGroup,
     Advantage,
@@ -19,8 +20,10 @@ from reodsl.ir.training import (
     Method,
     Optimizer,
     Plateau,
+    Pool,
     Ppo,
     Sampling,
+    Selected,
     Sft,
     Simpo,
     Stage,
@@ -28,8 +31,9 @@ from reodsl.ir.training import (
 )
 from reodsl.language.context import Context
 from reodsl.language.finish import EVALUATION, complete_stages
-from reodsl.language.lower_model import _given, data, forcing, model
+from reodsl.language.lower_model import _given, data, forcing, model, wordings
 from reodsl.language.reward_body import typed_reward
+from reodsl.language.selections import questions_of, typed_selection
 from reodsl.language.stages import StagePart
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import Record
@@ -87,7 +91,9 @@ def experiment(low: Lowering, record: Record) -> Experiment:
 
 def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:
     """One stage."""
-    questions, optim = record.sub("data"), record.sub("optim")
+    given, optim = record.sub("data"), record.sub("optim")
+    questions = questions_of(given)
+    assert given is not None
     assert questions is not None
     assert optim is not None
     until = record.sub("until")
@@ -105,9 +111,43 @@ def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:
         optim=optimizer(optim, steps),
         steps=steps,
         plateau=plateau,
+        selected=selected(low, given) if given.kind == "selected" else None,
+        passes=record.data("passes"),
         save_every=record.data("save_every"),
         expected_length=record.data("expected_length"),
     )
+
+
+def selected(low: Lowering, record: Record) -> Selected:
+    """A selection of a pool."""
+    rule, pool = record.sub("selection"), record.sub("pool")
+    assert rule is not None
+    assert pool is not None
+    found = typed_selection(low.ctx, rule)
+    of = pool.sub("of")
+    assert found is not None
+    assert of is not None
+    return Selected(
+        selection=Selection(
+            name=rule.name, lets=_lets(found.lets), picks=tuple(_pick(pick) for pick in found.picks)
+        ),
+        pool=Pool(
+            start=start(low, of),
+            rollout=Sampling(**_given(pool, "max_tokens", "temperature", "top_p", "top_k")),
+            samples=pool.data("samples"),
+            wordings=wordings(pool),
+        ),
+    )
+
+
+def _pick(pick: dict[str, Any]) -> Pick:
+    chosen = {role: Choice(**own) for role, own in pick.items() if role != "where" and own is not None}
+    where = pick["where"]
+    return Pick(**chosen, where=None if where is None else _EXPRESSION.validate_python(where))
+
+
+def _lets(lets: tuple[tuple[str, dict[str, Any]], ...]) -> tuple[Let, ...]:
+    return tuple(Let(name=name, value=_EXPRESSION.validate_python(value)) for name, value in lets)
 
 
 def optimizer(record: Record, steps: int) -> Optimizer:
@@ -153,6 +193,8 @@ def method(low: Lowering, record: Record) -> Method:
         reward=reward(low, rewarded, sampling.max_tokens),
         advantage=Advantage(credit=record.data("credit"), **_given(advantage, "normalise", "std", "batch")),
         forcing=forcing(forced) if forced is not None else None,
+        wordings=wordings(rollout),
+        wordings_per=rollout.data("wordings_per"),
     )
 
 
@@ -168,9 +210,10 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
         )
     return Reward(
         name=record.name,
-        lets=tuple(Let(name=name, value=_EXPRESSION.validate_python(value)) for name, value in typed.lets),
+        lets=_lets(typed.lets),
         outcome=None if typed.outcome is None else _EXPRESSION.validate_python(typed.outcome),
         dense=dense,
+        parts=tuple(Part(**part) for part in typed.parts),
     )
 
 

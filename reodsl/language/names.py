@@ -15,7 +15,20 @@ from reodsl.language.values import Record, Symbol, Value
 from reodsl.syntax import tree
 
 RESPONSE_NAMES = frozenset(
-    {"y", "x", "group", "ref", "len", "correct", "answer", "trapezoid", "uniform", "half_first"}
+    {
+        "y",
+        "x",
+        "group",
+        "ref",
+        "len",
+        "correct",
+        "answer",
+        "trapezoid",
+        "uniform",
+        "half_first",
+        "mode",
+        "before",
+    }
 )
 
 

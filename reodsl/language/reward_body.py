@@ -10,6 +10,7 @@ from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.params import declared_type
 from reodsl.language.reward_names import Body, Data, Environment, Typed
+from reodsl.language.reward_parts import part_terms, typed_parts
 from reodsl.language.reward_types import typed
 from reodsl.language.rewards import Definition, bound_argument
 from reodsl.language.schema import Num
@@ -32,6 +33,7 @@ class TypedReward:
     dense: Data | None
     split: Record | None
     uses: frozenset[str]
+    parts: tuple[Data, ...] = ()
 
 
 def typed_reward(ctx: Context, record: Record, *, symbolic: bool = False) -> TypedReward | None:
@@ -39,11 +41,17 @@ def typed_reward(ctx: Context, record: Record, *, symbolic: bool = False) -> Typ
 
     Without arguments for its parameters that is an error, unless `symbolic`, where any value in range is meant.
     """
+    found = environment(ctx, record, Environment(), symbolic=symbolic)
+    return None if found is None else _body(ctx, record.made.item, *found)
+
+
+def environment(
+    ctx: Context, record: Record, env: Environment, *, symbolic: bool
+) -> tuple[Environment, Scope] | None:
+    """The names that the parameters of a reward or a selection stand for; None with what is missing reported."""
     definition: Definition = record.made
     item = definition.item
-    assert item.block is not None
     args = dict(definition.args)
-    env = Environment()
     scope_names: dict[str, Callable[[], Value | None]] = {}
     good = True
     for param in item.params or ():
@@ -68,7 +76,7 @@ def typed_reward(ctx: Context, record: Record, *, symbolic: bool = False) -> Typ
             ctx.report(
                 error(
                     "E0310",
-                    f"the reward `{record.name}` needs `{name}`",
+                    f"the {record.kind} `{record.name}` needs `{name}`",
                     record.span,
                     f"no `{name}`",
                     others=[Label(param.span, "declared here")],
@@ -76,9 +84,7 @@ def typed_reward(ctx: Context, record: Record, *, symbolic: bool = False) -> Typ
                 )
             )
             good = False
-    if not good:
-        return None
-    return _body(ctx, item, env, Scope(definition.module).inner(scope_names))
+    return (env, Scope(definition.module).inner(scope_names)) if good else None
 
 
 def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Environment) -> None:
@@ -109,6 +115,7 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
     outcome: Data | None = None
     dense: Data | None = None
     split: Record | None = None
+    parts: tuple[Data, ...] = ()
     ends: list[Span] = []
     good = True
     for part in item.block.items:
@@ -135,6 +142,10 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
                 lets.append((name, value.data))
             case tree.ExprStatement():
                 ends.append(part.span)
+                if terms := part_terms(part.expr):
+                    summed = typed_parts(body, terms)
+                    good, parts = good and summed is not None, summed or ()
+                    continue
                 value = typed(body, part.expr)
                 good = good and value is not None and _plain(ctx, value, part.expr.span)
                 outcome = value.data if value is not None else None
@@ -167,7 +178,7 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
     if not good:
         return None
     _unread(ctx, item)
-    return TypedReward(tuple(lets), outcome, dense, split, frozenset(body.uses))
+    return TypedReward(tuple(lets), outcome, dense, split, frozenset(body.uses), parts)
 
 
 def _unread(ctx: Context, item: tree.Decl) -> None:

@@ -22,10 +22,18 @@ def call(body: Body, expr: tree.Call) -> Typed | None:
         return _aggregate(body, expr, name)
     if name in RESPONSE:
         return _measure(body, expr, name)
-    if name in WEIGHTS:
+    if name in (*WEIGHTS, "before"):
         return _weight(body, expr, name)
     if name in NUMERIC:
         return _numeric(body, expr, name)
+    if name == "z":
+        return fail(
+            body,
+            "E0301",
+            "`z(…)` normalises a whole part of a reward",
+            expr,
+            "let the value be a sum of parts: `z(correct(y)) + 0.5 * z(mode(y) == 0, on: prefix)`",
+        )
     if name in AGGREGATES:
         return fail(
             body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`"
@@ -57,11 +65,15 @@ def _response(body: Body, expr: tree.Expr) -> str | None:
 
 
 def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
-    argument = _only(body, expr, name, "len(y)" if name == "len" else "correct(answer(y[:L]))")
+    argument = _only(body, expr, name, f"{name}(y)" if name in ("len", "mode") else "correct(answer(y[:L]))")
     if argument is None:
         return None
     if name == "answer":
         return fail(body, "E0301", "an answer is no number", expr, "grade it: `correct(answer(y[:L]))`")
+    if name == "mode":
+        of = _response(body, argument)
+        body.uses.add("mode")
+        return None if of is None else Typed({"op": "given", "of": of, "field": "mode"}, PLAIN, 0.0, INF)
     if name == "len":
         of = _response(body, argument)
         return None if of is None else Typed({"op": "length", "of": of}, TOKENS, 1.0, INF)
@@ -110,14 +122,16 @@ def _weight(body: Body, expr: tree.Call, name: str) -> Typed | None:
         return fail(
             body,
             "E0301",
-            f"`{name}` weighs a split, and there is none here",
+            f"`{name}` belongs to a split, and there is none here",
             expr,
             f"use it in `dense L in at: {name}(L) * …`",
         )
     if not isinstance(argument, tree.Name) or argument.name != body.variable:
         return fail(
-            body, "E0301", f"`{name}` weighs the split at hand", argument, f"write `{name}({body.variable})`"
+            body, "E0301", f"`{name}` is of the split at hand", argument, f"write `{name}({body.variable})`"
         )
+    if name == "before":
+        return Typed({"op": "previous"}, TOKENS, 0.0, INF)
     body.uses.add("weight")
     return Typed({"op": "weight", "rule": name}, PLAIN, 0.0, INF)
 

@@ -23,10 +23,10 @@ AGGREGATES = ("mean", "std", "min", "max", "sum", "count", "median")
 NUMERIC = ("sigmoid", "log", "exp", "sqrt", "abs", "min", "max", "clip")
 
 
-RESPONSE = ("len", "correct", "answer")
+RESPONSE = ("len", "correct", "answer", "mode")
 
 
-FUNCTIONS = (*RESPONSE, *WEIGHTS, *dict.fromkeys(AGGREGATES + NUMERIC))
+FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys(AGGREGATES + NUMERIC))
 
 
 DEEPEST = 120
@@ -71,7 +71,7 @@ def typed(body: Body, expr: tree.Expr) -> Typed | None:
             return call(inner, expr)
         case tree.Attribute(value=tree.Name("x")):
             unit = TOKENS if expr.name.name.endswith("budget") else PLAIN
-            inner.uses.add("given")
+            inner.uses.add(expr.name.name if unit == TOKENS else "given")
             return Typed(_node("given", of="y", field=expr.name.name), unit, -INF, INF)
         case tree.Slice():
             return fail(

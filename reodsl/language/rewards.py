@@ -1,4 +1,4 @@
-"""Rewards as values: their declaration, and their parameters bound to arguments."""
+"""Rewards and selections as values: their declaration, and their parameters bound to arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reodsl.syntax import tree
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A reward's declaration with the arguments that it has been given."""
+    """The declaration of a reward or a selection with the arguments that it has been given."""
 
     item: tree.Decl
     module: Loaded
@@ -26,26 +26,32 @@ class Definition:
 
 
 def reward_declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
-    """A declared reward: with a body of its own, or another reward with its arguments."""
+    """A declared reward or selection: with a body of its own, or another with its arguments."""
+    kind = item.kind.name
     if item.block is None:
         assert item.value is not None
         value = evaluated(ctx, item.value, Scope(module))
         if value is None:
             return None
-        if not isinstance(value.data, Record) or value.data.kind != "reward":
+        if not isinstance(value.data, Record) or value.data.kind != kind:
             ctx.report(
                 error(
                     "E0311",
-                    "a reward is made from a reward",
+                    f"a {kind} is made from a {kind}",
                     item.value.span,
-                    help="write its expression in braces: `reward NAME { correct(y) }`",
+                    help="write its body in braces: "
+                    + (
+                        "`reward NAME { correct(y) }`"
+                        if kind == "reward"
+                        else "`selection NAME { trace = argmin(len(z) for z in group if correct(z)) }`"
+                    ),
                 )
             )
             return None
         return replace(value, data=replace(value.data, name=item.name.name, doc=item.doc or value.data.doc))
     definition = Definition(item, module, {})
     made = Record(
-        "reward",
+        kind,
         {},
         item.name.span,
         item.name.name,
@@ -75,7 +81,7 @@ def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Va
             ctx.report(
                 error(
                     "E0310",
-                    f"the reward `{record.name}` has no parameter `{name}`",
+                    f"the {record.kind} `{record.name}` has no parameter `{name}`",
                     place,
                     "unknown",
                     help=helps,

@@ -18,9 +18,16 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAD = (ROOT / "specs" / "quickstart.reo").read_text().partition("experiment vanilla")[0]
 
 
+ASKED = "rollout { wordings = [think, brief] }"
+HEAD += """
+wording think { prefix = "hmm" }
+wording brief { prefix = "</think>" }
+"""
+
+
 def compiled(body: str, tmp: Path) -> Reward:
     """The reward that a body in braces means, in the quickstart's frame."""
-    text = f"{HEAD}\nreward mine {{\n{body}\n}}\nexperiment it = small {{ reward = mine, reference_samples = 2 }}\n"
+    text = f"{HEAD}\nreward mine {{\n{body}\n}}\nexperiment it = small {{ reward = mine, reference_samples = 2, {ASKED} }}\n"
     path = tmp / "spec.reo"
     path.write_text(text)
     found = compile_file(path, target="it")
@@ -40,6 +47,9 @@ def body_of(reward: Reward) -> str:
 
 
 BODIES = [
+    "z(correct(y)) + 0.5 * z(mode(y) == 0, on: prefix)",
+    "let m = mean(len(z) for z in group if mode(z) == 1, empty: 1 tokens)\nz(len(y) / m) + -2 * z(correct(y))",
+    "dense L in five: correct(answer(y[:L])) - correct(answer(y[:before(L)]))",
     "correct(y)",
     "correct(y) - 0.5 * len(y) / 128 tokens",
     "correct(y) * (1 - len(y) / (64 tokens + len(y)))",

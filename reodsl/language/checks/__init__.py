@@ -12,7 +12,9 @@ from reodsl.language.checks.studies import check_overlap, check_score, check_stu
 from reodsl.language.checks.tables import check_table
 from reodsl.language.checks.unused import check_unused
 from reodsl.language.checks.vocabulary import check_vocabulary
+from reodsl.language.checks.wordings import check_asked, check_wording
 from reodsl.language.program import Program
+from reodsl.language.selections import typed_selection
 
 
 def check_program(program: Program) -> None:
@@ -22,6 +24,11 @@ def check_program(program: Program) -> None:
     ctx = program.context
     for reward in program.of_kind("reward").values():
         check_reward(ctx, reward)
+    for selection in program.of_kind("selection").values():
+        typed_selection(ctx, selection, symbolic=True)
+    for wording in program.of_kind("wording").values():
+        for finding in check_wording(wording):
+            ctx.report(finding)
     found = cases(program)
     for case in found:
         for stage in case.stages:
@@ -32,6 +39,8 @@ def check_program(program: Program) -> None:
             ):
                 ctx.report(finding)
         for finding in (*check_grid(case), *check_overlap(case), *check_vocabulary(case), *check_table(case)):
+            ctx.report(finding)
+        for finding in check_asked(case.suite):
             ctx.report(finding)
         if case.study is None and case.suite is not None:
             for finding in check_score(case.record, [(case.name, case.suite)]):

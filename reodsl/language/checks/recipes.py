@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
+from reodsl.language.checks.wordings import check_selected, check_wordings
 from reodsl.language.kinds import TRAINING
 from reodsl.language.values import Items, Record
 
@@ -23,11 +24,13 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "needs `rest`",
             help="add `rest { lr = 6e-3 }`: AdamW for embeddings, norms and biases",
         )
+    yield from check_selected(stage)
     if stage.method == "sft":
         yield from _solved(record)
     if stage.method == "ppo":
         yield from _minibatches(record)
         yield from _needs(stage)
+        yield from check_wordings(stage)
 
 
 def _foreign(case: Case, stage: StageCase) -> Iterator[Diagnostic]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, found, place
 from reodsl.language.resolve import arm_suite, arms_of, grid_of
+from reodsl.language.selections import questions_of
 from reodsl.language.studies import Parts
 from reodsl.language.values import Items, Record, Symbol, Value, plain, walk
 
@@ -257,7 +258,7 @@ def check_overlap(case: Case) -> Iterator[Diagnostic]:
             judged.setdefault(_origin(source), each.data)
     for stage in case.stages:
         slot = stage.record.fields.get("data")
-        for source in _sources(stage.record.sub("data")):
+        for source in _sources(questions_of(stage.record.sub("data"))):
             benchmark = judged.get(_origin(source))
             if benchmark is not None:
                 yield error(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language.checks.cases import Case, found, place
+from reodsl.language.selections import questions_of
 from reodsl.language.values import Items, Record
 
 HOLE = re.compile(r"\{(start|steps|label|op|value|next|question)\}")
@@ -48,7 +49,7 @@ def _words(text: object) -> list[str]:
 
 def _texts(case: Case) -> Iterator[tuple[Record, str, Span]]:
     """The texts that the model of a case reads or writes, each with its place."""
-    data = [stage.record.sub("data") for stage in case.stages]
+    data = [questions_of(stage.record.sub("data")) for stage in case.stages]
     forcings = [
         stage.record.sub("forcing") for stage in case.stages if stage.reward and "forced" in stage.reward.uses
     ]

@@ -13,8 +13,8 @@ KINDS: dict[str, Kind] = {
 }
 
 DECLARED = (
-    "model", "tokenizer", "task", "traces", "data", "forcing", "budgets", "reward", "recipe", "experiment",
-    "benchmark", "suite", "cluster", "frontier", "study",
+    "model", "tokenizer", "task", "traces", "data", "forcing", "wording", "budgets", "reward", "selection", "recipe",
+    "experiment", "benchmark", "suite", "cluster", "frontier", "study",
 )  # fmt: skip
 """Kinds that stand at the top of a file."""
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from reodsl.language.kinds.types import COUNT, DATA_SOURCES, NATURAL, POSITIVE, SHARE
+from reodsl.language.kinds.types import (
+    CHECKPOINT,
+    COUNT,
+    DATA_SOURCES,
+    NATURAL,
+    POSITIVE,
+    SAMPLING,
+    SHARE,
+    TOKENS,
+)
 from reodsl.language.schema import A, Between, Choice, Field, Flag, Kind, Many, Num, Text
 
 KINDS_OF_DATA: tuple[Kind, ...] = (
@@ -25,6 +34,27 @@ KINDS_OF_DATA: tuple[Kind, ...] = (
             "questions": Field(COUNT, "how many there are, for the price alone"),
         },
         parents=("data",),
+    ),
+    Kind(
+        "pool",
+        "Graded responses of a checkpoint, for a selection to pick from.",
+        {
+            "of": Field(
+                A((*CHECKPOINT.kinds, "arm"), CHECKPOINT.of),
+                "whose responses",
+                required=True,
+                example="pool(checkpoint(qwen3_4b), data: areal_boba_7b, samples: 16, max_tokens: 32K tokens)",
+            ),
+            "data": Field(A(("data",)), "the questions", required=True, example="data: areal_boba_7b"),
+            "samples": Field(
+                COUNT, "responses a question, for each wording", required=True, example="samples: 16"
+            ),
+            "max_tokens": Field(TOKENS, "longest response", required=True, example="max_tokens: 32K tokens"),
+            **SAMPLING,
+            "wordings": Field(Many(A(("wording",))), "ways to ask; left out, the model's own prompt"),
+        },
+        form="call",
+        positional=("of",),
     ),
     Kind(
         "columns",

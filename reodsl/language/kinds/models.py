@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reodsl.language.kinds.types import COUNT, MODEL_SOURCES, NATURAL, POSITIVE, SAMPLING, TOKENS
-from reodsl.language.schema import A, Block, Choice, Field, Flag, Kind, Many, Num, Text
+from reodsl.language.schema import A, Between, Block, Choice, Either, Field, Flag, Kind, Many, Num, Text
 
 KINDS_OF_MODELS: tuple[Kind, ...] = (
     Kind(
@@ -90,6 +90,21 @@ KINDS_OF_MODELS: tuple[Kind, ...] = (
             "top_p": SAMPLING["top_p"],
         },
         parents=("forcing",),
+    ),
+    Kind(
+        "wording",
+        "A way to ask, laid over a model's prompt.",
+        {
+            "question": Field(Text(), "the text around `{question}`", default="{question}"),
+            "system": Field(Text(nonempty=False), "a system message, for chat"),
+            "prefix": Field(Text(nonempty=False), "what the response is made to begin with", default=""),
+            "budget": Field(
+                Either((Many(TOKENS), Between(TOKENS))),
+                "what `{budget}` is drawn from for each question: a list, or all of a range",
+                example="budget = 100 tokens..4000 tokens",
+            ),
+        },
+        parents=("wording",),
     ),
     Kind(
         "hub",

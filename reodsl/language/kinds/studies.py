@@ -51,6 +51,7 @@ KINDS_OF_STUDIES: tuple[Kind, ...] = (
                 required=True,
                 example="forcing = dynasor",
             ),
+            "wording": Field(A(("wording",)), "how to ask; left out, the model's own prompt"),
             "expected_length": Field(TOKENS, "mean tokens of a response, for the price alone"),
             "seed": Field(NATURAL, "draws the responses", default=0),
         },

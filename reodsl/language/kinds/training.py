@@ -11,6 +11,7 @@ from reodsl.language.kinds.types import (
     NATURAL,
     POSITIVE,
     PPO,
+    QUESTIONS,
     SAMPLING,
     SEQUENCES,
     SHARE,
@@ -26,7 +27,7 @@ TRAINING: dict[str, Field] = {
         Choice(("ppo", "sft", "simpo")), "how a stage trains", required=True, example="method = ppo"
     ),
     "base": Field(CHECKPOINT, "the checkpoint to start from", required=True, example="base = qwen3_4b"),
-    "data": Field(A(("data",)), "what to train on", required=True, example="data = areal_boba_7b"),
+    "data": Field(QUESTIONS, "what to train on", required=True, example="data = areal_boba_7b"),
     "reward": Field(A(("reward",)), "the reward", required=True, example="reward = outcome", methods=PPO),
     "credit": Field(
         Choice(("causal", "as_printed", "own")),
@@ -65,6 +66,7 @@ TRAINING: dict[str, Field] = {
     ),
     "optim": Field(Block("optim"), "the optimizer"),
     "steps": Field(STEPS, "training steps, at most", required=True, example="steps = 400 steps"),
+    "passes": Field(COUNT, "passes over the traces or pairs, if that is fewer steps", methods=SEQUENCES),
     "until": Field(
         A(("until", "plateau"), "`plateau(…)`, `steps(…)`, or both with `or`"), "when the stage ends"
     ),
@@ -118,6 +120,14 @@ KINDS_OF_TRAINING: tuple[Kind, ...] = (
         {
             "max_tokens": Field(TOKENS, "longest response", required=True, example="max_tokens = 32K tokens"),
             **SAMPLING,
+            "wordings": Field(
+                Many(A(("wording",))), "ways to ask, taken in turn; left out, the prompt as it is"
+            ),
+            "wordings_per": Field(
+                Choice(("rollout", "question")),
+                "whether a question's rollouts take the wordings in turn, or each question one of them",
+                default="rollout",
+            ),
         },
         form="block",
     ),

@@ -23,6 +23,7 @@ CHECKPOINT = A(("model", "experiment", "checkpoint"), "a model or a checkpoint")
 SPLITS = A(("budgets", "oracle_budgets", "question_budgets", "steps_split"), "budgets")
 MODEL_SOURCES = ("hub", "folder", "package", "architecture")
 DATA_SOURCES = ("generated", "file", "hub", "package")
+QUESTIONS = A(("data", "selected"), "data, or a selection of a pool")
 SAMPLING = {
     "temperature": Field(Num(low=0, high=10), "0 is greedy", default=1.0),
     "top_p": Field(Num(low=0, high=1, above=True), "nucleus; 1 keeps the whole distribution", default=1.0),

@@ -1,0 +1,124 @@
+"""Wordings and selections in a stage: rollouts that share them out, what a reward reads of them, traces and pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.language.checks.cases import StageCase, amount, place
+from reodsl.language.selections import TypedSelection
+from reodsl.language.values import Items, Record
+
+GIVES = {"sft": ("traces", False), "simpo": ("pairs", True)}
+
+
+def wordings_of(record: Record | None) -> list[Record]:
+    """The wordings that a block of sampling settings or a pool names."""
+    value = record.get("wordings") if record is not None else None
+    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
+    return [item.data for item in items if isinstance(item.data, Record)]
+
+
+def check_selected(stage: StageCase) -> Iterator[Diagnostic]:
+    """E0510: rewards train on questions, SFT on traces, SimPO on pairs."""
+    data = stage.record.sub("data")
+    at = place(stage.record.fields.get("data"), stage.record.span)
+    if data is None or data.kind != "selected":
+        if stage.method == "simpo":
+            helps = "select them: `data = NAME(pool(…))`, with `preferred` and `rejected`"
+            yield error("E0510", "SimPO trains on pairs of responses", at, "questions alone", help=helps)
+        return
+    found: TypedSelection = data.made
+    if stage.method not in GIVES:
+        yield error(
+            "E0510", "rewards are earned on questions, and this is a selection", at, help="name the questions"
+        )
+    elif found.pairs != GIVES[stage.method][1]:
+        wanted = GIVES[stage.method][0]
+        given = "pairs" if found.pairs else "traces"
+        roles = "`preferred` and `rejected`" if wanted == "pairs" else "`trace`"
+        yield error(
+            "E0510",
+            f"{stage.method.upper() if stage.method == 'sft' else 'SimPO'} trains on {wanted}",
+            at,
+            f"gives {given}",
+            help=f"take a selection with {roles}",
+        )
+    pool = data.sub("pool")
+    for wording in wordings_of(pool):
+        if wording.get("budget") is not None:
+            yield _budget_in(wording, "a pool asks every question alike")
+
+
+def check_wordings(stage: StageCase) -> Iterator[Diagnostic]:
+    """E0511: wordings that rollouts do not share evenly, or that lack what the reward reads of them."""
+    rollout = stage.record.sub("rollout")
+    wordings = wordings_of(rollout)
+    rollouts = stage.record.at("batch.rollouts")
+    count = amount(rollouts.value) if rollouts is not None else None
+    per = rollout.data("wordings_per") if rollout is not None else None
+    if wordings and count is not None and per == "rollout" and count % len(wordings):
+        yield error(
+            "E0511",
+            f"{count:g} rollouts do not fall evenly on {len(wordings)} wordings",
+            place(rollouts, stage.record.span),
+            f"{count:g} rollouts",
+            help=f"write `rollouts = {max(1, int(count) // len(wordings)) * len(wordings)}`",
+        )
+    reward = place(stage.record.fields.get("reward"), stage.record.span)
+    uses = stage.reward.uses if stage.reward is not None else frozenset()
+    if "mode" in uses and not wordings:
+        yield error(
+            "E0511",
+            "the reward reads the mode of a response, and all are asked alike",
+            reward,
+            "uses `mode`",
+            help="add `wordings = [think, no_think]` to `rollout`",
+        )
+    if "budget" in uses and wordings and not all(wording.get("budget") for wording in wordings):
+        lacking = next(wording for wording in wordings if not wording.get("budget"))
+        yield error(
+            "E0511",
+            f"the reward reads a question's budget, and `{lacking.name}` draws none",
+            reward,
+            "uses `x.budget`",
+            others=[Label(lacking.span, "no `budget`")],
+            help="add `budget = 100 tokens..4000 tokens` to the wording",
+        )
+
+
+def check_asked(suite: Record | None) -> Iterator[Diagnostic]:
+    """E0512: a suite whose wording draws budgets."""
+    wording = suite.sub("wording") if suite is not None else None
+    if wording is not None and wording.get("budget") is not None:
+        yield _budget_in(wording, "a suite asks every question alike")
+
+
+def check_wording(wording: Record) -> Iterator[Diagnostic]:
+    """E0512: a text without `{question}`, or `{budget}` without a budget and the other way round."""
+    texts = [str(wording.data(name) or "") for name in ("question", "system", "prefix")]
+    if "{question}" not in texts[0]:
+        yield error(
+            "E0512",
+            "the question is not in its own wording",
+            place(wording.fields.get("question"), wording.span),
+            help="put `{question}` where it belongs",
+        )
+    held, given = any("{budget}" in text for text in texts), wording.get("budget") is not None
+    if held and not given:
+        yield error(
+            "E0512",
+            "the wording writes a budget, and none is drawn",
+            wording.span,
+            "holds `{budget}`",
+            help="add `budget = 100 tokens..4000 tokens`",
+        )
+
+
+def _budget_in(wording: Record, why: str) -> Diagnostic:
+    return error(
+        "E0512",
+        f"`{wording.name}` draws a budget for each question, and {why}",
+        place(wording.fields.get("budget"), wording.span),
+        help="write the budget out in its text",
+    )

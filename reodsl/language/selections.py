@@ -1,0 +1,182 @@
+"""Selections: their bodies in types, and their call on a pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reodsl.diagnostics.model import Label, error
+from reodsl.language.context import Context, Scope
+from reodsl.language.evaluate import fitted
+from reodsl.language.reward_body import environment
+from reodsl.language.reward_names import Body, Data, Environment, fail
+from reodsl.language.reward_types import condition, typed
+from reodsl.language.rewards import reward_call
+from reodsl.language.schema import A
+from reodsl.language.suggest import advice
+from reodsl.language.values import Record, Slot, Value
+from reodsl.syntax import tree
+
+POOL = A(("pool",), "`pool(…)`")
+ROLES = ("trace", "preferred", "rejected")
+CHOICES = ("argmin", "argmax")
+EXAMPLE = "trace = argmin(len(z) for z in group if correct(z))"
+
+
+@dataclass(frozen=True, slots=True)
+class TypedSelection:
+    """A selection that was found sound, as canonical data."""
+
+    lets: tuple[tuple[str, Data], ...]
+    picks: tuple[Data, ...]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether it gives pairs rather than traces."""
+        return self.picks[0]["trace"] is None
+
+
+def selection_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Value | None:
+    """A selection with arguments; on a pool, the first of them, it is data to train on."""
+    pools = call.args[:1] if call.args and call.args[0].name is None else ()
+    rest = replace(call, args=call.args[len(pools) :])
+    bound = reward_call(ctx, rest, value, scope)
+    if not pools:
+        return bound
+    expr = pools[0].value
+    if isinstance(expr, (tree.Binding, tree.Comprehension)):
+        ctx.report(error("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`"))
+        return None
+    pool = fitted(ctx, expr, scope, POOL, "the pool")
+    if bound is None or pool is None:
+        return None
+    assert isinstance(bound.data, Record)
+    picks = typed_selection(ctx, bound.data)
+    if picks is None:
+        return None
+    fields = {"selection": Slot(bound, call.span), "pool": Slot(pool, pools[0].span)}
+    return Value(Record("selected", fields, call.span, bound.data.name, made=picks), call.span)
+
+
+def questions_of(data: Record | None) -> Record | None:
+    """The questions behind data to train on: its own, or those of the pool that it is selected from."""
+    if data is None or data.kind != "selected":
+        return data
+    pool = data.sub("pool")
+    return pool.sub("data") if pool is not None else None
+
+
+def typed_selection(ctx: Context, record: Record, *, symbolic: bool = False) -> TypedSelection | None:
+    """The body of a selection in types, or None with what is wrong reported."""
+    found = environment(ctx, record, Environment(responses={}), symbolic=symbolic)
+    if found is None:
+        return None
+    env, scope = found
+    block = record.made.item.block
+    body = Body(ctx, scope, env)
+    lets: list[tuple[str, Data]] = []
+    own: list[tree.Setting] = []
+    picks: list[Data | None] = []
+    for item in block.items:
+        match item:
+            case tree.Let():
+                value = typed(body, item.value)
+                if value is None:
+                    env.broken.add(item.name.name)
+                    return None
+                name = f"let{len(lets) + 1}"
+                env.values[item.name.name] = replace(value, data={"op": "name", "name": name})
+                lets.append((name, value.data))
+            case tree.Setting():
+                own.append(item)
+            case tree.Decl() if item.kind.name == "pick" and item.block is not None and item.value is None:
+                settings = [each for each in item.block.items if isinstance(each, tree.Setting)]
+                for each in item.block.items:
+                    if not isinstance(each, tree.Setting):
+                        _stray(ctx, each)
+                        return None
+                picks.append(_pick(body, item.name, settings))
+            case _:
+                _stray(ctx, item)
+                return None
+    if own:
+        picks.insert(0, _pick(body, record.made.item.name, own))
+    sound = [pick for pick in picks if pick is not None]
+    if not picks:
+        ctx.report(
+            error(
+                "E0313",
+                f"the selection `{record.name}` picks nothing",
+                record.made.item.name.span,
+                help=f"write `{EXAMPLE}`",
+            )
+        )
+    if not picks or len(sound) < len(picks):
+        return None
+    if len({pick["trace"] is None for pick in sound}) > 1:
+        ctx.report(
+            error(
+                "E0313",
+                f"the selection `{record.name}` gives traces and pairs",
+                record.made.item.name.span,
+                help="let all of its picks be `trace`, or all `preferred` and `rejected`",
+            )
+        )
+        return None
+    return TypedSelection(tuple(lets), tuple(sound))
+
+
+def _stray(ctx: Context, item: tree.BlockItem) -> None:
+    helps = f"write `{EXAMPLE}`, or several in `pick NAME {{ … }}` blocks"
+    ctx.report(error("E0313", "a selection holds picks, `let`s and `where`", item.span, help=helps))
+
+
+def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Data | None:
+    given = {item.name.name: item for item in settings}
+    for item in settings:
+        if item.name.name not in (*ROLES, "where") or given[item.name.name] is not item:
+            helps = advice(item.name.name, (*ROLES, "where"), "it may have")
+            body.ctx.report(
+                error("E0203", f"a pick has no `{item.name.name}` here", item.name.span, help=helps)
+            )
+            return None
+    roles = [role for role in ROLES if role in given]
+    if roles not in (["trace"], ["preferred", "rejected"]):
+        body.ctx.report(
+            error(
+                "E0304",
+                "a pick is a `trace`, or `preferred` and `rejected`",
+                name.span,
+                f"has {' and '.join(roles) or 'neither'}",
+                others=[Label(item.name.span, "this one") for item in settings],
+                help=f"write `{EXAMPLE}`",
+            )
+        )
+        return None
+    found: Data = dict.fromkeys((*ROLES, "where"))
+    inner = body
+    for role in roles:
+        found[role] = _choice(inner, given[role].value)
+        inner = replace(inner, env=inner.env.with_response(role, role))
+    if "where" in given:
+        test = condition(inner, given["where"].value)
+        found["where"] = test.data if test is not None else None
+    return found if all(found[name] is not None for name in given) else None
+
+
+def _choice(body: Body, expr: tree.Expr) -> Data | None:
+    name = (
+        expr.function.name if isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) else None
+    )
+    over = expr.args[0].value if isinstance(expr, tree.Call) and len(expr.args) == 1 else None
+    if name not in CHOICES or not isinstance(over, tree.Comprehension):
+        fail(body, "E0310", "a response is chosen by `argmin` or `argmax`", expr, f"write `{EXAMPLE}`")
+        return None
+    if not isinstance(over.over, tree.Name) or over.over.name != "group":
+        fail(body, "E0301", f"`{name}` runs over `group`", over, f"write `{EXAMPLE}`")
+        return None
+    inner = replace(body, env=body.env.with_response(over.var.name, "z"))
+    key = typed(inner, over.expr)
+    where = condition(inner, over.condition) if over.condition is not None else None
+    if key is None or (over.condition is not None and where is None):
+        return None
+    return {"fn": name, "var": "z", "key": key.data, "where": where.data if where is not None else None}
