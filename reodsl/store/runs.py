@@ -8,6 +8,7 @@ import re
 import time
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from reodsl.ir import Spec
@@ -55,7 +56,21 @@ def begin(store: Store, spec: Spec, spec_digest: str) -> Record:
         process=os.getpid(),
     )
     save(store, record)
+    with storing(store.root):
+        write_atomic(_spec_file(store, record), spec.model_dump_json().encode())
     return record
+
+
+def spec_of(store: Store, record: Record) -> Spec | None:
+    """The compiled spec that a run was of; None where it is not kept or cannot be read."""
+    try:
+        return Spec.model_validate_json(_spec_file(store, record).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _spec_file(store: Store, record: Record) -> Path:
+    return store.root / "runs" / f"{record.name}.spec"
 
 
 def save(store: Store, record: Record) -> None:
@@ -110,5 +125,6 @@ class Writer:
 
 
 def forget(store: Store, record: Record) -> None:
-    """Remove a record."""
+    """Remove a record, and the spec kept with it."""
     (store.root / "runs" / f"{record.name}.json").unlink(missing_ok=True)
+    _spec_file(store, record).unlink(missing_ok=True)

@@ -1,0 +1,168 @@
+"""`reodsl diff A B`: what two specs or runs differ in, in meaning, and which work they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from reodsl.cli.options import amend_option, set_option
+from reodsl.cli.place import store_option, target_option
+from reodsl.diagnostics import problem
+from reodsl.diff.metrics import Metrics
+from reodsl.graph.identity import identity
+from reodsl.graph.task import Graph
+from reodsl.ir import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two: its name for people, its spec and graph, what its results depend on, and what was measured."""
+
+    name: str
+    spec: Spec
+    graph: Graph
+    payload: object
+    metrics: dict[str, Metrics]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl diff specs/a.reo specs/b.reo
+  reodsl diff specs/quickstart.reo --set n=10        (with and without the change)
+  reodsl diff quickstart specs/quickstart.reo        (the last run of a study, and the spec now)
+  reodsl diff 20260101T120000 20260102T120000        (two runs, by how their names start; see `reodsl ls`)
+""",
+)
+@click.argument("a")
+@click.argument("b", required=False)
+@set_option
+@amend_option
+@target_option
+@store_option
+@click.option("--all", "everything", is_flag=True, help="Show what is the same too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the difference as JSON.")
+def command(
+    a: str,
+    b: str | None,
+    sets: tuple[str, ...],
+    amends: tuple[str, ...],
+    target: str | None,
+    store_dir: Path | None,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Compare two specs, a spec and a past run, or two runs, by what they mean.
+
+    A and B are spec files, run folders, or names of runs or studies in the store. Comments, order, names and the
+    spelling of units are no difference. --set and --amend are for B; without B, A is compared with A so changed. Exits
+    0 where there is no difference and 2 where there is one.
+    """
+    from reodsl.cli.output import print_json
+    from reodsl.diff.compare import compare
+    from reodsl.diff.render import to_json, to_text
+
+    if b is None and not (sets or amends):
+        raise click.UsageError("name a second spec or run, or a change: --set NAME=VALUE")
+    left = _side(a, (), (), target, store_dir)
+    right = _side(b or a, sets, amends, target, store_dir)
+    names = (left.name, right.name) if left.name != right.name else (left.name, _changed(right))
+    found = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)  # type: ignore[arg-type]
+    if as_json:
+        print_json(to_json(found, names, left.metrics, right.metrics))
+    else:
+        click.echo(to_text(found, names, left.metrics, right.metrics, everything))
+    if found.different:
+        raise SystemExit(2)
+
+
+def _changed(side: Side) -> str:
+    """The name of a side that differs from the other in its changes alone."""
+    changes = ", ".join(f"{change.target}={change.value}" for change in side.spec.changes)
+    return f"with {changes}" if changes else side.name
+
+
+def _side(
+    text: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
+) -> Side:
+    path = Path(text)
+    if path.suffix == ".reo" or text == "-" or (path.is_file() and path.suffix != ".json"):
+        return _of_spec(text, sets, amends, target, store_dir)
+    if sets or amends:
+        raise click.UsageError(f"{text} is a run: --set and --amend are for a spec")
+    resolved = path / "spec.reo.json" if path.is_dir() else path
+    if resolved.is_file():
+        return _of_file(text, resolved, store_dir)
+    return _of_run(text, store_dir)
+
+
+def _of_spec(
+    text: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
+) -> Side:
+    from reodsl.cli.place import prepare
+    from reodsl.diff.metrics import read_metrics
+    from reodsl.plan.verdict import make_plan
+
+    ready = prepare(text, sets, amends, target, store_dir)
+    metrics: dict[str, Metrics] = {}
+    if (ready.store.root / "objects").is_dir():
+        plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+        done = {item.task.id: ready.store.path(item.key) for item in plan.items if item.made and item.key}
+        metrics = read_metrics(ready.graph, done)
+    return Side(text, ready.spec, ready.graph, ready.keys.payload, metrics)
+
+
+def _of_file(text: str, path: Path, store_dir: Path | None) -> Side:
+    from reodsl.graph.lower import lower
+
+    try:
+        spec = Spec.model_validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise problem(
+            "E0967",
+            "this is no compiled spec",
+            where=str(path),
+            notes=(str(error).splitlines()[0],),
+            help="name a spec file, a run's folder or a run; `reodsl ls` lists runs",
+        ) from None
+    graph = lower(spec)
+    return Side(text, spec, graph, identity, _metrics_of_folder(path.parent, graph))
+
+
+def _of_run(text: str, store_dir: Path | None) -> Side:
+    from reodsl.cli.place import existing_store
+    from reodsl.diff.metrics import read_metrics
+    from reodsl.graph.lower import lower
+    from reodsl.store.runs import records, spec_of
+    from reodsl.store.select import pick
+
+    store = existing_store(store_dir)
+    record = pick(records(store), text)
+    spec = spec_of(store, record)
+    if spec is None:
+        raise problem(
+            "E0968",
+            f"the spec of the run `{record.name}` was not kept",
+            where=str(store.root),
+            help="name its folder instead, where spec.reo.json is",
+        )
+    graph = lower(spec)
+    folders = {task: store.path(key) for task, key in record.tasks.items() if store.get(key) is not None}
+    return Side(record.name, spec, graph, identity, read_metrics(graph, folders))
+
+
+def _metrics_of_folder(folder: Path, graph: Graph) -> dict[str, Metrics]:
+    """What the results laid out beside a run's spec tell."""
+    from reodsl.diff.metrics import read_metrics
+    from reodsl.store.runs import slug
+
+    report = next(task for task in graph.tasks if task.kind == "report")
+    places: dict[str, Path] = {}
+    for role, source in report.inputs.items():
+        name, _, seed = role.partition("@")
+        kind, _, arm = name.partition(":")
+        if kind == "evaluate":
+            places[source] = folder / "arms" / (slug(arm) + (f".s{seed}" if seed else ""))
+    return read_metrics(graph, places)

@@ -1,0 +1,80 @@
+"""Metrics of arms that ran: a graph and the folders of its results in; accuracy, length and REG out, means over seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reodsl.graph.task import Graph
+
+METRICS = ("accuracy", "length", "reg")
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Means over benchmarks and seeds: accuracy a share, length and REG in tokens; None: not measured."""
+
+    accuracy: float | None = None
+    length: float | None = None
+    reg: float | None = None
+    seeds: int = 0
+
+
+def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics]:
+    """Metrics by arm, for the arms of the graph's report whose evaluations are in `folders` (by task id)."""
+    report = next((task for task in graph.tasks if task.kind == "report"), None)
+    if report is None:
+        return {}
+    rows: dict[str, list[dict[str, float]]] = {}
+    regs: dict[str, list[float]] = {}
+    for role, source in report.inputs.items():
+        folder = folders.get(source)
+        if folder is None:
+            continue
+        name, _, rest = role.partition("@")[0].partition(":")
+        if name == "evaluate":
+            row = _summary(folder / "summary.json")
+            if row is not None:
+                rows.setdefault(rest, []).append(row)
+        elif name == "score":
+            for arm, value in _regs(folder / "reg.parquet").items():
+                regs.setdefault(arm, []).append(value)
+    return {
+        arm: Metrics(
+            _mean([row["accuracy"] for row in found]),
+            _mean([row["length"] for row in found]),
+            _mean(regs.get(arm, [])),
+            len(found),
+        )
+        for arm, found in rows.items()
+    }
+
+
+def _summary(path: Path) -> dict[str, float] | None:
+    try:
+        mean: Any = json.loads(path.read_bytes())["mean"]
+        return {"accuracy": float(mean["accuracy"]), "length": float(mean["length"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _regs(path: Path) -> dict[str, float]:
+    import polars as pl
+
+    try:
+        table = pl.read_parquet(path, columns=["model", "benchmark", "reg"])
+    except (OSError, pl.exceptions.PolarsError):
+        return {}
+    means = table.filter(pl.col("benchmark") == "mean")
+    return {
+        str(name): float(reg)
+        for name, reg in zip(means["model"], means["reg"], strict=True)
+        if reg is not None
+    }
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,245 @@
+"""A difference as text and as JSON data: the same facts, short by default with the hidden count."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from reodsl.diff.compare import ABSENT, Compared, Diff, Row
+from reodsl.diff.metrics import METRICS, Metrics
+from reodsl.diff.values import value_text
+
+_SEED = re.compile(r"\.s\d+(~\d+)?\b")
+_LABEL, _COLUMN, _NAMES = 20, 44, 6
+_GROUP = 4
+
+Measured = Mapping[str, Metrics]
+
+
+def to_json(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured) -> dict[str, Any]:
+    """The difference as JSON data; `sides` are what was compared. A missing setting is left out of its row."""
+    return {
+        "a": sides[0],
+        "b": sides[1],
+        "different": diff.different,
+        "study": _compared_json(diff.study),
+        "arms": [
+            _compared_json(each) | {"metrics": _metrics_json(a.get(each.a), b.get(each.b))}
+            for each in diff.arms
+        ],
+        "only_a": list(diff.only_a),
+        "only_b": list(diff.only_b),
+        "tasks": {
+            "shared": [{"a": one, "b": two} for one, two in diff.work.shared],
+            "only_a": list(diff.work.only_a),
+            "only_b": list(diff.work.only_b),
+        },
+    }
+
+
+def to_text(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everything: bool = False) -> str:
+    """The difference for people: what differs, side by side; what is the same too with `everything`."""
+    blocks = []
+    for names, each in _alike(diff.arms):
+        blocks.append(_block(_heads(names, sides), _rows(each), each, everything))
+    if diff.study.rows or everything:
+        blocks.append(_block(("study", *sides), diff.study.rows, diff.study, everything))
+    for only, words in ((diff.only_a, sides[0]), (diff.only_b, sides[1])):
+        if only:
+            blocks.append([f"only in {words}: {', '.join(only)}"])
+    measured = _measured(diff.arms, a, b)
+    if measured:
+        blocks.append(measured)
+    if not diff.different:
+        blocks.append([f"No difference in meaning: {', '.join(dict.fromkeys(sides))}"])
+        return _joined(blocks)
+    hidden = [each.a for each in diff.arms if not each.rows]
+    if hidden and not everything:
+        blocks.append([f"{_some(hidden)} {'is' if len(hidden) == 1 else 'are'} the same  (--all)"])
+    blocks.append(_work(diff, everything))
+    return _joined(blocks)
+
+
+def _joined(blocks: Iterable[list[str]]) -> str:
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _alike(arms: Sequence[Compared]) -> list[tuple[tuple[tuple[str, str], ...], Compared]]:
+    """Arms that differ in the very same way, together: (pairs of names, one of them)."""
+    found: dict[Any, list[Compared]] = {}
+    for each in arms:
+        if each.rows:
+            key = tuple((row.setting, repr(row.a), repr(row.b)) for row in _rows(each))
+            found.setdefault(key, []).append(each)
+    return [(tuple((each.a, each.b) for each in group), group[0]) for group in found.values()]
+
+
+def _rows(each: Compared) -> tuple[Row, ...]:
+    """The rows without the arm's name, which the head of the block shows."""
+    return tuple(row for row in each.rows if row.setting != "name")
+
+
+def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[str, str, str]:
+    if len(names) == 1:
+        one, two = names[0]
+        return ("", one, two) if one != two else (one, *sides)
+    return _some([one for one, _ in names]), *sides
+
+
+def _block(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, everything: bool) -> list[str]:
+    """A head and the rows below it in three columns, then what is the same."""
+    table = [heads]
+    for row in rows if everything else _gathered(rows):
+        table.append((row.setting, _text(row.setting, row.a), _text(row.setting, row.b)))
+    if everything:
+        for same in each.same:
+            for setting, value in same.settings:
+                table.append((f"= {setting}", _text(setting, value), ""))
+    lines = _columns(table)
+    if each.same and not everything:
+        # Settings that neither side has set are not worth a word.
+        set_ = [same for same in each.same if any(value not in (None, []) for _, value in same.settings)]
+        names = [f"{s.section} ({len(s.settings)})" if len(s.settings) > 1 else s.section for s in set_]
+        lines += _paragraph("same", ", ".join(names) + "  (--all)")
+    return lines
+
+
+def _gathered(rows: Iterable[Row]) -> list[Row]:
+    """Rows with every group of settings that one side lacks as a whole in one row: how many settings they are."""
+    groups: dict[tuple[str, bool, bool], list[Row]] = {}
+    for row in rows:
+        lacks = row.a == ABSENT, row.b == ABSENT
+        part = ".".join(row.setting.split(".")[:2]) if any(lacks) else row.setting
+        groups.setdefault((part, *lacks), []).append(row)
+    found: list[Row] = []
+    for (part, no_a, no_b), group in groups.items():
+        if (no_a or no_b) and len(group) >= _GROUP:
+            words = f"{len(group)} settings (--all)"
+            found.append(Row(part, ABSENT if no_a else words, ABSENT if no_b else words))
+        else:
+            found += group
+    return found
+
+
+def _paragraph(head: str, text: str) -> list[str]:
+    """A head in the first column and text in the others, over several lines."""
+    return textwrap.wrap(
+        text,
+        110,
+        initial_indent=f"{head:<{_LABEL}}",
+        subsequent_indent=" " * _LABEL,
+        break_on_hyphens=False,
+    )
+
+
+def _text(setting: str, value: Any) -> str:
+    if setting.rpartition(".")[2] == "reward" and isinstance(value, list):
+        return "\n".join(str(line) for line in value)
+    return value_text(setting, value)
+
+
+def _columns(table: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Rows of three cells, long cells over several lines."""
+    cells = [([row[0]], _wrapped(row[1]), _wrapped(row[2])) for row in table]
+    label = max(_LABEL - 2, *(max(map(len, row[0]), default=0) for row in cells)) + 2
+    left = max(max(map(len, row[1]), default=0) for row in cells) + 2
+    lines = []
+    for row in cells:
+        for index in range(max(len(cell) for cell in row)):
+            first, second, third = (cell[index] if index < len(cell) else "" for cell in row)
+            lines.append(f"{first:<{label}}{second:<{left}}{third}".rstrip())
+    return lines
+
+
+def _wrapped(cell: str) -> list[str]:
+    lines: list[str] = []
+    for line in cell.split("\n"):
+        lines += textwrap.wrap(line, _COLUMN, subsequent_indent="  ", break_on_hyphens=False) or [""]
+    return lines
+
+
+def _measured(arms: Sequence[Compared], a: Measured, b: Measured) -> list[str]:
+    """Accuracy, length and REG of the arms that ran on both sides."""
+    table: list[tuple[str, ...]] = []
+    for each in arms:
+        one, two = a.get(each.a), b.get(each.b)
+        if one is None or two is None:
+            continue
+        name = each.a if each.a == each.b else f"{each.a}, {each.b}"
+        row = [name]
+        for metric in METRICS:
+            left, right = getattr(one, metric), getattr(two, metric)
+            row.append("" if left is None or right is None else _change(metric, left, right))
+        table.append(tuple(row))
+    if not table:
+        return []
+    table.insert(0, ("measured", *METRICS))
+    widths = [max(len(row[index]) for row in table) + 2 for index in range(len(table[0]))]
+    widths[0] = max(widths[0], _LABEL)
+    return [
+        "".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    ]
+
+
+def _change(metric: str, left: float, right: float) -> str:
+    if metric == "accuracy":
+        return f"{100 * left:.1f}% -> {100 * right:.1f}%"
+    return f"{left:.1f} -> {right:.1f}"
+
+
+def _work(diff: Diff, everything: bool) -> list[str]:
+    """Tasks that are shared and that are not, by their names without seeds."""
+    renamed = {each.b: each.a for each in diff.arms if each.a != each.b}
+    both = {name for pair in renamed.items() for name in pair}
+
+    def bare(name: str) -> str:
+        """A name without its seed, and without an arm's name that the two sides do not share."""
+        name = _SEED.sub("", name)
+        arm, _, rest = name.partition(".")
+        return rest if arm in both and rest else name
+
+    shared = list(dict.fromkeys(bare(one) for one, _ in diff.work.shared))
+    apart = [name for name in (*diff.work.only_a, *diff.work.only_b) if name != "report"]
+    unshared = list(dict.fromkeys(map(bare, apart)))
+    most = len(shared) + len(unshared) if everything else _NAMES
+    return [
+        *_paragraph("Shared work", _some(shared, most) or "none"),
+        *_paragraph("Not shared", _some(unshared, most) or "the report alone"),
+    ]
+
+
+def _some(names: Sequence[str], most: int = _NAMES) -> str:
+    """A few names and how many more there are."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more (--all)"
+
+
+def _compared_json(each: Compared) -> dict[str, Any]:
+    rows = []
+    for row in each.rows:
+        found = {"setting": row.setting}
+        for side, value in (("a", row.a), ("b", row.b)):
+            if value != ABSENT:
+                found[side] = value
+        rows.append(found)
+    return {
+        "a": each.a,
+        "b": each.b,
+        "rows": rows,
+        "same": {same.section: dict(same.settings) for same in each.same},
+    }
+
+
+def _metrics_json(a: Metrics | None, b: Metrics | None) -> dict[str, Any] | None:
+    if a is None and b is None:
+        return None
+    return {
+        metric: {
+            "a": getattr(a, metric) if a is not None else None,
+            "b": getattr(b, metric) if b is not None else None,
+        }
+        for metric in METRICS
+    }

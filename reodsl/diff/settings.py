@@ -1,0 +1,150 @@
+"""Settings of an arm and of a study: from the intermediate representation to sections of named values.
+
+Everything in the canonical form is in some section, so that no difference can go unseen; only names that are for
+people alone are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from reodsl.ir import canonical
+from reodsl.ir.expression import Expression
+from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Steps
+from reodsl.ir.reward_text import reward_lines
+from reodsl.ir.study import Arm, Study
+from reodsl.ir.training import Experiment, FromModel, Ppo, Stage, Start
+
+Sections = dict[str, Any]
+DERIVED = "second generation"
+_EXPRESSION: TypeAdapter[Any] = TypeAdapter(Expression)
+
+
+def arm_settings(arm: Arm, staged: bool) -> Sections:
+    """Sections of an arm, its training's settings among them; under `stages` where `staged`."""
+    return {**_start(arm.checkpoint, staged), "eval": canonical(arm.suite)}
+
+
+def stages_of(start: Start) -> int:
+    """How many stages lead to a checkpoint or follow it; 0 for a model as it comes."""
+    return 0 if isinstance(start, FromModel) else max(len(start.experiment.stages), start.stage + 1)
+
+
+def study_settings(study: Study) -> Sections:
+    """Sections of what belongs to the study as a whole."""
+    whole = canonical(study)
+    return {name: value for name, value in whole.items() if name != "arms"}
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of everything under a section: numbers, texts, lists of such, expressions."""
+    if isinstance(value, Mapping):
+        if "op" in value:
+            yield path, expression_text(value)
+            return
+        for key, item in value.items():
+            yield from leaves(item, f"{path}.{key}" if path and key else path or str(key))
+    elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        names = [item.get("name") for item in value]
+        named = all(names) and len(set(names)) == len(names)
+        if named and len(names) > 1:
+            yield f"{path}.order", names
+        for index, item in enumerate(value):
+            yield from leaves(item, f"{path}.{names[index]}" if named else f"{path}[{index}]")
+        if not named:
+            yield f"{path}.count", len(value)
+    else:
+        yield path, value
+
+
+def expression_text(value: Mapping[str, Any]) -> str:
+    """An expression of a reward or selection in the language."""
+    found = _EXPRESSION.validate_python(value)
+    return reward_lines(Reward(name="", outcome=found))[0]
+
+
+def _start(start: Start, staged: bool) -> Sections:
+    if isinstance(start, FromModel):
+        return {"base": {"model": canonical(start.model)}}
+    experiment = start.experiment
+    sections = {"base": _base(experiment)}
+    if not staged:
+        return {**sections, **_stage(experiment.stages[0])}
+    stages = {str(index): _stage(stage) for index, stage in enumerate(experiment.stages)}
+    return {**sections, "stages": stages, "checkpoint": {"stage": start.stage, "of": len(experiment.stages)}}
+
+
+def _base(experiment: Experiment) -> Sections:
+    start = experiment.start
+    if isinstance(start, FromModel):
+        return {"model": canonical(start.model)}
+    return _start(start, stages_of(start) > 1)
+
+
+def _stage(stage: Stage) -> Sections:
+    """A stage's settings by the names that a spec uses: a method's among them, not below it."""
+    found = canonical(stage)
+    method = found.pop("method")
+    sections: Sections = {"method": method.pop("kind"), "data": found.pop("data")}
+    if isinstance(stage.method, Ppo):
+        reward = stage.method.reward
+        method.pop("reward")
+        sections["reward"] = _reward(reward)
+        sections[DERIVED] = second_generation(reward)
+        advantage = method.pop("advantage")
+        sections["credit"] = advantage.pop("credit")
+        sections["advantage"] = advantage
+        sections["clip"] = {"low": method.pop("clip_low"), "high": method.pop("clip_high")}
+    sections.update(method)
+    sections.update(found)
+    return sections
+
+
+def _reward(reward: Reward) -> Sections:
+    """How a reward looks at a response, its expressions as text, and its split."""
+    sections: Sections = {"": [form(reward), *reward_lines(reward)]}
+    if reward.dense is not None:
+        # `form` tells the kind.
+        sections["at"] = {
+            name: value for name, value in canonical(reward.dense.split).items() if name != "kind"
+        }
+        if reward.dense.var != "L":
+            sections["variable"] = reward.dense.var
+    return sections
+
+
+def form(reward: Reward) -> str:
+    """`dense over 6 budgets`, `one number per response`, `a sum of 2 parts`."""
+    if reward.parts:
+        return f"a sum of {len(reward.parts)} parts"
+    if reward.dense is None:
+        return "one number per response"
+    match reward.dense.split:
+        case Budgets(budgets=budgets):
+            return f"dense over {len(budgets) + 1} budgets"
+        case OracleBudgets(n=n):
+            return f"dense over {n + 1} budgets found on a frontier"
+        case QuestionBudgets():
+            return "dense over one budget a question"
+        case Steps():
+            return "dense over reasoning steps"
+
+
+def second_generation(reward: Reward) -> str:
+    """What is generated once more after the responses: forced answers, as far as a reward asks for them."""
+    if not any("answer(" in line for line in reward_lines(reward)):
+        return "none"
+    split = reward.dense.split if reward.dense is not None else None
+    match split:
+        case Budgets(budgets=budgets):
+            count = len(budgets)
+        case OracleBudgets(n=n):
+            count = n
+        case Steps():
+            return "a forced answer per reasoning step"
+        case _:
+            count = 1
+    return f"{count} forced answer{'' if count == 1 else 's'} per response"

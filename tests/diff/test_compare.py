@@ -1,0 +1,202 @@
+"""Differences: none between a spec and itself, the same both ways, and every changed field of the representation is one."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import studies as make
+
+from reodsl.diff.compare import ABSENT, Diff, compare, fingerprints
+from reodsl.diff.settings import form, second_generation
+from reodsl.graph.lower import lower
+from reodsl.graph.task import Graph
+from reodsl.ir import IR, Spec
+from reodsl.language import compile_file
+
+ROOT = Path(__file__).resolve().parents[2]
+SPECS = sorted(ROOT.glob("specs/**/*.reo"))
+
+
+def compiled(path: Path, target: str | None = None, **more: Any) -> Spec:
+    found = compile_file(path, target=target, **more)
+    assert found.spec is not None, [each.message for each in found.diagnostics]
+    return found.spec
+
+
+def diff(a: Spec, b: Spec) -> Diff:
+    return compare(a, b, lower(a), lower(b))
+
+
+def settings(found: Diff) -> dict[str, tuple[Any, Any]]:
+    return {row.setting: (row.a, row.b) for each in (found.study, *found.arms) for row in each.rows}
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_a_spec_does_not_differ_from_itself(path: Path) -> None:
+    spec = compiled(path)
+    found = diff(spec, spec)
+    assert not found.different
+    assert not settings(found)
+    assert (found.work.only_a, found.work.only_b) == ((), ())
+    assert len(found.work.shared) == len(lower(spec).tasks)
+
+
+def test_the_other_way_round_the_values_change_places() -> None:
+    a, b = compiled(ROOT / "specs" / "quickstart.reo"), compiled(ROOT / "specs" / "qwen3_4b_reo_exp.reo")
+    one, two = diff(a, b), diff(b, a)
+    assert {name: (y, x) for name, (x, y) in settings(one).items()} == settings(two)
+    assert (one.only_a, one.only_b) == (two.only_b, two.only_a)
+    assert sorted(one.work.only_a) == sorted(two.work.only_b)
+
+
+def variants(value: Any, annotation: Any) -> Iterator[Any]:
+    """Other values of a field's type."""
+    options = [each for each in _flat(annotation) if typing.get_origin(each) is typing.Literal]
+    literals = [literal for each in options for literal in typing.get_args(each)]
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, str) and literals:
+        yield from (literal for literal in literals if literal != value)
+    elif isinstance(value, int):
+        yield value + 1
+    elif isinstance(value, float):
+        yield value + 0.125
+    elif isinstance(value, str):
+        yield value + " more"
+    elif value is None:
+        kinds = _flat(annotation)
+        yield from (each for each in (7, "some", 0.5) if type(each) in kinds)
+        yield from literals[:1]
+
+
+def _flat(annotation: Any) -> list[Any]:
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _flat(typing.get_args(annotation)[0])
+    arguments = typing.get_args(annotation)
+    if arguments and typing.get_origin(annotation) is not typing.Literal and type(None) in arguments:
+        return [inner for each in arguments for inner in _flat(each)]
+    return [annotation]
+
+
+def changed(value: Any) -> Iterator[tuple[str, Any]]:
+    """(path, copy with one field changed) for every field below a value that is no presentation."""
+    if isinstance(value, IR):
+        for name, field in type(value).model_fields.items():
+            if name in value.presentation:
+                continue
+            own = getattr(value, name)
+            for other in variants(own, field.annotation):
+                yield name, value.model_copy(update={name: other})
+            for path, copy in changed(own):
+                yield f"{name}.{path}", value.model_copy(update={name: copy})
+    elif isinstance(value, tuple):
+        if value and not isinstance(value[0], IR):
+            yield "first", value[1:]
+            for other in variants(value[0], type(value[0])):
+                yield "0", (other, *value[1:])
+        for index, item in enumerate(value):
+            for path, copy in changed(item):
+                yield f"{index}.{path}", (*value[:index], copy, *value[index + 1 :])
+
+
+SUBJECTS = {
+    "stages": lambda: make.spec(
+        make.arm("late", make.trained("late", make.ppo(make.budgets(4)), make.ppo(make.outcome())))
+    ),
+    "oracle": lambda: make.spec(make.arm("o", make.trained("o", make.ppo(make.oracle())))),
+    "questions": lambda: make.spec(
+        make.arm("q", make.trained("q", make.ppo(make.question_wise("base"), references=2)))
+    ),
+    "paper": lambda: compiled(ROOT / "specs" / "qwen3_4b_reo_exp.reo"),
+}
+NO_WORK = Graph(())
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_every_changed_field_is_a_difference(subject: str) -> None:
+    spec = SUBJECTS[subject]()
+    count = 0
+    for path, study in changed(spec.study):
+        count += 1
+        found = compare(spec, spec.model_copy(update={"study": study}), NO_WORK, NO_WORK)
+        assert found.different, path
+    assert count > 100
+
+
+def test_names_for_people_are_no_difference() -> None:
+    spec = make.four()
+    other = spec.model_copy(
+        update={
+            "path": "elsewhere.reo",
+            "study": spec.study.model_copy(update={"name": "another", "doc": "Said otherwise."}),
+        }
+    )
+    assert not diff(spec, other).different
+
+
+def test_comments_order_and_units_are_no_difference(tmp_path: Path) -> None:
+    text = (ROOT / "specs" / "qwen3_4b_reo_exp.reo").read_text()
+    assert "32K tokens" in text
+    other = tmp_path / "other.reo"
+    other.write_text("# a comment\n" + text.replace("32K tokens", "32768 tokens"))
+    assert not diff(compiled(ROOT / "specs" / "qwen3_4b_reo_exp.reo"), compiled(other)).different
+
+
+def test_a_changed_param_shows_where_it_matters_and_nowhere_else() -> None:
+    path = ROOT / "specs" / "quickstart.reo"
+    found = diff(compiled(path), compiled(path, sets={"n": "3"}))
+    assert set(settings(found)) == {"reward", "reward.at.budgets", "second generation"}
+    assert [each.a for each in found.arms if each.rows] == ["reo_exp"]
+    assert set(found.work.only_a) == {"reo_exp.train.s1", "reo_exp.eval.s1", "score.s1", "report"}
+
+
+def test_arms_of_other_names_are_compared_where_one_is_left() -> None:
+    a = make.spec(
+        make.arm("base", make.base()), make.arm("one", make.trained("one", make.ppo(make.outcome())))
+    )
+    b = make.spec(
+        make.arm("base", make.base()), make.arm("two", make.trained("two", make.ppo(make.budgets(4, 8))))
+    )
+    found = diff(a, b)
+    assert [(each.a, each.b) for each in found.arms] == [("base", "base"), ("one", "two")]
+    assert settings(found)["second generation"] == ("none", "2 forced answers per response")
+    assert settings(found)["name"] == ("one", "two")
+    # The name is the only thing that tables and frontiers see change.
+    assert not found.study.rows
+    assert ("base.eval.s1", "base.eval.s1") in found.work.shared
+
+
+def test_arms_without_a_counterpart_are_told() -> None:
+    fewer = make.spec(make.arm("base", make.base()))
+    found = diff(make.four(), fewer)
+    assert set(found.only_a) == {"vanilla", "reo_exp", "shrink", "shrink_long"}
+    assert found.different
+
+
+def test_a_setting_that_only_one_side_has_is_absent_on_the_other() -> None:
+    a, b = make.budgets(4, 8), make.outcome()
+    one, two = (
+        make.spec(make.arm("base", make.base()), make.arm("it", make.trained("it", make.ppo(reward))))
+        for reward in (a, b)
+    )
+    assert settings(diff(one, two))["reward.at.budgets"] == ([4, 8], ABSENT)
+
+
+def test_equal_files_in_two_places_are_shared_work(tmp_path: Path) -> None:
+    stage = make.sft(data=make.file_data("a.jsonl"))
+    spec = make.spec(make.arm("a", make.trained("a", stage)))
+    marks = fingerprints(lower(spec), lambda task: {"same": task.kind})
+    assert len(marks) == len(lower(spec).tasks)
+
+
+def test_forms_of_rewards() -> None:
+    assert form(make.outcome()) == "one number per response"
+    assert form(make.budgets(4, 8)) == "dense over 3 budgets"
+    assert form(make.oracle()) == "dense over 3 budgets found on a frontier"
+    assert form(make.question_wise("base")) == "dense over one budget a question"
+    assert second_generation(make.budgets(4)) == "1 forced answer per response"
+    assert second_generation(make.outcome()) == "none"
