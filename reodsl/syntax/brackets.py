@@ -186,22 +186,28 @@ class _Mender:
 
 
 def _prune(tokens: list[Tok], diagnostics: list[Diagnostic]) -> list[Tok]:
-    """Balanced tokens without what lies deeper than `MAX_NESTING` brackets; one report for all of it."""
+    """Balanced tokens without what lies deeper than `MAX_NESTING` brackets; one report for all of it.
+
+    Brackets piled up are one mistake: everything in the outermost of them counts as mended.
+    """
     out: list[Tok] = []
-    depth = 0
-    reported = False
+    depth = outermost = 0
+    piled = False
     for token in tokens:
         if token.type in _CLOSERS:
             depth -= 1
-        if depth < MAX_NESTING or (
-            depth == MAX_NESTING and token.type not in _OPENERS and token.type not in _CLOSERS
-        ):
+        if depth == 0 and token.type in _OPENERS:
+            outermost, piled = len(out), False
+        bracket = token.type in _OPENERS or token.type in _CLOSERS
+        if depth < MAX_NESTING or (depth == MAX_NESTING and not bracket):
+            token.mended = token.mended or piled
             out.append(token)
-        elif not reported:
-            reported = True
-            out[-1].mended = True
-            # Brackets piled up and not closed are one mistake.
-            diagnostics[:] = [too_deep(token.span)]
+        elif not piled:
+            piled = True
+            for inside in out[outermost:]:
+                inside.mended = True
+            if not any(diagnostic.code == "E0138" for diagnostic in diagnostics):
+                diagnostics[:] = [too_deep(token.span)]
         if token.type in _OPENERS:
             depth += 1
     return out

@@ -31,6 +31,11 @@ DEEP = {
     "call of a call": ("study s = a", "()" * MANY),
     "amended again": ("study s = a", " {}" * MANY),
     "mixed brackets": ("study s = " + "f([(g { a = " * MANY, " })])" * MANY),
+    "braces": ("experiment e = ppo " + "{ " * MANY, "}" * MANY),
+    "braces alone": ("{" * MANY, "}" * MANY),
+    "unclosed braces": ("experiment e = ppo " + "{\n" * MANY, ""),
+    "unclosed braces alone": ("{" * MANY, ""),
+    "named braces": ("experiment e = ppo " + "{ a = b " * MANY, "}" * MANY),
     "closing brackets": ("", ")]}" * MANY),
     "opening brackets": ("study s = ", "([" * MANY),
 }
