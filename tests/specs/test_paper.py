@@ -1,0 +1,140 @@
+"""The paper's rows as specs: each is sound, lowers to tasks, and says what the paper's text and tables say."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from reodsl.graph.lower import lower
+from reodsl.graph.task import Graph
+from reodsl.ir.reward import OracleBudgets, QuestionBudgets, Steps
+from reodsl.ir.spec import Spec
+from reodsl.ir.training import Experiment, FromTraining, Ppo, Sft, Simpo
+from reodsl.language import compile_file
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "specs" / "paper").glob("*.reo"))
+MAIN = ("qwen3_4b", "qwen3_8b", "deepseek_7b", "deepseek_1_5b")
+ROWS = {
+    "base", "vanilla", "reo_exp", "reo_oracle", "reo_qspec", "budget_1k", "budget_2k", "budget_4k", "budget_8k",
+    "group_norm", "harmonizing", "mrt", "hgpo", "sft_shortest", "sft_tops", "simpo_dast", "simpo_shortest", "simpo_tops",
+}  # fmt: skip
+
+
+@lru_cache
+def spec(name: str) -> Spec:
+    found = compile_file(ROOT / "specs" / "paper" / f"{name}.reo")
+    errors = [each for each in found.diagnostics if each.severity == "error"]
+    assert found.spec is not None, [(each.code, each.message) for each in errors]
+    return found.spec
+
+
+@lru_cache
+def graph(name: str) -> Graph:
+    return lower(spec(name))
+
+
+def experiment(name: str, arm: str) -> Experiment:
+    start = spec(name).study.arm(arm).checkpoint
+    assert isinstance(start, FromTraining)
+    return start.experiment
+
+
+def ppo(name: str, arm: str) -> Ppo:
+    method = experiment(name, arm).stages[-1].method
+    assert isinstance(method, Ppo)
+    return method
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_spec_lowers_to_tasks(path: Path) -> None:
+    kinds = {task.kind for task in graph(path.stem).tasks}
+    assert {"model", "data", "evaluate", "report"} <= kinds
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_a_study_holds_every_row_of_the_main_table(name: str) -> None:
+    study = spec(name).study
+    assert {arm.name for arm in study.arms} >= ROWS
+    assert len({arm.suite for arm in study.arms}) == 1
+    (edge,) = study.frontiers
+    assert not any("reo" in arm for arm in edge.of)
+    assert {arm.name for arm in study.arms} - set(edge.of) == {
+        arm.name for arm in study.arms if "reo" in arm.name
+    }
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_one_pool_serves_all_that_is_selected_from_it(name: str) -> None:
+    """16 responses of the bare prompt, 16 of each of three efforts, and one of each mode: six pools."""
+    found = graph(name)
+    pools = {
+        source
+        for task in found.tasks
+        if task.kind == "select"
+        for source in task.inputs.values()
+    }  # fmt: skip
+    assert len(pools) == 6
+    assert sorted(found[pool].payload["samples"] for pool in pools) == [1, 1, 16, 16, 16, 16]
+    selects = [task for task in found.tasks if task.kind == "select"]
+    assert len(selects) == 6
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_settings_are_those_of_the_papers_tables(name: str) -> None:
+    method = ppo(name, "reo_exp")
+    longest = 24376 if name == "deepseek_1_5b" else 32768
+    assert (method.batch.prompts, method.batch.rollouts) == (128, 16)
+    assert (method.rollout.max_tokens, method.minibatches, method.epochs) == (longest, 4, 2)
+    sft = experiment(name, "sft_shortest").stages[0]
+    assert isinstance(sft.method, Sft)
+    assert (sft.method.batch, sft.passes, sft.optim.lr) == (512, 10, 1e-5)
+    simpo = experiment(name, "simpo_dast").stages[0]
+    assert isinstance(simpo.method, Simpo)
+    assert (simpo.method.batch, simpo.passes) == (128, 2)
+    assert simpo.optim.lr == (1e-5 if name == "deepseek_1_5b" else 3e-6)
+    caps = [stage.method.rollout.max_tokens for stage in experiment(name, "budget_512").stages]  # type: ignore[union-attr]
+    assert caps == [16384, 8192, 4096, 2048, 1024, 512]
+    assert all(stage.plateau is not None for stage in experiment(name, "budget_512").stages)
+    training = {arm.checkpoint.experiment.stages[0].data for arm in spec(name).study.arms if arm.trained}  # type: ignore[union-attr]
+    assert len(training) == 1
+    assert len(training.pop().sources) == (2 if name == "deepseek_1_5b" else 1)
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_methods_are_data(name: str) -> None:
+    mrt, hgpo = ppo(name, "mrt"), ppo(name, "hgpo")
+    assert mrt.advantage.credit == "own"
+    assert mrt.reward.dense is not None
+    assert isinstance(mrt.reward.dense.split, Steps)
+    assert [wording.prefix for wording in hgpo.wordings] == ["\n", "\n\n</think>"]
+    assert [(part.weight, part.on) for part in hgpo.reward.parts] == [(1, "response"), (1, "prefix")]
+    assert isinstance(experiment(name, "hgpo").start, FromTraining)
+    oracle, own = ppo(name, "reo_oracle").reward.dense, ppo(name, "reo_qspec").reward.dense
+    assert oracle is not None
+    assert own is not None
+    assert isinstance(oracle.split, OracleBudgets)
+    assert isinstance(own.split, QuestionBudgets)
+    assert ppo(name, "harmonizing").reference_samples == 16
+
+
+def test_the_ablations_of_the_7b_model() -> None:
+    splits = {arm: ppo("deepseek_7b", arm).reward.dense for arm in ("reo_linear", "reo_k10", "reo_coef1")}
+    assert all(each is not None for each in splits.values())
+    assert splits["reo_linear"].split.budgets == (5461, 10923, 16384, 21845, 27307)  # type: ignore[union-attr]
+    assert len(splits["reo_k10"].split.budgets) == 10  # type: ignore[union-attr]
+    assert '"uniform"' in splits["reo_coef1"].value.model_dump_json()  # type: ignore[union-attr]
+
+
+def test_l1_draws_budgets_and_is_asked_for_three() -> None:
+    method = ppo("l1", "exact_4k")
+    assert (method.wordings[0].low, method.wordings[0].high) == (100, 4000)
+    study = spec("l1").study
+    asked = [arm.suite.wording.question for arm in study.arms[:3] if arm.suite.wording]
+    assert [text.rsplit(" ", 2)[1] for text in asked] == ["2048", "4096", "8192"]
+    evaluated = [task for task in graph("l1").tasks if task.kind == "evaluate"]
+    assert len(evaluated) == 4
+    assert "Think for 2048 tokens." in evaluated[0].payload["model"]["prompt"]["template"]
+    assert len(ppo("l1", "max_4k").wordings) == 2
