@@ -16,6 +16,7 @@ Examples:
   reodsl plan specs/quickstart.reo
   reodsl plan specs/quickstart.reo --set n=10 --all
   reodsl plan specs/quickstart.reo --json
+  reodsl plan specs/quickstart.reo --out plan.json   (then: reodsl run plan.json)
 """,
 )
 @click.argument("spec")
@@ -25,6 +26,12 @@ Examples:
 @store_option
 @click.option("--all", "everything", is_flag=True, help="Show the unchanged tasks too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Save the plan, to be run with `reodsl run FILE`.",
+)
 def command(
     spec: str,
     sets: tuple[str, ...],
@@ -33,6 +40,7 @@ def command(
     store_dir: Path | None,
     everything: bool,
     as_json: bool,
+    out: Path | None,
 ) -> None:
     """Show what running a spec would do, and change nothing.
 
@@ -43,6 +51,7 @@ def command(
     """
     from reodsl.cli.output import print_json, show
     from reodsl.plan.render import to_json, to_text
+    from reodsl.plan.saved import Request, save_plan
     from reodsl.plan.verdict import make_plan
     from reodsl.price.limits import refusals
 
@@ -53,6 +62,9 @@ def command(
         print_json(to_json(plan, prices))
     else:
         click.echo(to_text(plan, everything, prices=prices))
+    if out is not None:
+        asked = Request(spec, str(ready.store.root), sets, amends, target)
+        save_plan(out, plan, prices, asked)
     refused = refusals(prices, (*plan.now, *plan.later), ready.spec)
     if refused:
         show(refused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ import click
 
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import Ready, prepare, prices_of, store_option, target_option
-from reodsl.diagnostics import Problem
+from reodsl.diagnostics import Problem, problem
 from reodsl.plan.registry import Execution, Machine, Registry, Results, load_registry
+from reodsl.plan.saved import Saved, is_plan, load_plan, moved
 from reodsl.plan.verdict import Plan, make_plan
 from reodsl.price.limits import refusals
 from reodsl.store import runs
 from reodsl.store.layout import lay_out
+
+_MOVED = 12
 
 
 @click.command(
@@ -25,6 +29,7 @@ Examples:
   reodsl run specs/quickstart.reo --set seeds=[1,2,3]
   reodsl run specs/quickstart.reo --amend reo_exp.steps=12 --out /tmp/short
   reodsl run specs/quickstart.reo --local            (in this process, without Ray)
+  reodsl run plan.json                               (a plan saved by `reodsl plan --out`)
   reodsl run specs/qwen3_4b.reo --address 10.0.0.7:6379 --store /shared/reo
 """,
 )
@@ -64,8 +69,15 @@ def command(
     """
     if local and address:
         raise click.UsageError("--local and --address exclude each other")
+    saved = _saved(spec, sets, amends, target, store_dir)
+    if saved is not None:
+        asked = saved.request
+        spec, sets, amends, target = asked.spec, asked.sets, asked.amends, asked.target
+        store_dir = Path(asked.store)
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+    if saved is not None:
+        _still_holds(saved, ready, plan)
     out = out or Path("runs") / f"{runs.slug(ready.spec.study.name)}-{plan.digest[:8]}"
     machine = Machine(local, address)
     registry = load_registry()
@@ -90,6 +102,40 @@ def command(
     _tell(ready, plan, results, page, as_json, quiet)
     if results.failed:
         raise SystemExit(1)
+
+
+def _saved(
+    spec: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
+) -> Saved | None:
+    """The plan that the command names in the place of a spec, which leaves nothing else to choose."""
+    if not is_plan(Path(spec)):
+        return None
+    if (
+        sets
+        or amends
+        or target
+        or (store_dir is not None and os.environ.get("REODSL_STORE") != str(store_dir))
+    ):
+        raise click.UsageError(
+            "a saved plan has its own settings, target and store; plan again to change them"
+        )
+    return load_plan(Path(spec))
+
+
+def _still_holds(saved: Saved, ready: Ready, plan: Plan) -> None:
+    """End the command where what would run is not what was planned, saying what moved."""
+    from reodsl.diff.moved import changes
+
+    notes = (*(changes(saved.study, ready.spec) if saved.digest != plan.digest else ()), *moved(saved, plan))
+    if notes:
+        shown = notes if len(notes) <= _MOVED else (*notes[:_MOVED], f"and {len(notes) - _MOVED} more")
+        raise problem(
+            "E0966",
+            "the plan is stale: what it was made from has moved",
+            where=saved.request.spec,
+            notes=shown,
+            help="look at the new plan and save it: reodsl plan SPEC --out FILE",
+        )
 
 
 def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine) -> None:

@@ -27,10 +27,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """A section that is equal on both sides: its name and its settings."""
+    """What is equal of a section: its name, its equal settings, and how many it has in all."""
 
     section: str
     settings: tuple[tuple[str, Any], ...]
+    of: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +126,15 @@ def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
     for section in dict.fromkeys([*a, *b]):
         left = dict(leaves(a[section], section)) if section in a else {}
         right = dict(leaves(b[section], section)) if section in b else {}
-        if section in a and section in b and left == right:
-            if section != DERIVED:
-                same.append(Same(section, tuple(left.items())))
-            continue
+        equal: list[tuple[str, Any]] = []
         for setting in dict.fromkeys([*left, *right]):
             one, two = left.get(setting, ABSENT), right.get(setting, ABSENT)
-            if one != two or type(one) is not type(two):
+            if one == two and type(one) is type(two):
+                equal.append((setting, one))
+            else:
                 rows.append(Row(setting, one, two))
+        if equal and section != DERIVED:
+            same.append(Same(section, tuple(equal), len({*left, *right})))
     return Compared(name_a, name_b, tuple(rows), tuple(same))
 
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from reodsl.diff.compare import ABSENT, Compared, Diff, Row
+from reodsl.diff.compare import ABSENT, Compared, Diff, Row, Same
 from reodsl.diff.metrics import METRICS, Metrics
 from reodsl.diff.values import value_text
 
@@ -99,11 +99,18 @@ def _block(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, eve
                 table.append((f"= {setting}", _text(setting, value), ""))
     lines = _columns(table)
     if each.same and not everything:
-        # Settings that neither side has set are not worth a word.
-        set_ = [same for same in each.same if any(value not in (None, []) for _, value in same.settings)]
-        names = [f"{s.section} ({len(s.settings)})" if len(s.settings) > 1 else s.section for s in set_]
+        # Settings that neither side has set, and the rest of a section that is shown, are not worth a word.
+        names = [_counted(same) for same in each.same if _worth(same)]
         lines += _paragraph("same", ", ".join(names) + "  (--all)")
     return lines
+
+
+def _worth(same: Same) -> bool:
+    return len(same.settings) == same.of and any(value not in (None, []) for _, value in same.settings)
+
+
+def _counted(same: Same) -> str:
+    return f"{same.section} ({same.of})" if same.of > 1 else same.section
 
 
 def _gathered(rows: Iterable[Row]) -> list[Row]:

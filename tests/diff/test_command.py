@@ -1,0 +1,211 @@
+"""`reodsl diff` on specs, runs and folders: exit codes, text, JSON, and metrics of what ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import studies as make
+import toys
+
+from reodsl.cli.main import main
+from reodsl.diff.compare import compare
+from reodsl.diff.metrics import Metrics, read_metrics
+from reodsl.diff.render import to_json, to_text
+from reodsl.graph.lower import lower
+from reodsl.plan import registry
+from runners.execute import execute
+
+ROOT = Path(__file__).resolve().parents[2]
+TOYS = registry.Registry(runners=toys.RUNNERS, check=lambda *asked: (), execute=execute)
+PAPER = (ROOT / "specs" / "qwen3_4b_reo_exp.reo").read_text()
+HARMONIZING = (
+    PAPER.replace("qwen3_4b_reo_exp", "qwen3_4b_harmonizing")
+    .replace("from std.rewards  import reo", "from std.rewards  import length_harmonizing")
+    .replace("reward  = reo(at: five)", "reward  = length_harmonizing(gamma: 2)\n  reference_samples = 4")
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the quickstart, REO-RL (Exp) and a length reward; the present folder for the test."""
+    (tmp_path / "quickstart.reo").write_text((ROOT / "specs" / "quickstart.reo").read_text())
+    (tmp_path / "reo_exp.reo").write_text(PAPER)
+    (tmp_path / "harmonizing.reo").write_text(HARMONIZING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: TOYS)
+    return tmp_path
+
+
+def call(*arguments: str) -> int:
+    try:
+        return main(list(arguments))
+    except SystemExit as caught:
+        return caught.code if isinstance(caught.code, int) else 1
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = call("diff", *arguments)
+    return code, capsys.readouterr().out
+
+
+Golden = Callable[[str, str], None]
+
+
+def test_two_methods_side_by_side(place: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
+    code, out = said(capsys, "reo_exp.reo", "harmonizing.reo")
+    assert code == 2
+    golden("diff/methods.txt", out)
+
+
+def test_a_study_with_a_changed_param(
+    place: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    code, out = said(capsys, "quickstart.reo", "--set", "n=3")
+    assert code == 2
+    golden("diff/param.txt", out)
+
+
+def test_a_change_that_several_arms_share_is_shown_once(
+    place: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    text = (place / "quickstart.reo").read_text()
+    (place / "other.reo").write_text(
+        text.replace("lr = 5e-4", "lr = 1e-3").replace("prompts = 32", "prompts = 16")
+    )
+    code, out = said(capsys, "quickstart.reo", "other.reo")
+    assert code == 2
+    golden("diff/shared.txt", out)
+
+
+def test_unlike_specs_are_summed_up(place: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
+    code, out = said(capsys, "quickstart.reo", "reo_exp.reo")
+    assert code == 2
+    golden("diff/unlike.txt", out)
+
+
+def test_a_formatted_spec_is_the_same(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    messy = place / "messy.reo"
+    messy.write_text("# first\n" + PAPER.replace("  base ", "  base      ").replace("128,", "128   ,"))
+    formatted = place / "formatted.reo"
+    formatted.write_text(messy.read_text())
+    assert call("fmt", str(formatted)) == 0
+    assert formatted.read_text() != messy.read_text()
+    assert said(capsys, "messy.reo", "formatted.reo")[0] == 0
+    code, out = said(capsys, "reo_exp.reo", "reo_exp.reo")
+    assert (code, out) == (0, "No difference in meaning: reo_exp.reo\n")
+
+
+def test_json_has_rows_same_and_tasks(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = said(capsys, "reo_exp.reo", "harmonizing.reo", "--json")
+    found: dict[str, Any] = json.loads(out)
+    assert code == 2
+    assert set(found) == {"a", "b", "different", "study", "arms", "only_a", "only_b", "tasks"}
+    (arm,) = [each for each in found["arms"] if each["rows"]]
+    rows = {row["setting"]: row for row in arm["rows"]}
+    assert rows["reward"]["a"][0] == "dense over 6 budgets"
+    assert "b" not in rows["reward.at.budgets"]
+    assert arm["same"]["optim"]["optim.lr"] == 5e-6
+    assert {"a": "base.eval", "b": "base.eval"} in found["tasks"]["shared"]
+    assert not json.loads(said(capsys, "reo_exp.reo", "reo_exp.reo", "--json")[1])["different"]
+
+
+def test_all_shows_what_is_the_same(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = said(capsys, "reo_exp.reo", "harmonizing.reo")[1]
+    long = said(capsys, "reo_exp.reo", "harmonizing.reo", "--all")[1]
+    assert "= optim.lr" not in short
+    assert "= optim.lr" in long
+    assert "(--all)" not in long
+
+
+def test_a_run_and_the_spec_now(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("run", "quickstart.reo", "--local", "--quiet", "--set", "n=3") == 0
+    code, out = said(capsys, "quickstart", "quickstart.reo", "--set", "n=3")
+    assert code == 0, out
+    code, out = said(capsys, "quickstart", "quickstart.reo")
+    assert code == 2
+    assert "[4, 13, 40] tokens" in out
+
+
+def test_two_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call("run", "quickstart.reo", "--local", "--quiet")
+    call("run", "quickstart.reo", "--local", "--quiet", "--amend", "vanilla.epochs=2")
+    capsys.readouterr()
+    call("ls", "--json")
+    names = [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]]
+    assert len(names) == 2
+    code, out = said(capsys, *names)
+    assert code == 2
+    assert "epochs" in out
+    assert said(capsys, names[0], names[0])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("quickstart.reo",), "name a second spec or run"),
+        (("quickstart.reo", "nowhere.reo"), "error["),
+        (("quickstart.reo", "ghost"), "E0953"),
+        (("quickstart.reo", "broken.json"), "E0967"),
+        (("quickstart.reo", "ghost", "--set", "n=3"), "are for a spec"),
+    ],
+)
+def test_what_cannot_be_compared(
+    place: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    (place / "broken.json").write_text("{}")
+    assert call("diff", *arguments) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_runs_folder_has_its_spec(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = make.four()
+    folder = place / "run"
+    (folder / "arms" / "vanilla.s1").mkdir(parents=True)
+    (folder / "spec.reo.json").write_text(spec.model_dump_json())
+    summary = {"mean": {"accuracy": 0.5, "length": 8.0}}
+    (folder / "arms" / "vanilla.s1" / "summary.json").write_text(json.dumps(summary))
+    assert said(capsys, "run", "run")[0] == 0
+    out = said(capsys, "run", "run", "--json")[1]
+    arm = next(each for each in json.loads(out)["arms"] if each["a"] == "vanilla")
+    assert arm["metrics"]["accuracy"] == {"a": 0.5, "b": 0.5}
+
+
+def test_metrics_are_means_over_seeds(tmp_path: Path) -> None:
+    graph = lower(make.four(seeds=(1, 2)))
+    folders = {}
+    for seed, accuracy, reg in ((1, 0.4, 10.0), (2, 0.6, 20.0)):
+        place = tmp_path / f"eval{seed}"
+        place.mkdir()
+        (place / "summary.json").write_text(json.dumps({"mean": {"accuracy": accuracy, "length": 9.0}}))
+        folders[f"vanilla.eval.s{seed}"] = place
+        place = tmp_path / f"score{seed}"
+        place.mkdir()
+        rows = {"model": ["vanilla", "vanilla"], "benchmark": ["easy", "mean"], "reg": [1.0, reg]}
+        pl.DataFrame(rows).write_parquet(place / "reg.parquet")
+        folders[f"score.s{seed}"] = place
+    assert read_metrics(graph, folders) == {"vanilla": Metrics(0.5, 9.0, 15.0, 2)}
+    assert read_metrics(graph, {"vanilla.eval.s1": tmp_path / "ghost"}) == {}
+
+
+def test_metrics_stand_side_by_side_where_both_ran(golden: Golden) -> None:
+    a = make.four()
+    b = make.spec(
+        *(arm for arm in a.study.arms if arm.name != "reo_exp"),
+        make.arm("reo_exp", make.trained("reo_exp", make.ppo(make.budgets(2, 4, 8)))),
+        of=("base", "vanilla", "shrink"),
+    )
+    found = compare(a, b, lower(a), lower(b))
+    one = {"reo_exp": Metrics(0.612, 57.5, 12.25, 3), "vanilla": Metrics(0.5, 60.0, None, 3)}
+    two = {"reo_exp": Metrics(0.655, 49.0, -3.5, 3), "base": Metrics(0.4, 70.0, 30.0, 3)}
+    golden("diff/metrics.txt", to_text(found, ("a.reo", "b.reo"), one, two) + "\n")
+    arms = {each["a"]: each["metrics"] for each in to_json(found, ("a", "b"), one, two)["arms"]}
+    assert arms["reo_exp"]["reg"] == {"a": 12.25, "b": -3.5}
+    assert arms["vanilla"]["reg"] == {"a": None, "b": None}
+    assert arms["shrink"] is None
