@@ -17,6 +17,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.job import Job, Progress, Runner
 from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.store import Store
+from runners.execute.memory import give_back_freed
 from runners.execute.order import Order, Outcome
 
 # One thread a process: two processes whose threads spin cost each other far more than they gain, and the order of
@@ -81,6 +82,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         diagnostics = found.diagnostics if found else (_unexpected(order, store, caught),)
         return Outcome("failed", diagnostics=diagnostics)
     finally:
+        give_back_freed()
         store.abandon(out)
         if not any(work.iterdir() if work.is_dir() else ()):
             store.forget_work(order.key)
