@@ -101,7 +101,8 @@ def _block(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, eve
     if each.same and not everything:
         # Settings that neither side has set, and the rest of a section that is shown, are not worth a word.
         names = [_counted(same) for same in each.same if _worth(same)]
-        lines += _paragraph("same", ", ".join(names) + "  (--all)")
+        if names:
+            lines += _paragraph("same", ", ".join(names) + "  (--all)")
     return lines
 
 
