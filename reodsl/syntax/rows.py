@@ -53,17 +53,20 @@ def _runs(
     A row much longer than its neighbours starts a run of its own, lest it push all of them apart.
     """
     run: list[Row] = []
+    least = most = 0
     for row in rows:
         fits = belongs(row) and "\n" not in row.text
+        extended = extent(row)
         if run and not (
             fits
             and not row.blank
             and (row.indent, row.key) == (run[-1].indent, run[-1].key)
-            and max(map(extent, [*run, row])) - min(map(extent, [*run, row])) <= spread
+            and max(most, extended) - min(least, extended) <= spread
         ):
             yield run
             run = []
         if fits:
+            least, most = (min(least, extended), max(most, extended)) if run else (extended, extended)
             run.append(row)
         elif belongs(row):
             yield [row]
