@@ -36,6 +36,13 @@ def test_meaning_and_comments_stay(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "path", [path for path in EVERY_SPEC if path not in SPECS], ids=lambda path: path.stem
+)
+def test_what_the_project_ships_is_in_its_own_layout(path: Path) -> None:
+    assert formatted(source(path).text) == source(path).text, "run `reodsl fmt stdlib specs`"
+
+
+@pytest.mark.parametrize(
     ("text", "layout"),
     [
         # spaces, separators, numbers
