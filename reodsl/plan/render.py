@@ -50,7 +50,9 @@ def to_text(
     room = min(_ROOM, max([30, *(len(row.reason) for row in rows if row.price)])) + 2
     lines = [_head(plan, width + 40)]
     for row in rows:
-        reason = f"{row.reason:<{room}}{row.price:>14}" if row.price else row.reason
+        reason = f"{row.reason:<{room}}{row.price:>16}" if row.price else row.reason
+        if row.price and len(row.reason) >= room:
+            reason = f"{row.reason}  {row.price}"
         lines.append(f"{row.name:<{width}}{row.verdict:<8}{reason}".rstrip())
         lines += [" " * (width + 8) + line for line in row.below]
     hidden = 0 if everything else plan.totals["reuse"]
@@ -63,7 +65,7 @@ def to_text(
     for schedule in schedules(plan.spec.study):
         lines += schedule_text(schedule)
     if prices is not None and plan.work:
-        lines += price_words.summary(prices, (*plan.now, *plan.later))
+        lines += price_words.summary(prices, (*plan.now, *plan.later), everything)
     counts = ", ".join(f"{count} {name}" for name, count in plan.totals.items() if count)
     if not plan.work:
         lines.append("Nothing to do: every result is there.")

@@ -180,8 +180,8 @@ def _prompt(store: Store, made: Mapping[str, Any], payload: Mapping[str, Any]) -
     for role, key in made.get("inputs", {}).items():
         if role.split(":")[0] == "data":
             material = store.material(key)
-            if material is not None:
-                data = material["payload"]["data"]
+            data = material["payload"].get("data") if material is not None else None
+            if data is not None:
                 found.append((prompt_tokens(data, longest), questions_in(data) or 1))
     weight = sum(count for _, count in found)
     return sum(mean * count for mean, count in found) / weight if weight else None

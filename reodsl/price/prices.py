@@ -12,8 +12,8 @@ from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.training import FromModel, Start
-from reodsl.price.facts import Facts, prompt_tokens, questions_in
-from reodsl.price.history import History, Past
+from reodsl.price.history import History
+from reodsl.price.known import Known
 from reodsl.price.machine import Devices, devices_of
 from reodsl.price.sizes import Sizes, sizes_of
 from reodsl.price.tasks import price_task
@@ -78,14 +78,12 @@ class _Pricer:
         sizes: Mapping[str, Sizes],
         devices: Devices | None,
     ) -> None:
-        self.graph, self.history, self.devices = graph, history, devices
+        self.graph, self.devices = graph, devices
         self.models = {
             _key(model): (model, sizes_of(model) or sizes.get(model.name)) for model in _models(spec)
         }
         self.factors: Factors = calibrate(history, devices) if devices is not None else {}
-        self.last: dict[str, Past] = {}
-        for past in history.results:
-            self.last.setdefault(past.task, past)
+        self.known = Known(graph, history)
 
     def task(self, task: Task) -> Price:
         model, sizes = self._model(task)
@@ -99,7 +97,7 @@ class _Pricer:
                 gpus=self.devices.gpus, unpriced=f"the sizes of {name} are not known: give it `dimensions`"
             )
         words = model is not None and isinstance(model.source, Architecture)
-        found = price_task(task.kind, task.payload, sizes, self._facts(task), self.devices, words)
+        found = price_task(task.kind, task.payload, sizes, self.known.facts(task), self.devices, words)
         return self._calibrated(task, found)
 
     def _light(self, task: Task, sizes: Sizes | None) -> Price:
@@ -116,63 +114,12 @@ class _Pricer:
             seconds[term] = value if term == "start" else value * self.factors.get(name, 1.0)
         return replace(found, seconds=seconds)
 
-    def _facts(self, task: Task) -> Facts:
-        """Measured on this very task before measured on others like it; the spec's expectation stands between."""
-        counts, prompts = [], []
-        context = float(task.payload["model"]["context"])
-        longest = context
-        if task.kind == "train":
-            longest = float(task.payload["stage"]["method"].get("max_prompt") or context)
-        for role, source in task.inputs.items():
-            if role.split(":")[0] == "data":
-                if self.graph[source].kind == "select":
-                    source = self.graph[self.graph[source].inputs["pool:0"]].inputs["data"]
-                data = self.graph[source].payload["data"]
-                count = questions_in(data)
-                counts.append(self.history.questions.get(source) if count is None else count)
-                prompts.append((prompt_tokens(data, longest), counts[-1] or 1))
-        known = [count for count in counts if count is not None]
-        questions = sum(known) if len(known) == len(counts) else None
-        weight = sum(count for _, count in prompts)
-        prompt = sum(mean * count for mean, count in prompts) / weight if weight else None
-        past = self.last.get(task.id)
-        like = past if past is not None and _like(past, task) else None
-        if like is None and _expected(task) is None:
-            like = next((each for each in self.history.results if _like(each, task)), None)
-        length = like.facts.length if like is not None else None
-        share = like.facts.trained_share if like is not None else 1.0
-        if questions is None and past is not None:
-            questions = past.facts.questions
-        return Facts(length, prompt, questions, share)
-
     def _model(self, task: Task) -> tuple[Model | None, Sizes | None]:
         while task.kind != "model" and "start" in task.inputs:
             task = self.graph[task.inputs["start"]]
         if task.kind != "model":
             return None, None
         return self.models.get(_text(task.payload["model"]), (None, None))
-
-
-def _like(past: Past, task: Task) -> bool:
-    """Whether a past result's responses tell of the task's: one kind, one method, one longest response."""
-    if past.kind != task.kind:
-        return False
-    return bool(_shape(past.kind, past.payload) == _shape(task.kind, task.payload))
-
-
-def _shape(kind: str, payload: Mapping[str, Any]) -> Any:
-    if kind == "train":
-        method = payload["stage"]["method"]
-        return method["kind"], method.get("max_tokens"), (method.get("rollout") or {}).get("max_tokens")
-    if kind == "evaluate":
-        return payload["suite"]["rollout"], payload["suite"]["grid"]
-    return payload["rollout"]
-
-
-def _expected(task: Task) -> int | None:
-    part = task.payload.get("stage") or task.payload.get("suite") or {}
-    expected = part.get("expected_length")
-    return int(expected) if expected is not None else None
 
 
 def _device(devices: Devices) -> str:

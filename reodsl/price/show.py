@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from reodsl.price.value import TERMS, Price, Prices, added
 
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_STEPS = 3
 _THOUSANDS = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
 
 
@@ -87,21 +88,27 @@ def _work(price: Price) -> list[str]:
     return [", ".join(found)] if found else []
 
 
-def summary(prices: Prices, names: Sequence[str]) -> list[str]:
+def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> list[str]:
     """What tasks come to together: a step of each kind of training, tokens and calls, the highest peaks, all disk."""
     found = {name: prices.tasks[name] for name in names}
     steps: dict[str, list[str]] = {}
     for name, price in found.items():
-        lines = step(prices, name, price)
-        if lines:
-            # Seeds and arms that cost the same are shown once.
-            steps.setdefault(lines[0].partition(": ")[2] + lines[-1], lines)
-    everything = added(found.values())
-    peaks = [f"{role} {memory(peak)}" for role, peak in everything.memory.items()]
-    lines = [line for each in steps.values() for line in each]
-    lines += [f"Work: {line}" for line in _work(everything)]
+        # Seeds and arms whose steps cost the same are shown once.
+        words = "".join(line.partition(": ")[2] or line for line in step(prices, name, price))
+        if words:
+            steps.setdefault(words, []).append(name)
+    dearest = sorted(steps.values(), key=lambda alike: -sum(found[alike[0]].step_hours.values()))
+    lines = []
+    for alike in dearest if everything else dearest[:_STEPS]:
+        others = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+        lines += step(prices, alike[0] + others, found[alike[0]])
+    if len(dearest) > _STEPS and not everything:
+        lines.append(f"    {len(dearest) - _STEPS} trainings with cheaper steps (--all shows them)")
+    whole = added(found.values())
+    peaks = [f"{role} {memory(peak)}" for role, peak in whole.memory.items()]
+    lines += [f"Work: {line}" for line in _work(whole)]
     if peaks:
-        lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(everything.disk)}.")
+        lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(whole.disk)}.")
     for name, price in found.items():
         if price.unpriced is not None:
             lines.append(f"No price for {name}: {price.unpriced}")

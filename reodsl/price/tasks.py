@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reodsl.graph.task import Kind
-from reodsl.ir.expression import Expression, Forced
-from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Steps
+from reodsl.ir import IR
+from reodsl.ir.expression import Expression, Forced, Name, Number, Previous
+from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Sampling, Sft, Simpo, Stage
 from reodsl.price import memory
@@ -48,15 +50,26 @@ def price_task(
     return _responses(suite.rollout, suite.samples, verifier, suite, sizes, facts, devices, words)
 
 
-def cuts_of(reward: Reward) -> tuple[int, ...]:
-    """The tokens at which a reward asks for forced answers, the longest response left out: that one is graded whole.
+def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
+    """The tokens at which a reward asks for forced answers, `longest` left out: that response is graded whole.
 
-    Budgets that are found later are taken to be spread as exponential ones are; reasoning steps as even ones.
+    Budgets that are found later are taken to be spread as exponential ones are, reasoning steps as even ones, and a
+    cut that is computed to be at a quarter of the longest.
     """
-    dense = reward.dense
-    if dense is None or not forces(dense.value):
-        return ()
-    split = dense.split
+    found: set[int] = set()
+    expressions = (*(each.value for each in reward.lets), *reward.values)
+    for cut in {each for value in expressions for each in _forced_at(value)}:
+        match cut:
+            case Number():
+                found.add(round(cut.value))
+            case Name() | Previous() if reward.dense is not None:
+                found.update(_places(reward.dense.split))
+            case _:
+                found.add(longest // 4)
+    return tuple(sorted(cut for cut in found if cut < longest))
+
+
+def _places(split: Split) -> tuple[int, ...]:
     match split:
         case Budgets():
             return split.budgets
@@ -68,17 +81,15 @@ def cuts_of(reward: Reward) -> tuple[int, ...]:
             return tuple(split.l_max * i // STEP_SPLITS for i in range(1, STEP_SPLITS))
 
 
-def forces(value: Expression) -> bool:
-    """Whether an expression asks for a forced answer."""
+def _forced_at(value: Expression) -> Iterator[Expression]:
+    """The cuts of all forced answers in an expression."""
     if isinstance(value, Forced):
-        return True
-    parts = (getattr(value, name) for name in type(value).model_fields)
-    return any(
-        forces(item)
-        for part in parts
-        for item in (part if isinstance(part, tuple) else (part,))
-        if hasattr(item, "op")
-    )
+        yield value.cut
+    for name in type(value).model_fields:
+        part = getattr(value, name)
+        for item in part if isinstance(part, tuple) else (part,):
+            if isinstance(item, IR):
+                yield from _forced_at(item)  # type: ignore[arg-type]
 
 
 def _ppo(stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices, words: bool) -> Price:
@@ -88,7 +99,7 @@ def _ppo(stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices
     lengths = Lengths.of(_length(facts, stage.expected_length, longest), longest)
     load = Load(responses, batch.prompts, prompt, lengths)
     steps = facts.steps or stage.steps
-    cuts = cuts_of(method.reward) if method.forcing is not None else ()
+    cuts = cuts_of(method.reward, longest) if method.forcing is not None else ()
     text = text_tokens(method.forcing.text, words) if method.forcing is not None else 0.0
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, devices)
@@ -133,6 +144,8 @@ def _sequences(stage: Stage, method: Sft | Simpo, sizes: Sizes, facts: Facts, de
     prompt = min(facts.prompt or 0.0, method.max_tokens / 2)
     trace = facts.length or stage.expected_length or max(1.0, method.max_tokens * SHARE_OF_TRACE - prompt)
     steps = facts.steps or stage.steps
+    if facts.steps is None and stage.passes is not None and facts.questions is not None:
+        steps = min(steps, math.ceil(stage.passes * facts.questions / method.batch))
     tokens, context = sequences * (prompt + trace), sequences * (prompt + trace) ** 2 / 2
     return Price(
         trained=steps * sequences * trace,

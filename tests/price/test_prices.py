@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec
+from reodsl.ir.expression import Binary, Correct, Forced, Name, Number, Previous
+from reodsl.ir.reward import Budgets, Dense, Part, Reward, Steps
 from reodsl.ir.study import Cluster, Hardware
 from reodsl.price import History, Price, Prices, price, show
 from reodsl.price.facts import Facts
 from reodsl.price.history import Past
 from reodsl.price.limits import refusals
 from reodsl.price.sizes import from_architecture
+from reodsl.price.tasks import cuts_of
 from reodsl.price.value import TERMS, to_json
 
 GPU = Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10)
@@ -253,3 +256,63 @@ def test_totals_tell_now_from_later() -> None:
     text = show.total(found, names[:-3], names[-3:])
     assert " gpu_hours now, at most " in text
     assert text.endswith(" of 60K")
+
+
+def test_passes_end_a_stage_before_its_steps_do() -> None:
+    def trained(passes: int | None, steps: int) -> Price:
+        stage = make.sft(steps=steps).model_copy(update={"passes": passes})
+        return priced(on(make.spec(make.arm("a", make.trained("a", stage))))).tasks["a.train.s1"]
+
+    # Ten questions in batches of two are five steps a pass.
+    assert trained(None, 100).steps == 100
+    assert trained(3, 100).steps == 15
+    assert trained(30, 100).steps == 100
+
+
+def reward(value: Any, split: Any = None) -> Any:
+    if split is None:
+        return Reward(name="", outcome=value)
+    return Reward(name="", dense=Dense(split=split, var="L", value=value))
+
+
+AT = Name(name="L")
+
+
+@pytest.mark.parametrize(
+    ("subject", "cuts"),
+    [
+        (make.outcome(), ()),
+        (make.budgets(4, 8), (4, 8)),
+        (make.oracle(), (4, 8)),
+        (make.question_wise("base"), (4,)),
+        (reward(Forced(of="y", cut=Number(value=12.0))), (12,)),
+        (reward(Forced(of="y", cut=Number(value=99.0))), ()),
+        (reward(Forced(of="y", cut=Binary(fn="/", left=Number(value=9.0), right=Number(value=2.0)))), (4,)),
+        (reward(Correct(of="y"), Budgets(budgets=(4,), l_max=16)), ()),
+        (
+            reward(
+                Binary(fn="-", left=Forced(of="y", cut=AT), right=Forced(of="y", cut=Previous())),
+                Steps(separator="s", keywords=("k",), l_max=16),
+            ),
+            (2, 4, 6, 8, 10, 12, 14),
+        ),
+        (
+            Reward(
+                name="",
+                parts=(Part(value=Correct(of="y")), Part(value=Forced(of="y", cut=Number(value=8.0)))),
+            ),
+            (8,),
+        ),
+    ],
+)
+def test_where_a_reward_forces_answers(subject: Any, cuts: tuple[int, ...]) -> None:
+    assert cuts_of(subject, 16) == cuts
+
+
+def test_like_trainings_are_summed_up_once() -> None:
+    found = priced(on(make.four(seeds=(1, 2, 3))))
+    lines = show.summary(found, tuple(found.tasks))
+    steps = [line for line in lines if line.startswith("A step of")]
+    assert len(steps) == len(set(steps)) <= 3
+    assert any(" and 2 more" in line for line in steps)
+    assert sum(line.startswith("A step of") for line in show.summary(found, tuple(found.tasks), True)) >= 3
