@@ -1,0 +1,189 @@
+"""The door for notebooks: a spec's path and overrides in; plan, run, polars frames and Altair charts out.
+
+import reodsl
+
+study = reodsl.load("specs/quickstart.reo", n=7, amend={"reo_exp.steps": 12})
+study.plan()                    # {task: verdict}
+run = study.run(local=True)
+run.table("main")               # a polars frame
+run.curves("easy")              # an Altair chart
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reodsl.diagnostics import Problem, problem
+
+if TYPE_CHECKING:
+    import altair as alt
+    import polars as pl
+
+    from reodsl.graph.task import Graph
+    from reodsl.ir import Spec
+    from reodsl.plan.keys import Keys
+    from reodsl.plan.verdict import Plan
+    from reodsl.report.material import Material
+    from reodsl.store.store import Store
+
+
+def load(
+    path: str | Path,
+    *,
+    amend: Mapping[str, object] | None = None,
+    target: str | None = None,
+    store: str | Path | None = None,
+    **params: object,
+) -> Loaded:
+    """A spec, compiled: keyword arguments set its params, `amend` any other setting by its path.
+
+    Raises `Problem` with every error of the spec. Results are kept in `store`, by default `.reo` beside the spec.
+    """
+    from reodsl.graph.lower import lower
+    from reodsl.language import compile_file
+    from reodsl.plan.keys import Keys
+    from reodsl.store.store import Store
+
+    compiled = compile_file(str(path), sets=_texts(params), amends=_texts(amend or {}), target=target)
+    errors = tuple(found for found in compiled.diagnostics if found.severity == "error")
+    if compiled.spec is None or errors:
+        raise Problem(*errors)
+    beside = Path(path).resolve().parent
+    place = Store(Path(store) if store is not None else beside / ".reo")
+    folder = Path(compiled.spec.folder) if compiled.spec.folder else beside
+    return Loaded(compiled.spec, lower(compiled.spec), place, Keys(place, folder))
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A compiled spec and where its results are kept."""
+
+    spec: Spec
+    graph: Graph
+    store: Store
+    keys: Keys
+
+    def plan(self) -> dict[str, str]:
+        """Each task's verdict: `reuse`, `run`, `rerun` or `later`."""
+        return {item.task.id: item.verdict for item in self._plan().items}
+
+    def run(
+        self, out: str | Path | None = None, *, local: bool = False, address: str | None = None
+    ) -> Finished:
+        """Does what is not done yet, quietly, and returns what the report is made of.
+
+        `out` is where report and tables go, by default `runs/STUDY-DIGEST`. Raises `Problem` where the machine lacks
+        something or a task fails; what was done stays done.
+        """
+        from reodsl.plan.registry import Execution, Machine, load_registry
+        from reodsl.store import runs
+        from reodsl.store.layout import lay_out
+
+        plan, machine, registry = self._plan(), Machine(local, address), load_registry()
+        todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
+        missing = registry.check(todo, self.spec, self.keys.folder, machine) if todo else ()
+        if missing:
+            raise Problem(*missing)
+        store = self.store
+        store.open()
+        record = runs.begin(store, self.spec, plan.digest)
+        writer = runs.Writer(store, record)
+        status: runs.Status = "interrupted"
+        try:
+            results = registry.execute(
+                Execution(
+                    graph=self.graph,
+                    store=store,
+                    keys=self.keys,
+                    runners=registry.runners,
+                    machine=machine,
+                    emit=lambda event: None,
+                    done=writer.add,
+                )
+            )
+            status = "failed" if results.failed else "finished"
+        finally:
+            runs.end(store, record, status)
+        if results.failed:
+            raise Problem(*(found for each in results.failed.values() for found in each))
+        place = (
+            Path(out)
+            if out is not None
+            else Path("runs") / f"{runs.slug(self.spec.study.name)}-{plan.digest[:8]}"
+        )
+        page = lay_out(self.graph, results.keys, store, place)
+        if page is None:
+            raise problem(
+                "E0969", "the run left no report", where=str(place), help="run the spec by the command line"
+            )
+        report = next(task for task in self.graph.tasks if task.kind == "report")
+        inputs = {role: store.path(results.keys[task]) for role, task in report.inputs.items()}
+        return Finished(page, self.spec, inputs)
+
+    def _plan(self) -> Plan:
+        from reodsl.plan.verdict import make_plan
+
+        return make_plan(self.spec, self.graph, self.store, self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished run: its report, and the artifacts that the report was drawn from, by role."""
+
+    report: Path
+    spec: Spec
+    inputs: Mapping[str, Path]
+
+    def tables(self) -> tuple[str, ...]:
+        """The names that `table` takes."""
+        return tuple(sorted(path.stem for path in (self.report.parent / "tables").glob("*.parquet")))
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table of the report: `main`, `per_seed`, `curves`, `frontier`, `training`, `budgets`, …"""
+        import polars as pl
+
+        path = self.report.parent / "tables" / f"{name}.parquet"
+        if name not in self.tables():
+            raise problem("E0969", f"there is no table {name!r}", help=f"there is {', '.join(self.tables())}")
+        return pl.read_parquet(path)
+
+    def samples(self, arm: str, seed: int) -> pl.DataFrame:
+        """Every evaluated response of an arm, as `samples.parquet` has it."""
+        import polars as pl
+
+        role = f"evaluate:{arm}@{seed}"
+        if role not in self.inputs:
+            known = sorted(
+                each.removeprefix("evaluate:") for each in self.inputs if each.startswith("evaluate:")
+            )
+            raise problem(
+                "E0969", f"nothing was evaluated as {arm}@{seed}", help=f"there is {', '.join(known)}"
+            )
+        return pl.read_parquet(self.inputs[role] / "samples.parquet")
+
+    def curves(self, benchmark: str = "mean", **options: Any) -> alt.LayerChart:
+        """Accuracy over token budgets on a benchmark, with the frontier."""
+        from reodsl.report.curve_chart import curves
+
+        return curves(self._material(), benchmark, **options)
+
+    def _material(self) -> Material:
+        from reodsl.report.material import read
+
+        return read(self.spec, self.inputs)
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Python values as the command line would spell them."""
+    return {name: _text(value) for name, value in values.items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_text, value))}]"
+    return str(value)
