@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import store_option, target_option
 from reodsl.diagnostics import problem
+from reodsl.diff.compare import Payload, compare
 from reodsl.diff.metrics import Metrics
 from reodsl.graph.identity import identity
-from reodsl.graph.task import Graph
+from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec
 
 
@@ -23,7 +26,7 @@ class Side:
     name: str
     spec: Spec
     graph: Graph
-    payload: object
+    payload: Payload
     metrics: dict[str, Metrics]
 
 
@@ -61,7 +64,6 @@ def command(
     0 where there is no difference and 2 where there is one.
     """
     from reodsl.cli.output import print_json
-    from reodsl.diff.compare import compare
     from reodsl.diff.render import to_json, to_text
 
     if b is None and not (sets or amends):
@@ -69,7 +71,7 @@ def command(
     left = _side(a, (), (), target, store_dir)
     right = _side(b or a, sets, amends, target, store_dir)
     names = (left.name, right.name) if left.name != right.name else (left.name, _changed(right))
-    found = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)  # type: ignore[arg-type]
+    found = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)
     if as_json:
         print_json(to_json(found, names, left.metrics, right.metrics))
     else:
@@ -150,7 +152,13 @@ def _of_run(text: str, store_dir: Path | None) -> Side:
         )
     graph = lower(spec)
     folders = {task: store.path(key) for task, key in record.tasks.items() if store.get(key) is not None}
-    return Side(record.name, spec, graph, identity, read_metrics(graph, folders))
+
+    def payload(task: Task) -> Mapping[str, Any]:
+        """What the task's result depended on, as it is kept beside it; files are told by their content there."""
+        material = store.material(record.tasks[task.id]) if task.id in record.tasks else None
+        return material["payload"] if material is not None else identity(task)
+
+    return Side(record.name, spec, graph, payload, read_metrics(graph, folders))
 
 
 def _metrics_of_folder(folder: Path, graph: Graph) -> dict[str, Metrics]:

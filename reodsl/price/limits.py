@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from reodsl.diagnostics import Diagnostic, error
 from reodsl.ir import Spec
-from reodsl.price.show import count, memory, paid
+from reodsl.price.show import memory, paid
 from reodsl.price.value import Prices
 
 
@@ -23,7 +23,7 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
         found.append(
             error(
                 "E0610",
-                f"this costs {paid(prices, most)}, and the limit is {count(prices.limit)} gpu_hours",
+                f"this costs {paid(prices, most)}, and the limit is {paid(prices, prices.limit)}",
                 where=f"{origin.path}:{origin.line}" if origin is not None and origin.line else study.name,
                 notes=[f"{name}: {paid(prices, prices.tasks[name].gpu_hours)}" for name in dear],
                 help=_advice(prices, dear[0], most),
@@ -52,5 +52,5 @@ def _advice(prices: Prices, dearest: str, most: float) -> str:
     if step:
         steps = int((prices.limit - (most - price.gpu_hours) - price.hours_of("start")) / step)
         if steps > 0:
-            return f"{steps} steps of {dearest} would fit; or raise `limit` above {count(most)}"
-    return f"raise `limit` above {count(most)} gpu_hours, or leave out arms"
+            return f"{steps} steps of {dearest} would fit; or raise `limit` above {paid(prices, most)}"
+    return f"raise `limit` above {paid(prices, most)}, or leave out arms"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,24 @@ def test_a_run_and_the_spec_now(place: Path, capsys: pytest.CaptureFixture[str])
     code, out = said(capsys, "quickstart", "quickstart.reo")
     assert code == 2
     assert "[4, 13, 40] tokens" in out
+
+
+def test_a_file_is_known_by_its_content(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (place / "quickstart.reo").read_text()
+    text = text.replace(
+        "recipe small", 'data mine { source = file("a.jsonl"), verifier = exact }\n\nrecipe small'
+    )
+    (place / "filed.reo").write_text(re.sub(r"data +=\s*chain_train", "data = mine", text))
+    (place / "a.jsonl").write_text('{"question": "1", "answer": "1"}\n')
+    assert call("run", "filed.reo", "--local", "--quiet") == 0
+
+    def shared() -> bool:
+        found = json.loads(said(capsys, "quickstart", "filed.reo", "--json")[1])["tasks"]["shared"]
+        return {"a": "mine.data", "b": "mine.data"} in found
+
+    assert shared()
+    (place / "a.jsonl").write_text('{"question": "2", "answer": "2"}\n')
+    assert not shared()
 
 
 def test_two_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
