@@ -1,0 +1,189 @@
+"""Rewards of the library against numbers worked out by hand from their papers' equations, nobody correct included."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reodsl.ir.reward import Reward
+from reodsl.ir.training import Advantage, FromTraining, Ppo
+from reodsl.language import compile_file
+from runners.rewards.interpret import interpret
+from runners.rewards.rollout import Group, Rollout
+from runners.rewards.vectorise import vectorise
+from runners.train.advantages import advantages_of
+from tests.rewards.reward_groups import arrays
+
+SPEC = """
+from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
+from std.recipes import ppo
+from std.rewards import NAME
+
+wording think { prefix = "hmm" }
+wording brief { prefix = "</think>" }
+wording within { question = "{question}", budget = [8 tokens] }
+
+experiment it = ppo {
+  base       = checkpoint(overthinker)
+  data       = chain_train
+  reward     = CALL
+  forcing    = chain_forcing
+  rollout    { max_tokens = 128 tokens, wordings = WORDINGS }
+  max_prompt = 32 tokens
+  reference_samples = 2
+  steps      = 1 steps
+  eval       = chain_suite
+}
+"""
+
+
+def reward(call: str, tmp: Path) -> Reward:
+    """A reward of the library with its arguments, as a spec has it."""
+    wordings = "[think, brief]" if call.startswith("hgpo") else "[within]"
+    name = call.split("(")[0]
+    path = tmp / "spec.reo"
+    path.write_text(SPEC.replace("NAME", name).replace("CALL", call).replace("WORDINGS", wordings))
+    found = compile_file(path)
+    assert found.spec is not None, [each.message for each in found.diagnostics]
+    start = found.spec.study.arm("it").checkpoint
+    assert isinstance(start, FromTraining)
+    method = start.experiment.stages[0].method
+    assert isinstance(method, Ppo)
+    return method.reward
+
+
+def group(
+    *responses: tuple[int, bool], reference: tuple[tuple[int, bool], ...] = (), **given: float
+) -> Group:
+    own = tuple(Rollout(length, right, given=given) for length, right in responses)
+    return Group("q", own, tuple(Rollout(*each) for each in reference))
+
+
+def outcomes(rule: Reward, asked: Group) -> list[float]:
+    return [interpret(rule, asked, index)[0] for index in range(len(asked.rollouts))]
+
+
+def test_mrt_gives_each_step_what_it_gained_and_a_share_of_the_outcome(tmp_path: Path) -> None:
+    """Forced at 0: wrong, after step 1: wrong, after step 2: right, in the end: right; then one that loses it again."""
+    rule = reward('mrt(at: steps(separator: ".", keywords: ["wait"]), alpha: 0.2)', tmp_path)
+    gains = Rollout(12, True, {0: False, 4: False, 9: True})
+    loses = Rollout(12, False, {0: True, 4: True, 9: False})
+    asked = Group("q", (gains, loses))
+    places = (4, 9, 12)
+    assert interpret(rule, asked, 0, places) == pytest.approx([0.2, 1.2, 0.2])
+    assert interpret(rule, asked, 1, places) == pytest.approx([0, -1, 0])
+    made = arrays([asked], [[places, places]])
+    values = vectorise(rule, made.step, made.forced.look_up, made.bare.look_up)
+    own, tokens = advantages_of(
+        values,
+        made.step.places,
+        made.step.present,
+        made.step.length,
+        Advantage(credit="own", normalise="none"),
+    )
+    assert own[0].tolist() == [pytest.approx([0.2, 1.2, 0.2]), pytest.approx([0, -1, 0])]
+    assert tokens[0].tolist() == [[4, 5, 3], [4, 5, 3]]
+
+
+def test_hgpo_gives_not_thinking_a_margin(tmp_path: Path) -> None:
+    rule = reward("hgpo(alpha: 1, delta: 0.2)", tmp_path)
+
+    def inter(*responses: tuple[int, int]) -> list[float]:
+        rollouts = tuple(Rollout(5, bool(right), given={"mode": float(mode)}) for mode, right in responses)
+        return [interpret(rule, Group("q", rollouts), index)[1] for index in range(len(rollouts))]
+
+    # Thinking is right in 1 of 2, not thinking in 1 of 2: 0.5 < 0.5 + 0.2.
+    assert inter((0, 1), (1, 1), (0, 0), (1, 0)) == [0, 1, 0, 1]
+    # 1 against 0.5 + 0.2, and 1 against 1 + 0.2.
+    assert inter((0, 1), (1, 1), (0, 1), (1, 0)) == [1, 0, 1, 0]
+    assert inter((0, 1), (1, 1), (0, 1), (1, 1)) == [0, 1, 0, 1]
+    # Nobody is right: 0 against 0.2.
+    assert inter((0, 0), (1, 0)) == [0, 1]
+
+
+def test_length_group_norm_on_few_and_on_no_correct_responses(tmp_path: Path) -> None:
+    rule = reward("length_group_norm(alpha: 0.4)", tmp_path)
+    assert outcomes(rule, group((5, False), (9, False))) == [0, 0]
+    assert outcomes(rule, group((5, True), (9, False))) == pytest.approx([1 - 0.4 * 0.5, 0])
+    # Lengths 4 and 8: mean 6, deviation 2.
+    low, high = (1 / (1 + math.exp(x)) for x in (1, -1))
+    assert outcomes(rule, group((4, True), (8, True), (30, False))) == pytest.approx(
+        [1 - 0.4 * low, 1 - 0.4 * high, 0]
+    )
+
+
+def test_length_harmonizing_against_the_reference(tmp_path: Path) -> None:
+    rule = reward("length_harmonizing(gamma: 2)", tmp_path)
+    asked = group((5, True), (20, False), reference=((8, True), (12, False)))
+    assert outcomes(rule, asked) == pytest.approx([10 / 5 - 1 + 2 * 0.5, 10 / 20 - 1 - 2 * 0.5])
+
+
+def test_l1_exact_and_max(tmp_path: Path) -> None:
+    asked = group((90, True), (120, True), (120, False), (400, True), budget=100)
+    assert outcomes(reward("l1_exact(alpha: 0.001)", tmp_path), asked) == pytest.approx(
+        [1 - 0.01, 1 - 0.02, -0.02, 1 - 0.3]
+    )
+    assert outcomes(reward("l1_max(alpha: 0.01, delta: 0.5)", tmp_path), asked) == pytest.approx(
+        [0.6, 0.3, 0, 0]
+    )
+
+
+def test_kimi_over_the_group(tmp_path: Path) -> None:
+    rule = reward("kimi_length(weight: 1)", tmp_path)
+    asked = group((10, True), (20, True), (30, True), (10, False), (30, False))
+    assert outcomes(rule, asked) == pytest.approx([1.5, 1, 0.5, 0, -0.5])
+    assert outcomes(rule, group((10, True), (10, False))) == [1, 0]
+
+
+def test_soft_overlong_is_linear_inside_its_buffer(tmp_path: Path) -> None:
+    rule = reward("soft_overlong(longest: 20 tokens, buffer: 4 tokens)", tmp_path)
+    asked = group((12, True), (16, True), (18, True), (20, False))
+    assert outcomes(rule, asked) == pytest.approx([1, 1, 0.5, -1])
+
+
+def test_pruned_past_the_limit(tmp_path: Path) -> None:
+    assert outcomes(reward("pruned(limit: 8 tokens)", tmp_path), group((8, True), (9, True))) == [1, 0]
+
+
+def test_coefficients_of_dense_rewards(tmp_path: Path) -> None:
+    right = dict.fromkeys(range(12), True)
+    asked = Group("q", (Rollout(12, True, right, right),))
+    brpo = reward("brpo_linear(at: [2, 4, 6, 8 tokens], longest: 8 tokens, n: 3)", tmp_path)
+    assert interpret(brpo, asked, 0, (2, 4, 6, 8)) == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    printed = reward("reo_as_printed(at: [3, 10 tokens])", tmp_path)
+    assert interpret(printed, asked, 0, (3, 10)) == [1.5, 3.5]
+    own = reward("reo(at: [3, 10 tokens])", tmp_path)
+    assert interpret(own, asked, 0, (3, 10)) == [5, 3.5]
+    hard = reward("first_budget_alone(at: [3, 10 tokens])", tmp_path)
+    assert interpret(hard, asked, 0, (3, 10)) == [1, 0]
+
+
+def test_one_methods_split_with_anothers_modes_and_a_third_ones_reward() -> None:
+    """Steps as in MRT, modes as in HGPO, lengths of the correct and of the reference: it says so and is graded alike."""
+    found = compile_file(Path(__file__).with_name("mixed.reo"))
+    assert found.spec is not None, [each.message for each in found.diagnostics]
+    method = found.spec.study.arm("mixed").checkpoint.experiment.stages[0].method  # type: ignore[union-attr]
+    draw = random.Random(7)
+    groups, places = [], []
+    for number in range(5):
+        own = []
+        cuts = []
+        for index in range(4):
+            length = draw.randint(6, 40)
+            cut = sorted(draw.sample(range(1, length), 3))
+            forced = {each: draw.random() < 0.5 for each in (0, *cut)}
+            own.append(Rollout(length, draw.random() < 0.5, forced, {}, {"mode": float(index % 2)}))
+            cuts.append((*cut, length))
+        reference = tuple(Rollout(draw.randint(5, 50), True) for _ in range(2))
+        groups.append(Group(f"q{number}", tuple(own), reference))
+        places.append(cuts)
+    made = arrays(groups, places)
+    values = vectorise(method.reward, made.step, made.forced.look_up, made.bare.look_up)
+    for number, each in enumerate(groups):
+        for index in range(4):
+            expected = interpret(method.reward, each, index, places[number][index])
+            np.testing.assert_allclose(values[number, index], expected, rtol=1e-12)

@@ -1,0 +1,125 @@
+"""Every method of the paper, and four more, end to end on the miniature: a very short form of the whole study."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+
+from reodsl.graph.job import Job
+from reodsl.graph.lower import lower
+from reodsl.graph.task import Graph
+from reodsl.ir.spec import Spec
+from reodsl.language import compile_file
+from runners.registry import REGISTRY
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = {
+    "rl_steps": "1 steps", "tuned_steps": "1 steps", "prompts": "2", "rollouts": "4",
+    "pool_questions": "24", "samples": "4", "sequences": "2",
+}  # fmt: skip
+
+
+def smaller(value: Any, steps: int = 36) -> Any:
+    """The same spec with a handful of held-out questions, few traces, and forced answers at few budgets."""
+    if isinstance(value, list):
+        return [smaller(item, steps) for item in value]
+    if not isinstance(value, dict):
+        return value
+    made = {name: smaller(item, steps) for name, item in value.items()}
+    if made.get("kind") == "generated":
+        made["count"] = 4 if made["split"] == "held_out" else min(made["count"], 1024)
+    if "reg_to" in made:
+        made |= {"samples": 1, "grid": [0, 2, 4, 8, 16, 32, 64, 96, 128]}
+    if "method" in made and made["steps"] > steps:
+        made["steps"] = steps
+    return made
+
+
+def perform(graph: Graph, root: Path) -> dict[str, Path]:
+    """Runs every task but the report in this process; the folder of each."""
+    folders: dict[str, Path] = {}
+    for task in graph.tasks:
+        if task.kind == "report":
+            continue
+        module, name = REGISTRY.runners[task.kind].split(":")
+        out, work = root / task.id, root / f"{task.id}.work"
+        out.mkdir()
+        work.mkdir()
+        inputs = {role: folders[source] for role, source in task.inputs.items()}
+        getattr(importlib.import_module(module), name)(Job(task, inputs, out, work, root, lambda _: None))
+        folders[task.id] = out
+    return folders
+
+
+def spec_of(path: Path, **options: Any) -> Spec:
+    found = compile_file(path, **options)
+    assert found.spec is not None, [each.message for each in found.diagnostics]
+    return found.spec
+
+
+Done = tuple[Graph, dict[str, Path]]
+
+
+def short_form(path: Path, root: Path, steps: int = 36, **options: Any) -> Done:
+    """A spec's tasks, made small and done."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    spec = spec_of(path, **options)
+    graph = lower(Spec.model_validate({"study": smaller(spec.study.model_dump(mode="json"), steps)}))
+    try:
+        return graph, perform(graph, root)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    path = ROOT / "specs" / "miniature" / "paper.reo"
+    return short_form(path, tmp_path_factory.mktemp("miniature"), sets=TINY)
+
+
+def test_a_method_that_no_runner_has_heard_of_runs(tmp_path: Path) -> None:
+    """tests/specs/mixed.reo takes its split, its modes and its reward from three methods."""
+    _, folders = short_form(Path(__file__).with_name("mixed.reo"), tmp_path, steps=10)
+    (folder,) = (own for name, own in folders.items() if name.startswith("mixed.train"))
+    rollouts = pl.read_parquet(folder / "rollouts.parquet")
+    assert rollouts.height == 2 * 2 * 4
+    assert rollouts["reward"].is_finite().all()
+    assert rollouts["reward"].n_unique() > 2
+
+
+def test_every_arm_is_trained_evaluated_and_scored(done: Done) -> None:
+    graph, folders = done
+    (score,) = (folder for name, folder in folders.items() if name.startswith("score"))
+    table = pl.read_parquet(score / "reg.parquet")
+    arms = {task.arm for task in graph.tasks if task.kind == "evaluate"}
+    assert len(arms) == 25
+    assert set(table["model"]) == arms
+    assert table["reg"].is_finite().all()
+
+
+def test_every_stage_took_its_step(done: Done) -> None:
+    graph, folders = done
+    for task in graph.tasks:
+        if task.kind == "train":
+            facts = json.loads((folders[task.id] / "train.json").read_text())
+            assert facts["steps"] >= 1, task.id
+            metrics = pl.read_parquet(folders[task.id] / "metrics.parquet")
+            assert metrics["loss"].is_finite().all(), task.id
+
+
+def test_selections_say_how_many_questions_were_lost(done: Done) -> None:
+    graph, folders = done
+    selects = [task for task in graph.tasks if task.kind == "select"]
+    assert len(selects) == 6
+    for task in selects:
+        facts = json.loads((folders[task.id] / "select.json").read_text())
+        assert facts["questions"] == 24
+        assert 0 <= facts["lost"] < 24
+        assert pl.read_parquet(folders[task.id] / "questions.parquet").height == facts["picked"]
