@@ -84,6 +84,19 @@ def limit_cpu(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(usage.ru_utime + usage.ru_stime + seconds) + 1, hard))
 
 
+def resident_kib() -> int:
+    """Memory that this process holds now, in KiB.
+
+    Not `ru_maxrss` where it can be helped: a fresh process starts with its parent's, and a parent that trains a
+    model would have every worker retire at once.
+    """
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize() // 2**10
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def on_timer(signum: int, frame: FrameType | None) -> None:
     raise Expired
 
@@ -142,7 +155,7 @@ def main(kind: str, seconds: float, memory_mib: int) -> None:
         limit_cpu(seconds)
         correct, outcome = run(check, json.loads(line), seconds)
         # Memory that a check took seldom comes back: a large process makes way for a fresh one.
-        retire = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > memory_mib * 2**10 // 2
+        retire = resident_kib() > memory_mib * 2**10 // 2
         tell({"correct": correct, "outcome": outcome, "retire": retire})
         if retire:
             return

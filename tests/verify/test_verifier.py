@@ -288,3 +288,14 @@ def test_an_unknown_verifier_is_a_problem() -> None:
     with pytest.raises(Problem) as caught:
         make_verifier("latex")
     assert caught.value.diagnostics[0].code == "E0740"
+
+
+def test_a_large_parent_keeps_its_workers() -> None:
+    held = bytearray(700 * 2**20)
+    held[::4096] = b"x" * len(held[::4096])
+    with_large_parent = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
+    for n in (1, 2, 3):
+        with_large_parent.grade([Answer(f"x+{n}", f"{n}+x")])
+    assert with_large_parent.stats().workers_started == 1
+    with_large_parent.close()
+    assert len(held) == 700 * 2**20
