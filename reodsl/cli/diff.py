@@ -96,7 +96,7 @@ def _side(
         raise click.UsageError(f"{text} is a run: --set and --amend are for a spec")
     resolved = path / "spec.reo.json" if path.is_dir() else path
     if resolved.is_file():
-        return _of_file(text, resolved, store_dir)
+        return _of_file(text, resolved)
     return _of_run(text, store_dir)
 
 
@@ -116,7 +116,8 @@ def _of_spec(
     return Side(text, ready.spec, ready.graph, ready.keys.payload, metrics)
 
 
-def _of_file(text: str, path: Path, store_dir: Path | None) -> Side:
+def _of_file(text: str, path: Path) -> Side:
+    from reodsl.diff.metrics import read_table
     from reodsl.graph.lower import lower
 
     try:
@@ -130,7 +131,7 @@ def _of_file(text: str, path: Path, store_dir: Path | None) -> Side:
             help="name a spec file, a run's folder or a run; `reodsl ls` lists runs",
         ) from None
     graph = lower(spec)
-    return Side(text, spec, graph, identity, _metrics_of_folder(path.parent, graph))
+    return Side(text, spec, graph, identity, read_table(path.parent))
 
 
 def _of_run(text: str, store_dir: Path | None) -> Side:
@@ -159,18 +160,3 @@ def _of_run(text: str, store_dir: Path | None) -> Side:
         return material["payload"] if material is not None else identity(task)
 
     return Side(record.name, spec, graph, payload, read_metrics(graph, folders))
-
-
-def _metrics_of_folder(folder: Path, graph: Graph) -> dict[str, Metrics]:
-    """What the results laid out beside a run's spec tell."""
-    from reodsl.diff.metrics import read_metrics
-    from reodsl.store.runs import slug
-
-    report = next(task for task in graph.tasks if task.kind == "report")
-    places: dict[str, Path] = {}
-    for role, source in report.inputs.items():
-        name, _, seed = role.partition("@")
-        kind, _, arm = name.partition(":")
-        if kind == "evaluate":
-            places[source] = folder / "arms" / (slug(arm) + (f".s{seed}" if seed else ""))
-    return read_metrics(graph, places)

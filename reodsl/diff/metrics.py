@@ -10,6 +10,7 @@ from typing import Any
 
 from reodsl.graph.task import Graph
 
+MEAN = "mean"
 METRICS = ("accuracy", "length", "reg")
 
 
@@ -53,6 +54,24 @@ def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics
     }
 
 
+def read_table(folder: Path) -> dict[str, Metrics]:
+    """Metrics by arm from the main table of a run's folder; empty where there is none."""
+    import polars as pl
+
+    columns = ["arm", "benchmark", "seeds", "accuracy", "length", "reg"]
+    try:
+        table = pl.read_parquet(folder / "tables" / "main.parquet")
+    except (OSError, pl.exceptions.PolarsError):
+        return {}
+    if not {"arm", "benchmark", "seeds", "accuracy", "length"} <= set(table.columns):
+        return {}
+    found = {}
+    for row in table.select(name for name in columns if name in table.columns).iter_rows(named=True):
+        if row["benchmark"] == MEAN:
+            found[row["arm"]] = Metrics(row["accuracy"], row["length"], row.get("reg"), row["seeds"])
+    return found
+
+
 def _summary(path: Path) -> dict[str, float] | None:
     try:
         mean: Any = json.loads(path.read_bytes())["mean"]
@@ -68,7 +87,7 @@ def _regs(path: Path) -> dict[str, float]:
         table = pl.read_parquet(path, columns=["model", "benchmark", "reg"])
     except (OSError, pl.exceptions.PolarsError):
         return {}
-    means = table.filter(pl.col("benchmark") == "mean")
+    means = table.filter(pl.col("benchmark") == MEAN)
     return {
         str(name): float(reg)
         for name, reg in zip(means["model"], means["reg"], strict=True)

@@ -183,17 +183,25 @@ def test_what_cannot_be_compared(
     assert words in capsys.readouterr().err
 
 
-def test_a_runs_folder_has_its_spec(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = make.four()
+def test_a_runs_folder_has_its_spec_and_its_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = place / "run"
-    (folder / "arms" / "vanilla.s1").mkdir(parents=True)
-    (folder / "spec.reo.json").write_text(spec.model_dump_json())
-    summary = {"mean": {"accuracy": 0.5, "length": 8.0}}
-    (folder / "arms" / "vanilla.s1" / "summary.json").write_text(json.dumps(summary))
+    (folder / "tables").mkdir(parents=True)
+    (folder / "spec.reo.json").write_text(make.four().model_dump_json())
     assert said(capsys, "run", "run")[0] == 0
+    pl.DataFrame(
+        {
+            "arm": ["vanilla", "vanilla"],
+            "benchmark": ["easy", "mean"],
+            "seeds": [3, 3],
+            "accuracy": [0.9, 0.5],
+            "length": [4.0, 8.0],
+            "reg": [1.0, None],
+        }
+    ).write_parquet(folder / "tables" / "main.parquet")
     out = said(capsys, "run", "run", "--json")[1]
     arm = next(each for each in json.loads(out)["arms"] if each["a"] == "vanilla")
     assert arm["metrics"]["accuracy"] == {"a": 0.5, "b": 0.5}
+    assert arm["metrics"]["reg"] == {"a": None, "b": None}
 
 
 def test_metrics_are_means_over_seeds(tmp_path: Path) -> None:
