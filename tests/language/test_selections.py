@@ -1,0 +1,174 @@
+"""Selections, pools, wordings and parts of rewards: what they lower to, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reodsl.graph.lower import lower
+from reodsl.ir.spec import Spec
+from reodsl.ir.training import FromTraining, Ppo, Stage
+
+HEAD = """
+from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
+from std.recipes import ppo, sft, simpo
+from std.rewards import outcome
+
+wording plain { prefix = "hmm" }
+wording brief { prefix = "</think>" }
+wording within { question = "within {budget} tokens {question}", budget = 16 tokens..64 tokens }
+"""
+SHORTEST = "selection best { trace = argmin(len(z) for z in group if correct(z)) }"
+PAIRS = """
+selection best(ratio: number in 0..1) {
+  let typical = mean(len(z) for z in group)
+  pick right {
+    preferred = argmin(len(z) for z in group if correct(z) and len(z) < typical)
+    rejected  = argmax(len(z) for z in group if correct(z) and len(z) > len(preferred))
+    where     = len(preferred) <= ratio * len(rejected)
+  }
+  pick wrong {
+    preferred = argmax(len(z) for z in group if not correct(z))
+    rejected  = argmin(len(z) for z in group if not correct(z))
+  }
+}
+"""
+
+
+def sequences(method: str, data: str, more: str = "") -> str:
+    own = "beta = 2\n  gamma = 1.2\n  " if method == "simpo" else ""
+    return f"""
+experiment it = {method} {{
+  base = checkpoint(overthinker)
+  data = {data}
+  {own}batch {{ prompts = 8 }}
+  max_tokens = 192 tokens
+  optim {{ lr = 1e-4 }}
+  steps = 10 steps
+  eval = chain_suite
+  {more}
+}}
+"""
+
+
+def rewarded(reward: str, rollout: str = "") -> str:
+    return f"""
+experiment it = ppo {{
+  base       = checkpoint(overthinker)
+  data       = chain_train
+  reward     = {reward}
+  forcing    = chain_forcing
+  batch      {{ prompts = 4, rollouts = 4 }}
+  rollout    {{ max_tokens = 128 tokens, {rollout} }}
+  max_prompt = 32 tokens
+  steps      = 1 steps
+  eval       = chain_suite
+}}
+"""
+
+
+POOL = "pool(checkpoint(overthinker), data: chain_train, samples: 4, max_tokens: 128 tokens)"
+BOTH = POOL[:-1] + ", wordings: [plain, brief])"
+
+
+def stage(spec: Spec) -> Stage:
+    start = spec.study.arm("it").checkpoint
+    assert isinstance(start, FromTraining)
+    return start.experiment.stages[0]
+
+
+def test_a_selection_of_a_pool_lowers_to_sampling_and_selecting(spec: Callable[..., Spec]) -> None:
+    made = spec(HEAD + SHORTEST + sequences("sft", f"best({BOTH})", "passes = 3"))
+    found = stage(made)
+    assert found.selected is not None
+    assert found.passes == 3
+    assert [each.prefix for each in found.selected.pool.wordings] == ["hmm", "</think>"]
+    assert not found.selected.selection.pairs
+    tasks = {task.id: task for task in lower(made).tasks}
+    select = tasks[tasks["it.train.s1"].inputs["data"]]
+    assert select.kind == "select"
+    assert select.payload["prefixes"] == ["hmm", "</think>"]
+    pools = [tasks[select.inputs[f"pool:{index}"]] for index in range(2)]
+    assert [pool.payload["model"]["prompt"]["prefix"] for pool in pools] == ["hmm", "</think>"]
+    assert len({pool.payload["seed"] for pool in pools}) == 2
+    assert "pool" not in str(tasks["it.train.s1"].payload)
+
+
+def test_a_selections_name_changes_nothing(spec: Callable[..., Spec]) -> None:
+    one = lower(spec(HEAD + SHORTEST + sequences("sft", f"best({POOL})")))
+    two = lower(spec(HEAD + SHORTEST.replace("best", "other") + sequences("sft", f"other({POOL})")))
+    payloads = [
+        {task.id: task.payload for task in graph.tasks if task.kind != "report"} for graph in (one, two)
+    ]
+    assert payloads[0] == payloads[1]
+
+
+def test_picks_lets_and_conditions_on_what_was_chosen(spec: Callable[..., Spec]) -> None:
+    found = stage(spec(HEAD + PAIRS + sequences("simpo", f"best({POOL}, ratio: 0.5)"))).selected
+    assert found is not None
+    assert found.selection.pairs
+    assert len(found.selection.lets) == 1
+    right, wrong = found.selection.picks
+    assert right.where is not None
+    assert '"of":"preferred"' in right.where.model_dump_json()
+    assert wrong.where is None
+    assert wrong.preferred is not None
+    assert (wrong.preferred.fn, wrong.rejected.fn if wrong.rejected else "") == ("argmax", "argmin")
+
+
+def test_wordings_of_rollouts(spec: Callable[..., Spec]) -> None:
+    method = stage(
+        spec(HEAD + rewarded("outcome", "wordings = [plain, within], wordings_per = question"))
+    ).method
+    assert isinstance(method, Ppo)
+    assert (method.wordings[1].low, method.wordings[1].high) == (16, 64)
+    assert method.wordings_per == "question"
+
+
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        ("z(correct(y))", [(1.0, "response")]),
+        ("z(correct(y)) + 0.5 * z(mode(y) == 1, on: prefix)", [(1.0, "response"), (0.5, "prefix")]),
+        ("2 * z(correct(y)) - z(mode(y), on: response)", [(2.0, "response"), (-1.0, "response")]),
+    ],
+)
+def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tuple[float, str]]) -> None:
+    text = HEAD + f"reward mine {{\n{body}\n}}\n" + rewarded("mine", "wordings = [plain, brief]")
+    method = stage(spec(text)).method
+    assert isinstance(method, Ppo)
+    assert [(part.weight, part.on) for part in method.reward.parts] == parts
+    assert method.reward.outcome is None
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (SHORTEST + sequences("simpo", f"best({POOL})"), "E0510"),
+        (PAIRS + sequences("sft", f"best({POOL}, ratio: 0.5)"), "E0510"),
+        (sequences("simpo", "chain_train"), "E0510"),
+        (SHORTEST + rewarded("outcome").replace("= chain_train", f"= best({POOL})"), "E0510"),
+        (PAIRS + sequences("simpo", f"best({POOL})"), "E0310"),
+        (PAIRS + sequences("simpo", f"best({POOL}, ratio: 2)"), "E0303"),
+        (SHORTEST + sequences("sft", "best(chain_train)"), "E0301"),
+        (SHORTEST + sequences("sft", "best"), "E0301"),
+        ("selection best { }" + sequences("sft", f"best({POOL})"), "E0313"),
+        ("selection best { trace = len(group) }" + sequences("sft", f"best({POOL})"), "E0310"),
+        ("selection best { trace = argmin(len(y) for z in group) }" + sequences("sft", f"best({POOL})"), "E0301"),
+        ("selection best { preferred = argmin(len(z) for z in group) }", "E0304"),
+        ("selection best { trace = argmin(len(z) for z in group), size = 2 }", "E0203"),
+        (SHORTEST.replace("correct(z)", "len(z)"), "E0301"),
+        (SHORTEST + sequences("sft", f"best({POOL[:-1]}, wordings: [within]))"), "E0512"),
+        (rewarded("outcome", "wordings = [plain, brief, within]"), "E0511"),
+        ("reward mine {\nmode(y) + 0.0\n}\n" + rewarded("mine"), "E0511"),
+        ("reward mine {\nabs(x.budget - len(y)) / 1 tokens\n}\n" + rewarded("mine", "wordings = [plain]"), "E0511"),
+        ("reward mine {\n0.5 + z(correct(y))\n}\n" + rewarded("mine"), "E0301"),
+        ("reward mine {\nz(len(y))\n}\n" + rewarded("mine"), "E0302"),
+        ("reward mine {\nz(correct(y), on: first)\n}\n" + rewarded("mine"), "E0310"),
+        ("reward mine {\ncorrect(answer(y[:before(L)]))\n}\n" + rewarded("mine"), "E0301"),
+        ('wording lost { question = "what?" }', "E0512"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_once(codes: Callable[..., list[str]], text: str, code: str) -> None:
+    assert codes(HEAD + text) == [code]
