@@ -14,7 +14,8 @@ BLOCK = re.compile(
 FOUND = {
     name: {
         benchmark: Curve(
-            tuple(int(b) for b in budgets.split(",")), tuple(float(a) for a in accuracy.split(","))
+            tuple(int(b) for b in budgets.split(",") if b.strip()),
+            tuple(float(a) for a in accuracy.split(",") if a.strip()),
         )
     }
     for name, benchmark, budgets, accuracy in BLOCK.findall(TEXT)

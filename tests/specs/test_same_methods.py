@@ -34,7 +34,8 @@ ARMS = {
 OTHERWISE = {
     "name", "data", "steps", "expected_length", "save_every", "plateau", "max_tokens", "max_prompt", "batch",
     "minibatches", "epochs", "forcing", "reference_samples", "start", "samples", "optim", "passes",
-    "question", "system", "prefix", "separator", "keywords", "min_chunks", "l_max", "budgets", "frontier", "rollouts", "step",
+    "question", "system", "prefix", "separator", "keywords", "min_chunks", "l_max", "budgets", "frontier",
+    "rollouts", "step",
 }  # fmt: skip
 SCALED = {"value"}
 """Constants of expressions: alpha, gamma and ratios are params that the paper leaves open."""
