@@ -40,7 +40,7 @@ def load(
 ) -> Loaded:
     """A spec, compiled: keyword arguments set its params, `amend` any other setting by its path.
 
-    Raises `Problem` with every error of the spec. Results are kept in `store`, by default `.reo` beside the spec.
+    Raises `Problem` with every error of the spec. Results are kept in `store`, by default `.reodsl` beside the spec.
     """
     from reodsl.graph.lower import lower
     from reodsl.language import compile_file
@@ -52,7 +52,7 @@ def load(
     if compiled.spec is None or errors:
         raise Problem(*errors)
     beside = Path(path).resolve().parent
-    place = Store(Path(store) if store is not None else beside / ".reo")
+    place = Store(Path(store) if store is not None else beside / ".reodsl")
     folder = Path(compiled.spec.folder) if compiled.spec.folder else beside
     return Loaded(compiled.spec, lower(compiled.spec), place, Keys(place, folder))
 

@@ -64,7 +64,7 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
     for name in paths:
         path = Path(name)
         if path.is_dir():
-            inside = sorted(path.rglob("*.reo"))
+            inside = sorted(each for each in path.rglob("*.reo") if each.is_file())
             if not inside:
                 raise problem(
                     "E0112", "no .reo file in this folder", where=name, help="name a folder that holds specs"

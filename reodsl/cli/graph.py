@@ -30,7 +30,7 @@ def command(
     """Show the task graph that a spec lowers to."""
     from reodsl.cli.output import print_json
 
-    graph = prepare(spec, sets, amends, target, Path(".reo")).graph
+    graph = prepare(spec, sets, amends, target, Path(".reodsl")).graph
     if as_json:
         print_json({"tasks": [_task(graph, task.id) for task in graph.tasks]})
     else:

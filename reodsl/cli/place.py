@@ -22,7 +22,7 @@ store_option = click.option(
     type=click.Path(path_type=Path, file_okay=True),
     envvar="REODSL_STORE",
     metavar="DIR",
-    help="Where results are kept. Default: REODSL_STORE, or `.reo` beside the spec.",
+    help="Where results are kept. Default: REODSL_STORE, or `.reodsl` beside the spec.",
 )
 target_option = click.option(
     "--target", metavar="NAME", help="Which study or experiment, where the spec declares several."
@@ -55,7 +55,7 @@ def prepare(
     if compiled.spec is None or failed(compiled.diagnostics):
         raise SystemExit(1)
     spec = compiled.spec
-    store = Store(store_dir or Path(path).resolve().parent / ".reo")
+    store = Store(store_dir or Path(path).resolve().parent / ".reodsl")
     folder = Path(spec.folder) if spec.folder else Path(path).resolve().parent
     return Ready(spec, lower(spec), store, Keys(store, folder))
 
@@ -70,13 +70,13 @@ def prices_of(ready: Ready) -> Prices:
 
 
 def existing_store(store_dir: Path | None) -> Store:
-    """The store that is meant when no spec is named: the option's, `./.reo`, or the only one a folder below."""
+    """The store that is meant when no spec is named: the option's, `./.reodsl`, or the only one a folder below."""
     if store_dir is not None:
         found = [store_dir]
-    elif (Path(".reo") / "format").is_file():
-        found = [Path(".reo")]
+    elif (Path(".reodsl") / "format").is_file():
+        found = [Path(".reodsl")]
     else:
-        found = sorted(mark.parent for mark in Path().glob("*/.reo/format"))
+        found = sorted(mark.parent for mark in Path().glob("*/.reodsl/format"))
     if len(found) != 1 or not (found[0] / "format").is_file():
         raise no_store(found)
     return Store(found[0])

@@ -124,7 +124,7 @@ def test_an_amended_setting_is_planned_with_old_and_new(
 
 def test_plan_exits_with_2_when_there_is_work_and_0_when_there_is_none(place: Path) -> None:
     assert call("plan", SPEC) == 2
-    assert not (place / ".reo").exists()
+    assert not (place / ".reodsl").exists()
     call("run", SPEC, "--local", "--quiet")
     assert call("plan", SPEC) == 0
 
@@ -141,7 +141,7 @@ def test_what_is_missing_is_named_before_anything_starts(
     assert "no weights" in err
     assert "no GPU" in err
     assert started(place) == []
-    assert not (place / ".reo").exists()
+    assert not (place / ".reodsl").exists()
 
 
 def test_a_failed_task_is_told_and_the_rest_is_kept(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,12 @@ def edit(place: Path, old: str, new: str) -> None:
     (place / SPEC).write_text(text.replace(old, new))
 
 
+def store(place: Path) -> Path:
+    """The store that the saved plan names."""
+    saved = json.loads((place / "plans" / "plan.json").read_text())
+    return place / "plans" / str(saved["request"]["store"])
+
+
 def run() -> int:
     return call("run", "plans/plan.json", "--local", "--quiet")
 
@@ -56,8 +62,8 @@ def test_a_plan_keeps_its_settings_and_its_store(place: Path) -> None:
     arguments = ("--set", "n=3", "--amend", "reo_exp.epochs=2", "--store", "elsewhere")
     assert call("plan", SPEC, *arguments, "--out", "plans/plan.json") == 2
     assert run() == 0
+    assert store(place).resolve() == place / "elsewhere"
     assert (place / "elsewhere" / "format").is_file()
-    assert not (place / ".reo").exists()
     assert call("plan", SPEC, *arguments) == 0
 
 
@@ -68,7 +74,7 @@ def test_a_changed_setting_is_told_with_its_line(place: Path, capsys: pytest.Cap
     assert "error[E0966]" in err
     assert "reo_exp: optim.lr 0.0005 -> 0.0001 (quickstart.reo:" in err
     assert toys.log(place) == []
-    assert not (place / ".reo").exists()
+    assert not store(place).exists()
 
 
 def test_a_comment_and_a_touch_are_no_change(place: Path) -> None:
@@ -103,7 +109,7 @@ def test_a_result_that_was_to_be_reused_and_is_gone_is_told(
     assert call("plan", SPEC, "--amend", "reo_exp.epochs=2", "--out", "plans/plan.json") == 2
     found = json.loads((place / "plans" / "plan.json").read_text())
     key = next(task["key"] for task in found["tasks"] if task["id"] == "vanilla.train.s1")
-    folder = place / ".reo" / "objects" / key[:2] / key
+    folder = store(place) / "objects" / key[:2] / key
     (folder / "manifest.json").unlink()
     assert run() == 1
     assert "vanilla.train.s1: reuse -> run, its result is damaged" in capsys.readouterr().err

@@ -31,7 +31,7 @@ CONFIG = {
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / ".reo").open()
+    return Store(tmp_path / ".reodsl").open()
 
 
 def put(store: Store, task: Task, files: dict[str, Any], inputs: dict[str, str], device: str = "cpu") -> str:
