@@ -45,16 +45,10 @@ def score(experience: Experience, method: Ppo) -> Scored:
     found, tokens = advantages_of(rewards, places, present, step.length, method.advantage)
     flat = found.reshape(-1, found.shape[2]).astype(np.float32)
     advantages = [
-        _led(np.repeat(own, counts), lead)
-        for own, counts, lead in zip(flat, tokens.reshape(flat.shape), experience.leads, strict=True)
+        np.repeat(own, counts) for own, counts in zip(flat, tokens.reshape(flat.shape), strict=True)
     ]
     equal = 1.0 - float((found != 0).any(axis=(1, 2)).mean())
     return Scored(np.where(present, rewards, 0.0), advantages, equal)
-
-
-def _led(advantages: NDArray[np.float32], lead: int) -> NDArray[np.float32]:
-    """The advantages of a response with those of its prefix, which earns what the first token does."""
-    return np.concatenate((np.repeat(advantages[:1], lead), advantages)) if lead else advantages
 
 
 def _score_parts(experience: Experience, method: Ppo, values: Floats) -> Scored:
