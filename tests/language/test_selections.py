@@ -161,6 +161,8 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         (SHORTEST.replace("correct(z)", "len(z)"), "E0301"),
         (SHORTEST + sequences("sft", f"best({POOL[:-1]}, wordings: [within]))"), "E0512"),
         (rewarded("outcome", "wordings = [plain, brief, within]"), "E0511"),
+        (PAIRS + sequences("simpo", f"best({POOL}, ratio: 0.5)".replace("samples: 4", "samples: 1")), "E0513"),
+        (SHORTEST + sequences("sft", f"best({POOL})").replace("prompts = 8", "prompts = 4097"), "E0513"),
         ("reward mine {\nmode(y) + 0.0\n}\n" + rewarded("mine"), "E0511"),
         ("reward mine {\nabs(x.budget - len(y)) / 1 tokens\n}\n" + rewarded("mine", "wordings = [plain]"), "E0511"),
         ("reward mine {\n0.5 + z(correct(y))\n}\n" + rewarded("mine"), "E0301"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
-from reodsl.language.checks.cases import StageCase, amount, place
+from reodsl.language.checks.cases import StageCase, amount, place, set_here
 from reodsl.language.selections import TypedSelection
 from reodsl.language.values import Items, Record
 
@@ -48,6 +48,41 @@ def check_selected(stage: StageCase) -> Iterator[Diagnostic]:
     for wording in wordings_of(pool):
         if wording.get("budget") is not None:
             yield _budget_in(wording, "a pool asks every question alike")
+    if pool is not None:
+        yield from _small(stage, data, pool, found)
+
+
+def _small(stage: StageCase, data: Record, pool: Record, found: TypedSelection) -> Iterator[Diagnostic]:
+    """E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
+    responses = pool.data("samples") * max(1, len(wordings_of(pool)))
+    if found.pairs and responses < 2:
+        yield error(
+            "E0513",
+            "a pair takes two responses, and the pool has one for each question",
+            place(pool.fields.get("samples"), pool.span),
+            help="write `samples: 16`",
+        )
+    questions, batch = pool.sub("data"), stage.record.at("batch.prompts")
+    asked = known_questions(questions) if questions is not None else None
+    wanted = amount(batch.value) if batch is not None else None
+    if asked is not None and wanted is not None and asked * len(found.picks) < wanted:
+        yield error(
+            "E0513",
+            f"the pool has {asked} questions, which fill no batch of {wanted:g}",
+            place(data.fields.get("pool"), data.span),
+            others=set_here(batch, stage.record),
+            help=f"write `batch {{ prompts = {asked} }}`, or ask more questions",
+        )
+
+
+def known_questions(data: Record) -> int | None:
+    """How many questions data has, where the spec says so; duplicates count."""
+    if data.data("questions") is not None:
+        return int(data.data("questions"))
+    value = data.get("source")
+    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
+    counts = [item.data.data("count") for item in items if isinstance(item.data, Record)]
+    return sum(counts) if counts and all(count is not None for count in counts) else None
 
 
 def check_wordings(stage: StageCase) -> Iterator[Diagnostic]:
