@@ -7,7 +7,8 @@ gradients and products are several times cheaper. Both read the model's own para
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,18 +17,25 @@ from torch import Tensor
 
 from runners.train.kernels import linear, linear_add, rotate, swiglu, unit_rms
 
-Forward = Callable[[Tensor, Tensor], Tensor]
-"""From ids [rows, width] and flat positions in them to the last hidden states [positions, hidden] there."""
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """`derive()` gives what is made of the parameters alone, once for many batches; `hidden(ids, at, derived)` goes from
+    ids [rows, width] and flat positions in them to the last hidden states [positions, hidden] there.
+    """
+
+    derive: Callable[[], list[Tensor]]
+    hidden: Callable[[Tensor, Tensor, Sequence[Tensor]], Tensor]
 
 
 def plain_forward(model: Any) -> Forward:
     """The model's own forward up to its last norm."""
     body = model.get_submodule("model")
 
-    def forward(ids: Tensor, at: Tensor) -> Tensor:
+    def hidden(ids: Tensor, at: Tensor, derived: Sequence[Tensor]) -> Tensor:
         return body(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)[at]
 
-    return forward
+    return Forward(list, hidden)
 
 
 def lean_supported(model: Any) -> bool:
@@ -77,10 +85,18 @@ def lean_forward(model: Any) -> Forward:
             turns[width] = torch.polar(torch.ones_like(angles), angles)[:, None, :]
         return turns[width]
 
-    def attend(x: Tensor, layer: Any, rows: int, width: int) -> Tensor:
-        own = layer.self_attn
-        weight = torch.cat((own.q_proj.weight[query_order], own.k_proj.weight[key_order], own.v_proj.weight))
-        mixed = linear(unit_rms(x, eps), weight * layer.input_layernorm.weight)
+    def derive() -> list[Tensor]:
+        found = []
+        for layer in body.layers:
+            own, mlp = layer.self_attn, layer.mlp
+            parts = (own.q_proj.weight[query_order], own.k_proj.weight[key_order], own.v_proj.weight)
+            found.append(torch.cat(parts) * layer.input_layernorm.weight)
+            both = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
+            found.append(both * layer.post_attention_layernorm.weight)
+        return found
+
+    def attend(x: Tensor, own: Any, weight: Tensor, rows: int, width: int) -> Tensor:
+        mixed = linear(unit_rms(x, eps), weight)
         q, k, v = (
             part.unflatten(-1, (-1, dim))
             for part in mixed.split((heads * dim, kv_heads * dim, kv_heads * dim), -1)
@@ -100,21 +116,20 @@ def lean_forward(model: Any) -> Forward:
         )
         return out.transpose(1, 2).reshape(rows * width, heads * dim)
 
-    def forward(ids: Tensor, at: Tensor) -> Tensor:
+    def hidden(ids: Tensor, at: Tensor, derived: Sequence[Tensor]) -> Tensor:
         rows, width = ids.shape
         embedding = body.embed_tokens
         x = F.embedding(ids.reshape(-1), embedding.weight, embedding.padding_idx)
         for number, layer in enumerate(body.layers):
-            seen = attend(x, layer, rows, width)
+            seen = attend(x, layer.self_attn, derived[2 * number], rows, width)
             if number == len(body.layers) - 1:
                 seen, x = seen[at], x[at]
             x = linear_add(seen, layer.self_attn.o_proj.weight, x)
-            both = torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight))
-            inner = swiglu(linear(unit_rms(x, eps), both * layer.post_attention_layernorm.weight))
+            inner = swiglu(linear(unit_rms(x, eps), derived[2 * number + 1]))
             x = linear_add(inner, layer.mlp.down_proj.weight, x)
         return unit_rms(x, eps) * body.norm.weight
 
-    return forward
+    return Forward(derive, hidden)
 
 
 def make_forward(model: Any) -> Forward:

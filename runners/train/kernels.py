@@ -20,6 +20,13 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
     return torch.nn.functional.linear(x, weight)
 
 
+def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """`grad.T @ x`, the smaller of the two as the weight of the product: it is the one that is repacked."""
+    if grad.shape[1] > x.shape[1]:
+        return product(x.t(), grad.t()).t()
+    return product(grad.t(), x.t())
+
+
 class _Linear(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -30,7 +37,7 @@ class _Linear(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         x, weight = ctx.saved_tensors
         grad = grads[0].contiguous()
-        return product(grad, weight.t()), product(grad.t(), x.t())
+        return product(grad, weight.t()), _weight_gradient(grad, x)
 
 
 class _LinearAdd(Function):
@@ -43,7 +50,7 @@ class _LinearAdd(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
         grad = grads[0].contiguous()
-        return product(grad, weight.t()), product(grad.t(), x.t()), grad
+        return product(grad, weight.t()), _weight_gradient(grad, x), grad
 
 
 class _UnitRms(Function):

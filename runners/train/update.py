@@ -38,9 +38,12 @@ class Learner:
         """Where the parameters are."""
         return next(self.model.parameters()).device
 
-    def logprobs(self, batch: Microbatch, temperature: float) -> Tensor:
-        """Log-probabilities of the trained tokens, with gradient."""
-        hidden = self.forward(batch.ids, batch.at)
+    def logprobs(
+        self, batch: Microbatch, temperature: float, derived: Sequence[Tensor] | None = None
+    ) -> Tensor:
+        """Log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given."""
+        made = self.forward.derive() if derived is None else derived
+        hidden = self.forward.hidden(batch.ids, batch.at, made)
         return token_logprobs(hidden, self.model.get_output_embeddings().weight, batch.targets, temperature)
 
 
@@ -68,10 +71,15 @@ def take_step(
         else:
             parameter.grad.zero_()
     total = 0.0
+    # Gradients of what is derived from the parameters add up over micro-batches, and go back to them once.
+    derived = learner.forward.derive()
+    leaves = [tensor.detach().requires_grad_() for tensor in derived]
     for batch in microbatches(examples, token_bound(learner.device), learner.device):
-        value = loss(batch, learner.logprobs(batch, temperature))
+        value = loss(batch, learner.logprobs(batch, temperature, leaves))
         value.backward()
         total += float(value.detach())
+    if examples and derived:
+        torch.autograd.backward(derived, [leaf.grad for leaf in leaves])
     norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     _require_finite(total, float(norm), at)
     if learner.grad_norm > 0:

@@ -15,7 +15,7 @@ CASES = [("qwen3", True), ("qwen3", False), ("llama", True), ("llama", False)]
 def gradients(model, forward, ids):
     model.zero_grad()
     at = (torch.arange(ids.shape[0])[:, None] * ids.shape[1] + torch.arange(ids.shape[1] - 1)).reshape(-1)
-    hidden = forward(ids, at)
+    hidden = forward.hidden(ids, at, forward.derive())
     found = token_logprobs(hidden, model.get_output_embeddings().weight, ids[:, 1:].reshape(-1))
     found.square().mean().backward()
     return found.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
@@ -45,7 +45,9 @@ def test_padding_on_the_right_is_never_looked_at():
     ids = torch.randint(0, 23, (1, 9), generator=torch.Generator().manual_seed(2))
     padded = torch.cat((ids, torch.zeros((1, 5), dtype=torch.long)), 1)
     at = torch.tensor([3, 8])
-    torch.testing.assert_close(forward(padded, at), forward(ids, at), atol=1e-5, rtol=1e-5)
+    derived = forward.derive()
+    found = forward.hidden(padded, at, derived)
+    torch.testing.assert_close(found, forward.hidden(ids, at, derived), atol=1e-5, rtol=1e-5)
 
 
 def test_what_the_lean_pass_does_not_cover_is_left_to_the_model():
