@@ -10,14 +10,22 @@ from typing import Any
 import click
 
 from reodsl.diagnostics import Diagnostic
-from reodsl.diagnostics.render import render
+from reodsl.diagnostics.render import in_order, render
+
+MOST_SHOWN = 100
 
 
 def show(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None) -> None:
-    """Write diagnostics to stderr, each with its line where the source is at hand; colour on a terminal only."""
-    text = render(tuple(diagnostics), sources or {}, color=sys.stderr.isatty())
+    """Write diagnostics to stderr, each with its line where the source is at hand; colour on a terminal only.
+
+    Past `MOST_SHOWN` they are only counted: mending the first ones is what helps.
+    """
+    every = in_order(diagnostics)
+    text = render(every[:MOST_SHOWN], sources or {}, color=sys.stderr.isatty())
     if text:
         click.echo(text, err=True)
+    if len(every) > MOST_SHOWN:
+        click.echo(f"and {len(every) - MOST_SHOWN} more, not shown\n", err=True)
 
 
 def print_json(value: Any) -> None:

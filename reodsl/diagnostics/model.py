@@ -56,7 +56,9 @@ def _make(
     help: str | None,
 ) -> Diagnostic:
     primary = () if span is None else (Label(span, text),)
-    return Diagnostic(code, severity, message, primary + tuple(others), where, tuple(notes), help)
+    # A help line that lists what there is makes a note that lists it superfluous.
+    kept = tuple(each for each in notes if each != help)
+    return Diagnostic(code, severity, message, primary + tuple(others), where, kept, help)
 
 
 def error(

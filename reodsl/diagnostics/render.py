@@ -50,7 +50,8 @@ def render(
     A file that `sources` lacks is named without its lines. Lines are cut to about `width` columns. Nothing
     from a source reaches the terminal as a control character.
     """
-    return "\n".join(_one(diagnostic, sources, color, width) for diagnostic in in_order(diagnostics))
+    lines = {path: text.split("\n") for path, text in sources.items()}
+    return "\n".join(_one(diagnostic, lines, color, width) for diagnostic in in_order(diagnostics))
 
 
 def summary(diagnostics: Iterable[Diagnostic]) -> str:
@@ -80,7 +81,7 @@ def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
     ]
 
 
-def _one(diagnostic: Diagnostic, sources: Mapping[str, str], color: bool, width: int) -> str:
+def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, width: int) -> str:
     def paint(text: str, style: str) -> str:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if color and text else text
 
@@ -140,10 +141,7 @@ def _by_file(labels: Iterable[Label]) -> dict[str, list[Label]]:
     return files
 
 
-def _line(sources: Mapping[str, str], label: Label) -> str | None:
+def _line(sources: Mapping[str, list[str]], label: Label) -> str | None:
     """The line a label begins on, if its file is known and has it."""
-    text = sources.get(label.span.path)
-    if text is None:
-        return None
-    lines = text.split("\n")
+    lines = sources.get(label.span.path, [])
     return lines[label.span.line - 1] if 1 <= label.span.line <= len(lines) else None

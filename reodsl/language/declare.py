@@ -8,7 +8,7 @@ from reodsl.diagnostics.model import error
 from reodsl.language.context import Context, Scope
 from reodsl.language.kinds import DECLARED, KINDS
 from reodsl.language.modules import Loaded
-from reodsl.language.suggest import advice, there_is
+from reodsl.language.suggest import nearest, there_is
 from reodsl.language.values import Record, Value
 from reodsl.syntax import tree
 
@@ -31,7 +31,8 @@ def declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     if kind not in DECLARED:
         known = [*DECLARED]
         inside = KINDS.get(kind)
-        helps = advice(kind, known, "kinds are")
+        near = nearest(kind, [*known, "param", "import", "from"])
+        helps = f"did you mean `{near}`?" if near else there_is(known, "kinds are")
         if inside is not None and inside.form == "declared":
             homes = [each.name for each in KINDS.values() if kind in each.children]
             helps = f"`{kind}` stands inside " + " or ".join(f"`{home}`" for home in homes)

@@ -10,6 +10,7 @@ from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
 from reodsl.language.suggest import advice, there_is
 from reodsl.syntax import tree
 from reodsl.syntax.parse import parse
+from reodsl.syntax.place import clipped
 from reodsl.syntax.source import Source, read_source
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -94,12 +95,13 @@ class Modules:
         places: dict[str, Span] = {}
         for clause in loaded.module.imports:
             target = self._target(loaded, clause)
+            whole = target is not None and not self._broken(target)
             for imported in clause.names:
                 local = imported.alias or imported.name
                 if self._fresh(local, places):
                     key = target.key if target is not None else None
                     loaded.imports[local.name] = Imported(key, imported.name.name, imported, clause.module)
-                if target is not None:
+                if target is not None and whole:
                     self._provides(target, imported, clause)
         for item in loaded.module.items:
             if self._fresh(item.name, places):
@@ -121,19 +123,24 @@ class Modules:
         )
         return False
 
-    def _provides(self, target: Loaded, imported: tree.ImportName, clause: tree.Import) -> None:
-        name = imported.name.name
-        if name not in target.items and not any(
+    def _broken(self, target: Loaded) -> bool:
+        return any(
             each.severity == "error" and each.labels and each.labels[0].span.path == target.path
             for each in self.diagnostics
-        ):
+        )
+
+    def _provides(self, target: Loaded, imported: tree.ImportName, clause: tree.Import) -> None:
+        name = imported.name.name
+        if name not in target.items:
             self.diagnostics.append(
                 error(
                     "E0205",
                     f"`{clause.module}` has no `{name}`",
                     imported.name.span,
                     "not in that file",
-                    help=advice(name, target.items, "it has"),
+                    help=f"`{clause.module}` imports it from `{target.imports[name].source}`: so can this file"
+                    if name in target.imports
+                    else advice(name, target.items, "it has"),
                 )
             )
 
@@ -236,7 +243,7 @@ class Modules:
         self.diagnostics.append(
             error(
                 "E0204",
-                f"there is no module `{clause.module}`",
+                f"there is no module `{clipped(clause.module)}`",
                 clause.module_span,
                 "not found",
                 notes=[there_is(names)] if names else [],
@@ -250,7 +257,7 @@ class Modules:
         self.diagnostics.append(
             error(
                 "E0207",
-                f"`{clause.module}` leads out of the spec's folder",
+                f"`{clipped(clause.module)}` leads out of the spec's folder",
                 clause.module_span,
                 "outside",
                 notes=[why],

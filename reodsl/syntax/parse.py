@@ -8,12 +8,10 @@ from reodsl.diagnostics.model import Diagnostic, note
 from reodsl.syntax import tree
 from reodsl.syntax.brackets import MAX_NESTING, lay_out, too_deep
 from reodsl.syntax.literals import clean_doc
-from reodsl.syntax.reader import Reader
+from reodsl.syntax.reader import MAX_REPORTED, Reader
 from reodsl.syntax.source import Source
 from reodsl.syntax.tokens import escape_warnings, lex
 from reodsl.syntax.walk import depth_exceeding
-
-MAX_REPORTED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +44,9 @@ def parse(source: Source) -> ParseResult:
     found = read.run()
     text, items = found if found is not None else (None, ())
     diagnostics = [*lexed.diagnostics, *laid.diagnostics, *read.diagnostics, *escape_warnings(laid.tokens)]
-    kept = []
+    kept, may_be_deep = [], read.may_be_deep
     for item in items:
-        deep = depth_exceeding(item, MAX_NESTING) if read.may_be_deep else None
+        deep = depth_exceeding(item, MAX_NESTING) if may_be_deep else None
         if deep is None:
             kept.append(item)
         elif not any(diagnostic.code == "E0138" for diagnostic in diagnostics):
@@ -61,7 +59,7 @@ def parse(source: Source) -> ParseResult:
         source.whole(),
         text.span if text is not None else None,
     )
-    return ParseResult(module, _in_order(diagnostics), tuple(lexed.comments))
+    return ParseResult(module, _in_order(diagnostics, read.gave_up), tuple(lexed.comments))
 
 
 def parse_expression(source: Source) -> ExpressionResult:
@@ -78,13 +76,18 @@ def parse_expression(source: Source) -> ExpressionResult:
     return ExpressionResult(None if diagnostics else expression, _in_order(diagnostics))
 
 
-def _in_order(diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:
+def _in_order(diagnostics: list[Diagnostic], gave_up: bool = False) -> tuple[Diagnostic, ...]:
     diagnostics.sort(key=lambda d: (d.labels[0].span.line, d.labels[0].span.column, d.code))
     if len(diagnostics) > MAX_REPORTED:
         more = len(diagnostics) - MAX_REPORTED
         del diagnostics[MAX_REPORTED:]
         place = diagnostics[-1].labels[0].span
         diagnostics.append(
-            note("N0101", f"{more} further errors are not shown", place, help="mend these first")
+            note(
+                "N0101",
+                f"{'the' if gave_up else more} further errors are not shown",
+                place,
+                help="mend these first",
+            )
         )
     return tuple(diagnostics)

@@ -6,12 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reodsl.diagnostics.model import Diagnostic, Span
-from reodsl.syntax.brackets import MAX_NESTING, Laid
+from reodsl.syntax.brackets import MAX_NESTING, Laid, too_deep
 from reodsl.syntax.build import Rejected
 from reodsl.syntax.lalr import END, Automaton, Unfit
 from reodsl.syntax.messages import explain
 from reodsl.syntax.place import Place
 from reodsl.syntax.tokens import Tok
+
+MAX_REPORTED = 100
+# States that no tree within the limit of nesting needs: a level takes a few of them.
+_DEEPEST = 32 * MAX_NESTING
 
 
 @dataclass(slots=True)
@@ -38,6 +42,7 @@ class Reader:
         self.end = Tok(END, "", end)
         self.items = start == "module"
         self.longest = 0
+        self.gave_up = False
 
     @property
     def may_be_deep(self) -> bool:
@@ -47,10 +52,12 @@ class Reader:
     def run(self) -> Any:
         """What the start rule gives, or None for an expression with an error."""
         index, count = 0, len(self.tokens)
-        while True:
+        while len(self.diagnostics) <= MAX_REPORTED:
             token = self.tokens[index] if index < count else self.end
             states = self.automaton.states.copy()
             try:
+                if len(states) > _DEEPEST:
+                    raise Rejected(too_deep(token.span))
                 result = self.automaton.feed(token)
             except Unfit:
                 self._report(index, explain(self._place(index, self.automaton.fitting(states))))
@@ -66,6 +73,9 @@ class Reader:
             if not self.items:
                 return None
             index = self._recover(index)
+        # Nothing more is worth saying, and recovery costs more than reading.
+        self.gave_up = True
+        return None
 
     def _note(self, index: int, token: Tok) -> None:
         """Keep the place to come back to."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Problem, Span, error
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
 
 _BOMS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
@@ -72,7 +72,9 @@ def source_from_bytes(data: bytes, path: str) -> Source:
         )
     for mark, encoding in _BOMS:
         if data.startswith(mark):
-            raise Problem(_not_utf8(path, 0, f"it begins with the byte order mark of {encoding}", data))
+            raise Problem(
+                _not_utf8(path, 0, f"it begins with the byte order mark of {encoding}", data, encoding)
+            )
     if b"\0" in data:
         offset = data.index(b"\0")
         raise Problem(
@@ -96,7 +98,7 @@ def source_from_bytes(data: bytes, path: str) -> Source:
                 "E0104",
                 "the file is empty",
                 where=path,
-                help="start from an example with `reodsl new`, or write an experiment: "
+                help="start from a copy of `specs/quickstart.reo`, or write an experiment: "
                 "`experiment NAME = ppo { … }`",
             )
         )
@@ -110,7 +112,7 @@ def _missing(path: Path, name: str) -> Diagnostic:
         "there is no such file",
         where=name,
         notes=[f"beside it: {', '.join(near)}"] if near else [],
-        help=f"did you mean `{near[0]}`?" if near else "check the path; `reodsl ls` lists what is here",
+        help=f"did you mean `{near[0]}`?" if near else "check the path",
     )
 
 
@@ -141,7 +143,8 @@ def _unreadable(path: Path, name: str, failure: Exception) -> Diagnostic:
     )
 
 
-def _not_utf8(path: str, offset: int, what: str, data: bytes) -> Diagnostic:
+def _not_utf8(path: str, offset: int, what: str, data: bytes, encoding: str = "latin1") -> Diagnostic:
+    shown = "Latin-1" if encoding == "latin1" else encoding
     before = data[:offset].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     line = before.count(b"\n") + 1
     column = len(before.rpartition(b"\n")[2].decode("utf-8", "replace").removeprefix("\ufeff")) + 1
@@ -150,5 +153,5 @@ def _not_utf8(path: str, offset: int, what: str, data: bytes) -> Diagnostic:
         "the file is not UTF-8 text",
         Span(path, line, column, line, column + 1),
         what,
-        help="save it as UTF-8; `iconv -f latin1 -t utf-8` converts a Latin-1 file",
+        help=f"save it as UTF-8; `iconv -f {encoding} -t utf-8` converts a file in {shown}",
     )
