@@ -36,7 +36,7 @@ def command(expression: str, frontier: str | None, as_json: bool) -> None:
     show(result.diagnostics, result.sources)
     if result.schedule is None:
         raise SystemExit(1)
-    facts = describe_schedule(result.schedule, frontier_curves(frontier) if frontier else None)
+    facts = describe_schedule(result.schedule, None if frontier is None else frontier_curves(frontier))
     if as_json:
         print_json(facts)
         return

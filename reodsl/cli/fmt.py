@@ -13,6 +13,7 @@ import click
 from reodsl.cli.output import failed, show
 from reodsl.diagnostics import problem
 from reodsl.syntax import format_source, read_source, source_from_bytes
+from reodsl.syntax.source import MAX_BYTES
 
 
 @click.command(
@@ -37,7 +38,9 @@ def command(paths: tuple[str, ...], check: bool) -> None:
     broken = False
     for name in paths if paths == ("-",) else [str(path) for path in spec_files(paths)]:
         source = (
-            source_from_bytes(sys.stdin.buffer.read(), "<stdin>") if name == "-" else read_source(Path(name))
+            source_from_bytes(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>")
+            if name == "-"
+            else read_source(Path(name))
         )
         result = format_source(source)
         show(result.diagnostics, {source.path: source.text})
@@ -62,6 +65,9 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
     """The .reo files named, and those in folders named, each once, in order."""
     found: dict[Path, None] = {}
     for name in paths:
+        if not name:
+            # An unset variable of a shell must not stand for all that lies in this folder.
+            raise problem("E0101", "an empty name is no file", help="name a file, or `.` for this folder")
         path = Path(name)
         if path.is_dir():
             inside = sorted(each for each in path.rglob("*.reo") if each.is_file())
@@ -76,15 +82,20 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write the whole file or leave the old one: a temporary beside it, then a rename. Keeps the file's mode."""
+    """Write the whole file or leave the old one: a temporary beside it, then a rename. Keeps mode and links."""
+    aside: Path | None = None
     try:
+        path = path.resolve()
         with tempfile.NamedTemporaryFile(
             "w", dir=path.parent, delete=False, encoding="utf-8", newline=""
         ) as out:
+            aside = Path(out.name)
             out.write(text)
-        os.chmod(out.name, path.stat().st_mode & 0o777)
-        os.replace(out.name, path)
+        os.chmod(aside, path.stat().st_mode & 0o777)
+        os.replace(aside, path)
     except OSError as cause:
+        if aside is not None:
+            aside.unlink(missing_ok=True)
         raise problem(
             "E0113", f"cannot write: {cause.strerror}", where=str(path), help="check the folder's permissions"
         ) from cause

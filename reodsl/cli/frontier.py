@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from reodsl.cli.destination import file_to_write
 from reodsl.cli.inputs import token_count
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
@@ -43,6 +44,7 @@ def command(
     from reodsl.numbers.curves import Curves
     from reodsl.numbers.frontier import envelope
 
+    place = None if out is None else file_to_write(out, files)
     models: dict[str, Curves] = {}
     for path in files:
         for name, curves in read_curves(path, model=path.stem).items():
@@ -65,8 +67,8 @@ def command(
     found = envelope(
         {name: models[name] for name in (of or models)}, None if to is None else token_count("--to", to)
     )
-    if out is not None:
-        write_frontier(out, found.curves)
+    if place is not None:
+        write_frontier(place, found.curves)
     if as_json:
         winners = [
             {"benchmark": w.benchmark, "budget": w.budget, "accuracy": w.accuracy, "models": list(w.models)}

@@ -95,8 +95,13 @@ def main(arguments: list[str]) -> int:
             raise
         _show(caught)
         return 1
-    except Exception as caught:
+    except OSError as caught:
         if debug or isinstance(caught, BrokenPipeError):
+            raise
+        _show(_refused(caught))
+        return 1
+    except Exception as caught:
+        if debug:
             raise
         words = str(caught).strip().splitlines()
         _show(
@@ -127,9 +132,11 @@ def entry() -> None:
     except SystemExit as caught:
         code = caught.code
         _flush()
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as caught:
+        # Whoever read our output has seen enough, or has no room for it.
+        if not isinstance(caught, BrokenPipeError):
+            _show(_refused(caught))
+        _mute()
         code = 1
     # Ray passes an exit on, but not its code.
     sys.exit(stopped[0] if stopped else code)
@@ -138,8 +145,23 @@ def entry() -> None:
 def _flush() -> None:
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        _mute()
+
+
+def _mute() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _refused(caught: OSError) -> Problem:
+    return Problem(
+        error(
+            "E0119",
+            f"the operating system refused: {caught.strerror or caught}",
+            where=None if caught.filename is None else str(caught.filename),
+            help="check the path, its permissions and the space left",
+        )
+    )
 
 
 def _show(caught: Problem) -> None:

@@ -49,12 +49,14 @@ def command(
     memory and disk task by task. Exits 0 when there is nothing to do, 2 when there is work, and 1 when that costs more
     than the spec's limit.
     """
+    from reodsl.cli.destination import file_to_write
     from reodsl.cli.output import print_json, show
     from reodsl.plan.render import to_json, to_text
     from reodsl.plan.saved import Request, save_plan
     from reodsl.plan.verdict import make_plan
     from reodsl.price.limits import refusals
 
+    place = None if out is None else file_to_write(out, (Path(spec),))
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
     prices = prices_of(ready)
@@ -62,9 +64,9 @@ def command(
         print_json(to_json(plan, prices))
     else:
         click.echo(to_text(plan, everything, prices=prices))
-    if out is not None:
+    if place is not None:
         asked = Request(spec, str(ready.store.root), sets, amends, target)
-        save_plan(out, plan, prices, asked)
+        save_plan(place, plan, prices, asked)
     refused = refusals(prices, (*plan.now, *plan.later), ready.spec)
     if refused:
         show(refused)

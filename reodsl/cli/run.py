@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from reodsl.cli.destination import folder_to_fill
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import Ready, prepare, prices_of, store_option, target_option
 from reodsl.diagnostics import Problem, problem
@@ -82,6 +83,7 @@ def command(
     machine = Machine(local, address)
     registry = load_registry()
     _require(registry, ready, plan, machine)
+    folder_to_fill(out)
     ready.store.open()
     record = runs.begin(ready.store, ready.spec, plan.digest)
     writer = runs.Writer(ready.store, record)

@@ -74,24 +74,32 @@ def storage_problem(error: BaseException, place: Path) -> Problem | None:
             where=str(place),
             help="free some space (`reodsl gc` lists what no run needs), or name another store: --store DIR",
         )
-    if number in _DENIED:
-        at = getattr(error, "filename", None) or place
-        return problem(
-            "E0950",
-            "the store cannot be written: " + os.strerror(number or 0).lower(),
-            where=str(at),
-            help="make the folder writable, or name another store: --store DIR (or REODSL_STORE)",
-        )
+    if isinstance(error, OSError) and number in _DENIED:
+        return _denied(error, place)
     return None
 
 
+def _denied(error: OSError, place: Path) -> Problem:
+    return problem(
+        "E0950",
+        "the store cannot be written: " + (error.strerror or str(error)).lower(),
+        where=str(place),
+        help="make the folder writable, or name another store: --store DIR (or REODSL_STORE)",
+    )
+
+
 @contextmanager
-def storing(place: Path) -> Iterator[None]:
-    """Turns a refusal of the disk inside the block into a `Problem` that names `place`."""
+def storing(place: Path, *, anything: bool = False) -> Iterator[None]:
+    """Turns a refusal of the disk inside the block into a `Problem` that names `place`.
+
+    With `anything` every error of the operating system is one: a name too long, a folder that may not be made.
+    """
     try:
         yield
     except (OSError, RuntimeError) as error:
         found = storage_problem(error, place)
+        if found is None and anything and isinstance(error, OSError):
+            found = _denied(error, place)
         if found is None:
             raise
         raise found from error

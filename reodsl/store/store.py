@@ -61,7 +61,7 @@ class Store:
 
     def open(self) -> Store:
         """Make sure that the store exists and can be written. Raises E0950, E0951 or E0952."""
-        with storing(self.root):
+        with storing(self.root, anything=True):
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError):

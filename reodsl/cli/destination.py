@@ -1,0 +1,57 @@
+"""Where a command writes: a path given on the command line to one that may be written, or a clear refusal."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from reodsl.diagnostics import Problem, problem
+
+
+def file_to_write(path: Path, reads: Iterable[Path] = ()) -> Path:
+    """The file that `path` is, links followed. Nothing is created.
+
+    Raises `Problem` E0118 for a device or folder, a file that the command itself reads, or a folder that is not there.
+    """
+    try:
+        place = path.resolve()
+        found = place.stat() if place.exists() else None
+        read = found is not None and any(each.exists() and each.samefile(place) for each in reads)
+        folder = place.parent.is_dir()
+    except (OSError, RuntimeError, ValueError) as cause:
+        raise _refused(path, str(getattr(cause, "strerror", None) or cause)) from None
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        raise _refused(path, "it is a folder" if stat.S_ISDIR(found.st_mode) else "it is a device or a pipe")
+    if read:
+        raise _refused(path, "this command reads it, and would overwrite it")
+    if not folder:
+        raise _refused(path, f"there is no folder {place.parent}")
+    return place
+
+
+def folder_to_fill(path: Path) -> Path:
+    """`path`, where files can be put into it; it need not exist yet, and nothing is left there.
+
+    Asked before hours of work whose end would be the refusal. Raises `Problem` E0118.
+    """
+    try:
+        there = next(each for each in (path.absolute(), *path.absolute().parents) if os.path.lexists(each))
+        if not there.is_dir():
+            raise _refused(path, f"{there} is no folder")
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except (OSError, ValueError) as cause:
+        raise _refused(path, str(getattr(cause, "strerror", None) or cause)) from None
+    return path
+
+
+def _refused(path: Path, reason: str) -> Problem:
+    return problem(
+        "E0118",
+        f"nothing can be written here: {reason[:1].lower() + reason[1:]}",
+        where=str(path),
+        help="name another place with --out",
+    )
