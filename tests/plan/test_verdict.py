@@ -143,7 +143,17 @@ def test_seeds_share_a_line(bench: Bench) -> None:
 def test_the_json_is_complete_and_plain(bench: Bench) -> None:
     recorded(bench, vanilla())
     data = json.loads(json.dumps(to_json(planned(bench, vanilla(lr=1e-6)))))
-    assert set(data) == {"study", "spec", "arms", "frontiers", "seeds", "changes", "schedules", "tasks", "totals"}
+    assert set(data) == {
+        "study",
+        "spec",
+        "arms",
+        "frontiers",
+        "seeds",
+        "changes",
+        "schedules",
+        "tasks",
+        "totals",
+    }
     train = next(task for task in data["tasks"] if task["id"] == "vanilla.train.s1")
     assert train["changes"] == [
         {"path": "payload.stage.optim.lr", "name": "optim.lr", "old": 1e-4, "new": 1e-6, "origin": None}
