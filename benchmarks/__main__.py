@@ -46,7 +46,7 @@ def text(results: dict[str, Any]) -> str:
     ]
     rows += [
         f"| generation, varied, max 256 | {engine['speed_over_peer']:.2f}× `transformers.generate` | "
-        f"{engine['tokens_per_cpu_second']:,.0f} against {engine['peer_tokens_per_cpu_second']:,.0f} tokens per CPU-second |",
+        f"{engine['tokens_per_cpu_second']:,.0f} against {engine['peer_tokens_per_cpu_second']:,.0f} tokens a CPU-second |",
         f"| forced answers at 5 budgets | {engine['forced_5_over_generation']:.3f} of generation | one tree pass |",
         f"| forced answers at 32 budgets | {engine['forced_32_over_generation']:.3f} of generation | one tree pass |",
     ]
