@@ -15,7 +15,7 @@ from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
 from reodsl.store.external import hub_snapshot
 from runners.data.load import load_data
 from runners.models import architecture as sizes
-from runners.models.folder import Loaded, load_config, load_tokenizer, save
+from runners.models.folder import Loaded, load_config, load_tokenizer, require_fit, save
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import word_tokenizer
 from runners.train.draws import purpose
@@ -82,9 +82,10 @@ def fresh(source: Architecture, context: int, seed: int) -> Loaded:
 
 
 def copy_model(source: Path, place: Path) -> None:
-    """The weights, settings and tokenizer of a model folder, and nothing else of it. Raises E0801, E0803 to E0805."""
-    load_config(source)
+    """The weights, settings and tokenizer of a model folder, and nothing else of it. Raises E0801, E0803 to E0806."""
+    config = load_config(source)
     load_tokenizer(source)
+    require_fit(source, config)
     files = [*weight_files(source), *(path for pattern in _TEXTS for path in sorted(source.glob(pattern)))]
     place.mkdir()
     for path in files:

@@ -13,6 +13,7 @@ from reodsl.ir import Spec
 from reodsl.ir.data import Data
 from reodsl.plan.registry import Machine
 from reodsl.store.external import hub_cache, hub_snapshot
+from runners.models.names import CONVERT, INCOMPLETE, PICKLES, UNREAD
 
 _NEEDS: dict[Kind, tuple[str, ...]] = {
     "model": ("torch", "transformers"),
@@ -87,18 +88,24 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
 
 
 def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
-    if not place.is_dir():
-        words = "there is no model folder here"
-    elif not any(place.glob("*.safetensors")):
-        words = "the model folder has no weights: no *.safetensors file"
-    else:
+    there = place.is_dir()
+    lacking = [part for part in ("config.json", "tokenizer.json") if not (place / part).is_file()]
+    if there and not any(place.glob("*.safetensors")):
+        pickles = [path.name for pattern in PICKLES for path in sorted(place.glob(pattern))]
+        if pickles:
+            yield error(
+                "E0804", f"the weights are a pickle, `{pickles[0]}`: {UNREAD}", where=str(place), help=CONVERT
+            )
+            return
+        lacking.insert(0, "weights: no *.safetensors file")
+    if there and not lacking:
         return
     yield error(
         "E0803",
-        words,
+        f"the model folder has no {lacking[0]}" if there else "there is no model folder here",
         where=str(place),
         notes=(f"needed by {name}; a relative path starts at the spec's folder",),
-        help="a model folder holds config.json, model.safetensors, tokenizer.json and tokenizer_config.json",
+        help=INCOMPLETE,
     )
 
 

@@ -15,14 +15,16 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from reodsl.diagnostics import problem
-from runners.models.tensors import INCOMPLETE, tensor_shapes
+from reodsl.diagnostics import Problem, problem
+from runners.models.names import INCOMPLETE
+from runners.models.tensors import tensor_shapes
 
 # Loading is a moment inside a task that shows its own progress.
 transformers_logging.disable_progress_bar()
 
 _LARGEST_CONFIG = 1 << 20
 _MOST_LAYERS = 1000
+_AGAIN = "copy or download it again, or write it with `save_pretrained`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,12 @@ def load_config(folder: Path) -> Any:
     except ValueError as fault:
         # transformers asks for trust, or tells of an unknown model_type, by the same exception.
         message = "the model's architecture is unknown to the installed transformers, or runs code of its own"
-        raise problem("E0801", message, where=str(folder), notes=[_first_line(fault)]) from fault
+        help_line = "take a model whose architecture transformers has, such as Qwen3 or Llama"
+        notes = [_first_line(fault)]
+        raise problem("E0801", message, where=str(folder), notes=notes, help=help_line) from fault
     except (OSError, TypeError, AttributeError, KeyError) as fault:
         message = f"config.json cannot be read: {_first_line(fault)}"
-        raise problem("E0805", message, where=str(folder)) from fault
+        raise problem("E0805", message, where=str(folder), help=_AGAIN) from fault
     return config
 
 
@@ -75,23 +79,13 @@ def _check_config(path: Path) -> None:
             raise ValueError(f"num_hidden_layers is {layers!r:.40}")
     except (OSError, ValueError, RecursionError) as fault:
         message = f"config.json cannot be read: {_first_line(fault)}"
-        raise problem("E0805", message, where=str(path.parent)) from fault
+        raise problem("E0805", message, where=str(path.parent), help=_AGAIN) from fault
 
 
 def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The model of a local folder, on CPU, in evaluation mode. Raises as `load`."""
     config = load_config(folder)
-    shapes = tensor_shapes(folder)
-    # A config larger than its weights is refused before memory is asked for it.
-    layers = getattr(config, "num_hidden_layers", 0)
-    if not isinstance(layers, int) or layers > len(shapes):
-        message = f"the config says {layers} layers, and there are {len(shapes)} tensors"
-        raise problem("E0806", message, where=str(folder))
-    embedding = shapes.get("model.embed_tokens.weight")
-    wanted = (getattr(config, "vocab_size", None), getattr(config, "hidden_size", None))
-    if embedding is not None and embedding != wanted:
-        message = f"the tensor `model.embed_tokens.weight` is {_size(embedding)}, and the config says {_size(wanted)}"
-        raise problem("E0806", message, where=str(folder))
+    require_fit(folder, config)
     try:
         model, told = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -103,11 +97,33 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
             output_loading_info=True,
         )
     except (RuntimeError, ValueError, OSError, TypeError, KeyError) as fault:
-        message = f"the tensors do not fit the config: {_first_line(fault)}"
-        raise problem("E0806", message, where=str(folder)) from fault
+        raise _unfit(folder, f"the tensors do not fit the config: {_first_line(fault)}") from fault
     for name in sorted(told["missing_keys"]):
-        raise problem("E0806", f"the weights have no tensor `{name}`", where=str(folder))
+        raise _unfit(folder, f"the weights have no tensor `{name}`")
     return model.eval()
+
+
+def require_fit(folder: Path, config: Any) -> None:
+    """Refuses weights of other sizes than the config's, before memory is asked for either. Raises E0803 to E0806."""
+    shapes = tensor_shapes(folder)
+    layers = getattr(config, "num_hidden_layers", 0)
+    if not isinstance(layers, int) or layers > len(shapes):
+        raise _unfit(folder, f"the config says {layers} layers, and there are {len(shapes)} tensors")
+    try:
+        with torch.device("meta"):
+            wanted = AutoModelForCausalLM.from_config(config, trust_remote_code=False).state_dict()
+    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as fault:
+        raise _unfit(folder, f"the config describes no model: {_first_line(fault)}") from fault
+    for name, tensor in wanted.items():
+        found = shapes.get(name, tuple(tensor.shape))
+        if found != tuple(tensor.shape):
+            said = _size(tuple(tensor.shape))
+            raise _unfit(folder, f"the tensor `{name}` is {_size(found)}, and the config says {said}")
+
+
+def _unfit(folder: Path, message: str) -> Problem:
+    help_line = "take config.json and the weights from one and the same model, whole"
+    return problem("E0806", message, where=str(folder), help=help_line)
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -118,8 +134,8 @@ def load_tokenizer(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as fault:
         # The tokenizers library raises bare Exception for a file that it cannot read.
-        message = f"the tokenizer cannot be read: {_first_line(fault)}"
-        raise problem("E0805", message, where=str(folder)) from fault
+        message = f"tokenizer.json cannot be read: {_first_line(fault)}"
+        raise problem("E0805", message, where=str(folder), help=_AGAIN) from fault
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:

@@ -9,10 +9,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from reodsl.diagnostics import Problem, problem
+from runners.models.names import CONVERT, INCOMPLETE, PICKLES, UNREAD
 
-INCOMPLETE = "a model folder holds config.json, model.safetensors, tokenizer.json and tokenizer_config.json"
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -26,13 +25,13 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / _SINGLE]
     if (folder / _INDEX).is_file():
         return _indexed(folder)
-    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         raise problem(
             "E0804",
-            f"the weights are a pickle, `{pickles[0]}`, which is never read: unpickling runs code",
+            f"the weights are a pickle, `{pickles[0]}`: {UNREAD}",
             where=str(folder),
-            help="convert them where you trust them: `model.save_pretrained(FOLDER, safe_serialization=True)`",
+            help=CONVERT,
         )
     message = f"the model folder has no weights: `{_SINGLE}` is missing"
     raise problem("E0803", message, where=str(folder), help=INCOMPLETE)

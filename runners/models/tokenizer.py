@@ -55,6 +55,7 @@ def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
         raise problem(
             "E0810",
             f"the tokenizer does not know `{foreign[:80]}`",
+            notes=[f"in: {text if len(text) <= 80 else text[:79] + '…'}"],
             help="add the word to the tokenizer's list, or correct the text",
         )
     return ids

@@ -97,5 +97,5 @@ def _require_finite(loss: float, norm: float, at: str) -> None:
         f"training diverged: the loss is {loss:g} and the gradient's norm {norm:g}",
         where=at,
         notes=["the last saved step is kept, and nothing of this one"],
-        help="lower `optim.lr`, lengthen `optim.warmup_steps`, or set `optim.grad_norm` to 1 or below",
+        help="lower `optim.lr`, lengthen `optim.warmup`, or set `optim.grad_norm` to 1 or below",
     )

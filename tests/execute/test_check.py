@@ -64,7 +64,12 @@ def test_a_model_folder_has_to_hold_weights(tmp_path: Path) -> None:
     assert found(spec, tmp_path) == ["E0803"]
     (tmp_path / "weights").mkdir()
     assert found(spec, tmp_path) == ["E0803"]
+    (tmp_path / "weights" / "pytorch_model.bin").write_text("")
+    assert found(spec, tmp_path) == ["E0804"]
     (tmp_path / "weights" / "model.safetensors").write_text("")
+    assert found(spec, tmp_path) == ["E0803"]  # no config, no tokenizer
+    (tmp_path / "weights" / "config.json").write_text("{}")
+    (tmp_path / "weights" / "tokenizer.json").write_text("{}")
     assert found(spec, tmp_path) == []
 
 

@@ -187,5 +187,5 @@ def not_finite(token: int) -> Exception:
     return problem(
         "E0802",
         f"the model's logits are not finite at token {token} of a response",
-        help="its weights have diverged: lower the learning rate or go back to an earlier checkpoint",
+        help="its weights have diverged: lower `optim.lr` of its training, or start from an earlier checkpoint",
     )
