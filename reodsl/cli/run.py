@@ -49,6 +49,9 @@ Examples:
     metavar="DIR",
     help="Where to put the report and the arms' results. Default: runs/STUDY-DIGEST.",
 )
+@click.option(
+    "--tensorboard", is_flag=True, help="Also write training metrics as TensorBoard logs beside the report."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(
@@ -60,6 +63,7 @@ def command(
     local: bool,
     address: str | None,
     out: Path | None,
+    tensorboard: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -91,6 +95,10 @@ def command(
     try:
         results = _execute(registry, ready, plan, machine, writer, quiet or as_json)
         page = lay_out(ready.graph, results.keys, ready.store, out)
+        if tensorboard:
+            from reodsl.report.tensorboard import write_tensorboard
+
+            write_tensorboard(out)
         record.report = str(page.resolve()) if page else None
         status = "failed" if results.failed else "finished"
     except (KeyboardInterrupt, SystemExit) as caught:

@@ -1,4 +1,4 @@
-"""Tables of training: rows in, Parquet files out, atomically; and the same numbers as TensorBoard events."""
+"""Tables of training: rows in, Parquet files out, whole or not at all."""
 
 from __future__ import annotations
 
@@ -30,15 +30,3 @@ def metrics_table(rows: Sequence[Mapping[str, float]]) -> pl.DataFrame:
         schema={name: pl.Int64 if name in WHOLE else pl.Float64 for name in names},
         strict=False,
     )
-
-
-def write_tensorboard(metrics: Path, folder: Path) -> None:
-    """The columns of a `metrics.parquet` (or `timings.parquet`) as scalars of a TensorBoard log in `folder`."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    table = pl.read_parquet(metrics)
-    with SummaryWriter(str(folder)) as writer:
-        for row in table.iter_rows(named=True):
-            for name, value in row.items():
-                if name != "step" and value is not None:
-                    writer.add_scalar(name, value, int(row["step"]))

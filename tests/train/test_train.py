@@ -17,7 +17,6 @@ from reodsl.ir.training import Advantage, Batch, Optimizer, Plateau, Ppo, Sampli
 from runners.evaluate.reader import open_reader
 from runners.models.folder import load
 from runners.train import run as module
-from runners.train.metrics import write_tensorboard
 from tests.train.conftest import FORCING, MODEL, Stopped
 
 NO_DATA = Data(name="", sources=(), verifier="exact")
@@ -284,15 +283,3 @@ def test_divergence_leaves_the_last_saved_step(bench):
         bench.train(stage, "diverged", start="base", data="questions")
     assert caught.value.diagnostics[0].code in ("E0926", "E0802")
     assert not list((bench.root / "diverged").iterdir())
-
-
-def test_metrics_as_tensorboard_events(bench, tmp_path):
-    out = bench.train(sft(steps=2), "logged", start="init", data="traces")
-    write_tensorboard(out / "metrics.parquet", tmp_path)
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    logged = [(event.step, event.value) for event in events.Scalars("loss")]
-    losses = pl.read_parquet(out / "metrics.parquet")["loss"].to_list()
-    assert logged == [(1, pytest.approx(losses[0])), (2, pytest.approx(losses[1]))]

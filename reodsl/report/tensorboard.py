@@ -1,0 +1,50 @@
+"""TensorBoard logs: a run's folder in, its training metrics as event files out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.diagnostics import problem
+
+
+def write_tensorboard(run: Path) -> Path:
+    """Write the metrics of every trained stage in a run's folder to `tensorboard/<arm>/<stage>` there.
+
+    Needs the package `tensorboard`, and no torch. Raises E0982 where it is not installed. Logs that an earlier call
+    wrote are replaced, so that no step is there twice.
+    """
+    place = run / "tensorboard"
+    for metrics in sorted(run.glob("arms/*/stages/*/metrics.parquet")):
+        log = place / metrics.parents[2].name / metrics.parent.name
+        if log.is_dir():
+            for old in log.glob("events.out.tfevents.*"):
+                old.unlink()
+        write_scalars(pl.read_parquet(metrics), log)
+    return place
+
+
+def write_scalars(table: pl.DataFrame, folder: Path) -> None:
+    """A scalar for every number of a table of steps, under its column's name."""
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError as missing:
+        raise problem(
+            "E0982",
+            "the package `tensorboard` is not installed",
+            help="pip install tensorboard, or leave out --tensorboard",
+        ) from missing
+    writer = EventFileWriter(str(folder))
+    try:
+        for row in table.iter_rows(named=True):
+            values = [
+                Summary.Value(tag=name, simple_value=float(value))
+                for name, value in row.items()
+                if name != "step" and isinstance(value, (int, float))
+            ]
+            writer.add_event(Event(step=int(row["step"]), summary=Summary(value=values)))
+    finally:
+        writer.close()
