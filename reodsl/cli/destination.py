@@ -12,23 +12,21 @@ from reodsl.diagnostics import Problem, problem
 
 
 def file_to_write(path: Path, reads: Iterable[Path] = ()) -> Path:
-    """The file that `path` is, links followed. Nothing is created.
+    """The file that `path` is, links followed. Nothing is created: its folder need not exist yet.
 
-    Raises `Problem` E0118 for a device or folder, a file that the command itself reads, or a folder that is not there.
+    Raises `Problem` E0118 for a device or folder, a file that the command itself reads, or a folder that cannot be made.
     """
     try:
         place = path.resolve()
         found = place.stat() if place.exists() else None
         read = found is not None and any(each.exists() and each.samefile(place) for each in reads)
-        folder = place.parent.is_dir()
     except (OSError, RuntimeError, ValueError) as cause:
         raise _refused(path, str(getattr(cause, "strerror", None) or cause)) from None
     if found is not None and not stat.S_ISREG(found.st_mode):
         raise _refused(path, "it is a folder" if stat.S_ISDIR(found.st_mode) else "it is a device or a pipe")
     if read:
         raise _refused(path, "this command reads it, and would overwrite it")
-    if not folder:
-        raise _refused(path, f"there is no folder {place.parent}")
+    folder_to_fill(place.parent)
     return place
 
 

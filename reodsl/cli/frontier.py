@@ -68,6 +68,7 @@ def command(
         {name: models[name] for name in (of or models)}, None if to is None else token_count("--to", to)
     )
     if place is not None:
+        place.parent.mkdir(parents=True, exist_ok=True)
         write_frontier(place, found.curves)
     if as_json:
         winners = [
