@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -26,6 +27,27 @@ def show(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = 
         click.echo(text, err=True)
     if len(every) > MOST_SHOWN:
         click.echo(f"and {len(every) - MOST_SHOWN} more, not shown\n", err=True)
+
+
+def located(found: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
+    """What tasks ended with, each once, with its tasks named: as the place where there is none, else in a note.
+
+    A store that refuses all tasks alike is no matter of one of them.
+    """
+    tasks: dict[Diagnostic, list[str]] = {}
+    for task, diagnostics in found.items():
+        for diagnostic in diagnostics:
+            tasks.setdefault(diagnostic, []).append(task)
+    return [_in_tasks(diagnostic, names) for diagnostic, names in tasks.items()]
+
+
+def _in_tasks(diagnostic: Diagnostic, names: list[str]) -> Diagnostic:
+    words = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if diagnostic.code in ("E0950", "E0951") or any(name in (diagnostic.where or "") for name in names):
+        return diagnostic
+    if not diagnostic.labels and diagnostic.where is None:
+        return replace(diagnostic, where=words)
+    return replace(diagnostic, notes=(*diagnostic.notes, f"in {words}"))
 
 
 def print_json(value: Any) -> None:

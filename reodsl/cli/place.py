@@ -40,9 +40,15 @@ class Ready:
 
 
 def prepare(
-    path: str, sets: Iterable[str], amends: Iterable[str], target: str | None, store_dir: Path | None
+    path: str,
+    sets: Iterable[str],
+    amends: Iterable[str],
+    target: str | None,
+    store_dir: Path | None,
+    *,
+    quiet: bool = False,
 ) -> Ready:
-    """Compile and lower a spec; its warnings go to stderr, its errors end the command."""
+    """Compile and lower a spec; its warnings go to stderr, unless `quiet`; its errors end the command."""
     from reodsl.cli.options import assignments
     from reodsl.cli.output import failed, show
     from reodsl.graph.lower import lower
@@ -51,7 +57,7 @@ def prepare(
     compiled = compile_file(
         path, sets=assignments("--set", sets), amends=assignments("--amend", amends), target=target
     )
-    show(compiled.diagnostics, compiled.sources)
+    show((d for d in compiled.diagnostics if not quiet or d.severity == "error"), compiled.sources)
     if compiled.spec is None or failed(compiled.diagnostics):
         raise SystemExit(1)
     spec = compiled.spec

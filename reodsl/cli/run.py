@@ -79,7 +79,7 @@ def command(
         asked = saved.request
         spec, sets, amends, target = asked.spec, asked.sets, asked.amends, asked.target
         store_dir = Path(asked.store)
-    ready = prepare(spec, sets, amends, target, store_dir)
+    ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet)
     plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
     if saved is not None:
         _still_holds(saved, ready, plan)
@@ -184,9 +184,9 @@ def _execute(
 
 def _tell(ready: Ready, plan: Plan, results: Results, page: Path | None, as_json: bool, quiet: bool) -> None:
     """The outcome: as JSON, or in a few lines that end with the report's place."""
-    from reodsl.cli.output import print_json, show
+    from reodsl.cli.output import located, print_json, show
 
-    everything = [diagnostic for found in results.failed.values() for diagnostic in found]
+    everything = located(results.failed)
     if as_json:
         print_json(_json(ready, plan, results, page))
     show(everything)
@@ -216,6 +216,7 @@ def _print_table(folder: Path) -> None:
 
 
 def _json(ready: Ready, plan: Plan, results: Results, page: Path | None) -> dict[str, Any]:
+    from reodsl.cli.output import located
     from reodsl.diagnostics.render import to_json
 
     reused = {item.task.id for item in plan.items if item.verdict == "reuse"}
@@ -236,7 +237,7 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None) -> dict
         "report": str(page) if page else None,
         "store": str(ready.store.root),
         "tasks": tasks,
-        "diagnostics": to_json([d for found in results.failed.values() for d in found]),
+        "diagnostics": to_json(located(results.failed)),
     }
 
 

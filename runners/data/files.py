@@ -141,10 +141,25 @@ def _read_json(path: Path, columns: Columns) -> pl.DataFrame:
     return _from_records([(f"record {n}", row) for n, row in enumerate(content, start=1)], path, columns)
 
 
+class _NoNumber(Exception):
+    """NaN or an infinity, which is no JSON and is written by some programs for a missing value."""
+
+
+def _no_number(name: str) -> str:
+    raise _NoNumber(name)
+
+
 def _json(text: str, path: Path, place: str) -> Any:
     where = f"{path}, {place}" if place else str(path)
     try:
-        return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+        return json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_number)
+    except _NoNumber as failure:
+        raise problem(
+            "E0707",
+            f"{failure} stands where a value should",
+            where=where,
+            help="write `null` where there is none, or take the row out",
+        ) from None
     except json.JSONDecodeError as failure:
         line = where if place else f"{path}, line {failure.lineno}"
         raise problem(

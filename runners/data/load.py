@@ -34,13 +34,13 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
         raise problem(
             "E0712",
             "questions generated with worked solutions stand beside other sources",
-            where=f"data `{data.name}`",
+            where=", ".join(_where(source) for source in data.sources),
             help="put them into a declaration of their own",
         )
     if repeating:
         return pl.concat(repeating)
     joined = pl.concat(tables, how="diagonal")
-    return settle_duplicates(joined, data.duplicates, f"data `{data.name}`")
+    return settle_duplicates(joined, data.duplicates, ", ".join(_where(source) for source in data.sources))
 
 
 def read_source(source: DataSource, folder: Path) -> pl.DataFrame:

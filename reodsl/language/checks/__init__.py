@@ -8,6 +8,7 @@ from reodsl.language.checks.data import check_data
 from reodsl.language.checks.models import check_models
 from reodsl.language.checks.recipes import check_recipe
 from reodsl.language.checks.rewards import check_reward
+from reodsl.language.checks.runnable import runnable
 from reodsl.language.checks.studies import check_overlap, check_score, check_study
 from reodsl.language.checks.tables import check_table
 from reodsl.language.checks.unused import check_unused
@@ -48,7 +49,11 @@ def check_program(program: Program) -> None:
     for finding in check_data(program):
         ctx.report(finding)
     for study in program.of_kind("study").values():
-        for finding in check_study(study, [case for case in found if case.study is study]):
+        findings = list(check_study(study, [case for case in found if case.study is study]))
+        # An experiment may be a parent that others complete; a study is there to be run.
+        if not any(finding.severity == "error" for finding in findings):
+            findings.extend(runnable(ctx, study))
+        for finding in findings:
             ctx.report(finding)
     for finding in check_unused(program):
         ctx.report(finding)
