@@ -1,0 +1,64 @@
+"""What the documents show is true: specs in them check, commands in them exist, links in them lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from reodsl.cli.main import cli
+from reodsl.language import check_file
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+LINK = re.compile(r"\]\(([^)#\s]+)\)")
+
+
+def blocks(kind: str) -> list[tuple[str, str]]:
+    return [
+        (f"{page.name}:{number}", text)
+        for page in PAGES
+        for number, (found, text) in enumerate(BLOCK.findall(page.read_text()))
+        if found == kind
+    ]
+
+
+@pytest.mark.parametrize(("where", "text"), [each for each in blocks("reo") if "experiment" in each[1]])
+def test_a_whole_spec_in_a_document_has_no_error(where: str, text: str, tmp_path: Path) -> None:
+    spec = tmp_path / "shown.reo"
+    spec.write_text(text)
+    errors = [found for found in check_file(spec).diagnostics if found.severity == "error"]
+    assert not errors, (where, errors[0].message)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_exist(page: Path) -> None:
+    context = click.Context(cli)
+    known = set(cli.list_commands(context))
+    for name in re.findall(r"(?:^|`)reodsl ([a-z]+)\b", page.read_text(), re.M):
+        assert name in known, f"{page.name} speaks of `reodsl {name}`"
+
+
+def test_the_diagnostic_of_the_readme_is_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reodsl.diagnostics.render import render
+
+    text = (ROOT / "specs" / "qwen3_4b_reo_exp.reo").read_text()
+    place = tmp_path / "specs" / "qwen3_4b_reo_exp.reo"
+    place.parent.mkdir()
+    place.write_text(text.replace("to: 32K tokens, n: n)", "to: 64K tokens, n: n)"))
+    monkeypatch.chdir(tmp_path)
+    found = check_file("specs/qwen3_4b_reo_exp.reo")
+    wrong = tuple(each for each in found.diagnostics if each.code == "E0402")
+    assert render(wrong, found.sources).strip() in (ROOT / "README.md").read_text()
