@@ -199,6 +199,9 @@ def _tell(ready: Ready, plan: Plan, results: Results, page: Path | None, as_json
         click.echo("Nothing to do: every result is there.")
     if page is not None:
         if not quiet:
+            from reodsl.report.unended import unended
+
+            show(unended(page.parent))
             _print_table(page.parent)
         click.echo(f"report: {page}")
 

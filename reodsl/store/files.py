@@ -64,10 +64,16 @@ def walk(folder: Path) -> Iterator[Path]:
             yield from walk(entry)
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether a write failed because no space is left."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number in _FULL or _FULL_WORDS.search(str(error)) is not None
+
+
 def storage_problem(error: BaseException, place: Path) -> Problem | None:
     """The diagnostic for a write that the disk refused; None for an error of another kind."""
     number = error.errno if isinstance(error, OSError) else None
-    if number in _FULL or _FULL_WORDS.search(str(error)):
+    if is_full(error):
         return problem(
             "E0951",
             "no space left to store results",

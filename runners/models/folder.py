@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from reodsl.diagnostics import Problem, problem
+from reodsl.store.files import is_full
 from runners.models.names import INCOMPLETE
 from runners.models.tensors import tensor_shapes
 
@@ -141,7 +142,7 @@ def load_tokenizer(folder: Path) -> Any:
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
     """Writes a folder that transformers and SGLang load; it appears whole or not at all, and replaces an older one.
 
-    Raises E0811 when the place cannot be written.
+    Raises E0811 when the place cannot be written; a full disk is passed on, as it is no matter of the model.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -160,6 +161,8 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
         finally:
             shutil.rmtree(made, ignore_errors=True)
     except (OSError, SafetensorError) as fault:
+        if is_full(fault):
+            raise
         message = f"the model cannot be saved: {getattr(fault, 'strerror', None) or fault}"
         help_line = "free some space, or choose a folder that you may write to"
         raise problem("E0811", message, where=str(folder), help=help_line) from fault

@@ -83,9 +83,8 @@ def test_a_failed_save_leaves_the_older_folder(folder: Path, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(type(model), "save_pretrained", full)
-    with pytest.raises(Problem, match="No space left") as caught:
+    with pytest.raises(OSError, match="No space left"):
         save(model, tokenizer, folder)
-    assert caught.value.diagnostics[0].code == "E0811"
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
     assert same(load_model(folder), small()[0])
 
