@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from reodsl.cli.inputs import frontier_curves
+from reodsl.cli.inputs import frontier_curves, placed
 from reodsl.cli.output import print_json, show
 
 
@@ -36,7 +36,8 @@ def command(expression: str, frontier: str | None, as_json: bool) -> None:
     show(result.diagnostics, result.sources)
     if result.schedule is None:
         raise SystemExit(1)
-    facts = describe_schedule(result.schedule, None if frontier is None else frontier_curves(frontier))
+    with placed(frontier):
+        facts = describe_schedule(result.schedule, None if frontier is None else frontier_curves(frontier))
     if as_json:
         print_json(facts)
         return

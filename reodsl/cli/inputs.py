@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Problem, problem
 from reodsl.numbers.curves import Curves
 
 
@@ -20,6 +23,16 @@ def frontier_curves(name_or_file: str) -> Curves:
     if path.exists() or path.suffix in {".json", ".csv", ".parquet"}:
         return read_frontier(path)
     return named_frontier(name_or_file)
+
+
+@contextmanager
+def placed(place: object) -> Iterator[None]:
+    """Names `place` in every problem inside the block that has none: the numbers layer knows values, not files."""
+    try:
+        yield
+    except Problem as found:
+        named = (d if d.labels or d.where else replace(d, where=str(place)) for d in found.diagnostics)
+        raise Problem(*named) from None
 
 
 def token_count(option: str, text: str) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from reodsl.cli.inputs import frontier_curves, token_count, token_grid
+from reodsl.cli.inputs import frontier_curves, placed, token_count, token_grid
 from reodsl.cli.output import print_json
 
 
@@ -43,13 +43,11 @@ def command(
     from reodsl.numbers.reg import reg_table
 
     models = read_curves(curves, model=curves.stem)
-    table = reg_table(
-        frontier_curves(frontier),
-        models,
-        l_max=None if l_max is None else token_count("--l-max", l_max),
-        grid=None if grid is None else token_grid("--grid", grid),
-        relative_to=relative_to,
-    )
+    edge = frontier_curves(frontier)
+    stop = None if l_max is None else token_count("--l-max", l_max)
+    points = None if grid is None else token_grid("--grid", grid)
+    with placed(f"{curves} against {frontier}"):
+        table = reg_table(edge, models, l_max=stop, grid=points, relative_to=relative_to)
     if as_json:
         facts: dict[str, object] = {"l_max": table.grid[-1], "grid": list(table.grid), "reg": table.nested()}
         if relative_to is not None:

@@ -38,19 +38,33 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
         value = _parsed(ctx, place, text)
         if value is None:
             continue
-        owners = _owners(ctx, main, path)
+        owners = [] if "" in path else _owners(ctx, main, path)
         if not owners:
-            known = [*_declarations(main), *TRAINING]
+            known = [*(name for name in _declarations(main) if name != path[0]), *TRAINING]
             ctx.report(
                 error(
                     "E0211",
-                    f"there is nothing called `{path[0]}` to amend",
+                    f"`{target}` is no setting"
+                    if "" in path or path[0] in (*main.items, *main.imports)
+                    else f"there is nothing called `{path[0]}` to amend",
                     where=place,
-                    help=advice(path[0], known, "there is"),
+                    help=_remedy(main, path, known),
                 )
             )
         for owner, rest in owners:
             ctx.amends.setdefault(owner, []).append(Change("--amend", target, text, value, rest))
+
+
+def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
+    """What to write instead of a path that leads nowhere."""
+    head = path[0]
+    if "" in path:
+        return "write names with one dot between them, as in `--amend optim.lr=1e-6`"
+    if isinstance(main.items.get(head), tree.Param):
+        return f"`{head}` is a param: `--set {head}=…`"
+    if head in main.items or head in main.imports:
+        return f"name a setting of it, as in `--amend {head}.SETTING=…`"
+    return advice(head, known, "there is")
 
 
 def _parsed(ctx: Context, place: str, text: str) -> tree.Expr | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 
 from reodsl.diagnostics.model import Label, error
 from reodsl.language.context import Context
@@ -27,8 +28,12 @@ def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value | None:
             error("E0301", f"`{expr.op}` stands before a number, not before {describe(operand)}", expr.span)
         )
         return None
-    number = -data.number if expr.op == "-" else data.number
-    return Value(Quantity(number, data.unit), expr.span, operand.via)
+    literal = operand.literal
+    if expr.op != "-":
+        return Value(data, expr.span, operand.via, literal)
+    if literal is not None:
+        literal = replace(literal, value=-literal.value)
+    return Value(Quantity(-data.number, data.unit), expr.span, operand.via, literal)
 
 
 def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value | None:

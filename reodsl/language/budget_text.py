@@ -10,7 +10,7 @@ from reodsl.language.calls import splits
 from reodsl.language.context import Context, Scope
 from reodsl.language.declare import declared
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.suggest import advice
+from reodsl.language.suggest import advice, nearest
 from reodsl.language.values import Record, Value
 from reodsl.numbers.budgets import Schedule
 from reodsl.numbers.curves import Curve, Curves
@@ -86,7 +86,9 @@ def named_frontier(name: str) -> Curves:
         raise problem(
             "E0201",
             f"there is no frontier `{name}`",
-            help=advice(name, known, "there is") + "; or name a file",
+            help=f"{advice(name, known, 'there is')}; a file's name ends in .json, .csv or .parquet"
+            if nearest(name, known) is None
+            else advice(name, known),
         )
     return curves_of(value.data)
 

@@ -6,7 +6,7 @@ import re
 
 from reodsl.language.modules import LIBRARY, library_names
 
-_DECLARES = re.compile(r"^[a-z]+ ([A-Za-z_][A-Za-z0-9_]*)\b", re.MULTILINE)
+_DECLARES = re.compile(r"^[a-z]+ ([A-Za-z_][A-Za-z0-9_]*) *[={(:]", re.MULTILINE)
 
 
 def provider(name: str) -> str | None:

@@ -79,6 +79,19 @@ def unknown(ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...])
             )
         )
         return
+    from reodsl.language.functions import SIGNATURES
+
+    if name in SIGNATURES:
+        ctx.report(
+            error(
+                "E0201",
+                f"`{name}` is a function, and stands here without its arguments",
+                expr.span,
+                "not called",
+                help=f"call it: `{name}(…)`; `reodsl explain E0310` shows arguments",
+            )
+        )
+        return
     ctx.report(
         error(
             "E0201",

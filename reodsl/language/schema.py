@@ -43,7 +43,8 @@ class Num:
 
     def range_words(self) -> str:
         """The range in a sentence: `from 1 to 16`, `above 0`."""
-        unit = f" {self.unit}" if self.unit else ""
+        last = self.high if self.high is not None else self.low
+        unit = f" {self.unit.removesuffix('s') if last == 1 else self.unit}" if self.unit else ""
         if self.low is not None and self.high is not None and not (self.above or self.below):
             return f"from {_bare(self.low)} to {_bare(self.high)}{unit}"
         parts = []

@@ -46,7 +46,9 @@ def _foreign(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             slot.span,
             "has no effect",
             others=[Label(place(stage.record.fields.get("method"), stage.record.span), f"`{stage.method}`")],
-            help=f"take it out, or set `method = {field.methods[0]}`",
+            help=f"name the experiments that it is for: `--amend NAME.{slot.span.path.split()[-1]}=…`"
+            if slot.span.path.startswith("--amend ")
+            else f"take it out, or set `method = {field.methods[0]}`",
         )
 
 
