@@ -35,8 +35,8 @@ def main() -> None:
     from reodsl.ir.reward import Reward
     from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo
     from reodsl.ir.training import Sampling as Draws
+    from runners.engine.open import open_engine
     from runners.engine.protocol import Sampling
-    from runners.evaluate.reader import open_engine
     from runners.models.folder import load
     from runners.train.collect import Collector, collect
     from runners.train.optimizers import build_optimizers

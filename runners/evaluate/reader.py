@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from reodsl.ir.model import Forcing, Model
 from reodsl.ir.training import Sampling as SamplingRule
 from runners.answers import response_text
+from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Request, Sampling
-from runners.models.folder import load_config, load_tokenizer
+from runners.models.folder import load_tokenizer
 from runners.prompts import render_prompt, stop_tokens
 from runners.train.draws import purpose
 
@@ -61,16 +61,3 @@ def open_reader(folder: Path, model: Model, resources: Resources) -> Reader:
     """Loads a checkpoint folder into the engine that this machine uses. Raises E0801 to E0806 for bad folders."""
     tokenizer = load_tokenizer(folder)
     return Reader(open_engine(folder, resources), tokenizer, model, stop_tokens(tokenizer, folder))
-
-
-def open_engine(folder: Path, resources: Resources) -> Engine:
-    """The rollout engine that `resources` names, with a checkpoint's weights."""
-    if resources.engine != "embedded":
-        raise problem(
-            "E0813",
-            f"there is no rollout engine `{resources.engine}` here",
-            help="the engine that comes with reodsl is `embedded`",
-        )
-    from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
-
-    return EmbeddedEngine(load_config(folder), folder, settings=EmbeddedSettings(device=resources.device))

@@ -16,7 +16,7 @@ from reodsl.graph.job import Job, Progress
 from reodsl.ir.model import Model
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
-from runners.evaluate.bare import bare_answers
+from runners.answers import bare_answers
 from runners.evaluate.chunks import Chunks
 from runners.evaluate.grade import Sampled, graded_forced, graded_samples
 from runners.evaluate.reader import Question, Reader, open_reader

@@ -11,9 +11,8 @@ import numpy as np
 
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Reward, Steps
-from runners.answers import answer_after_forcing, response_text
+from runners.answers import answer_after_forcing, bare_answers, response_text
 from runners.engine.protocol import Engine, Forced, Request, Response, Sampling
-from runners.evaluate.bare import bare_answers
 from runners.prompts import continuation_tokens
 from runners.rewards.cuts import Cuts, needed_cuts
 from runners.rewards.splits import step_places

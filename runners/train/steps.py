@@ -18,8 +18,8 @@ from reodsl.ir.model import Model
 from reodsl.ir.reward import QuestionBudgets, Reward
 from reodsl.ir.reward import Steps as ReasoningSteps
 from reodsl.ir.training import Ppo, Sft, Simpo
+from runners.engine.open import open_engine
 from runners.engine.protocol import Sampling
-from runners.evaluate.reader import open_engine
 from runners.models.folder import Loaded
 from runners.prompts import stop_tokens
 from runners.rewards.splits import budget_places, question_places

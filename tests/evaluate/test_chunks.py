@@ -11,8 +11,8 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
+from runners.engine.open import open_engine
 from runners.evaluate.chunks import Chunks
-from runners.evaluate.reader import open_engine
 from runners.models.folder import load_tokenizer
 from runners.prompts import stop_tokens
 

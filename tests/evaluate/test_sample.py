@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runners.answers import bare_answers
 from runners.evaluate import run
-from runners.evaluate.bare import bare_answers
 from runners.verify import final_answer
 from tests.evaluate.conftest import MakeJob, payload
 
