@@ -7,7 +7,7 @@ from pathlib import Path
 from reodsl.diagnostics import Diagnostic
 from reodsl.graph.task import Task
 from reodsl.ir import Spec
-from reodsl.plan.registry import Execution, Machine, Registry, Results
+from reodsl.plan.registry import Execution, Machine, Part, Registry, Results
 
 
 def _check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
@@ -20,6 +20,12 @@ def _execute(run: Execution) -> Results:
     from runners.execute import execute
 
     return execute(run)
+
+
+def _survey() -> tuple[Part, ...]:
+    from runners.execute.survey import survey
+
+    return survey()
 
 
 REGISTRY = Registry(
@@ -37,4 +43,5 @@ REGISTRY = Registry(
     },
     check=_check,
     execute=_execute,
+    survey=_survey,
 )

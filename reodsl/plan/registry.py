@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 from reodsl.diagnostics import Diagnostic, problem
 from reodsl.graph.event import Event
@@ -51,17 +52,34 @@ class Results:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Something that runs need, or can use, as it is on this machine.
+
+    `says` is its version and what is worth knowing of it; `help`, where it is not `ok`, how to get it. Without one that
+    is `needed` no spec runs.
+    """
+
+    name: str
+    state: Literal["ok", "missing", "broken"]
+    says: str
+    help: str | None = None
+    needed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Registry:
     """What the entry-point group `reodsl.runners` provides.
 
     `runners` names one function a kind as `module:function`, a `reodsl.graph.job.Runner`, imported where the task
     runs. `check` is asked before anything starts: an error for everything that the tasks to run need and that is
     missing, and how to get it. `execute` runs a graph; it raises a `Problem` only when nothing can run at all.
+    `survey` looks at what this machine has of what runs need, imports included.
     """
 
     runners: Mapping[Kind, str]
     check: Callable[[tuple[Task, ...], Spec, Path, Machine], tuple[Diagnostic, ...]]
     execute: Callable[[Execution], Results]
+    survey: Callable[[], tuple[Part, ...]] = tuple
 
 
 def load_registry() -> Registry:

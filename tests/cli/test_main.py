@@ -22,6 +22,7 @@ def test_help_lists_the_commands_and_every_command_teaches_by_example(
         "fmt",
         "plan",
         "run",
+        "doctor",
         "explain",
         "why",
         "graph",

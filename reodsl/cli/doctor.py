@@ -1,0 +1,172 @@
+"""`reodsl doctor`: what this machine can run, which specs fit, and what to install for the rest."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reodsl.cli.place import store_option
+
+if TYPE_CHECKING:
+    from reodsl.cli.fits import Fit
+    from reodsl.cli.machine import Measures
+    from reodsl.plan.registry import Part, Registry
+
+_SHOWN = 3
+_SPECS = Path("specs")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl doctor                                  this machine, and every spec under specs/
+  reodsl doctor specs/qwen3_4b_reo_exp.reo       one spec: exits 1 where it cannot run here
+  reodsl doctor specs/paper --json               the specs of a folder, as JSON
+""",
+)
+@click.argument("specs", nargs=-1, type=click.Path(path_type=Path))
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(specs: tuple[Path, ...], store_dir: Path | None, as_json: bool) -> None:
+    """Say what this machine has of what runs need, and which SPECS (files or folders) can run here.
+
+    Nothing is started, fetched or changed. Exits 1 when something that every run needs is missing, or a spec that was
+    named cannot run here; of those found under specs/ it only tells.
+    """
+    from reodsl.cli.fits import fit
+    from reodsl.cli.machine import measure
+    from reodsl.cli.output import print_json
+
+    files = list(_files(specs or ((_SPECS,) if _SPECS.is_dir() else ())))
+    measures = measure(store_dir or (files[0].parent if files else Path()))
+    registry, parts = _survey()
+    everything = (*_own(measures), *parts)
+    fits = [fit(path, registry, measures) for path in files]
+    ready = all(part.state == "ok" for part in everything if part.needed)
+    if as_json:
+        print_json(_json(everything, fits, ready))
+    else:
+        click.echo(_text(everything, fits, bool(specs)))
+    if not ready or (specs and any(each.lacks for each in fits)):
+        raise SystemExit(1)
+
+
+def _files(places: Iterable[Path]) -> Iterable[Path]:
+    for place in places:
+        yield from sorted(place.rglob("*.reo")) if place.is_dir() else (place,)
+
+
+def _survey() -> tuple[Registry | None, Sequence[Part]]:
+    """The runners and what they find; where they cannot be loaded, that."""
+    from reodsl.diagnostics import Problem
+    from reodsl.plan.registry import Part, load_registry
+
+    try:
+        registry = load_registry()
+    except Problem as caught:
+        found = caught.diagnostics[0]
+        return None, (Part("runners", "missing", found.message, found.help),)
+    return registry, registry.survey()
+
+
+def _own(measures: Measures) -> tuple[Part, ...]:
+    """What needs no runner to be known."""
+    from reodsl.plan.registry import Part
+    from reodsl.price.show import memory, size
+
+    cores = f"{measures.cores} core{'s' if measures.cores > 1 else ''}"
+    return (
+        Part("python", "ok", platform.python_version()),
+        Part("processor", "ok", f"{cores}, {platform.machine()}"),
+        Part("memory", "ok", memory(measures.memory)),
+        Part("disk", "ok", f"{size(measures.disk)} free"),
+    )
+
+
+def _text(parts: Sequence[Part], fits: Sequence[Fit], named: bool) -> str:
+    width = max(len(part.name) for part in parts)
+    lines = ["This machine"]
+    lines += [f"  {_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}" for part in parts]
+    if fits:
+        lines += ["Specs", *(f"  {line}" for line in (_each(fits) if named else _overview(fits)))]
+    remedies = _remedies(parts, fits)
+    if remedies:
+        lines += ["For the rest", *(f"  {remedy}{_for(users)}" for remedy, users in remedies.items())]
+    return "\n".join(lines)
+
+
+def _mark(well: bool) -> str:
+    return "+" if well else "-"
+
+
+def _each(fits: Sequence[Fit]) -> list[str]:
+    """Every spec with every reason why it cannot run here."""
+    lines = []
+    for found in fits:
+        lines.append(f"{_mark(not found.lacks)} {found.path}{'' if found.lacks else '  fits'}")
+        lines += [f"    {reason}" for reason in _reasons(found)]
+    return lines
+
+
+def _overview(fits: Sequence[Fit]) -> list[str]:
+    """A line for each spec that does not fit, with its first reason; those that do, by folder."""
+    folders: dict[Path, list[Fit]] = {}
+    for found in fits:
+        folders.setdefault(Path(found.path).parent, []).append(found)
+    lines = []
+    for folder, those in folders.items():
+        if len(those) > _SHOWN and not any(found.lacks for found in those):
+            lines.append(f"+ {folder}: all {len(those)} fit")
+            continue
+        width = max(len(found.path) for found in those)
+        for found in those:
+            reasons = _reasons(found)
+            more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+            words = f"{reasons[0]}{more}" if reasons else "fits"
+            lines.append(f"{_mark(not reasons)} {found.path:<{width}}  {words}")
+    return lines
+
+
+def _reasons(found: Fit) -> list[str]:
+    return list(dict.fromkeys(each.message for each in found.lacks))
+
+
+def _remedies(parts: Sequence[Part], fits: Sequence[Fit]) -> dict[str, list[str]]:
+    """What to do, each thing once, with what it is for: a part's name, or specs."""
+    found: dict[str, list[str]] = {}
+    for part in parts:
+        if part.help is not None and part.state != "ok":
+            found.setdefault(part.help, []).append(part.name)
+    for each in fits:
+        for lack in each.lacks:
+            users = found.setdefault(lack.help or f"reodsl explain {lack.code}", [])
+            if each.path not in users:
+                users.append(each.path)
+    return found
+
+
+def _for(users: Sequence[str]) -> str:
+    return f"  (for {users[0]})" if len(users) == 1 else f"  (for {len(users)} specs)"
+
+
+def _json(parts: Sequence[Part], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:
+    from reodsl.diagnostics.render import to_json
+
+    return {
+        "ready": ready,
+        "parts": [
+            {
+                "name": part.name,
+                "state": part.state,
+                "says": part.says,
+                "help": part.help,
+                "needed": part.needed,
+            }
+            for part in parts
+        ],
+        "specs": [{"path": each.path, "fits": not each.lacks, "lacks": to_json(each.lacks)} for each in fits],
+    }

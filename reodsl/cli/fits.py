@@ -1,0 +1,75 @@
+"""Whether a spec can run here: a file, the runners and the machine's measures in; what it lacks out, as diagnostics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from reodsl.cli.machine import Measures
+from reodsl.diagnostics import Diagnostic, error
+from reodsl.plan.registry import Machine, Registry
+from reodsl.price.value import Prices, added
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A spec and what it lacks here; with nothing lacking it fits."""
+
+    path: str
+    lacks: tuple[Diagnostic, ...]
+
+
+def fit(path: Path, registry: Registry | None, measures: Measures) -> Fit:
+    """What a spec lacks here: a correct text, packages, devices, weights, data, memory, disk. Starts nothing.
+
+    Without a `registry` the runners' part of it is not known. What the spec's store already has is not looked at.
+    """
+    from reodsl.graph.lower import lower
+    from reodsl.language import compile_file
+    from reodsl.price import price, sizes_at_hand
+    from reodsl.price.limits import refusals
+
+    compiled = compile_file(path)
+    wrong = tuple(found for found in compiled.diagnostics if found.severity == "error")
+    if compiled.spec is None or wrong:
+        return Fit(str(path), wrong)
+    spec = compiled.spec
+    folder = Path(spec.folder) if spec.folder else path.resolve().parent
+    graph = lower(spec)
+    prices = price(graph, spec, None, sizes_at_hand(spec, folder))
+    missing = registry.check(graph.tasks, spec, folder, Machine()) if registry is not None else ()
+    return Fit(
+        str(path),
+        (*missing, *refusals(prices, (task.id for task in graph.tasks), spec), *_room(prices, measures)),
+    )
+
+
+def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
+    """E0973 where the largest task needs more memory than there is, E0974 where the results need more disk."""
+    from reodsl.price.show import memory, size
+
+    found = []
+    if prices.unit == "seconds":
+        task, peak = max(
+            ((name, sum(each.memory.values())) for name, each in prices.tasks.items()),
+            key=lambda item: item[1],
+            default=("", 0.0),
+        )
+        if peak > measures.memory:
+            found.append(
+                error(
+                    "E0973",
+                    f"{task} needs about {memory(peak)} of memory, and this machine has {memory(measures.memory)}",
+                    help="give it fewer or shorter responses (`batch`, `max_tokens`), a smaller model, or a `cluster`",
+                )
+            )
+    disk = added(prices.tasks.values()).disk
+    if disk > measures.disk:
+        found.append(
+            error(
+                "E0974",
+                f"the results take about {size(disk)}, and {size(measures.disk)} are free",
+                help="keep them on a larger disk with --store DIR, or make room: reodsl gc",
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,113 @@
+"""What this machine has of what runs need: nothing in; each package and device with its version, or how to get it, out."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from reodsl.plan.registry import Part
+
+_PATIENCE = 120.0
+"""Seconds that an import may take on a cold disk."""
+_INSTALL = "pip install 'reodsl[run]'"
+_PACKAGES = ("transformers", "safetensors", "polars", "math-verify")
+_TORCH = """
+import json, torch
+here = torch.cuda.is_available()
+found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if here else []
+print(json.dumps([torch.__version__, torch.version.cuda, [[one.name, one.total_memory] for one in found]]))
+"""
+_SGLANG = (
+    "import json; from importlib.metadata import version as v; print(json.dumps([v('sglang'), v('torch')]))"
+)
+
+
+def survey(places: Iterable[Path] | None = None) -> tuple[Part, ...]:
+    """torch with its device, the packages of every run, Ray, and SGLang: here or in an environment of `places`.
+
+    torch is imported by another process, so that one which crashes or hangs is a finding like any other.
+    """
+    return (_torch(), *(_package(name) for name in _PACKAGES), _ray(), _sglang(places))
+
+
+def _torch() -> Part:
+    if importlib.util.find_spec("torch") is None:
+        return Part("torch", "missing", "not installed", _INSTALL)
+    told = _ask(Path(sys.executable), _TORCH)
+    if isinstance(told, str):
+        return Part("torch", "broken", f"cannot be imported: {told}", f"install it again: {_INSTALL}")
+    version, cuda, devices = told
+    if devices:
+        names = {f"{name}, {memory / 2**30:.0f} GiB" for name, memory in devices}
+        return Part("torch", "ok", f"{version}, {len(devices)} x {' and '.join(sorted(names))}")
+    shown = sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*"))
+    if not shown:
+        return Part("torch", "ok", f"{version}, on the processor: there is no GPU")
+    why = "it was built without CUDA" if cuda is None else f"it was built for CUDA {cuda}"
+    remedy = f"install a build of torch that fits the driver: {_INSTALL} -c constraints/cuda.txt"
+    return Part("torch", "broken", f"{version} sees none of the {shown} GPUs here; {why}", remedy)
+
+
+def _package(name: str) -> Part:
+    if importlib.util.find_spec(name.replace("-", "_")) is None:
+        return Part(name, "missing", "not installed", _INSTALL)
+    return Part(name, "ok", _version(name))
+
+
+def _ray() -> Part:
+    if importlib.util.find_spec("ray") is None:
+        return Part("ray", "missing", "not installed; `--local` runs without it", _INSTALL)
+    address = os.environ.get("RAY_ADDRESS")
+    return Part("ray", "ok", _version("ray") + (f", RAY_ADDRESS is {address}" if address else ""))
+
+
+def _sglang(places: Iterable[Path] | None) -> Part:
+    if importlib.util.find_spec("sglang") is not None:
+        return Part("sglang", "ok", f"{_version('sglang')}, beside reodsl", needed=False)
+    folders = tuple(places) if places is not None else (Path.cwd(), Path(__file__).resolve().parents[2])
+    for folder in folders:
+        python = folder / ".venv-sglang" / "bin" / "python"
+        if not python.exists():
+            continue
+        told = _ask(python, _SGLANG)
+        if isinstance(told, str):
+            return Part("sglang", "broken", f"{python} does not run: {told}", "make sglang", needed=False)
+        return Part("sglang", "ok", f"{told[0]} with torch {told[1]}, in .venv-sglang", needed=False)
+    return Part(
+        "sglang",
+        "missing",
+        "not installed; the embedded engine generates instead",
+        "make sglang (an environment of its own, .venv-sglang)",
+        needed=False,
+    )
+
+
+def _ask(python: Path, code: str) -> Any:
+    """The JSON that `code` prints in a process of its own; as text, the last words of one that fails."""
+    try:
+        done = subprocess.run(
+            [str(python), "-c", code], capture_output=True, text=True, timeout=_PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as caught:
+        return str(caught)[:200]
+    if done.returncode:
+        words = done.stderr.strip().splitlines()
+        return words[-1][:200] if words else f"exit code {done.returncode}"
+    try:
+        return json.loads(done.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        return "it printed something else than was asked for"
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "of unknown version"

@@ -1,0 +1,156 @@
+"""`doctor` on machines that are described: what it says of them, of specs that fit and do not, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reodsl.cli import machine
+from reodsl.cli.machine import Measures
+from reodsl.cli.main import main
+from reodsl.diagnostics import problem
+from reodsl.plan.registry import Machine, Part, Registry
+from runners.execute import check as checking
+from runners.registry import REGISTRY
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LAPTOP = Measures(cores=2, memory=8 * 2**30, disk=40 * 10**9)
+PARTS = (
+    Part("torch", "ok", "2.13.0, on the processor: there is no GPU"),
+    Part("ray", "ok", "2.60.0"),
+    Part("sglang", "missing", "not installed", "make sglang", needed=False),
+)
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with specs on a small machine without a GPU, weights or data."""
+    for name in ("quickstart.reo", "qwen3_4b_reo_exp.reo"):
+        place = tmp_path / "specs" / name
+        place.parent.mkdir(exist_ok=True)
+        place.write_text((ROOT / "specs" / name).read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("REODSL_DATA", raising=False)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    monkeypatch.setattr(checking, "gpus", lambda: 0)
+    monkeypatch.setattr(machine, "measure", lambda place: LAPTOP)
+    monkeypatch.setattr("platform.python_version", lambda: "3.11.7")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    runners(monkeypatch, PARTS)
+    return tmp_path
+
+
+def runners(monkeypatch: pytest.MonkeyPatch, parts: tuple[Part, ...]) -> None:
+    found = replace(REGISTRY, survey=lambda: parts)
+    monkeypatch.setattr("reodsl.plan.registry.load_registry", lambda: found)
+
+
+def call(*arguments: str) -> int:
+    """The exit code of the command."""
+    try:
+        return main(["doctor", *arguments])
+    except SystemExit as caught:
+        return caught.code if isinstance(caught.code, int) else 1
+
+
+@pytest.mark.usefixtures("laptop")
+@pytest.mark.parametrize(
+    ("name", "arguments", "code"),
+    [
+        ("overview", (), 0),
+        ("one", ("specs/qwen3_4b_reo_exp.reo",), 1),
+        ("fits", ("specs/quickstart.reo",), 0),
+    ],
+)
+def test_looks_as_it_did(
+    name: str,
+    arguments: tuple[str, ...],
+    code: int,
+    golden: Callable[[str, str], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(*arguments) == code
+    golden(f"doctor/{name}.txt", capsys.readouterr().out)
+
+
+@pytest.mark.usefixtures("laptop")
+def test_json_has_every_lack_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ready"] is True
+    assert {part["name"]: part["state"] for part in told["parts"]}["sglang"] == "missing"
+    fits = {each["path"]: (each["fits"], {lack["code"] for lack in each["lacks"]}) for each in told["specs"]}
+    assert fits == {
+        "specs/quickstart.reo": (True, set()),
+        "specs/qwen3_4b_reo_exp.reo": (False, {"E0971", "E0850", "E0708", "E0974"}),
+    }
+
+
+def test_a_missing_part_that_every_run_needs_fails(
+    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runners(monkeypatch, (Part("torch", "broken", "cannot be imported", "install it again"),))
+    assert call() == 1
+    told = capsys.readouterr().out
+    assert "- torch      cannot be imported" in told
+    assert "install it again  (for torch)" in told
+
+
+def test_without_runners_it_still_tells_the_rest(
+    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> Registry:
+        raise problem("E0964", "no runners are installed", help="pip install 'reodsl[run]'")
+
+    monkeypatch.setattr("reodsl.plan.registry.load_registry", none)
+    assert call("specs/quickstart.reo") == 1
+    told = capsys.readouterr().out
+    assert "- runners    no runners are installed" in told
+    assert "pip install 'reodsl[run]'  (for runners)" in told
+
+
+def test_memory_and_disk_are_compared_with_what_the_spec_needs(
+    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "measure", lambda place: Measures(cores=1, memory=2**20, disk=10**6))
+    assert call("specs/quickstart.reo", "--json") == 1
+    (told,) = json.loads(capsys.readouterr().out)["specs"]
+    assert [lack["code"] for lack in told["lacks"]] == ["E0973", "E0974"]
+    assert "this machine has 1 MiB" in told["lacks"][0]["message"]
+    assert "1 MB are free" in told["lacks"][1]["message"]
+
+
+def test_a_spec_with_errors_does_not_fit(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (laptop / "wrong.reo").write_text("experiment a = nothing { }\n")
+    assert call("wrong.reo", "--json") == 1
+    (told,) = json.loads(capsys.readouterr().out)["specs"]
+    assert told["lacks"][0]["code"].startswith("E02")
+    assert call("none.reo") == 1
+
+
+@pytest.mark.usefixtures("laptop")
+def test_what_is_said_of_a_spec_is_what_a_run_would_refuse_it_for() -> None:
+    from reodsl.cli.fits import fit
+    from reodsl.graph.lower import lower
+    from reodsl.language import compile_file
+
+    spec = compile_file("specs/qwen3_4b_reo_exp.reo").spec
+    assert spec is not None
+    refused = REGISTRY.check(lower(spec).tasks, spec, Path("specs"), Machine())
+    lacks = fit(Path("specs/qwen3_4b_reo_exp.reo"), REGISTRY, replace(LAPTOP, disk=10**12)).lacks
+    assert [each.code for each in lacks] == [each.code for each in refused]
+
+
+def test_a_container_has_the_memory_it_was_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole = machine.measure(tmp_path / "not" / "yet").memory
+    (tmp_path / "max").write_text("1048576\n")
+    monkeypatch.setattr(machine, "_LIMITS", (str(tmp_path / "none"), str(tmp_path / "max")))
+    assert machine.measure(tmp_path).memory == 2**20 < whole
+    (tmp_path / "max").write_text("max\n")
+    assert machine.measure(tmp_path).memory >= whole

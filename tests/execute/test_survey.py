@@ -1,0 +1,79 @@
+"""The survey: what is installed with its version, and every way in which torch and SGLang can be missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from reodsl.plan.registry import Part
+from runners.execute import survey as surveying
+from runners.execute.survey import survey
+
+
+def parts(places: tuple[Path, ...] = ()) -> dict[str, Part]:
+    return {part.name: part for part in survey(places)}
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, told: object) -> None:
+    monkeypatch.setattr(surveying, "_ask", lambda python, code: told)
+
+
+def test_this_machine_runs_specs() -> None:
+    found = parts()
+    assert {name: part.state for name, part in found.items() if part.needed} == dict.fromkeys(
+        ("torch", "transformers", "safetensors", "polars", "math-verify", "ray"), "ok"
+    )
+    assert version("torch") in found["torch"].says
+    assert found["transformers"].says == version("transformers")
+
+
+def test_what_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    found = parts()
+    assert {part.state for part in found.values()} == {"missing"}
+    assert all(part.help for part in found.values())
+    assert not found["sglang"].needed
+
+
+def test_a_torch_that_does_not_import_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surveying, "_TORCH", "raise ImportError('libcudart.so.13 is not there')")
+    found = parts()["torch"]
+    assert found.state == "broken"
+    assert "libcudart.so.13 is not there" in found.says
+
+
+def test_devices_are_counted_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, ["2.13.0", "13.0", [["NVIDIA H200", 141 * 2**30]] * 8])
+    assert parts()["torch"].says == "2.13.0, 8 x NVIDIA H200, 141 GiB"
+
+
+def test_a_torch_that_sees_no_gpu_where_there_is_one_is_broken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers(monkeypatch, ["2.13.0+cpu", None, []])
+    real = Path.glob
+    monkeypatch.setattr(
+        Path, "glob", lambda self, text: [Path("/dev/nvidia0")] if text == "nvidia*" else real(self, text)
+    )
+    found = parts()["torch"]
+    assert found.state == "broken"
+    assert "none of the 1 GPUs here; it was built without CUDA" in found.says
+
+
+def test_sglang_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parts((tmp_path,))["sglang"].state == "missing"
+    python = tmp_path / ".venv-sglang" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(
+        surveying, "_SGLANG", "import json; print('hello'); print(json.dumps(['0.5.23', '2.13.0']))"
+    )
+    assert parts((tmp_path,))["sglang"].says == "0.5.23 with torch 2.13.0, in .venv-sglang"
+    monkeypatch.setattr(surveying, "_SGLANG", "raise SystemExit(3)")
+    assert parts((tmp_path,))["sglang"] == Part(
+        "sglang", "broken", f"{python} does not run: exit code 3", "make sglang", needed=False
+    )
