@@ -21,7 +21,7 @@ VERSIONS: dict[Kind, int] = {
     "frontier": 1,
     "budgets": 1,
     "score": 1,
-    "report": 1,
+    "report": 2,
 }
 
 

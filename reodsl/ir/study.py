@@ -80,12 +80,43 @@ class Score(IR):
     confidence: float = 0.95
 
 
+class PublishedRow(IR):
+    """A row as printed: one number for each benchmark of its table, or none of a measure that it does not give.
+
+    Named as the arm that it is compared with; `title` is its name in print. `accuracy` holds shares, `length` and `reg`
+    tokens, `reg_change` the change of REG from the table's `relative_to`, as a share.
+    """
+
+    name: str
+    title: str
+    accuracy: tuple[float, ...] = ()
+    length: tuple[float, ...] = ()
+    reg: tuple[float, ...] = ()
+    reg_change: tuple[float, ...] = ()
+
+
+class PublishedTable(IR):
+    """A table as printed, to stand beside what is measured. `doc` says where; `mean` is the mean over benchmarks."""
+
+    name: str
+    doc: str
+    benchmarks: tuple[str, ...]
+    relative_to: str | None = None
+    rows: tuple[PublishedRow, ...]
+
+
 class Table(IR):
-    """A table of the report: arms as rows."""
+    """A table of the report: arms as rows.
+
+    The `balanced` subset is the questions on which every one of these arms is right in more than half of its samples;
+    lengths are then those of right responses. `published` is what it is compared with.
+    """
 
     name: str
     rows: tuple[str, ...]
     columns: tuple[Literal["accuracy", "length", "reg"], ...]
+    subset: Literal["all", "balanced"] = "all"
+    published: PublishedTable | None = None
 
 
 class Chart(IR):

@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from reodsl.ir.spec import Change, Origin, Spec
-from reodsl.ir.study import Arm, Chart, Frontier, PublishedCurve, Score, Study, Suite, Table
+from reodsl.ir.study import (
+    Arm,
+    Chart,
+    Frontier,
+    PublishedCurve,
+    PublishedRow,
+    PublishedTable,
+    Score,
+    Study,
+    Suite,
+    Table,
+)
 from reodsl.language import lower_model
 from reodsl.language.finish import complete_stages
 from reodsl.language.lower_training import Lowering, start
@@ -163,7 +174,28 @@ def _table(record: Record, names: tuple[str, ...]) -> Table:
     rows = record.get("rows")
     everything = rows is None or not isinstance(rows.data, Items)
     chosen = names if everything else tuple(each.data.name for each in cast(Any, rows).data.values)
-    return Table(name=record.name, rows=chosen, columns=record.data("columns"))
+    printed = record.sub("published")
+    return Table(
+        name=record.name,
+        rows=chosen,
+        columns=record.data("columns"),
+        subset=record.data("subset"),
+        published=_printed(printed) if printed is not None else None,
+    )
+
+
+def _printed(record: Record) -> PublishedTable:
+    """A table as printed."""
+    rows = tuple(
+        PublishedRow(name=row.name, **{name: row.data(name) for name in row.fields}) for row in record.made
+    )
+    return PublishedTable(
+        name=record.name,
+        doc=record.doc,
+        benchmarks=record.data("benchmarks"),
+        relative_to=record.data("relative_to"),
+        rows=rows,
+    )
 
 
 def _chart(record: Record) -> Chart:

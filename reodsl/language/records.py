@@ -15,6 +15,11 @@ from reodsl.language.values import Record, Slot, Value, article, describe
 from reodsl.syntax import tree
 
 FROM_CHECKPOINT = ("checkpoint", "model")
+PARTS = {
+    "traces": ("style", "one way to write a step", 'style plain { template = "{value} {op} {next} ." }'),
+    "published": ("row", "the numbers of one arm", 'row vanilla { title = "Vanilla RL", accuracy = 46.9% }'),
+}
+"""What the declarations inside a kind's block are, and how to write one."""
 
 
 def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.Block | None]:
@@ -38,8 +43,8 @@ def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value |
         start = laid(ctx, start, block, scope, item.doc or start.doc)
     for change in ctx.amends.get(owner, ()):
         start = changed(ctx, start, change, Scope(scope.module))
-    if "style" in kind.children:
-        start = _styled(ctx, start, owner)
+    if kind.name in PARTS:
+        start = _parted(ctx, start, owner)
     if UNKNOWN in start.broken:
         return None
     if not kind.partial:
@@ -52,8 +57,9 @@ def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value |
     return Value(start, item.name.span)
 
 
-def _styled(ctx: Context, start: Record, owner: Owner) -> Record:
-    """Traces with their styles evaluated, in the order in which they are declared."""
+def _parted(ctx: Context, start: Record, owner: Owner) -> Record:
+    """Traces with their styles, or a published table with its rows, evaluated in the order of their declarations."""
+    child, what, example = PARTS[start.kind]
     found = []
     for item, scope in start.children.values():
         value = record(ctx, item, scope, (owner[0], f"{owner[1]}.{item.name.name}"))
@@ -63,10 +69,10 @@ def _styled(ctx: Context, start: Record, owner: Owner) -> Record:
         ctx.report(
             error(
                 "E0304",
-                f"`{start.name}` needs a style: one way to write a step",
+                f"`{start.name}` needs a {child}: {what}",
                 start.span,
-                "no `style`",
-                help='add `style plain { template = "{value} {op} {next} ." }`',
+                f"no `{child}`",
+                help=f"add `{example}`",
             )
         )
     whole = bool(found) and len(found) == len(start.children)

@@ -9,8 +9,10 @@ from pathlib import Path
 import polars as pl
 
 from reodsl.report import schedules, tables, theme
+from reodsl.report.balanced import balanced_table
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material
+from reodsl.report.published import compared
 
 PIXELS = 2.0
 """PNG pixels for each unit of a chart's size."""
@@ -26,8 +28,27 @@ def report_tables(material: Material) -> dict[str, pl.DataFrame]:
         "frontier_shares": tables.winning_shares(material),
         "training": material.metrics,
         "budgets": schedules.table(schedules.selected(material)),
+        **_of_the_study(material),
     }
     return {name: frame for name, frame in made.items() if frame.height}
+
+
+def _of_the_study(material: Material) -> dict[str, pl.DataFrame]:
+    """`balanced`: the study's tables on their balanced subsets; `published`: all that stands beside printed numbers."""
+    main = tables.main(material)
+    subsets: list[pl.DataFrame] = []
+    beside: list[pl.DataFrame] = []
+    for wanted in material.study.tables:
+        table = main
+        if wanted.subset == "balanced":
+            table = balanced_table(material, wanted.rows).table
+            subsets.append(table.select(pl.lit(wanted.name).alias("table"), pl.all().exclude("benchmark")))
+        beside.append(compared(wanted, table))
+    return {
+        name: pl.concat(frames, how="vertical_relaxed")
+        for name, frames in (("balanced", subsets), ("published", beside))
+        if frames
+    }
 
 
 def write_tables(folder: Path, frames: dict[str, pl.DataFrame]) -> None:

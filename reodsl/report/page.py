@@ -10,7 +10,20 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.report import cards, examples, figures, formats, main_table, provenance, schedules, tables, theme
+from reodsl.ir.study import Table
+from reodsl.report import (
+    cards,
+    examples,
+    figures,
+    formats,
+    main_table,
+    provenance,
+    published,
+    schedules,
+    tables,
+    theme,
+)
+from reodsl.report.balanced import Subset, balanced_table
 from reodsl.report.markup import Child, Markup, json_block, tag
 from reodsl.report.material import Material
 
@@ -31,7 +44,7 @@ def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, s
     """The whole report. Charts are registered in `gallery`, so that they can be written as files too."""
     study = material.study
     table = tables.main(material)
-    sections = [
+    sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
         ("curves", "Accuracy at every budget", _curves(gallery, material)),
         ("tradeoff", "Accuracy, length and REG", _tradeoff(gallery, material, table)),
@@ -102,7 +115,7 @@ def _top(material: Material, table: pl.DataFrame) -> Markup:
     )
 
 
-def _results(material: Material, table: pl.DataFrame) -> list[Markup]:
+def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     study, score = material.study, material.study.score
     words = ["Accuracy and mean response length of whole responses"]
     if score is not None:
@@ -115,15 +128,38 @@ def _results(material: Material, table: pl.DataFrame) -> list[Markup]:
         words.append(f" Arrows: change from {score.relative_to}.")
     if material.framed:
         words.append(" Tinted arms are judged by the frontier and not part of it.")
-    parts = [tag("p", "".join(words), class_="about")]
+    parts: list[Child] = [tag("p", "".join(words), class_="about")]
     if study.tables:
         for wanted in study.tables:
             if len(study.tables) > 1:
                 parts.append(tag("h3", wanted.name))
-            parts.append(main_table.main_table(material, table, wanted.rows, wanted.columns))
+            parts += _table(material, table, wanted)
     else:
         parts.append(main_table.main_table(material, table))
     return parts
+
+
+def _table(material: Material, table: pl.DataFrame, wanted: Table) -> list[Child]:
+    """One table of the study, on the questions that it is about, and beside what is published."""
+    parts: list[Child] = []
+    if wanted.subset == "balanced":
+        subset = balanced_table(material, wanted.rows)
+        parts.append(tag("p", _subset_words(subset), class_="about"))
+        if not any(subset.questions):
+            return parts
+        table = subset.table
+    parts.append(main_table.main_table(material, table, wanted.rows, wanted.columns))
+    return [*parts, published.beside(wanted, published.compared(wanted, table))]
+
+
+def _subset_words(subset: Subset) -> str:
+    sizes = dict.fromkeys(subset.questions)
+    found = " or ".join(str(size) for size in sizes) or "no"
+    by_seed = " (by seed)" if len(sizes) > 1 else ""
+    return (
+        f"On the balanced subset: the {found} of {subset.asked} questions{by_seed} that every arm of this table solves "
+        "in more than half of its samples. Lengths are those of right responses, averaged question by question."
+    )
 
 
 def spread_note(material: Material) -> str:

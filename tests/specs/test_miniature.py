@@ -13,9 +13,10 @@ import torch
 
 from reodsl.graph.job import Job
 from reodsl.graph.lower import lower
-from reodsl.graph.task import Graph
+from reodsl.graph.task import Graph, Task
 from reodsl.ir.spec import Spec
 from reodsl.language import compile_file
+from reodsl.report.run import report
 from runners.registry import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,6 +103,24 @@ def test_every_arm_is_trained_evaluated_and_scored(done: Done) -> None:
     assert len(arms) == 25
     assert set(table["model"]) == arms
     assert table["reg"].is_finite().all()
+
+
+def test_the_comparison_on_the_balanced_subset(done: Done, tmp_path: Path) -> None:
+    """`specs/miniature/frontier_models.reo` as a report: its arms are among the study's."""
+    graph, folders = done
+    own = spec_of(ROOT / "specs" / "miniature" / "frontier_models.reo")
+    (made,) = (task for task in graph.tasks if task.kind == "report")
+    arms = {arm.name for arm in own.study.arms}
+    inputs = {
+        role: folders[source]
+        for role, source in made.inputs.items()
+        if role.startswith("evaluate:") and role.split(":")[1].split("@")[0] in arms
+    }
+    task = Task("report", "report", {"spec": own.model_dump(mode="json")}, {})
+    report(Job(task, inputs, tmp_path, tmp_path, tmp_path, lambda _: None))
+    assert "questions that every arm of this table solves" in (tmp_path / "report.html").read_text()
+    table = pl.read_parquet(tmp_path / "tables" / "balanced.parquet")
+    assert set(table["arm"]) == arms
 
 
 def test_every_stage_took_its_step(done: Done) -> None:

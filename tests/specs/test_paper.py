@@ -54,6 +54,29 @@ def test_every_spec_lowers_to_tasks(path: Path) -> None:
     assert {"model", "data", "evaluate", "report"} <= kinds
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_spec_warns_and_notes_are_of_other_works(path: Path) -> None:
+    """Where a setting leaves the paper's tables, it is DAPO's clip or BRPO's length, in a file of their own."""
+    found = compile_file(path).diagnostics
+    assert {each.severity for each in found} <= {"note"}
+    assert not found or path.stem == "more_baselines"
+
+
+@pytest.mark.parametrize("name", [*MAIN, "l1", "z1", "frontier_models"])
+def test_published_numbers_stand_beside_each_table(name: str) -> None:
+    """Every row in print is an arm, but for two frontier models whose weights no node holds."""
+    study = spec(name).study
+    tables = [table.published for table in study.tables if table.published is not None]
+    assert len(tables) == (2 if name == "deepseek_7b" else 1)
+    missing = {row.name for table in tables for row in table.rows} - {arm.name for arm in study.arms}
+    assert missing == ({"claude_sonnet_3_7", "deepseek_r1"} if name == "frontier_models" else set())
+    for table in tables:
+        assert table.benchmarks == ("mean",) or set(table.benchmarks) <= {
+            *(each.name for each in study.arms[0].suite.benchmarks),
+            "mean",
+        }
+
+
 @pytest.mark.parametrize("name", MAIN)
 def test_a_study_holds_every_row_of_the_main_table(name: str) -> None:
     study = spec(name).study

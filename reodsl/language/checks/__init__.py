@@ -6,6 +6,7 @@ from reodsl.language.checks.budgets import check_budgets, check_grid
 from reodsl.language.checks.cases import cases
 from reodsl.language.checks.data import check_data
 from reodsl.language.checks.models import check_models
+from reodsl.language.checks.published import check_published
 from reodsl.language.checks.recipes import check_recipe
 from reodsl.language.checks.rewards import check_reward
 from reodsl.language.checks.runnable import runnable
@@ -29,6 +30,9 @@ def check_program(program: Program) -> None:
         typed_selection(ctx, selection, symbolic=True)
     for wording in program.of_kind("wording").values():
         for finding in check_wording(wording):
+            ctx.report(finding)
+    for table in program.of_kind("published").values():
+        for finding in check_published(table):
             ctx.report(finding)
     found = cases(program)
     for case in found:

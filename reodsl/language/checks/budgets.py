@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
@@ -130,7 +131,7 @@ def _missed(
         return
     if split.made.l_max > (amount(longest.value) or 0):
         return
-    missed = [budget for budget in split.made.splits if budget <= reg_to and budget not in grid]
+    missed = unresolved(split.made.splits, grid, reg_to)
     if missed:
         budgets = ", ".join(str(budget) for budget in split.made.budgets)
         labels = [
@@ -139,7 +140,20 @@ def _missed(
         ]
         count = "a budget" if len(missed) == 1 else "budgets"
         message = (
-            f"the evaluation never looks at {count} that training rewards: {', '.join(map(str, missed))}"
+            f"the evaluation is too coarse for {count} that training rewards: {', '.join(map(str, missed))}"
         )
         helps = f"add to the suite: `grid += [{', '.join(f'{budget} tokens' for budget in missed)}]`"
         yield found(warning, "W0403", message, labels, helps)
+
+
+def unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> list[int]:
+    """Budgets up to `reg_to` that a grid from 0 up does not resolve.
+
+    Between two of its points accuracy is interpolated. That says enough of one budget there, and cannot tell two apart;
+    and before the first point past 0 it says nothing of how a response begins.
+    """
+    found: list[int] = []
+    for low, high in pairwise(grid):
+        inside = [budget for budget in splits if low < budget < high and budget <= reg_to]
+        found += inside if len(inside) > 1 or low == 0 else []
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, found, place
+from reodsl.language.checks.published import check_table_of
 from reodsl.language.resolve import arm_suite, arms_of, grid_of
 from reodsl.language.selections import questions_of
 from reodsl.language.studies import Parts
@@ -23,6 +24,8 @@ def check_study(study: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
     suites = [(arm.name, suite) for arm in parts.arms if (suite := arm_suite(study, arm)) is not None]
     yield from check_score(study, suites)
     yield from _columns(study, parts)
+    for table in parts.tables:
+        yield from check_table_of(study, table)
     yield from _seeds(study)
     yield from _unreported(study, parts)
 

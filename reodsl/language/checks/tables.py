@@ -26,6 +26,8 @@ def check_table(case: Case) -> Iterator[Diagnostic]:
         root = slot.root
         if root is slot or not root.doc.startswith(TABLE) or slot.span is None or _same(root, slot):
             continue
+        if slot.doc.startswith(TABLE):  # The table has a value of its own for this model.
+            continue
         table = table or root.doc.splitlines()[0].rstrip(".")
         labels.append(
             Label(

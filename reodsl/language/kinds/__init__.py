@@ -14,7 +14,7 @@ KINDS: dict[str, Kind] = {
 
 DECLARED = (
     "model", "tokenizer", "task", "traces", "data", "forcing", "wording", "budgets", "reward", "selection", "recipe",
-    "experiment", "benchmark", "suite", "cluster", "frontier", "study",
+    "experiment", "benchmark", "suite", "cluster", "frontier", "published", "study",
 )  # fmt: skip
 """Kinds that stand at the top of a file."""
 

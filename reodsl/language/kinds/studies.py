@@ -7,6 +7,7 @@ from reodsl.language.kinds.types import (
     CHECKPOINT,
     COUNT,
     HOURS,
+    LENGTHS,
     NATURAL,
     POSITIVE,
     SAMPLING,
@@ -144,6 +145,34 @@ KINDS_OF_STUDIES: tuple[Kind, ...] = (
         },
         parents=("frontier",),
     ),
+    Kind(
+        "published",
+        "A table as printed, to stand beside what is measured.",
+        {
+            "benchmarks": Field(
+                Many(Text()),
+                "its columns, by the names of benchmarks; `mean` is the mean over them",
+                required=True,
+                example='benchmarks = ["aime24", "mean"]',
+            ),
+            "relative_to": Field(Text(), "the row that changes of REG are relative to"),
+        },
+        parents=("published",),
+        children=("row",),
+    ),
+    Kind(
+        "row",
+        "A row of a published table, named as the arm that it is compared with.",
+        {
+            "title": Field(Text(), "its name in print", required=True, example='title = "Vanilla RL"'),
+            "accuracy": Field(Many(SHARE, lone=True), "on each benchmark"),
+            "length": Field(Many(LENGTHS, lone=True), "mean tokens of a response on each benchmark"),
+            "reg": Field(Many(Num("tokens"), lone=True), "the reasoning efficiency gap on each benchmark"),
+            "reg_change": Field(
+                Many(Num(), lone=True), "how far REG is from that of `relative_to`, such as -46.6%"
+            ),
+        },
+    ),
     Kind("report", "Tables and charts.", {}, form="block", children=("table", "chart")),
     Kind(
         "table",
@@ -158,6 +187,12 @@ KINDS_OF_STUDIES: tuple[Kind, ...] = (
                 required=True,
                 example="columns = [accuracy, length, reg]",
             ),
+            "subset": Field(
+                Choice(("all", "balanced")),
+                "all questions, or those on which every arm is right more than half of the time",
+                default="all",
+            ),
+            "published": Field(A(("published",)), "numbers in print to stand beside these"),
         },
     ),
     Kind(

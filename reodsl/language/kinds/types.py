@@ -6,6 +6,7 @@ from reodsl.language.schema import A, Field, Num
 
 TOKENS = Num("tokens", whole=True, low=1, example="32K tokens")
 TOKENS0 = Num("tokens", whole=True, low=0)
+LENGTHS = Num("tokens", low=0)
 STEPS = Num("steps", whole=True, low=1, example="400 steps")
 STEPS0 = Num("steps", whole=True, low=0)
 COUNT = Num(whole=True, low=1, high=2**24)

@@ -1,0 +1,119 @@
+"""Published tables: numbers that fit their benchmarks, and tables of a study that have something to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.language.checks.cases import place
+from reodsl.language.resolve import arm_suite, arms_of
+from reodsl.language.suggest import there_is
+from reodsl.language.values import Items, Record
+
+MEASURES = ("accuracy", "length", "reg", "reg_change")
+
+
+def check_published(table: Record) -> Iterator[Diagnostic]:
+    """E0612: a row with more or fewer numbers than there are benchmarks, or changes from a row that is not there."""
+    benchmarks = table.data("benchmarks")
+    rows: tuple[Record, ...] = table.made or ()
+    names = [row.name for row in rows]
+    base = table.data("relative_to")
+    twice = next((name for i, name in enumerate(benchmarks) if name in benchmarks[:i]), None)
+    if twice is not None:
+        yield _misfit(table, "benchmarks", f"`{twice}` is there twice", "name each benchmark once")
+    if base is not None and base not in names:
+        yield _misfit(table, "relative_to", f"it has no row `{base}`", there_is(names, "its rows are"))
+    for row in rows:
+        for name in MEASURES:
+            given = row.data(name)
+            if given is not None and len(given) != len(benchmarks):
+                yield _misfit(
+                    row,
+                    name,
+                    f"{len(given)} numbers for {len(benchmarks)} benchmarks",
+                    f"give one for each of {', '.join(benchmarks)}",
+                )
+        if row.get("reg_change") is not None and base is None:
+            helps = f'add `relative_to = "{names[0]}"` to `{table.name}`'
+            yield _misfit(row, "reg_change", "nothing says what the change is relative to", helps)
+        if not any(row.get(name) is not None for name in MEASURES):
+            yield _misfit(row, "title", "it holds no number", "add `accuracy = …`, for example")
+
+
+def _misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
+    return error(
+        "E0612",
+        f"the {'row' if record.kind == 'row' else 'published table'} `{record.name}` does not fit: {message}",
+        place(record.fields.get(name), record.span),
+        help=helps,
+    )
+
+
+def rows_of(study: Record, table: Record) -> list[Record]:
+    """The arms that a table shows."""
+    rows = table.get("rows")
+    if rows is None or not isinstance(rows.data, Items):
+        return list(arms_of(study))
+    return [each.data for each in rows.data.values if isinstance(each.data, Record)]
+
+
+def check_table_of(study: Record, table: Record) -> Iterator[Diagnostic]:
+    """E0613: a table with published numbers of which none can be compared. E0614: REG on a part of the questions."""
+    if table.data("subset") == "balanced" and "reg" in table.data("columns"):
+        yield error(
+            "E0614",
+            f"`{table.name}` shows REG on the balanced subset, and REG is of all questions",
+            place(table.fields.get("columns"), table.span),
+            "`reg`",
+            others=[Label(place(table.fields.get("subset"), table.span), "the balanced subset")],
+            help="write `columns = [length, accuracy]`",
+        )
+    printed = table.sub("published")
+    if printed is None:
+        return
+    at = place(table.fields.get("published"), table.span)
+    arms = rows_of(study, table)
+    rows = {row.name for row in printed.made or ()}
+    if not rows & {arm.name for arm in arms}:
+        yield error(
+            "E0613",
+            f"no arm of the table `{table.name}` is a row of `{printed.name}`",
+            at,
+            others=[Label(printed.span, there_is(sorted(rows), "its rows are"))],
+            help="name the arms as the rows are named",
+        )
+        return
+    suites = [suite for arm in arms if (suite := arm_suite(study, arm)) is not None]
+    there = {name for suite in suites for name in _benchmarks(suite)} | {"mean"}
+    if suites and not there & set(printed.data("benchmarks")):
+        yield error(
+            "E0613",
+            f"none of the benchmarks of `{printed.name}` is evaluated here",
+            at,
+            "has " + ", ".join(printed.data("benchmarks")),
+            help=there_is(sorted(there), "evaluated are"),
+        )
+    yield from _baseline(study, table, printed)
+
+
+def _baseline(study: Record, table: Record, printed: Record) -> Iterator[Diagnostic]:
+    """E0613: changes of REG from one arm here, and from another in print."""
+    score, base = study.sub("score"), printed.data("relative_to")
+    relative = score.sub("relative_to") if score is not None else None
+    if base is None or relative is None or "reg" not in table.data("columns") or relative.name == base:
+        return
+    assert score is not None
+    yield error(
+        "E0613",
+        f"changes of REG are relative to `{relative.name}` here, and to `{base}` in `{printed.name}`",
+        place(table.fields.get("published"), table.span),
+        others=[Label(place(score.fields.get("relative_to"), score.span), f"`{relative.name}`")],
+        help=f"write `relative_to: {base}`",
+    )
+
+
+def _benchmarks(suite: Record) -> list[str]:
+    value = suite.get("benchmarks")
+    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
+    return [each.data.name for each in items if isinstance(each.data, Record)]
