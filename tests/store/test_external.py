@@ -99,3 +99,17 @@ def test_a_local_copy_of_a_data_set_is_its_content(tmp_path: Path, monkeypatch: 
     first = seen(task, tmp_path)
     (copy / "train.jsonl").write_text("2")
     assert len({str(absent), str(first), str(seen(task, tmp_path))}) == 3
+
+
+def test_weights_of_a_package_are_their_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "site" / "some_weights"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    source = {"kind": "package", "package": "some-weights", "file": "w.gguf"}
+    task = Task("m", "model", {"model": {"source": source}, "seed": 0}, {})
+    absent = seen(task, tmp_path)
+    (package / "w.gguf").write_text("1")
+    first = seen(task, tmp_path)
+    (package / "w.gguf").write_text("2")
+    assert len({str(absent), str(first), str(seen(task, tmp_path))}) == 3

@@ -1,0 +1,146 @@
+"""A Llama model in a GGUF file: its path in; a transformers model with float32 weights, and its tokenizer, out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from reodsl.diagnostics import Problem, problem
+from runners.models.folder import Loaded
+from runners.models.gguf import Gguf
+
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_CONTROL = 3
+_DIGITS = {"smollm": r"\p{N}"}
+"""Splits that a pre-tokenizer makes before the byte-level one of GPT-2, by its name in `tokenizer.ggml.pre`."""
+
+
+def unpack(path: Path) -> Loaded:
+    """The model of a GGUF file. Raises E0851 for a file that cannot be read or holds another kind of model."""
+    file = Gguf(path)
+    try:
+        return Loaded(_model(file), _tokenizer(file))
+    except (KeyError, TypeError, ValueError, RuntimeError, ZeroDivisionError) as fault:
+        words = f"it has no `{fault.args[0]}`" if isinstance(fault, KeyError) else str(fault).split("\n")[0]
+        raise _unfit(file, words[:200]) from fault
+
+
+def _model(file: Gguf) -> Any:
+    told = file.metadata
+    if told["general.architecture"] != "llama":
+        raise _unfit(file, f"its architecture is `{told['general.architecture']!s:.40}`, and `llama` is read")
+    heads, kv_heads = int(told["llama.attention.head_count"]), int(told["llama.attention.head_count_kv"])
+    tied = "output.weight" not in file.tensors
+    config = LlamaConfig(
+        vocab_size=file.tensors["token_embd.weight"].shape[0],
+        hidden_size=int(told["llama.embedding_length"]),
+        intermediate_size=int(told["llama.feed_forward_length"]),
+        num_hidden_layers=int(told["llama.block_count"]),
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=int(told["llama.rope.dimension_count"]),
+        max_position_embeddings=int(told["llama.context_length"]),
+        rms_norm_eps=float(told["llama.attention.layer_norm_rms_epsilon"]),
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": float(told.get("llama.rope.freq_base", 10_000.0)),
+        },
+        tie_word_embeddings=tied,
+        bos_token_id=told.get("tokenizer.ggml.bos_token_id"),
+        eos_token_id=int(told["tokenizer.ggml.eos_token_id"]),
+        pad_token_id=told.get("tokenizer.ggml.padding_token_id"),
+    )
+    if config.num_hidden_layers > len(file.tensors):
+        raise _unfit(file, f"it claims {config.num_hidden_layers} layers and has {len(file.tensors)} tensors")
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    state = {name: torch.from_numpy(values) for name, values in _weights(file, config, heads, kv_heads)}
+    if tied:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model = model.to_empty(device="cpu")
+    model.load_state_dict(state, strict=True, assign=True)
+    model.tie_weights()
+    # What is no weight (the rotary frequencies) was on no device: it is derived from the config again.
+    model.model.rotary_emb = type(model.model.rotary_emb)(config=config)
+    return model.eval()
+
+
+def _weights(file: Gguf, config: Any, heads: int, kv_heads: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    yield "model.embed_tokens.weight", file.read("token_embd.weight")
+    yield "model.norm.weight", file.read("output_norm.weight")
+    if not config.tie_word_embeddings:
+        yield "lm_head.weight", file.read("output.weight")
+    for layer in range(config.num_hidden_layers):
+        for theirs, ours in _LAYER.items():
+            values = file.read(f"blk.{layer}.{theirs}.weight")
+            if theirs in ("attn_q", "attn_k"):
+                values = _halves_apart(values, heads if theirs == "attn_q" else kv_heads)
+            yield f"model.layers.{layer}.{ours}.weight", values
+
+
+def _halves_apart(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """The rows of each head as transformers rotates them: first and second halves, where GGUF has them in pairs."""
+    size, width = rows.shape
+    paired = rows.reshape(heads, size // heads // 2, 2, width)
+    return np.ascontiguousarray(paired.swapaxes(1, 2).reshape(size, width))
+
+
+def _tokenizer(file: Gguf) -> Any:
+    told: Mapping[str, Any] = file.metadata
+    if told["tokenizer.ggml.model"] != "gpt2":
+        raise _unfit(
+            file,
+            f"its tokenizer is `{told['tokenizer.ggml.model']!s:.40}`, and `gpt2` (byte-level BPE) is read",
+        )
+    split = _DIGITS.get(told.get("tokenizer.ggml.pre", ""))
+    if split is None:
+        raise _unfit(
+            file,
+            f"its tokenizer splits text as `{told.get('tokenizer.ggml.pre')!s:.40}`, and `smollm` is known",
+        )
+    tokens = told["tokenizer.ggml.tokens"]
+    merges = [tuple(pair.split(" ", 1)) for pair in told["tokenizer.ggml.merges"]]
+    made = Tokenizer(BPE({token: index for index, token in enumerate(tokens)}, merges))
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(split), "isolated"), byte_level])
+    made.decoder = decoders.ByteLevel()
+    kinds = told["tokenizer.ggml.token_type"]
+    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
+    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    named = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+    found = {role: told.get(f"tokenizer.ggml.{name}_token_id") for name, role in named.items()}
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        clean_up_tokenization_spaces=False,
+        model_max_length=int(told["llama.context_length"]),
+        **{role: tokens[index] for role, index in found.items() if index is not None},
+    )
+    wrapped.chat_template = told.get("tokenizer.chat_template")
+    return wrapped
+
+
+def _unfit(file: Gguf, why: str) -> Problem:
+    return problem(
+        "E0851",
+        f"the GGUF file makes no model here: {why}",
+        where=str(file.path),
+        help="give the model as safetensors in a `folder(…)`, which transformers reads whatever its architecture",
+    )
