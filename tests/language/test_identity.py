@@ -72,7 +72,7 @@ def test_order_and_comments(folder: Path, same: list[tuple[str, str]], seed: int
     [
         ("128 tokens", "0.125K tokens"),
         ("128 tokens", "128"),
-        ("24 steps", "24"),
+        ("40 steps", "40"),
         ("5e-4", "0.0005"),
         ("alpha: 0.2", "alpha: 20%"),
         (r"\bfive\b", "spaced"),
@@ -82,7 +82,7 @@ def test_order_and_comments(folder: Path, same: list[tuple[str, str]], seed: int
         (r"\bL\b", "cut"),
         (r"\bcap\b", "longest"),
         (r"reward short\b", "reward brief"),
-        ("3 steps }", "3 steps, betas = [90%, 0.95] }"),
+        ("decay = linear", "decay = linear, betas = [90%, 0.95]"),
     ],
 )
 def test_spelling_and_names(folder: Path, same: list[tuple[str, str]], old: str, new: str) -> None:
@@ -107,7 +107,7 @@ def test_formatted(folder: Path, same: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("5e-4", "4e-4"), ("24 steps", "25 steps"), ("alpha: 0.2", "alpha: 0.3")]
+    ("old", "new"), [("5e-4", "4e-4"), ("40 steps", "41 steps"), ("alpha: 0.2", "alpha: 0.3")]
 )
 def test_what_matters_changes_it(folder: Path, same: list[tuple[str, str]], old: str, new: str) -> None:
     assert identity(TEXT.replace(old, new), folder) != same
