@@ -1,7 +1,8 @@
-"""Shared by all tests: `golden`, which compares a text with a committed file, and `--update-goldens`."""
+"""Shared by all tests: `golden`, which compares a text with a committed file, `--update-goldens`, and `calls`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,3 +31,25 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_bytes().decode("utf-8"), f"differs from {name} (--update-goldens accepts it)"
 
     return compare
+
+
+@pytest.fixture
+def calls() -> Callable[[Callable[[], object]], int]:
+    """`calls(work)`: how many functions `work` calls, Python's and C's: how its cost grows, without a clock."""
+
+    def count(work: Callable[[], object]) -> int:
+        found = 0
+
+        def hear(frame: object, event: str, argument: object) -> None:
+            nonlocal found
+            found += event in ("call", "c_call")
+
+        before = sys.getprofile()
+        sys.setprofile(hear)
+        try:
+            work()
+        finally:
+            sys.setprofile(before)
+        return found
+
+    return count

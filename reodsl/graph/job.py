@@ -34,8 +34,9 @@ class Job:
     `inputs` maps each role to the folder of a finished, read-only artifact; a runner reads of it what
     `reodsl.graph.identity.reads` lists for its kind and role, because only that is part of the result's identity.
     The runner writes its result into `out`, which exists and is empty, and which becomes visible as a whole once
-    the runner returns; plain files and folders only. `work` is a folder that outlives an interrupted attempt: what
-    is needed to go on exactly is kept there, written atomically. `folder` is where the spec's relative paths start.
+    the runner returns; plain files and folders only. `work` is a folder that outlives an interrupted attempt and is
+    not there until a runner makes it: what is needed to go on exactly is kept there, written atomically. `folder` is
+    where the spec's relative paths start.
     """
 
     task: Task

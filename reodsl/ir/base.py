@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -22,24 +23,34 @@ class IR(BaseModel):
 
 def canonical(value: Any) -> Any:
     """`value` as plain JSON data without presentation fields; tuples become lists, keys are strings."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
     if isinstance(value, IR):
-        return {
-            name: canonical(getattr(value, name))
-            for name in type(value).model_fields
-            if name not in value.presentation
-        }
+        return {name: canonical(getattr(value, name)) for name in _counted(type(value))}
     if isinstance(value, dict):
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [canonical(item) for item in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, (bool, int, float, str)):
         return value
-    raise TypeError(f"{type(value).__name__} has no canonical form")
+    raise TypeError(f"{kind.__name__} has no canonical form")
+
+
+@cache
+def _counted(kind: type[IR]) -> tuple[str, ...]:
+    """The fields of a class that are part of its values' identity."""
+    return tuple(name for name in kind.model_fields if name not in kind.presentation)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+# Plain data is written as it is, by the encoder's own loop; only other values are asked for their canonical form.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=canonical)
 
 
 def canonical_json(value: Any) -> str:
     """The one JSON text of a value: keys sorted, no spaces, floats in their shortest exact spelling."""
-    return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def digest(value: Any) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.values import Value
+from reodsl.language.values import Record, Value
 from reodsl.syntax import tree
 
+T = TypeVar("T")
 Owner = tuple[str, str]
 """The key of a file and the (dotted) name of a declaration in it."""
 DEEPEST = 60
@@ -72,7 +73,7 @@ class Context:
     used: set[Owner] = field(default_factory=set)
     used_imports: set[tuple[str, str]] = field(default_factory=set)
     params: dict[str, Value] = field(default_factory=dict)
-    scratch: dict[Any, Any] = field(default_factory=dict)
+    computed: dict[tuple[str, int], tuple[Record, Any]] = field(default_factory=dict)
     depth: int = 0
     _found: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
 
@@ -119,6 +120,15 @@ class Context:
             self.stack.pop()
         self.memo[owner] = value
         return value
+
+    def once_of(self, what: str, record: Record, compute: Callable[[], T]) -> T:
+        """What is computed of this very record, computed once."""
+        key = what, id(record)
+        if key not in self.computed:
+            # The record is kept, so that no other gets its number.
+            self.computed[key] = record, compute()
+        found: T = self.computed[key][1]
+        return found
 
     def _circle(self, ring: list[tuple[Owner, Span]]) -> None:
         names = [owner[1].rpartition(".")[2] for owner, _ in ring]

@@ -51,6 +51,11 @@ def finished_experiment(ctx: Context, experiment: Record) -> Record | None:
 
 def complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart | None, Record]]:
     """The stages of an experiment with every default filled in; empty when one of them lacks something."""
+    # Every check and the lowering ask for them.
+    return ctx.once_of("stages", experiment, lambda: _complete_stages(ctx, experiment))
+
+
+def _complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart | None, Record]]:
     found: list[tuple[StagePart | None, Record]] = []
     whole = True
     for part, stage in stage_records(ctx, experiment):

@@ -59,7 +59,9 @@ def _changes(program: Program) -> tuple[Change, ...]:
 
 
 def _suite(record: Record, suites: dict[int, Suite]) -> Suite:
-    return suites.setdefault(id(record), lower_model.suite(record))
+    if id(record) not in suites:
+        suites[id(record)] = lower_model.suite(record)
+    return suites[id(record)]
 
 
 def _study(low: Lowering, record: Record) -> Study:

@@ -41,8 +41,12 @@ def typed_reward(ctx: Context, record: Record, *, symbolic: bool = False) -> Typ
 
     Without arguments for its parameters that is an error, unless `symbolic`, where any value in range is meant.
     """
-    found = environment(ctx, record, Environment(), symbolic=symbolic)
-    return None if found is None else _body(ctx, record.made.item, *found)
+
+    def typed() -> TypedReward | None:
+        found = environment(ctx, record, Environment(), symbolic=symbolic)
+        return None if found is None else _body(ctx, record.made.item, *found)
+
+    return ctx.once_of("symbolic" if symbolic else "typed", record, typed)
 
 
 def environment(

@@ -16,7 +16,7 @@ from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.ir import digest
-from reodsl.store.files import sha256, storing, sync, walk, write_atomic, write_json
+from reodsl.store.files import json_bytes, sha256, storing, sync, walk, write_atomic
 
 FORMAT = "reodsl store 1\n"
 MATERIAL, MANIFEST = "material.json", "manifest.json"
@@ -159,17 +159,22 @@ class Store:
             return folder
 
     def work(self, key: str) -> Path:
-        """The folder that an interrupted attempt at `key` left, or a new one."""
-        with storing(self.root):
-            folder = self.root / "work" / key
-            folder.mkdir(exist_ok=True)
-            return folder
+        """The folder that an interrupted attempt at `key` left, or where it would be."""
+        return self.root / "work" / key
 
-    def commit(self, key: str, out: Path, material: Mapping[str, Any], made: Mapping[str, Any]) -> Manifest:
+    def commit(
+        self,
+        key: str,
+        out: Path,
+        material: Mapping[str, Any],
+        made: Mapping[str, Any],
+        durable: bool = True,
+    ) -> Manifest:
         """Make `out` the result of `key`, whole and durable, and forget the work folder.
 
-        Call with the key's lock held. Raises E0965 for a result with links or with nothing in it, and E0950 or
-        E0951 when it cannot be kept; then nothing of it is visible.
+        Without `durable` the disk is not waited for: a power cut may lose the result, which is then found missing or
+        damaged and made anew. Call with the key's lock held. Raises E0965 for a result with links or with nothing in
+        it, and E0950 or E0951 when it cannot be kept; then nothing of it is visible.
         """
         with storing(self.root):
             files: dict[str, tuple[int, str]] = {}
@@ -182,29 +187,30 @@ class Store:
                 raise self._illegal("no files" if not files else f"a file named {MATERIAL} or {MANIFEST}")
             created = datetime.now(UTC).isoformat(timespec="seconds")
             manifest = Manifest(key, files, created, dict(made))
-            write_json(out / MATERIAL, dict(material))
-            write_json(
-                out / MANIFEST,
-                {
-                    "key": key,
-                    "digest": manifest.digest,
-                    "files": {path: {"bytes": size, "sha256": sum_} for path, (size, sum_) in files.items()},
-                    "created": created,
-                    "made": manifest.made,
-                },
-            )
+            (out / MATERIAL).write_bytes(json_bytes(dict(material)))
+            described = {
+                "key": key,
+                "digest": manifest.digest,
+                "files": {path: {"bytes": size, "sha256": sum_} for path, (size, sum_) in files.items()},
+                "created": created,
+                "made": manifest.made,
+            }
+            (out / MANIFEST).write_bytes(json_bytes(described))
             for entry in walk(out):
-                sync(entry)
+                if durable:
+                    sync(entry)
                 # A file with another name elsewhere, such as linked weights, keeps its owner's permissions.
                 if entry.is_file() and entry.stat().st_nlink == 1:
                     entry.chmod(0o444)
-            sync(out)
             place = self.path(key)
             place.parent.mkdir(exist_ok=True)
             if place.exists():
                 self._discard(place)
+            if durable:
+                sync(out)
             out.rename(place)
-            sync(place.parent)
+            if durable:
+                sync(place.parent)
         self.forget_work(key)
         return manifest
 
@@ -214,8 +220,10 @@ class Store:
 
     def tidy(self, key: str) -> None:
         """Remove what a process that is gone was writing for `key`. Call when no other can be at it."""
-        for left in (self.root / "tmp").glob(f"{key}.*"):
-            shutil.rmtree(left, ignore_errors=True)
+        # Not `glob`, which would compile a pattern for every key.
+        for name in os.listdir(self.root / "tmp"):
+            if name.startswith(f"{key}."):
+                shutil.rmtree(self.root / "tmp" / name, ignore_errors=True)
         (self.root / "live" / f"{key}.json").unlink(missing_ok=True)
 
     def forget_work(self, key: str) -> None:

@@ -8,7 +8,8 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import metadata
 from typing import Any, cast
 
@@ -32,6 +33,8 @@ ENVIRONMENT = {
     # Progress is shown in one place, ours.
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
+# What took less than this to make is not waited for until it is on the disk: making it anew costs less than that wait.
+_WORTH_A_WAIT = 1.0
 _PACKAGES = ("torch", "transformers", "numpy", "polars", "math-verify", "ray", "sglang")
 
 
@@ -73,7 +76,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         inputs = {role: store.path(key) for role, key in order.inputs.items()}
         runner(Job(order.task, inputs, out, work, order.folder, progress, order.resources))
         seconds = time.monotonic() - began
-        store.commit(order.key, out, order.material, _made(order, seconds))
+        store.commit(order.key, out, order.material, _made(order, seconds), seconds >= _WORTH_A_WAIT)
         return Outcome("done", seconds)
     except Problem as caught:
         return Outcome("failed", diagnostics=caught.diagnostics)
@@ -84,7 +87,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
     finally:
         give_back_freed()
         store.abandon(out)
-        if not any(work.iterdir() if work.is_dir() else ()):
+        if work.is_dir() and not any(work.iterdir()):
             store.forget_work(order.key)
 
 
@@ -108,12 +111,6 @@ def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
 
 def _made(order: Order, seconds: float) -> dict[str, Any]:
     """How a result came to be: for the report and for people, no part of any identity."""
-    versions = {"reodsl": reodsl.__version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return {
         "task": order.task.id,
         "inputs": order.inputs,
@@ -124,5 +121,17 @@ def _made(order: Order, seconds: float) -> dict[str, Any]:
         "machine": platform.machine(),
         "system": platform.system(),
         "cores": os.cpu_count(),
-        "versions": versions,
+        "versions": dict(_versions()),
     }
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    """Versions of what computes, by package; looked up once a process."""
+    versions = {"reodsl": reodsl.__version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

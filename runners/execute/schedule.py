@@ -70,6 +70,8 @@ class _Loop:
     def __init__(self, run: Execution, resources: Callable[[Task], Resources]) -> None:
         self.run, self.resources = run, resources
         self.results = Results()
+        self.blocked: set[str] = set()
+        self.root, self.folder = run.store.root.resolve(), run.keys.folder.resolve()
         self.readers = run.graph.readers()
         self.place = {task.id: index for index, task in enumerate(run.graph.tasks)}
         self.height = self._heights()
@@ -104,8 +106,8 @@ class _Loop:
             key=key,
             material=material,
             inputs={role: found.key for role, found in inputs.items()},
-            store=self.run.store.root.resolve(),
-            folder=self.run.keys.folder.resolve(),
+            store=self.root,
+            folder=self.folder,
             resources=self.resources(task),
         )
 
@@ -186,23 +188,26 @@ class _Loop:
         stack = list(reversed(self.readers[task_id]))
         while stack:
             reader = stack.pop()
-            if reader not in self.results.blocked:
-                self.results.blocked.append(reader)
-                self.run.emit(Event("blocked", reader))
+            if reader not in self.blocked:
+                self._block(reader)
                 stack.extend(self.readers[reader])
+
+    def _block(self, task_id: str) -> None:
+        self.blocked.add(task_id)
+        self.results.blocked.append(task_id)
+        self.run.emit(Event("blocked", task_id))
 
     def _halt(self) -> None:
         """Start nothing more: no result could be kept."""
         self.ready.clear()
         self.waiting.clear()
-        ended = {*self.results.keys, *self.results.failed, *self.results.blocked, *self.flying}
+        ended = {*self.results.keys, *self.results.failed, *self.blocked, *self.flying}
         for task in self.run.graph.tasks:
             if task.id not in ended:
-                self.results.blocked.append(task.id)
-                self.run.emit(Event("blocked", task.id))
+                self._block(task.id)
 
     def _offer(self, task_id: str) -> None:
-        if not self.missing[task_id] and task_id not in self.results.blocked:
+        if not self.missing[task_id] and task_id not in self.blocked:
             heapq.heappush(self.ready, (-self.height[task_id], self.place[task_id], task_id))
 
     def _heights(self) -> dict[str, int]:

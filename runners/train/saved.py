@@ -57,6 +57,7 @@ def save_standing(
     path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], standing: Standing
 ) -> None:
     """All that the next step depends on, and what the finished ones reported."""
+    path.parent.mkdir(exist_ok=True)
     tensors: dict[str, Tensor] = {f"model/{name}": p for name, p in model.named_parameters()}
     tensors.update((f"optimizer/{name}", value) for name, value in optimizer_state(model, optimizers).items())
     save_tensors(path, tensors, {"rows": standing.rows, "seconds": standing.seconds})

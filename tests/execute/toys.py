@@ -42,6 +42,7 @@ def toy(job: Job) -> None:
     _log(job, "start")
     _fail(job, knobs.get("fail"))
     state = job.work / "state.json"
+    job.work.mkdir(exist_ok=True)
     value, done = json.loads(state.read_text()) if state.exists() else (_read(job), 0)
     steps = knobs.get("steps", 3)
     for step in range(done, steps):
@@ -58,6 +59,13 @@ def toy(job: Job) -> None:
     if knobs.get("fail") == "link":
         (job.out / "passwd").symlink_to("/etc/passwd")
     _log(job, "end")
+
+
+def quick(job: Job) -> None:
+    """One small file at once; the task called `broken` fails."""
+    if job.task.id == "broken":
+        raise problem("E0999", "this toy is broken", help="mend it")
+    (job.out / "frontier.json").write_text(f"{job.task.payload}\n")
 
 
 def _read(job: Job) -> str:

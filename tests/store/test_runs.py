@@ -72,6 +72,7 @@ def test_what_a_run_in_flight_uses_stays(bench: Bench) -> None:
 def test_leftovers_of_killed_runs_go(bench: Bench) -> None:
     recorded(bench, make.four())
     (bench.store.begin("a" * 64) / "half").write_text("x" * 10)
+    bench.store.work("b" * 64).mkdir()
     (bench.store.work("b" * 64) / "state").write_text("x" * 10)
     items = refuse(bench.store)
     assert sorted(item.kind for item in items) == ["leftover", "leftover"]

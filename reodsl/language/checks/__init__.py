@@ -43,7 +43,12 @@ def check_program(program: Program) -> None:
                 *check_models(case, stage),
             ):
                 ctx.report(finding)
-        for finding in (*check_grid(case), *check_overlap(case), *check_vocabulary(case), *check_table(case)):
+        for finding in (
+            *check_grid(case),
+            *check_overlap(ctx, case),
+            *check_vocabulary(ctx, case),
+            *check_table(case),
+        ):
             ctx.report(finding)
         for finding in check_asked(case.suite):
             ctx.report(finding)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, found, place
 from reodsl.language.checks.published import check_table_of
+from reodsl.language.context import Context
 from reodsl.language.resolve import arm_suite, arms_of, grid_of
 from reodsl.language.selections import questions_of
 from reodsl.language.studies import Parts
@@ -67,7 +68,7 @@ def _alike(study: Record, frontier: Record) -> Iterator[Diagnostic]:
         )
         if wanted is None:
             first = (each, suite)
-        elif _key(suite) != _key(wanted):
+        elif suite is not wanted and _key(suite) != _key(wanted):
             where = (
                 Label(label.span, f"on `{wanted.name}`")
                 if label is not None
@@ -248,21 +249,16 @@ def _unreported(study: Record, parts: Parts) -> Iterator[Diagnostic]:
             )
 
 
-def check_overlap(case: Case) -> Iterator[Diagnostic]:
+def check_overlap(ctx: Context, case: Case) -> Iterator[Diagnostic]:
     """E0603: an experiment evaluated on what it was trained on."""
-    benchmarks = case.suite.get("benchmarks") if case.suite is not None else None
-    if benchmarks is None or not isinstance(benchmarks.data, Items):
+    suite = case.suite
+    judged = ctx.once_of("judged", suite, lambda: _asked(ctx, suite)) if suite is not None else {}
+    if not judged:
         return
-    judged: dict[str, Record] = {}
-    for each in benchmarks.data.values:
-        questions = each.data.sub("data") if isinstance(each.data, Record) else None
-        assert isinstance(each.data, Record)
-        for source in _sources(questions):
-            judged.setdefault(_origin(source), each.data)
     for stage in case.stages:
         slot = stage.record.fields.get("data")
         for source in _sources(questions_of(stage.record.sub("data"))):
-            benchmark = judged.get(_origin(source))
+            benchmark = judged.get(_origin(ctx, source))
             if benchmark is not None:
                 yield error(
                     "E0603",
@@ -274,14 +270,31 @@ def check_overlap(case: Case) -> Iterator[Diagnostic]:
                 )
 
 
+def _asked(ctx: Context, suite: Record) -> dict[str, Record]:
+    """The benchmarks of a suite by where their questions come from, the first of each."""
+    found: dict[str, Record] = {}
+    benchmarks = suite.get("benchmarks")
+    if benchmarks is None or not isinstance(benchmarks.data, Items):
+        return found
+    for each in benchmarks.data.values:
+        assert isinstance(each.data, Record)
+        for source in _sources(each.data.sub("data")):
+            found.setdefault(_origin(ctx, source), each.data)
+    return found
+
+
 def _sources(data: Record | None) -> list[Record]:
     value = data.get("source") if data is not None else None
     items = value.data.values if value is not None and isinstance(value.data, Items) else ()
     return [each.data for each in items if isinstance(each.data, Record)]
 
 
-def _origin(source: Record) -> str:
+def _origin(ctx: Context, source: Record) -> str:
     """Where questions come from. Generated ones of a task are the same pool whatever their count and seed."""
+    return ctx.once_of("origin", source, lambda: _origin_of(source))
+
+
+def _origin_of(source: Record) -> str:
     ignored = ("count", "seed", "columns", "traces") if source.kind == "generated" else ("columns",)
     kept = {name: slot for name, slot in source.fields.items() if name not in ignored}
     return repr((source.kind, content(Record(source.kind, kept, source.span))))

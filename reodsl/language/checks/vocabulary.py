@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language.checks.cases import Case, found, place
+from reodsl.language.context import Context
 from reodsl.language.selections import questions_of
 from reodsl.language.values import Items, Record
 
@@ -16,14 +18,14 @@ OF_TASKS = ("values", "operations", "labels", "question", "step")
 OF_TRACES = ("open", "close", "again", "answer", "filler")
 
 
-def check_vocabulary(case: Case) -> Iterator[Diagnostic]:
+def check_vocabulary(ctx: Context, case: Case) -> Iterator[Diagnostic]:
     """E0721, once for each text with a word that the model's vocabulary lacks."""
     model = case.model
     source = model.sub("source") if model is not None else None
     tokenizer = source.sub("tokenizer") if source is not None else None
     if tokenizer is None:
         return
-    words = ALWAYS | set(tokenizer.data("words")) | {tokenizer.data("eos"), tokenizer.data("pad")}
+    words = ctx.once_of("words", tokenizer, lambda: _known(tokenizer))
     for record, name, span in _texts(case):
         text = record.data(name)
         for word in _words(text):
@@ -42,9 +44,15 @@ def check_vocabulary(case: Case) -> Iterator[Diagnostic]:
                 break
 
 
-def _words(text: object) -> list[str]:
+def _known(tokenizer: Record) -> frozenset[str]:
+    return ALWAYS | {*tokenizer.data("words"), tokenizer.data("eos"), tokenizer.data("pad")}
+
+
+@lru_cache(maxsize=256)
+def _words(text: object) -> tuple[str, ...]:
+    """The words of a text or of a tuple of them, each once. Arms share their texts."""
     parts = text if isinstance(text, tuple) else (text,)
-    return [word for part in parts for word in HOLE.sub(" ", str(part)).split()]
+    return tuple(dict.fromkeys(word for part in parts for word in HOLE.sub(" ", str(part)).split()))
 
 
 def _texts(case: Case) -> Iterator[tuple[Record, str, Span]]:

@@ -1,0 +1,67 @@
+"""The cost of a plan grows with its arms, not with their square: counted in function calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from reodsl.graph.lower import lower
+from reodsl.language import compile_file
+from reodsl.plan.keys import Keys
+from reodsl.plan.render import to_text
+from reodsl.plan.verdict import make_plan
+from reodsl.price import price
+from reodsl.store.store import Store
+
+HEAD = """from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
+from std.rewards import outcome
+from std.recipes import ppo
+
+recipe small = ppo {
+  base = checkpoint(overthinker)
+  data = chain_train
+  forcing = chain_forcing
+  batch { prompts = 32, rollouts = 8 }
+  rollout { max_tokens = 128 tokens }
+  max_prompt = 32 tokens
+  minibatches = 2
+  epochs = 1
+  steps = 24 steps
+  optim { algorithm = adamw, lr = 5e-4, warmup = 3 steps }
+  eval = chain_suite
+  reward = outcome
+}
+"""
+
+
+def many(arms: int) -> str:
+    """A spec with that many arms, all on one frontier."""
+    names = [f"a{index}" for index in range(arms)]
+    lines = [f"experiment {name} = small {{ steps = {24 + i} steps }}" for i, name in enumerate(names)]
+    lines += ["study many {", *(f"  arm {name} = {name}" for name in names)]
+    lines += [f"  frontier edge = envelope(of: [{', '.join(names)}], to: 128 tokens)"]
+    lines += ["  score = reg(against: edge, to: 128 tokens)", "}"]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def plan(path: Path) -> str:
+    compiled = compile_file(str(path))
+    assert compiled.spec is not None
+    graph = lower(compiled.spec)
+    store = Store(path.parent / "none")
+    made = make_plan(compiled.spec, graph, store, Keys(store, path.parent))
+    return to_text(made, prices=price(graph, compiled.spec))
+
+
+def test_planning_twice_as_many_arms_takes_about_twice_the_work(
+    tmp_path: Path, calls: Callable[[Callable[[], object]], int]
+) -> None:
+    plans = {arms: tmp_path / f"many{arms}.reo" for arms in (4, 20, 40, 80)}
+    counted = {}
+    for arms, path in plans.items():
+        path.write_text(many(arms))
+        # The first fills caches.
+        counted[arms] = calls(lambda path=path: plan(path))  # type: ignore[misc]
+    first, second = counted[40] - counted[20], counted[80] - counted[40]
+    assert second < 2.2 * first
+    assert second / 40 < 20_000
