@@ -19,6 +19,7 @@ READS = {
     "numbers": {"diagnostics"},
     "ir": {"diagnostics"},
     "language": {"diagnostics", "syntax", "numbers", "ir"},
+    "start": {"diagnostics", "syntax"},
     "graph": {"diagnostics", "ir", "numbers"},
     "store": {"diagnostics", "ir", "graph"},
     "price": {"diagnostics", "ir", "graph", "store"},

@@ -1,0 +1,98 @@
+"""`reodsl new FILE`: a starting spec of a method and a model by name, sound and ready to be changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reodsl.cli.destination import file_to_write
+from reodsl.cli.output import print_json
+from reodsl.diagnostics import Problem, problem
+from reodsl.start import METHODS, PLACES, starting_spec
+
+_WIDTH = max(map(len, (*METHODS, *PLACES)))
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl new mine.reo                                    a reward of your own, on the small model
+  reodsl new specs/mrt.reo --method mrt --model qwen3_4b
+  reodsl new --list                                      every method and model
+  reodsl new - --method reo                              to standard output
+""",
+)
+@click.argument("file", required=False)
+@click.option(
+    "--method",
+    type=click.Choice(list(METHODS)),
+    default="own",
+    show_default=True,
+    metavar="NAME",
+    help="What to train by: `own`, or a reward or selection of the library.",
+)
+@click.option(
+    "--model",
+    type=click.Choice(list(PLACES)),
+    default="miniature",
+    show_default=True,
+    metavar="NAME",
+    help="What to train, with its data, lengths and benchmarks.",
+)
+@click.option("--list", "listed", is_flag=True, help="Print the methods and models, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="With --list: print them as JSON.")
+def command(file: str | None, method: str, model: str, listed: bool, as_json: bool) -> None:
+    """Write a starting spec to FILE: a study of the model as it comes, and trained.
+
+    A file that is there already is never touched. What follows is `reodsl check FILE`, `reodsl plan FILE` and
+    `reodsl run FILE`.
+    """
+    if listed:
+        _list(as_json)
+        return
+    if file is None:
+        raise click.UsageError("name the FILE to write, or ask for --list")
+    if as_json:
+        raise click.UsageError("--json goes with --list")
+    if file == "-":
+        click.echo(starting_spec(method, model), nl=False)
+        return
+    _write(Path(file), starting_spec(method, model, Path(file).stem))
+    click.echo(f"wrote {file}; next: reodsl plan {file}")
+
+
+def _list(as_json: bool) -> None:
+    methods = {name: method.doc for name, method in METHODS.items()}
+    models = {name: place.doc for name, place in PLACES.items()}
+    if as_json:
+        print_json({"methods": methods, "models": models})
+        return
+    for title, each in (("Methods", methods), ("Models", models)):
+        click.echo(f"{title}:")
+        for name, doc in each.items():
+            click.echo(f"  {name:<{_WIDTH}}  {doc}")
+
+
+def _write(path: Path, text: str) -> None:
+    """A new file, its folder with it. Raises `Problem` E0120 for one that is there, E0118 for one that cannot be."""
+    if path.suffix != ".reo":
+        raise problem(
+            "E0120", "a spec's name ends in .reo", where=str(path), help=f"write `{path.with_suffix('.reo')}`"
+        )
+    place = file_to_write(path)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("x", encoding="utf-8") as out:
+            out.write(text)
+    except FileExistsError:
+        raise _there(path) from None
+
+
+def _there(path: Path) -> Problem:
+    return problem(
+        "E0120",
+        "this file is there already, and is left as it is",
+        where=str(path),
+        help="name another file, or move that one away",
+    )

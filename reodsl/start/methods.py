@@ -1,0 +1,141 @@
+"""What a starting spec trains by: for each reward and selection of the library a few lines that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`body` declares the experiment `mine`; or `arm` is that of a study, where it needs what other arms have.
+
+    `doc` is the spec's first line. `vanilla`: vanilla RL stands beside it where that is cheap; `asked`: the model has to
+    know budgets in prompts.
+    """
+
+    doc: str
+    body: str = "experiment mine = rl { reward = $name }"
+    arm: str = "mine"
+    vanilla: bool = True
+    asked: bool = False
+
+
+def _reward(call: str, doc: str, settings: str = "", before: str = "") -> Method:
+    return Method(doc, f"{before}\n\nexperiment mine = rl {{\n  reward = {call}\n{settings}\n}}\n")
+
+
+def _pooled(selection: str, doc: str, parent: str, more: str = "", samples: int = 16) -> Method:
+    pool = f"pool($base, data: $pooled, samples: {samples}, max_tokens: $longest)"
+    return Method(doc, f"experiment mine = {parent} {{ data = {selection}({pool}{more}) }}", vanilla=False)
+
+
+_BUDGETS = "budgets five = exp(from: $least, to: $longest, n: 5)"
+_MODES = "pool($base, data: $pooled, samples: 1, max_tokens: $longest, wordings: [$think, $no_think])"
+_TWO_MODES = f"""
+experiment two_modes = tuned {{
+  data   = both_modes({_MODES})
+  passes = 1
+}}
+"""
+
+METHODS: Mapping[str, Method] = {
+    "own": Method(
+        "A reward of one's own: an answer's worth, less a share of its length.",
+        '''
+reward own(cost: number in 0..1) {
+  """Right answers earn 1; every answer costs its length, relative to the longest of its group."""
+  let longest = max(len(z) for z in group)
+  correct(y) - cost * len(y) / longest
+}
+
+experiment mine = rl { reward = own(cost: 0.1) }
+''',
+    ),
+    "outcome": Method("Vanilla RL: the outcome alone.", vanilla=False),
+    "token_budgets": Method(
+        "RL with a token budget that is halved stage by stage.",
+        """
+experiment mine = rl {
+  reward = outcome
+  stages(cap in halve(from: $first_cap, to: $last_cap)) {
+    rollout { max_tokens = cap }
+    $until
+  }
+}
+""",
+    ),
+    "reo": _reward("reo(at: five)", "REO-RL with exponentially spaced budgets.", before=_BUDGETS),
+    "reo_uniform": _reward("reo_uniform(at: five)", "REO-RL with all coefficients 1.", before=_BUDGETS),
+    "reo_as_printed": Method(
+        "REO-RL (Q-Spec) with its printed coefficients: one budget a question, from another arm's responses.",
+        "",
+        "rl { reward = reo_as_printed(at: question_min(rollouts: [vanilla])), $pooled_data }",
+    ),
+    "first_budget_alone": Method(
+        "A hard budget for each question, from another arm's responses.",
+        "",
+        "rl { reward = first_budget_alone(at: question_min(rollouts: [vanilla])), $pooled_data }",
+    ),
+    "length_group_norm": _reward(
+        "length_group_norm(alpha: 0.1)", "Lengths normalised over a group's right responses; alpha is a choice."
+    ),
+    "length_harmonizing": _reward(
+        "length_harmonizing(gamma: 2)", "Lengths against the starting model's; gamma is a choice.", "$reference"
+    ),
+    "mrt": _reward(
+        "mrt(at: steps($step_marks), alpha: 0.2)",
+        "MRT: each reasoning step earns what the forced answer gains by it.",
+        "credit = own\n$step_forcing",
+    ),
+    "hgpo": _reward(
+        "hgpo(alpha: 1, delta: 0.2)",
+        "HGPO: SFT on both modes, then RL with a margin for not thinking.",
+        "base = checkpoint(two_modes)\nrollout { wordings = [$think, $no_think] }",
+        before=_TWO_MODES,
+    ),
+    "l1_exact": Method(
+        "L1-Exact: the response's length against a budget in the prompt.",
+        "experiment mine = rl {\n  $l1_model\n  reward = l1_exact(alpha: $l1_alpha)\n  $l1_settings\n}",
+        asked=True,
+    ),
+    "l1_max": Method(
+        "L1-Max: at most the budget in the prompt.",
+        "experiment mine = rl {\n  $l1_model\n  reward = l1_max(alpha: $l1_alpha)\n  $l1_max_settings\n}",
+        asked=True,
+    ),
+    "kimi_length": _reward("kimi_length(weight: 0.5)", "Kimi k1.5's length reward; its weight is a choice."),
+    "soft_overlong": _reward(
+        "soft_overlong($overlong)", "DAPO's soft overlong penalty.", "clip { low = 0.2, high = 0.28 }"
+    ),
+    "brpo_linear": _reward(
+        "brpo_linear(at: linear(to: $brpo_longest, n: 3), longest: $brpo_longest, n: 3)",
+        "BRPO's evenly spaced budgets.",
+        "advantage { normalise = center }\n$brpo_forcing",
+    ),
+    "pruned": Method(
+        "ThinkPrune: a limit on the length, lowered once.",
+        """
+experiment mine = rl {
+  stage wide   { reward = pruned(limit: $wide), rollout { max_tokens = $wide } }
+  stage narrow { reward = pruned(limit: $narrow), rollout { max_tokens = $narrow } }
+}
+""",
+    ),
+    "shortest": _pooled("shortest", "SFT on the shortest right response of 16.", "tuned"),
+    "both_modes": Method(
+        "SFT on the model's own responses in both modes.",
+        f"experiment mine = tuned {{ data = both_modes({_MODES}), passes = 1 }}",
+        vanilla=False,
+    ),
+    "shortest_against_longest": _pooled(
+        "shortest_against_longest", "SimPO on the shortest right response against the longest.", "preferred"
+    ),
+    "dast": _pooled(
+        "dast",
+        "SimPO on DAST's two kinds of pairs; how much shorter is a choice.",
+        "preferred",
+        ", ratio: $ratio",
+    ),
+}  # fmt: skip
+"""Methods by the name of the reward or selection that they are about."""
