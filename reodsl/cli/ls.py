@@ -40,7 +40,7 @@ def command(
     store = existing_store(store_dir)
     found = records(store)
     if run is None and not verify:
-        rows = [_run(record) for record in reversed(found)]
+        rows = [_run(store, record) for record in reversed(found)]
         if as_json:
             print_json({"store": str(store.root), "runs": rows})
         else:
@@ -56,10 +56,10 @@ def command(
         raise SystemExit(1)
 
 
-def _run(record: Record) -> dict[str, Any]:
-    from reodsl.store.sweep import alive
+def _run(store: Store, record: Record) -> dict[str, Any]:
+    from reodsl.store.runs import alive
 
-    status = "stopped" if record.status == "running" and not alive(record) else record.status
+    status = "stopped" if record.status == "running" and not alive(store, record) else record.status
     return {
         "name": record.name,
         "study": record.study,

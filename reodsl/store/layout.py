@@ -13,6 +13,8 @@ from reodsl.store.files import storing
 from reodsl.store.runs import slug
 from reodsl.store.store import MANIFEST, MATERIAL, Store
 
+_ASIDE = ".unfinished"
+
 
 def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> Path | None:
     """Put the report and the arms' results under `out`; the report's page, or None when it was not made.
@@ -22,7 +24,10 @@ def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> P
     the file system can.
     """
     report = graph["report"]
-    with storing(out):
+    with storing(out), store.turn("layout"):
+        # Nobody else lays out now, so these are from a run that was killed at it.
+        for left in out.rglob(f".*{_ASIDE}"):
+            left.unlink()
         for role, source in report.inputs.items():
             if source not in keys:
                 continue
@@ -58,7 +63,7 @@ def _bring_file(source: Path, target: Path, copy: bool = False) -> None:
     if target.exists() and target.samefile(source):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_ASIDE}")
     try:
         if copy:
             shutil.copyfile(source, aside)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,14 +12,19 @@ from typing import Any, Literal
 
 from reodsl.ir import Spec
 from reodsl.store.files import storing, write_atomic
+from reodsl.store.locks import is_held, keep, let_go
 from reodsl.store.store import Store
+from reodsl.store.tidy import clear, leftovers
 
 Status = Literal["running", "finished", "failed", "interrupted"]
 
 
 @dataclass(slots=True)
 class Record:
-    """One run. `tasks` maps task ids to the keys of their results, as far as they are there."""
+    """One run. `tasks` maps task ids to the keys of their results, as far as they are there.
+
+    While it is going, the process holds `runs/<name>.lock`, and its tasks are lines of `runs/<name>.tasks`.
+    """
 
     name: str
     study: str
@@ -42,7 +46,7 @@ def slug(name: str) -> str:
 
 
 def begin(store: Store, spec: Spec, spec_digest: str) -> Record:
-    """A record of a run that starts now, written to the store."""
+    """A record of a run that starts now, written to the store; what killed runs left is removed if no other is going."""
     now = datetime.now(UTC)
     study = slug(spec.study.name)
     record = Record(
@@ -55,22 +59,31 @@ def begin(store: Store, spec: Spec, spec_digest: str) -> Record:
         started=now.isoformat(timespec="seconds"),
         process=os.getpid(),
     )
-    save(store, record)
-    with storing(store.root):
-        write_atomic(_spec_file(store, record), spec.model_dump_json().encode())
+    with store.turn("runs"), storing(store.root):
+        if not any(alive(store, other) for other in records(store)):
+            for path in leftovers(store):
+                clear(path)
+        keep(_file(store, record, "lock"))
+        write_atomic(_file(store, record, "spec"), spec.model_dump_json().encode())
+        save(store, record)
     return record
+
+
+def alive(store: Store, record: Record) -> bool:
+    """Whether the process of a run that never ended is still there, on whatever machine."""
+    return record.status == "running" and is_held(_file(store, record, "lock"))
 
 
 def spec_of(store: Store, record: Record) -> Spec | None:
     """The compiled spec that a run was of; None where it is not kept or cannot be read."""
     try:
-        return Spec.model_validate_json(_spec_file(store, record).read_bytes())
+        return Spec.model_validate_json(_file(store, record, "spec").read_bytes())
     except (OSError, ValueError):
         return None
 
 
-def _spec_file(store: Store, record: Record) -> Path:
-    return store.root / "runs" / f"{record.name}.spec"
+def _file(store: Store, record: Record, suffix: str) -> Path:
+    return store.root / "runs" / f"{record.name}.{suffix}"
 
 
 def save(store: Store, record: Record) -> None:
@@ -78,14 +91,18 @@ def save(store: Store, record: Record) -> None:
     with storing(store.root):
         # The order of the tasks is the order in which they were done.
         text = json.dumps(asdict(record), indent=1) + "\n"
-        write_atomic(store.root / "runs" / f"{record.name}.json", text.encode())
+        write_atomic(_file(store, record, "json"), text.encode())
 
 
 def end(store: Store, record: Record, status: Status) -> None:
     """Close the record."""
     record.status = status
     record.ended = datetime.now(UTC).isoformat(timespec="seconds")
-    save(store, record)
+    try:
+        save(store, record)
+        _file(store, record, "tasks").unlink(missing_ok=True)
+    finally:
+        let_go(_file(store, record, "lock"))
 
 
 def records(store: Store) -> tuple[Record, ...]:
@@ -94,10 +111,23 @@ def records(store: Store) -> tuple[Record, ...]:
     for path in sorted((store.root / "runs").glob("*.json")):
         try:
             data: Any = json.loads(path.read_bytes())
-            found.append(Record(**data))
+            record = Record(**data)
         except (OSError, ValueError, TypeError):
             continue
+        if record.status == "running":
+            record.tasks.update(_lines(path.with_suffix(".tasks")))
+        found.append(record)
     return tuple(found)
+
+
+def _lines(path: Path) -> dict[str, str]:
+    """The tasks of a run that has not ended, a line each, `key task`; the last may have been cut off."""
+    try:
+        lines = path.read_text("utf-8").split("\n")[:-1]
+    except (OSError, ValueError):
+        return {}
+    pairs = (line.partition(" ") for line in lines)
+    return {task: key for key, _, task in pairs if task}
 
 
 def previous(study: str, task_id: str, found: tuple[Record, ...]) -> str | None:
@@ -109,22 +139,20 @@ def previous(study: str, task_id: str, found: tuple[Record, ...]) -> str | None:
 
 
 class Writer:
-    """Keeps a record up to date without writing it more than a few times a second."""
+    """Keeps what a run has on the disk as it goes: a line a task, whatever their number."""
 
-    def __init__(self, store: Store, record: Record, every: float = 0.5) -> None:
-        """`every`: seconds between writes at least."""
-        self.store, self.record, self.every = store, record, every
-        self.last = time.monotonic()
+    def __init__(self, store: Store, record: Record) -> None:
+        """For a record that has begun and not ended."""
+        self.store, self.record = store, record
 
     def add(self, task_id: str, key: str) -> None:
-        """Note the result of a task."""
+        """Note the result of a task. Raises E0950 or E0951 when it cannot be written down."""
         self.record.tasks[task_id] = key
-        if time.monotonic() - self.last >= self.every:
-            save(self.store, self.record)
-            self.last = time.monotonic()
+        with storing(self.store.root), _file(self.store, self.record, "tasks").open("ab") as file:
+            file.write(f"{key} {task_id}\n".encode())
 
 
 def forget(store: Store, record: Record) -> None:
     """Remove a record, and the spec kept with it."""
-    (store.root / "runs" / f"{record.name}.json").unlink(missing_ok=True)
-    _spec_file(store, record).unlink(missing_ok=True)
+    for suffix in ("json", "spec", "tasks", "lock"):
+        _file(store, record, suffix).unlink(missing_ok=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from reodsl.diagnostics import problem
 from reodsl.ir import digest
 from reodsl.store.files import json_bytes, sha256, storing, sync, walk, write_atomic
+from reodsl.store.locks import held, is_held, turn
 
 FORMAT = "reodsl store 1\n"
 MATERIAL, MANIFEST = "material.json", "manifest.json"
@@ -73,13 +73,21 @@ class Store:
             elif any(entry for entry in self.root.iterdir() if not entry.name.startswith(".format.")):
                 raise self._foreign("it holds other files")
             else:
-                write_atomic(mark, FORMAT.encode())
+                self._mark(mark)
             for name in ("objects", "work", "tmp", "locks", "runs", "live", "errors"):
                 (self.root / name).mkdir(exist_ok=True)
             probe = self.root / "tmp" / f"probe.{os.getpid()}.{secrets.token_hex(4)}"
             probe.write_bytes(b"")
-            probe.unlink()
+            probe.unlink(missing_ok=True)
         return self
+
+    def _mark(self, mark: Path) -> None:
+        try:
+            write_atomic(mark, FORMAT.encode())
+        except FileNotFoundError:
+            # Another run made the store at the same moment, and took our unfinished mark for a leftover.
+            if not mark.exists():
+                raise
 
     def path(self, key: str) -> Path:
         """Where the result of `key` is, or would be."""
@@ -135,17 +143,22 @@ class Store:
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
         """Holds the key for this process inside the block; False at once when another process has it."""
-        place = self.root / "locks" / key
-        with storing(self.root):
-            handle, held = _lock(place)
-            while held and not _is_at(handle, place):
-                # Clean-up removed the file between opening and locking it: such a lock shuts nobody out.
-                os.close(handle)
-                handle, held = _lock(place)
-        try:
-            yield held
-        finally:
-            os.close(handle)
+        with ExitStack() as stack:
+            with storing(self.root):
+                got = stack.enter_context(held(self.root / "locks" / key))
+            yield got
+
+    def busy(self, key: str) -> bool:
+        """Whether a process holds the key."""
+        return is_held(self.root / "locks" / key)
+
+    @contextmanager
+    def turn(self, name: str) -> Iterator[None]:
+        """Inside the block no other process has the turn of that name; waits for it, so keep it short."""
+        with ExitStack() as stack:
+            with storing(self.root):
+                stack.enter_context(turn(self.root / "locks" / f"turn.{name}"))
+            yield
 
     def begin(self, key: str) -> Path:
         """An empty folder to write the result of `key` into, invisible until it is committed.
@@ -159,8 +172,15 @@ class Store:
             return folder
 
     def work(self, key: str) -> Path:
-        """The folder that an interrupted attempt at `key` left, or where it would be."""
-        return self.root / "work" / key
+        """The folder that an interrupted attempt at `key` left, or where it would be. Call with the key's lock held."""
+        folder = self.root / "work" / key
+        if folder.is_dir():
+            # What an attempt was in the middle of writing when it was killed: as large as a checkpoint each time.
+            with storing(self.root):
+                for left in walk(folder):
+                    if left.name.startswith(".") and left.is_file():
+                        left.unlink()
+        return folder
 
     def commit(
         self,
@@ -261,23 +281,3 @@ class Store:
 
     def _illegal(self, what: str) -> Exception:
         return problem("E0965", f"a task's result cannot be stored: {what}", where=str(self.root))
-
-
-def _lock(place: Path) -> tuple[int, bool]:
-    """The open lock file, and whether it could be locked.
-
-    A record lock: it ends with this very process, and children that it forks do not keep it.
-    """
-    handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return handle, False
-    return handle, True
-
-
-def _is_at(handle: int, place: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), place.stat())
-    except FileNotFoundError:
-        return False

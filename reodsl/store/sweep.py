@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
-from reodsl.store.runs import Record, forget, records
+from reodsl.store.runs import Record, alive, forget, records
 from reodsl.store.store import Store
+from reodsl.store.tidy import clear, leftovers
+
+_KEY = 64
+"""Digits of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +26,21 @@ class Refuse:
 
 
 def refuse(store: Store, keep: int = 1) -> tuple[Refuse, ...]:
-    """What none of the last `keep` runs of each study needs. Runs that are still going count as needed."""
+    """What none of the last `keep` runs of each study needs. Runs that are still going count as needed.
+
+    The work of interrupted tasks stays while one of those runs did not finish and may go on from it.
+    """
     found = records(store)
-    kept = _kept(found, keep)
+    kept = _kept(store, found, keep)
     needed = {key for record in kept for key in record.tasks.values()}
     out = []
     for key in store:
-        if key not in needed and not _busy(store, key):
+        if key not in needed and not store.busy(key):
             out.append(Refuse("result", key, size(store.path(key)), store.path(key)))
-    going = any(alive(record) for record in found)
-    if not going:
-        for folder in ("work", "tmp", "live", "errors"):
-            for path in sorted((store.root / folder).iterdir()):
-                out.append(Refuse("leftover", f"{folder}/{path.name}", size(path), path))
+    if not any(alive(store, record) for record in found):
+        for path in dict.fromkeys((*leftovers(store), *_abandoned(store, kept))):
+            name = path.relative_to(store.root).as_posix()
+            out.append(Refuse("leftover", name, size(path), path))
     names = {record.name for record in kept}
     for record in found:
         if record.name not in names:
@@ -44,24 +50,47 @@ def refuse(store: Store, keep: int = 1) -> tuple[Refuse, ...]:
 
 
 def sweep(store: Store, items: tuple[Refuse, ...]) -> int:
-    """Remove them; the bytes that came free. What another process took up meanwhile stays."""
+    """Remove them; the bytes that came free. What a run took up meanwhile stays; a run that begins waits for the end."""
     freed = 0
-    gone = {record.name: record for record in records(store)}
-    for item in items:
-        if item.kind == "result":
-            with store.lock(item.name) as held:
-                if not held:
-                    continue
-                store.remove(item.name)
-                (store.root / "locks" / item.name).unlink(missing_ok=True)
-        elif item.kind == "record":
-            forget(store, gone[item.name])
-        elif item.path.is_dir():
-            shutil.rmtree(item.path, ignore_errors=True)
-        else:
-            item.path.unlink(missing_ok=True)
-        freed += item.bytes
+    with store.turn("runs"):
+        found = {record.name: record for record in records(store)}
+        going = [record for record in found.values() if alive(store, record)]
+        taken = {key for record in going for key in record.tasks.values()}
+        for item in items:
+            if item.kind == "result":
+                gone = item.name not in taken and _remove(store, item.name)
+            elif item.kind == "record":
+                gone = item.name in found
+                if gone:
+                    forget(store, found[item.name])
+            else:
+                gone = not going
+                if gone:
+                    clear(item.path)
+            freed += item.bytes if gone else 0
     return freed
+
+
+def _remove(store: Store, key: str) -> bool:
+    with store.lock(key) as held:
+        if held:
+            store.remove(key)
+            (store.root / "locks" / key).unlink(missing_ok=True)
+        return held
+
+
+def _abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
+    """Work that no unfinished run can go on from, as none began before it was last written; old tracebacks and locks."""
+    started = [datetime.fromisoformat(record.started) for record in kept if record.status != "finished"]
+    oldest = min((start.timestamp() for start in started), default=float("inf"))
+    for path in sorted((store.root / "work").iterdir()):
+        if path.stat().st_mtime < oldest and not store.busy(path.name):
+            yield path
+    yield from sorted((store.root / "errors").iterdir())
+    for path in sorted((store.root / "locks").iterdir()):
+        key = path.name
+        if len(key) == _KEY and not store.path(key).exists() and not store.busy(key):
+            yield path
 
 
 def size(path: Path) -> int:
@@ -71,30 +100,12 @@ def size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def alive(record: Record) -> bool:
-    """Whether the process of a run that never ended may still be there."""
-    if record.status != "running":
-        return False
-    try:
-        os.kill(record.process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _kept(found: tuple[Record, ...], keep: int) -> tuple[Record, ...]:
+def _kept(store: Store, found: tuple[Record, ...], keep: int) -> tuple[Record, ...]:
     """The last runs of each study, those that failed or were stopped included, and every run still going."""
     kept: list[Record] = []
     counts: dict[str, int] = {}
     for record in reversed(found):
         counts[record.study] = counts.get(record.study, 0) + 1
-        if counts[record.study] <= keep or alive(record):
+        if counts[record.study] <= keep or alive(store, record):
             kept.append(record)
     return tuple(kept)
-
-
-def _busy(store: Store, key: str) -> bool:
-    with store.lock(key) as held:
-        return not held

@@ -78,7 +78,8 @@ class _Loop:
         self.missing = {task.id: set(task.inputs.values()) for task in run.graph.tasks}
         self.done: dict[str, Manifest] = {}
         self.flying: dict[str, Order] = {}
-        self.waiting: dict[str, float] = {}
+        # The key that another run is at, and when to look at it again.
+        self.waiting: dict[str, tuple[str, float]] = {}
         self.said: set[str] = set()
         self.attempts: dict[str, int] = {}
         self.ready: list[tuple[int, int, str]] = []
@@ -123,7 +124,7 @@ class _Loop:
                 self._finish(task_id, manifest)
                 self.run.emit(Event("finished", task_id, seconds=outcome.seconds))
             case "busy":
-                self.waiting[task_id] = time.monotonic() + _PATIENCE
+                self.waiting[task_id] = order.key, time.monotonic() + _PATIENCE
                 if task_id not in self.said:
                     self.said.add(task_id)
                     self.run.emit(Event("waiting", task_id))
@@ -137,11 +138,14 @@ class _Loop:
                     self._halt()
 
     def wake(self) -> None:
-        """Make those ready again whose other run may be through."""
+        """Make those ready again that the other run has let go of: it is through with them, or gone."""
         now = time.monotonic()
-        for task_id in [name for name, until in self.waiting.items() if until <= now]:
-            del self.waiting[task_id]
-            self._offer(task_id)
+        for task_id, (key, until) in list(self.waiting.items()):
+            if until <= now and self.run.store.busy(key):
+                self.waiting[task_id] = key, now + _PATIENCE
+            elif until <= now:
+                del self.waiting[task_id]
+                self._offer(task_id)
 
     def _finish(self, task_id: str, manifest: Manifest) -> None:
         self.done[task_id] = manifest

@@ -5,5 +5,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-for _folder in ("graph", "execute"):
+for _folder in ("graph", "execute", "store"):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / _folder))

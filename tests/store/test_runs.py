@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import studies as make
 from bench import Bench
+from holder import other_process_holds
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec, digest
 from reodsl.store import runs
+from reodsl.store.locks import let_go
 from reodsl.store.runs import slug
 from reodsl.store.select import pick, select
 from reodsl.store.sweep import refuse, sweep
@@ -67,6 +70,101 @@ def test_what_a_run_in_flight_uses_stays(bench: Bench) -> None:
     runs.save(bench.store, record)  # this process is alive, and so is its run
     recorded(bench, make.spec(make.arm("base", make.base())))
     assert refuse(bench.store) == ()
+
+
+def test_a_run_whose_process_is_gone_is_dead_though_its_number_lives(bench: Bench) -> None:
+    """Processes in containers often have the number of one before."""
+    spec = make.four()
+    record = killed(bench, spec)
+    assert record.process == os.getpid()
+    assert not runs.alive(bench.store, record)
+    recorded(bench, spec)
+    assert [item.name for item in refuse(bench.store)] == [record.name]
+
+
+def killed(bench: Bench, spec: Spec, tasks: int = 3) -> runs.Record:
+    """The record that is left of a run that died after some tasks."""
+    record = runs.begin(bench.store.open(), spec, digest(spec))
+    writer = runs.Writer(bench.store, record)
+    for task, key in list(bench.run(spec).keys.items())[:tasks]:
+        writer.add(task, key)
+    let_go(bench.store.root / "runs" / f"{record.name}.lock")
+    return record
+
+
+def test_what_a_run_has_is_on_the_disk_as_it_goes(bench: Bench) -> None:
+    record = killed(bench, make.four())
+    (found,) = runs.records(bench.store)
+    assert len(found.tasks) == 3
+    assert found.tasks == record.tasks
+    with (bench.store.root / "runs" / f"{record.name}.tasks").open("a") as file:
+        file.write("0123 cut.off")
+    (found,) = runs.records(bench.store)
+    assert found.tasks == record.tasks
+    runs.end(bench.store, record, "interrupted")
+    assert runs.records(bench.store) == (record,)
+    assert {path.suffix for path in (bench.store.root / "runs").iterdir()} == {".json", ".spec"}
+
+
+LEFT = ("tmp/{key}.1.ab/half", "tmp/probe.1.ab", "live/{key}.json", "live/.{key}.json.1", ".fingerprints.json.1.ab",
+        "runs/.x.json.1.ab", "runs/x.lock", "runs/y.spec", "errors/.{key}.txt.1.ab", "work/{done}/state")  # fmt: skip
+
+
+def test_a_run_that_begins_removes_what_killed_ones_left(bench: Bench) -> None:
+    """Unless another is going, which may be at it."""
+    first = recorded(bench, make.four())
+    names = {"key": "a" * 64, "done": first.tasks["report"]}
+    left = [bench.store.root / name.format(**names) for name in LEFT]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x")
+    (bench.store.work("b" * 64) / "state").write_text("to go on from")
+    going = runs.begin(bench.store, make.four(), "0" * 64)
+    assert not any(path.exists() for path in left)
+    assert (bench.store.root / "work" / ("b" * 64) / "state").exists()
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x")
+    other = runs.begin(bench.store, make.four(), "1" * 64)
+    assert all(path.exists() for path in left)
+    for record in (going, other):
+        runs.end(bench.store, record, "finished")
+
+
+def test_what_a_worker_is_still_at_is_left_alone(bench: Bench) -> None:
+    """Its run was killed, and it will be gone in a moment."""
+    store = bench.store.open()
+    (store.begin("a" * 64) / "half").write_text("x")
+    with other_process_holds(store.root / "locks" / ("a" * 64)):
+        runs.end(store, runs.begin(store, make.four(), "0" * 64), "finished")
+        assert [path.name for path in (store.root / "tmp").glob("*/half")] == ["half"]
+    runs.end(store, runs.begin(store, make.four(), "0" * 64), "finished")
+    assert not list((store.root / "tmp").iterdir())
+
+
+def test_work_that_an_interrupted_run_goes_on_from_stays(bench: Bench) -> None:
+    killed(bench, make.four())
+    (bench.store.work("b" * 64) / "state").write_text("hours of it")
+    os.utime(bench.store.work("c" * 64), (0, 0))  # of some run long ago
+    leftover = [item.name for item in refuse(bench.store) if item.kind == "leftover"]
+    assert leftover == [f"work/{'c' * 64}"]
+    runs.end(bench.store, runs.begin(bench.store, make.four(), "0" * 64), "finished")
+    assert {item.name for item in refuse(bench.store)} >= {f"work/{'b' * 64}", f"work/{'c' * 64}"}
+
+
+def test_what_a_run_took_up_since_the_list_was_made_stays(bench: Bench) -> None:
+    spec = make.four()
+    recorded(bench, spec)
+    recorded(bench, make.spec(make.arm("base", make.base())))
+    items = refuse(bench.store)
+    record = runs.begin(bench.store, spec, digest(spec))
+    writer = runs.Writer(bench.store, record)
+    keys = bench.run(spec).keys
+    for task, key in keys.items():
+        writer.add(task, key)
+    sweep(bench.store, items)
+    assert set(keys.values()) <= set(bench.store)
+    runs.end(bench.store, record, "finished")
 
 
 def test_leftovers_of_killed_runs_go(bench: Bench) -> None:
