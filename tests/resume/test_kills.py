@@ -1,0 +1,101 @@
+"""A run that is killed ends, after the same command, with the bytes of one that nobody touched."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+from harness import EVERY_KIND, Moment, Place, assert_gone, same
+
+from reodsl.graph.task import VERSIONS
+
+KEY = "[0-9a-f]{64}"
+
+PUBLISHING = (
+    Moment("before_material", "open", rf"/tmp/{KEY}[^/]*/\.material\.json"),
+    Moment("before_manifest", "os.rename", rf"/tmp/{KEY}[^/]*/manifest\.json$"),
+    Moment("before_it_is_seen", "os.rename", rf"/objects/../{KEY}$"),
+    Moment("before_its_work_goes", "shutil.rmtree", rf"/work/{KEY}$"),
+)
+WORKING = (
+    Moment("standing_cut", "open", rf"/work/{KEY}/\.standing", cut=True),
+    Moment("standing", "os.rename", rf"/work/{KEY}/standing"),
+    Moment("rollouts_of_a_step", "os.rename", rf"/work/{KEY}/rollouts/00000001"),
+    Moment("chunk_begun", "os.mkdir", rf"/work/{KEY}/chunks.*\.part$"),
+    Moment("chunk", "os.rename", rf"/work/{KEY}/chunks"),
+    Moment("checkpoint", "open", rf"/tmp/{KEY}[^/]*/checkpoint/config\.json"),
+    Moment("optimizer", "os.rename", rf"/tmp/{KEY}[^/]*/optimizer/"),
+    Moment("metrics", "os.rename", rf"/tmp/{KEY}[^/]*/metrics"),
+    Moment("questions", "os.rename", rf"/tmp/{KEY}[^/]*/questions"),
+    Moment("selection", "open", rf"/tmp/{KEY}[^/]*/select\.json"),
+    Moment("curves", "open", rf"/tmp/{KEY}[^/]*/curves\.json"),
+    Moment("frontier", "open", rf"/tmp/{KEY}[^/]*/frontier\.json"),
+    Moment("budgets", "open", rf"/tmp/{KEY}[^/]*/budgets\.json"),
+    Moment("tables", "os.mkdir", rf"/tmp/{KEY}[^/]*/tables"),
+    Moment("page", "open", rf"/tmp/{KEY}[^/]*/report\.html"),
+)
+AROUND = (
+    Moment("mark_of_the_store", "os.rename", r"/format$"),
+    Moment("record", "os.rename", r"/runs/[^/]*\.json$"),
+    Moment("spec_of_the_run", "os.rename", r"/runs/[^/]*\.spec$"),
+    Moment("task_noted", "open", r"/runs/[^/]*\.tasks$", times=3),
+    Moment("laid_out", "os.rename", r"(^|/)out/.*\.unfinished"),
+    Moment("linked", "os.link", r"(^|/)out/arms/"),
+)
+
+
+def test_a_killed_run_ends_like_one_that_nobody_touched(place: Place, untouched: Place) -> None:
+    """A few moments; `make heavy` has all."""
+    few = {"before_it_is_seen", "standing_cut", "rollouts_of_a_step", "chunk", "task_noted", "linked"}
+    moments = [replace(m, times=1) for m in (*PUBLISHING, *WORKING, *AROUND) if m.name in few]
+    place.run_through(moments)
+    assert set(place.fatal()) == few
+    place.assert_tidy()
+    same(untouched.contents(), place.contents())
+
+
+@pytest.mark.heavy
+def test_every_task_may_be_killed_at_every_moment(place: Place, every_kind: Place) -> None:
+    """Each of 32 tasks at four moments of its publishing and wherever its kind writes, and the run around them."""
+    place.options = EVERY_KIND
+    moments = (*(replace(m, times=10**6) for m in (*PUBLISHING, *WORKING)), *AROUND)
+    place.run_through(moments)
+    fatal = place.fatal()
+    assert set(fatal) == {moment.name for moment in moments}
+    for moment in PUBLISHING[:3]:
+        assert fatal[moment.name] == set(VERSIONS)
+    assert fatal["standing_cut"] == {"train"}
+    assert fatal["chunk"] == {"sample", "evaluate"}
+    print(f"{place.kills} kills at {len(fatal)} moments")
+    place.assert_tidy()
+    same(every_kind.contents(), place.contents())
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_may_be_killed_at_any_time(place: Place, every_kind: Place, seed: int) -> None:
+    """At 40 random times, with all its processes or alone, by a clock that knows nothing of what happens."""
+    place.options = EVERY_KIND
+    draw = random.Random(seed)
+    while place.kills < 40:
+        running = place.start()
+        time.sleep(draw.uniform(0.02, 1.5))
+        code = running.kill(alone=draw.random() < 0.5)
+        if code == 0:
+            # It came to its end: from the beginning, to kill it more.
+            place.assert_tidy()
+            same(every_kind.contents(), place.contents())
+            shutil.rmtree(place.store.root)
+            shutil.rmtree(place.folder / "out")
+            continue
+        assert code == -signal.SIGKILL, running.text
+        place.kills += 1
+        assert_gone(running.mark)
+        place.assert_whole()
+    place.run()
+    place.assert_tidy()
+    same(every_kind.contents(), place.contents())

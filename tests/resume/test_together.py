@@ -1,0 +1,92 @@
+"""Two runs at once on one store: neither hurts the other, and what both need is computed once."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from harness import EVERY_KIND, HERE, ON_RAY, SPEC, Moment, Place, Running, assert_gone, same
+
+KEY = "[0-9a-f]{64}"
+AT_A_CHECKPOINT = Moment("standing", "os.rename", rf"/work/{KEY}/standing")
+SHARED = "start.train.one.s1"
+WAITING = f"waiting  {SHARED}  another run is making it"
+
+
+def both_end(*runs: Running) -> list[str]:
+    """All tasks that were computed, by whichever run."""
+    for run in runs:
+        assert run.wait() == 0, run.text
+        assert_gone(run.mark)
+    return [task for run in runs for task in run.made()]
+
+
+def test_the_second_waits_for_the_first_and_computes_nothing_twice(place: Place, untouched: Place) -> None:
+    first = place.stopped(AT_A_CHECKPOINT)
+    second = place.start()
+    second.until(WAITING)
+    assert second.text.count(f"start    {SHARED}") == 1
+    first.go_on()
+    made = both_end(first, second)
+    assert sorted(made) == sorted(set(made)) == sorted(untouched.runs[0].made())
+    assert SHARED in first.made()
+    place.assert_tidy()
+    same(untouched.contents(), place.contents())
+
+
+def test_the_second_takes_over_from_a_first_that_dies(place: Place, untouched: Place) -> None:
+    first = place.stopped(AT_A_CHECKPOINT)
+    second = place.start()
+    second.until(WAITING)
+    first.kill()
+    assert set(both_end(second)) | set(first.made()) == set(untouched.runs[0].made())
+    assert second.text.index(WAITING) < second.text.rindex(f"start    {SHARED}")
+    place.run()
+    place.assert_tidy()
+    same(untouched.contents(), place.contents())
+
+
+def test_specs_that_overlap_share_what_they_have_in_common(place: Place, untouched: Place) -> None:
+    text = (HERE / SPEC).read_text()
+    other = text.replace("  steps      = 3 steps", "  steps      = 2 steps").replace(
+        "study short", "study other"
+    )
+    assert other != text
+    (place.folder / "other.reo").write_text(other)
+    runs = [place.start(), place.start((), "--target", "other", spec="other.reo", out="other")]
+    made = both_end(*runs)
+    differing = {"selected.train.s1", "selected.eval.s1", "score.s1", "report"}
+    assert sorted(made) == sorted([*untouched.runs[0].made(), *differing])
+    place.run()
+    ours = {name: data for name, data in place.contents().items() if name in untouched.contents()}
+    same(untouched.contents(), ours)
+
+
+@pytest.mark.heavy
+def test_many_runs_that_are_killed_and_started_again(place: Place, every_kind: Place) -> None:
+    """Four at once on a store that none of them has made yet; one dies every other second, and another takes its place."""
+    place.options = EVERY_KIND
+    draw = random.Random(3)
+    runs = [place.start() for _ in range(4)]
+    for _ in range(12):
+        time.sleep(draw.uniform(0.2, 2.0))
+        which = draw.randrange(4)
+        runs[which].kill()
+        runs[which] = place.start()
+    both_end(*runs)
+    place.run()
+    place.assert_tidy()
+    same(every_kind.contents(), place.contents())
+
+
+@pytest.mark.heavy
+def test_one_in_a_process_and_one_on_ray(tmp_path: Path, every_kind: Place) -> None:
+    place = Place(tmp_path, every_kind.forks, EVERY_KIND)
+    on_ray = Place(tmp_path, None, ON_RAY)
+    runs = [on_ray.start(out="ray"), place.start()]
+    made = both_end(*runs)
+    assert sorted(made) == sorted(every_kind.runs[0].made())
+    place.assert_tidy()
+    same(every_kind.contents(), place.contents())
