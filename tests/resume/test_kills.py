@@ -16,8 +16,8 @@ from reodsl.graph.task import VERSIONS
 KEY = "[0-9a-f]{64}"
 
 PUBLISHING = (
-    Moment("before_material", "open", rf"/tmp/{KEY}[^/]*/\.material\.json"),
-    Moment("before_manifest", "os.rename", rf"/tmp/{KEY}[^/]*/manifest\.json$"),
+    Moment("before_material", "open", rf"/tmp/{KEY}[^/]*/material\.json$"),
+    Moment("before_manifest", "open", rf"/tmp/{KEY}[^/]*/manifest\.json$"),
     Moment("before_it_is_seen", "os.rename", rf"/objects/../{KEY}$"),
     Moment("before_its_work_goes", "shutil.rmtree", rf"/work/{KEY}$"),
 )

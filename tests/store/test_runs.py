@@ -106,6 +106,13 @@ def test_what_a_run_has_is_on_the_disk_as_it_goes(bench: Bench) -> None:
     assert {path.suffix for path in (bench.store.root / "runs").iterdir()} == {".json", ".spec"}
 
 
+def working(bench: Bench, key: str) -> Path:
+    """A file in the work folder of a key."""
+    folder = bench.store.work(key * 64)
+    folder.mkdir(parents=True)
+    return folder / "state"
+
+
 LEFT = ("tmp/{key}.1.ab/half", "tmp/probe.1.ab", "live/{key}.json", "live/.{key}.json.1", ".fingerprints.json.1.ab",
         "runs/.x.json.1.ab", "runs/x.lock", "runs/y.spec", "errors/.{key}.txt.1.ab", "work/{done}/state")  # fmt: skip
 
@@ -118,7 +125,7 @@ def test_a_run_that_begins_removes_what_killed_ones_left(bench: Bench) -> None:
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
-    (bench.store.work("b" * 64) / "state").write_text("to go on from")
+    working(bench, "b").write_text("to go on from")
     going = runs.begin(bench.store, make.four(), "0" * 64)
     assert not any(path.exists() for path in left)
     assert (bench.store.root / "work" / ("b" * 64) / "state").exists()
@@ -144,8 +151,8 @@ def test_what_a_worker_is_still_at_is_left_alone(bench: Bench) -> None:
 
 def test_work_that_an_interrupted_run_goes_on_from_stays(bench: Bench) -> None:
     killed(bench, make.four())
-    (bench.store.work("b" * 64) / "state").write_text("hours of it")
-    os.utime(bench.store.work("c" * 64), (0, 0))  # of some run long ago
+    working(bench, "b").write_text("hours of it")
+    os.utime(working(bench, "c").parent, (0, 0))  # of some run long ago
     leftover = [item.name for item in refuse(bench.store) if item.kind == "leftover"]
     assert leftover == [f"work/{'c' * 64}"]
     runs.end(bench.store, runs.begin(bench.store, make.four(), "0" * 64), "finished")
