@@ -43,8 +43,8 @@ recipe rl = ppo {
   max_prompt  = 32 tokens
   minibatches = 2
   epochs      = 1
-  steps       = 24 steps
-  optim       { algorithm = adamw, lr = 5e-4, warmup = 3 steps }
+  steps       = 40 steps
+  optim       { algorithm = adamw, lr = 5e-4, warmup = 3 steps, decay = linear, decay_from = 50% }
   eval        = chain_suite
 }
 """,
