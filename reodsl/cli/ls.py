@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from reodsl.cli.place import existing_store, store_option
+from reodsl.store.accept import acceptances
 from reodsl.store.runs import Record
 from reodsl.store.store import Store
 
@@ -85,6 +87,7 @@ def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
         "seconds": manifest.made.get("seconds") if manifest else None,
         "path": str(store.path(key)),
         "damage": list(damage),
+        "accepted": [asdict(item) for item in acceptances(manifest)] if manifest else [],
     }
 
 
@@ -110,7 +113,8 @@ def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
     width = max((len(result["task"]) for result in results), default=0)
     lines = []
     for result in results:
-        state = "; ".join(result["damage"]) or ("whole" if verify else "")
+        kept = f"accepted: {result['accepted'][-1]['because']}" if result["accepted"] else ""
+        state = "; ".join([*result["damage"], *filter(None, [kept])]) or ("whole" if verify else "")
         made = ago(result["made"], now) if result["made"] else ""
         lines.append(
             f"{result['task']:<{width}}  {result['key'][:8]}  {amount(result['bytes']):>10}  {made:<14}  {state}".rstrip()

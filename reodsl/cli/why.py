@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import Ready, prepare, store_option, target_option
 from reodsl.diagnostics import problem
 from reodsl.plan.verdict import Item, Plan
+from reodsl.store.accept import acceptances
 
 
 @click.command(
@@ -71,11 +73,13 @@ def _json(ready: Ready, item: Item) -> dict[str, Any]:
     from reodsl.plan.render import item_json
 
     material = ready.store.material(item.key) if item.key else None
+    manifest = ready.store.get(item.key) if item.key else None
     return {
         **item_json(item),
         "inputs": item.task.inputs,
         "readers": list(ready.graph.readers()[item.task.id]),
         "material": material,
+        "accepted": [asdict(kept) for kept in acceptances(manifest)] if manifest else [],
         "path": str(ready.store.path(item.key)) if item.key and material else None,
     }
 
@@ -98,6 +102,10 @@ def _text(ready: Ready, plan: Plan, item: Item) -> str:
         lines += [f"  {reader}  ({verdicts[reader]})" for reader in readers]
     if item.key:
         lines.append(f"key {item.key}")
-        if item.made:
+        manifest = ready.store.get(item.key)
+        if manifest is not None:
             lines.append(f"made {item.made}, in {ready.store.path(item.key)}")
+            for kept in acceptances(manifest):
+                lines.append(f"accepted {kept.at} from {kept.result[:8]}: {kept.because}")
+                lines += [f"  {change}" for change in kept.changes]
     return "\n".join(lines)

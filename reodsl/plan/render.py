@@ -130,7 +130,11 @@ def _rows(plan: Plan, everything: bool, now: datetime, prices: Prices | None) ->
     for item in plan.items:
         if item.verdict == "reuse" and not everything:
             continue
-        reason = f"done {ago(item.made, now)}" if item.made else _SEED.sub("", item.reason)
+        reason = (
+            f"{item.reason} {ago(item.made, now)}"
+            if item.reason == "done" and item.made
+            else _SEED.sub("", item.reason)
+        )
         row = (_SEED.sub("", item.task.id), item.verdict, reason, _below(item))
         groups.setdefault(row, []).append(item.task.id)
     rows = []

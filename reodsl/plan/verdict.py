@@ -10,6 +10,7 @@ from reodsl.graph.task import VERSIONS, Graph, Task
 from reodsl.ir import Spec, digest
 from reodsl.plan.changes import Difference, changed_inputs, explain, words
 from reodsl.plan.keys import Keys
+from reodsl.store.accept import acceptances, telling
 from reodsl.store.runs import Record, previous, records
 from reodsl.store.store import Manifest, Store
 
@@ -83,11 +84,14 @@ class _Planner:
         old = self._previous(task)
         if needs:
             return self._pending(task, needs, old)
-        key, new = self.keys.key(task, {role: self.done[source] for role, source in task.inputs.items()})
+        inputs = {role: self.done[source] for role, source in task.inputs.items()}
+        key, new = self.keys.key(telling(task, self.done), inputs)
         manifest = self.store.get(key)
         if manifest is not None:
             self.done[task.id] = manifest
-            return Item(task, "reuse", "done", key=key, made=manifest.created)
+            kept = acceptances(manifest)
+            reason = f"accepted: {kept[-1].because}" if kept else "done"
+            return Item(task, "reuse", reason, key=key, made=manifest.created)
         if (self.store.root / "work" / key).is_dir() and any((self.store.root / "work" / key).iterdir()):
             return Item(task, "run", "goes on where it stopped", key=key)
         if self.store.path(key).exists():

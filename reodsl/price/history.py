@@ -12,6 +12,7 @@ from reodsl.graph.task import Kind
 from reodsl.price.facts import Facts, prompt_tokens, questions_in
 from reodsl.price.sizes import Sizes, from_config
 from reodsl.price.value import Term
+from reodsl.store.accept import acceptances
 from reodsl.store.runs import Record
 from reodsl.store.store import Manifest, Store
 
@@ -98,7 +99,8 @@ def _past(store: Store, task: str, key: str) -> Past | None:
     if material is None or material.get("kind") not in ("train", "sample", "evaluate"):
         return None
     manifest = store.get(key)
-    if manifest is None:
+    # What was accepted for other settings tells nothing of their price.
+    if manifest is None or acceptances(manifest):
         return None
     folder = store.path(key)
     kind: Kind = material["kind"]

@@ -6,7 +6,7 @@ Files of samples are scanned, never read whole; only the few rows that the page 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,8 @@ class Material:
     and `seed`; `metrics` those of every `metrics.parquet` with arm, seed, method, stage and `at`, the step counted
     over the arm's stages; `winners` name the arms that make each frontier; `selected` maps an arm and
     seed to its `budgets.json`; `evaluations` maps an arm and seed to the folder with its samples; `artifacts` says of
-    each role how it was made.
+    each role how it was made. `accepted` are the results that a person let stand although what makes them changed: each
+    with `task`, `because`, `changes` and `at`.
     """
 
     spec: Spec
@@ -82,6 +83,7 @@ class Material:
     selected: Mapping[tuple[str, int | None], Mapping[str, Any]]
     evaluations: Mapping[tuple[str, int | None], Path]
     artifacts: Mapping[str, Made]
+    accepted: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def study(self) -> Study:
@@ -142,7 +144,7 @@ def title(benchmark: str) -> str:
     return "Average" if benchmark == MEAN else benchmark
 
 
-def read(spec: Spec, inputs: Mapping[str, Path]) -> Material:
+def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str, Any]] = ()) -> Material:
     """Reads artifacts by role (see docs/ARTIFACTS.md); roles of kinds that nothing is shown of are passed over."""
     roles = {parse_role(text): folder for text, folder in inputs.items()}
     evaluations = {(r.name, r.seed): folder for r, folder in sorted_roles(roles, "evaluate")}
@@ -178,6 +180,7 @@ def read(spec: Spec, inputs: Mapping[str, Path]) -> Material:
         selected={(r.name, r.seed): _json(f / "budgets.json") for r, f in selected.items()},
         evaluations=evaluations,
         artifacts={text: _made(folder) for text, folder in sorted(inputs.items())},
+        accepted=tuple(accepted),
     )
 
 

@@ -136,7 +136,19 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
             parts += _table(material, table, wanted)
     else:
         parts.append(main_table.main_table(material, table))
-    return parts
+    return parts + _accepted(material)
+
+
+def _accepted(material: Material) -> list[Child]:
+    """What stands here although it would be made otherwise now, with the reasons; nothing where there is none."""
+    if not material.accepted:
+        return []
+    lines = [
+        tag("li", tag("code", item["task"]), f" ({'; '.join(item['changes'])}): {item['because']}")
+        for item in material.accepted
+    ]
+    words = "These were not made anew after a change, for the reasons given:"
+    return [tag("h3", "Results accepted as they were"), tag("p", words, class_="about"), tag("ul", lines)]
 
 
 def _table(material: Material, table: pl.DataFrame, wanted: Table) -> list[Child]:

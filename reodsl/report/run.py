@@ -12,7 +12,8 @@ from reodsl.report.page import page
 
 def report(job: Job) -> None:
     """Writes `report.html`, `tables/`, `charts/` and `spec.reo.json` into `job.out` (see docs/ARTIFACTS.md)."""
-    material = read(Spec.model_validate(job.task.payload["spec"]), job.inputs)
+    payload = job.task.payload
+    material = read(Spec.model_validate(payload["spec"]), job.inputs, payload.get("accepted", ()))
     gallery = Gallery()
     html = page(material, gallery, provenance.versions())
     job.progress(Progress(1, 3))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from reodsl.store.accept import acceptances
 from reodsl.store.runs import Record, alive, forget, records
 from reodsl.store.store import Store
 from reodsl.store.tidy import clear, leftovers
@@ -35,7 +36,7 @@ def refuse(store: Store, keep: int = 1) -> tuple[Refuse, ...]:
     needed = {key for record in kept for key in record.tasks.values()}
     out = []
     for key in store:
-        if key not in needed and not store.busy(key):
+        if key not in needed and not store.busy(key) and not _stands_for(store, key, needed):
             out.append(Refuse("result", key, size(store.path(key)), store.path(key)))
     if not any(alive(store, record) for record in found):
         for path in dict.fromkeys((*leftovers(store), *_abandoned(store, kept))):
@@ -69,6 +70,12 @@ def sweep(store: Store, items: tuple[Refuse, ...]) -> int:
                     clear(item.path)
             freed += item.bytes if gone else 0
     return freed
+
+
+def _stands_for(store: Store, key: str, needed: set[str]) -> bool:
+    """Whether a result was accepted in the place of a needed one, by a person and for the next run."""
+    manifest = store.get(key)
+    return manifest is not None and any(item.result in needed for item in acceptances(manifest))
 
 
 def _remove(store: Store, key: str) -> bool:

@@ -12,6 +12,7 @@ from reodsl.graph.event import Event
 from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
 from reodsl.plan.registry import Execution, Results
+from reodsl.store.accept import telling
 from reodsl.store.store import Manifest
 from runners.execute.order import Order, Outcome
 
@@ -88,7 +89,7 @@ class _Loop:
 
     def next_order(self) -> Order | None:
         """The most urgent ready task as an order; None when its result is there already."""
-        task = self.run.graph[heapq.heappop(self.ready)[2]]
+        task = telling(self.run.graph[heapq.heappop(self.ready)[2]], self.done)
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
         key, material = self.run.keys.key(task, inputs)
         manifest = self.run.store.get(key)

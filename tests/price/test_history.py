@@ -15,6 +15,7 @@ from reodsl.graph.task import Task
 from reodsl.ir import Spec, digest
 from reodsl.price.history import read_history
 from reodsl.store import runs
+from reodsl.store.accept import adopt
 from reodsl.store.store import Store
 
 CONFIG = {
@@ -96,6 +97,19 @@ def test_what_is_broken_is_left_out(store: Store) -> None:
     file = store.path(record.tasks["vanilla.train.s1"]) / "metrics.parquet"
     file.chmod(0o644)
     file.write_bytes(b"x" * file.stat().st_size)
+    assert [past.task for past in read_history(store, (record,)).results] == ["vanilla.eval.s1"]
+
+
+def test_what_was_accepted_for_other_settings_tells_no_price(store: Store) -> None:
+    spec = make.spec(make.arm("vanilla", make.trained("vanilla", make.ppo(make.outcome()))))
+    filled(store, spec)
+    (record,) = runs.records(store)
+    key = record.tasks["vanilla.train.s1"]
+    old = store.get(key)
+    assert old is not None
+    with_more_steps = {**(store.material(key) or {}), "version": 99}
+    new = adopt(store, old, digest(with_more_steps), "vanilla.train.s1", with_more_steps, "as good", ())
+    record.tasks["vanilla.train.s1"] = new.key
     assert [past.task for past in read_history(store, (record,)).results] == ["vanilla.eval.s1"]
 
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import pytest
 
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
+from reodsl.report.figures import Gallery
+from reodsl.report.material import Material
+from reodsl.report.page import page as page_of
 from reodsl.report.run import report
 from tests.report.conftest import HOSTILE
 from tests.report.synthetic import ARMS, World, world
@@ -166,6 +170,26 @@ def test_hostile_texts_stay_texts(hostile: Path, page: Page) -> None:
     assert "<script>window.pwned=1</script>" in "".join(bad.words)
     assert bad.block("charts")
     assert "\u2028" not in "".join(text for a, text in bad.scripts if a.get("type") == "application/json")
+
+
+def test_accepted_results_are_told_with_change_and_reason(material: Material, page: Page) -> None:
+    kept = {
+        "task": "vanilla.train.s1",
+        "because": HOSTILE,
+        "changes": ["optim.lr 0.0005 -> 0.0004"],
+        "at": "",
+    }
+    told = Page(page_of(replace(material, accepted=(kept,)), Gallery(), {}))
+    text = " ".join(told.words)
+    for words in (
+        "Results accepted as they were",
+        "vanilla.train.s1",
+        "optim.lr 0.0005 -> 0.0004",
+        "window.pwned",
+    ):
+        assert words in text
+    assert len(told.scripts) == len(page.scripts)
+    assert "Results accepted" not in " ".join(page.words)
 
 
 def test_hostile_names_make_harmless_files(hostile: Path) -> None:

@@ -30,6 +30,8 @@ SHORT = ("--local", "--target", "short")
 EVERY_KIND = ("--local", "--target", "every_kind")
 ON_RAY = EVERY_KIND[1:]
 
+marked = seam.marked
+
 TELLS_TIME = {MANIFEST, "timings.parquet", "report.html"}
 """Files that say when and how long, or show it."""
 

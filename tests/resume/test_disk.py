@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Moment, Place, same
-
-KEY = "[0-9a-f]{64}"
+from harness import Place, same
+from moments_of_runs import AT_A_CHECKPOINT
 
 
 def mount(*arguments: str | Path) -> None:
@@ -63,8 +62,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_with_more_room(
 def test_a_store_that_may_only_be_read_is_told(place: Place, disk: Path, untouched: Place) -> None:
     """From the beginning, and from the middle of a task on."""
     grow(disk, 64 * 1024)
-    moment = Moment("standing", "os.rename", rf"/work/{KEY}/standing")
-    running = place.stopped(moment)
+    running = place.stopped(AT_A_CHECKPOINT)
     # Over itself: what is open stays writable, and every path leads to the mount that is not.
     mount("--bind", disk, disk)
     mount("-o", "remount,bind,ro", disk)

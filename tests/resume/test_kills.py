@@ -9,43 +9,10 @@ import time
 from dataclasses import replace
 
 import pytest
-from harness import EVERY_KIND, Moment, Place, assert_gone, same
+from harness import EVERY_KIND, Place, assert_gone, same
+from moments_of_runs import AROUND, PUBLISHING, WORKING
 
 from reodsl.graph.task import VERSIONS
-
-KEY = "[0-9a-f]{64}"
-
-PUBLISHING = (
-    Moment("before_material", "open", rf"/tmp/{KEY}[^/]*/material\.json$"),
-    Moment("before_manifest", "open", rf"/tmp/{KEY}[^/]*/manifest\.json$"),
-    Moment("before_it_is_seen", "os.rename", rf"/objects/../{KEY}$"),
-    Moment("before_its_work_goes", "shutil.rmtree", rf"/work/{KEY}$"),
-)
-WORKING = (
-    Moment("standing_cut", "open", rf"/work/{KEY}/\.standing", cut=True),
-    Moment("standing", "os.rename", rf"/work/{KEY}/standing"),
-    Moment("rollouts_of_a_step", "os.rename", rf"/work/{KEY}/rollouts/00000001"),
-    Moment("chunk_begun", "os.mkdir", rf"/work/{KEY}/chunks.*\.part$"),
-    Moment("chunk", "os.rename", rf"/work/{KEY}/chunks"),
-    Moment("checkpoint", "open", rf"/tmp/{KEY}[^/]*/checkpoint/config\.json"),
-    Moment("optimizer", "os.rename", rf"/tmp/{KEY}[^/]*/optimizer/"),
-    Moment("metrics", "os.rename", rf"/tmp/{KEY}[^/]*/metrics"),
-    Moment("questions", "os.rename", rf"/tmp/{KEY}[^/]*/questions"),
-    Moment("selection", "open", rf"/tmp/{KEY}[^/]*/select\.json"),
-    Moment("curves", "open", rf"/tmp/{KEY}[^/]*/curves\.json"),
-    Moment("frontier", "open", rf"/tmp/{KEY}[^/]*/frontier\.json"),
-    Moment("budgets", "open", rf"/tmp/{KEY}[^/]*/budgets\.json"),
-    Moment("tables", "os.mkdir", rf"/tmp/{KEY}[^/]*/tables"),
-    Moment("page", "open", rf"/tmp/{KEY}[^/]*/report\.html"),
-)
-AROUND = (
-    Moment("mark_of_the_store", "os.rename", r"/format$"),
-    Moment("record", "os.rename", r"/runs/[^/]*\.json$"),
-    Moment("spec_of_the_run", "os.rename", r"/runs/[^/]*\.spec$"),
-    Moment("task_noted", "open", r"/runs/[^/]*\.tasks$", times=3),
-    Moment("laid_out", "os.rename", r"(^|/)out/.*\.unfinished"),
-    Moment("linked", "os.link", r"(^|/)out/arms/"),
-)
 
 
 def test_a_killed_run_ends_like_one_that_nobody_touched(place: Place, untouched: Place) -> None:

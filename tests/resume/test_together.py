@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import EVERY_KIND, HERE, ON_RAY, SPEC, Moment, Place, Running, assert_gone, same
+from harness import EVERY_KIND, HERE, ON_RAY, SPEC, Place, Running, assert_gone, same
+from moments_of_runs import AT_A_CHECKPOINT
 
-KEY = "[0-9a-f]{64}"
-AT_A_CHECKPOINT = Moment("standing", "os.rename", rf"/work/{KEY}/standing")
 SHARED = "start.train.one.s1"
 WAITING = f"waiting  {SHARED}  another run is making it"
 

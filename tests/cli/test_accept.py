@@ -1,0 +1,248 @@
+"""`accept`: a result that stands although what makes it changed, who is told of it, and what makes no sense."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+for _folder in ("graph", "execute", "cli"):
+    sys.path.insert(0, str(ROOT / "tests" / _folder))
+
+import toys  # noqa: E402
+
+from reodsl.cli.main import main  # noqa: E402
+from reodsl.plan import registry  # noqa: E402
+from reodsl.store import Store  # noqa: E402
+from runners.execute import execute  # noqa: E402
+
+TOYS = registry.Registry(runners=toys.RUNNERS, check=lambda *asked: (), execute=execute)
+SPEC, TASK, REASON = "quickstart.reo", "vanilla.train.s1", "the difference is below what is measured"
+AMENDED = ("--amend", "vanilla.optim.lr=4e-4")
+ACCEPT = ("accept", SPEC, TASK, *AMENDED, "--because", REASON)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder where the quickstart ran with toys; the present folder for the test."""
+    (tmp_path / SPEC).write_text((ROOT / "specs" / SPEC).read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: TOYS)
+    assert call("run", SPEC, "--local", "--quiet") == 0
+    (tmp_path / "log.txt").unlink()
+    return tmp_path
+
+
+def call(*arguments: str) -> int:
+    """The exit code of a command."""
+    try:
+        return main(list(arguments))
+    except SystemExit as caught:
+        return caught.code if isinstance(caught.code, int) else 1
+
+
+def facts(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    capsys.readouterr()
+    call(*arguments, "--json")
+    return json.loads(capsys.readouterr().out)
+
+
+def to_run(capsys: pytest.CaptureFixture[str], *more: str) -> set[str]:
+    tasks = facts(capsys, "plan", SPEC, *more)["tasks"]
+    return {task["id"] for task in tasks if task["verdict"] != "reuse"}
+
+
+def key_of(capsys: pytest.CaptureFixture[str], task: str, *more: str) -> str:
+    return str(facts(capsys, "why", SPEC, task, *more)["key"])
+
+
+def test_an_accepted_result_and_what_was_made_of_it_are_up_to_date(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    after = {"vanilla.train.s1", "vanilla.eval.s1", "edge.frontier.s1", "score.s1", "report"}
+    assert to_run(capsys, *AMENDED) == after
+    assert call(*ACCEPT) == 0
+    out = capsys.readouterr().out
+    assert "optim.lr 0.0005 -> 0.0004" in out
+    assert "1 task left to run" in out
+    assert to_run(capsys, *AMENDED) == {"report"}
+    assert call("run", SPEC, "--local", "--quiet", *AMENDED) == 0
+    assert toys.log(place) == ["report"]
+    assert to_run(capsys) == set()  # the old settings are as up to date as before
+
+
+def test_the_content_is_the_same_and_both_keys_hold_it_whole(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = key_of(capsys, TASK)
+    done = facts(capsys, *ACCEPT)
+    assert done["result"] == old
+    assert done["key"] == key_of(capsys, TASK, *AMENDED) != old
+    store = Store(place / ".reodsl")
+    assert store.damage(old) == store.damage(done["key"]) == ()
+    first, second = store.get(old), store.get(done["key"])
+    assert first is not None
+    assert second is not None
+    assert first.files == second.files
+    assert store.material(done["key"]) != store.material(old)
+
+
+def test_why_and_ls_and_plan_tell_of_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = key_of(capsys, TASK)
+    call(*ACCEPT)
+    capsys.readouterr()
+    call("why", SPEC, TASK, *AMENDED)
+    text = capsys.readouterr().out
+    assert f"from {old[:8]}: {REASON}" in text
+    assert "optim.lr 0.0005 -> 0.0004" in text
+    (kept,) = facts(capsys, "why", SPEC, TASK, *AMENDED)["accepted"]
+    assert (kept["result"], kept["because"]) == (old, REASON)
+    call("plan", SPEC, "--all", *AMENDED)
+    assert f"accepted: {REASON}" in capsys.readouterr().out
+    call("run", SPEC, "--local", "--quiet", *AMENDED)
+    capsys.readouterr()
+    call("ls", "quickstart", TASK)
+    assert f"accepted: {REASON}" in capsys.readouterr().out
+    (result,) = facts(capsys, "ls", "quickstart", TASK)["results"]
+    assert result["accepted"] == [kept]
+    (other,) = facts(capsys, "ls", "quickstart", "reo_exp.train.s1")["results"]
+    assert other["accepted"] == []
+
+
+def test_the_report_is_drawn_anew_and_is_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Though nothing else that it shows has changed: here only the code of a task, which no spec says."""
+    from reodsl.graph import task as tasks
+
+    before = key_of(capsys, "report")
+    tasks.VERSIONS["data"] += 1
+    try:
+        assert call("accept", SPEC, "chain_train.data", "--because", REASON) == 0
+        assert "its code changed, version 1 -> 2" in capsys.readouterr().out
+        for name in ("chain_first_traces", "chain_second_traces", "chain_easy_questions"):
+            assert call("accept", SPEC, f"{name}.data", "--because", "as well") == 0
+        for name in ("chain_medium_questions", "chain_hard_questions"):
+            assert call("accept", SPEC, f"{name}.data", "--because", "as well") == 0
+        assert to_run(capsys) == {"report"}
+        call("run", SPEC, "--local", "--quiet")
+        assert toys.log(place) == ["report"]
+        report = facts(capsys, "why", SPEC, "report")
+    finally:
+        tasks.VERSIONS["data"] -= 1
+    assert report["key"] != before
+    told = {item["task"]: item["because"] for item in report["material"]["payload"]["accepted"]}
+    assert len(told) == 6
+    assert told["chain_train.data"] == REASON
+
+
+def test_a_result_that_was_accepted_twice_tells_both_reasons(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(*ACCEPT)
+    call("run", SPEC, "--local", "--quiet", *AMENDED)
+    again = ("--amend", "vanilla.optim.lr=3e-4")
+    assert call("accept", SPEC, TASK, *again, "--because", "nor is this one") == 0
+    kept = facts(capsys, "why", SPEC, TASK, *again)["accepted"]
+    assert [item["because"] for item in kept] == [REASON, "nor is this one"]
+    assert kept[1]["changes"] == ["optim.lr 0.0004 -> 0.0003"]
+
+
+def test_clean_up_leaves_what_was_accepted_for_the_next_run(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(*ACCEPT)
+    assert call("gc", "--dry-run") == 0
+    call("gc", "--yes")
+    assert to_run(capsys, *AMENDED) == {"report"}
+
+
+def test_a_damaged_accepted_result_is_computed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = facts(capsys, *ACCEPT)["key"]
+    file = Store(place / ".reodsl").path(key) / "metrics.parquet"
+    file.unlink()
+    call("run", SPEC, "--local", "--quiet", *AMENDED)
+    assert TASK in toys.log(place)
+    assert facts(capsys, "why", SPEC, TASK, *AMENDED)["accepted"] == []
+
+
+def test_another_result_may_be_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = key_of(capsys, "reo_exp.train.s1")
+    done = facts(capsys, *ACCEPT, "--result", other[:12])
+    assert done["result"] == other
+    assert any("reward" in change for change in done["changes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("accept", SPEC, TASK, "--because", REASON), "its result is there, and nothing would run"),
+        ((*ACCEPT[:-1], "  "), "no reason is given"),
+        (("accept", SPEC, "vanilla.eval.s1", *AMENDED, "--because", "x"), "not there yet: vanilla.train.s1"),
+        (("accept", SPEC, "report", *AMENDED, "--because", "x"), "a report is drawn from what there is now"),
+        ((*ACCEPT, "--result", "zzzz"), "no result begins with `zzzz`"),
+        ((*ACCEPT, "--result", ""), "no result begins with ``"),
+        ((*ACCEPT, "--target", "bogus"), "bogus"),
+        (("accept", SPEC, "bogus", "--because", "x"), "no task is called `bogus`"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    place: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    before = set(Store(place / ".reodsl"))
+    assert call(*arguments) == 1
+    err = capsys.readouterr().err
+    assert words in err
+    assert "= help: " in err
+    assert set(Store(place / ".reodsl")) == before
+
+
+def test_a_result_of_another_kind_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = key_of(capsys, "vanilla.eval.s1")
+    assert call(*ACCEPT, "--result", key) == 1
+    assert "is of kind `evaluate`, and the task is of kind `train`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["flip", "gone"])
+def test_a_damaged_or_missing_result_is_refused(
+    place: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    store = Store(place / ".reodsl")
+    key = key_of(capsys, TASK)
+    if how == "gone":
+        store.remove(key)
+    else:
+        file = store.path(key) / "metrics.parquet"
+        file.chmod(0o644)
+        file.write_text(file.read_text().upper())
+    assert call(*ACCEPT) == 1
+    expected = (
+        "the one that it had was removed" if how == "gone" else "metrics.parquet differs from its checksum"
+    )
+    assert expected in capsys.readouterr().err
+    assert TASK in to_run(capsys, *AMENDED)
+
+
+def test_a_task_that_never_had_a_result_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        (place / SPEC)
+        .read_text()
+        .replace("  frontier edge", "  arm new = vanilla { steps = 3 steps }\n  frontier edge")
+    )
+    (place / SPEC).write_text(text)
+    assert call("accept", SPEC, "new.train.s1", "--because", "x") == 1
+    assert "it has none from before" in capsys.readouterr().err
+
+
+def test_what_another_process_is_making_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sys.path.insert(0, str(ROOT / "tests" / "store"))
+    from holder import other_process_holds
+
+    key = key_of(capsys, TASK, *AMENDED)
+    with other_process_holds(place / ".reodsl" / "locks" / key):
+        assert call(*ACCEPT) == 1
+    assert "another process is making its result" in capsys.readouterr().err
+    assert call(*ACCEPT) == 0

@@ -1,0 +1,61 @@
+"""Kills of runs on a local Ray: of all their processes, of the command alone, and of workers alone."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from harness import ON_RAY, Place, assert_gone, marked, same
+from moments_of_runs import AROUND, PUBLISHING, WORKING
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture
+def on_ray(tmp_path: Path) -> Place:
+    """A folder for runs by `reodsl run` itself, on a Ray of its own each time."""
+    return Place(tmp_path, None, ON_RAY)
+
+
+def test_all_processes_are_killed(on_ray: Place, every_kind: Place) -> None:
+    """Wherever a task writes and publishes, and at the run's own files."""
+    moments = (*PUBLISHING, *WORKING, *(replace(moment, times=1) for moment in AROUND))
+    on_ray.run_through(moments)
+    assert set(on_ray.fatal()) == {moment.name for moment in moments}
+    assert on_ray.kills == len(moments)
+    on_ray.assert_tidy()
+    same(every_kind.contents(), on_ray.contents())
+
+
+def test_a_worker_is_killed_and_another_takes_its_task(on_ray: Place, every_kind: Place) -> None:
+    """The run itself goes on, and what the worker had saved is not done again."""
+    names = {"standing_cut", "chunk", "selection", "frontier", "budgets", "tables"}
+    moments = [replace(moment, alone=True) for moment in WORKING if moment.name in names]
+    running = on_ray.start(moments)
+    assert running.wait() == 0, running.text
+    assert_gone(running.mark)
+    assert set(on_ray.fatal()) == names
+    on_ray.assert_tidy()
+    same(every_kind.contents(), on_ray.contents())
+
+
+def test_the_command_alone_is_killed_and_its_workers_go_with_it(on_ray: Place, every_kind: Place) -> None:
+    """As when memory runs out: nobody tells Ray. Nothing may be left that computes or holds a key."""
+    draw = random.Random(4)
+    while on_ray.kills < 6:
+        running = on_ray.start()
+        running.until("start    ")
+        time.sleep(draw.uniform(0.0, 8.0))
+        assert marked(running.mark)
+        if running.kill(alone=True) == 0:
+            break
+        on_ray.kills += 1
+        assert_gone(running.mark)
+        on_ray.assert_whole()
+    assert on_ray.kills >= 3
+    on_ray.run()
+    on_ray.assert_tidy()
+    same(every_kind.contents(), on_ray.contents())
