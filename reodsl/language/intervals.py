@@ -26,5 +26,22 @@ def quotient(left: Interval, right: Interval) -> Interval:
     return product(left, (min(inverse), max(inverse)))
 
 
+def compared(op: str, left: Interval, right: Interval) -> Interval:
+    """The range of a comparison: (1, 1) where it always holds, (0, 0) where it never does, else (0, 1)."""
+    if op in (">", ">="):
+        return compared("<" + op[1:], right, left)
+    if op == "!=":
+        low, high = compared("==", left, right)
+        return 1 - high, 1 - low
+    if op == "==":
+        always = left == right and left[0] == left[1]
+        never = left[1] < right[0] or right[1] < left[0]
+    elif op == "<":
+        always, never = left[1] < right[0], left[0] >= right[1]
+    else:
+        always, never = left[1] <= right[0], left[0] > right[1]
+    return (1.0, 1.0) if always else (0.0, 0.0) if never else (0.0, 1.0)
+
+
 def _times(a: float, b: float) -> float:
     return 0.0 if a == 0 or b == 0 else a * b

@@ -9,6 +9,7 @@ from reodsl.diagnostics.model import Label, Span, error, warning
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.params import declared_type
+from reodsl.language.reward_constant import report_constant
 from reodsl.language.reward_names import Body, Data, Environment, Typed
 from reodsl.language.reward_parts import part_terms, typed_parts
 from reodsl.language.reward_types import typed
@@ -121,6 +122,7 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
     split: Record | None = None
     parts: tuple[Data, ...] = ()
     ends: list[Span] = []
+    values: list[tuple[Typed, Span]] = []
     good = True
     for part in item.block.items:
         match part:
@@ -147,17 +149,19 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
             case tree.ExprStatement():
                 ends.append(part.span)
                 if terms := part_terms(part.expr):
-                    summed = typed_parts(body, terms)
+                    summed = typed_parts(body, terms, values)
                     good, parts = good and summed is not None, summed or ()
                     continue
                 value = typed(body, part.expr)
                 good = good and value is not None and _plain(ctx, value, part.expr.span)
                 outcome = value.data if value is not None else None
+                values += [(value, part.expr.span)] if value is not None else []
             case tree.Dense():
                 ends.append(part.span)
                 found, split = _dense(ctx, body, part, scope)
                 good = good and found is not None
-                dense = found
+                dense = found.data if found is not None else None
+                values += [(found, part.body.span)] if found is not None else []
             case _:
                 ctx.report(
                     error(
@@ -182,6 +186,7 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
     if not good:
         return None
     _unread(ctx, item)
+    report_constant(ctx, item.name.name, values, dict(lets))
     return TypedReward(tuple(lets), outcome, dense, split, frozenset(body.uses), parts)
 
 
@@ -199,7 +204,7 @@ def _unread(ctx: Context, item: tree.Decl) -> None:
             )
 
 
-def _dense(ctx: Context, body: Body, part: tree.Dense, scope: Scope) -> tuple[Data | None, Record | None]:
+def _dense(ctx: Context, body: Body, part: tree.Dense, scope: Scope) -> tuple[Typed | None, Record | None]:
     split: Record | None = None
     name = part.over.name if isinstance(part.over, tree.Name) else ""
     if name in body.env.values:
@@ -223,7 +228,7 @@ def _dense(ctx: Context, body: Body, part: tree.Dense, scope: Scope) -> tuple[Da
     value = typed(inner, part.body)
     if value is None or not _plain(ctx, value, part.body.span):
         return None, split
-    return value.data, split
+    return value, split
 
 
 def _plain(ctx: Context, value: Typed, span: Span) -> bool:

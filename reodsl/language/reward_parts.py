@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reodsl.language.reward_names import Body, Data, fail
+from reodsl.diagnostics.model import Span
+from reodsl.language.reward_names import Body, Data, Typed, fail
 from reodsl.language.reward_types import typed
 from reodsl.language.units import PLAIN
 from reodsl.syntax import tree
@@ -46,14 +47,14 @@ def _is_part(expr: tree.Expr) -> bool:
     return isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) and expr.function.name == "z"
 
 
-def typed_parts(body: Body, terms: list[Term]) -> tuple[Data, ...] | None:
-    """The parts in types; a weight is one number. None with what is wrong reported."""
-    parts = [_typed(body, term) for term in terms]
+def typed_parts(body: Body, terms: list[Term], values: list[tuple[Typed, Span]]) -> tuple[Data, ...] | None:
+    """The parts in types; a weight is one number. None with what is wrong reported. What each measures goes to `values`."""
+    parts = [_typed(body, term, values) for term in terms]
     found = tuple(part for part in parts if part is not None)
     return found if len(found) == len(parts) else None
 
 
-def _typed(body: Body, term: Term) -> Data | None:
+def _typed(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> Data | None:
     weight = 1.0
     if term.weight is not None:
         value = typed(body, term.weight)
@@ -81,4 +82,5 @@ def _typed(body: Body, term: Term) -> Data | None:
         helps = "divide by a length, such as `mean(len(z) for z in group)`"
         fail(body, "E0302", "a part of a reward is a plain number", first, helps)
         return None
+    values.append((measured, first.span))
     return {"value": measured.data, "weight": -weight if term.negative else weight, "on": on}

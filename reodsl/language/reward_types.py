@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.diagnostics.model import error
-from reodsl.language.intervals import contains_zero, product, quotient
+from reodsl.language.intervals import compared, contains_zero, product, quotient
 from reodsl.language.reward_names import INF, Body, Data, Typed, fail, same_unit
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN, TOKENS, Dimension, times
@@ -55,13 +55,21 @@ def typed(body: Body, expr: tree.Expr) -> Typed | None:
             left, right = condition(inner, expr.left), condition(inner, expr.right)
             if left is None or right is None:
                 return None
-            return Typed(_node("binary", fn=expr.op, left=left.data, right=right.data), PLAIN, 0, 1, True)
+            both = min if expr.op == "and" else max
+            ends = both(left.low, right.low), both(left.high, right.high)
+            return Typed(_node("binary", fn=expr.op, left=left.data, right=right.data), PLAIN, *ends, True)
         case tree.Not():
             operand = condition(inner, expr.operand)
             return (
                 None
                 if operand is None
-                else Typed(_node("unary", fn="not", value=operand.data), PLAIN, 0, 1, True)
+                else Typed(
+                    _node("unary", fn="not", value=operand.data),
+                    PLAIN,
+                    1 - operand.high,
+                    1 - operand.low,
+                    True,
+                )
             )
         case tree.IfElse():
             return _if_else(inner, expr)
@@ -258,7 +266,8 @@ def _compare(body: Body, expr: tree.Compare) -> Typed | None:
         return None
     if not same_unit(body, left, right, expr.left.span, expr.right.span, f"`{expr.op}`"):
         return None
-    return Typed(_node("binary", fn=expr.op, left=left.data, right=right.data), PLAIN, 0, 1, True)
+    low, high = compared(expr.op, left.interval, right.interval)
+    return Typed(_node("binary", fn=expr.op, left=left.data, right=right.data), PLAIN, low, high, True)
 
 
 def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:

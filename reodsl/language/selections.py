@@ -158,9 +158,36 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Data | 
         found[role] = _choice(inner, given[role].value)
         inner = replace(inner, env=inner.env.with_response(role, role))
     if "where" in given:
-        test = condition(inner, given["where"].value)
-        found["where"] = test.data if test is not None else None
-    return found if all(found[name] is not None for name in given) else None
+        found["where"] = _holds(inner, given["where"].value)
+    if any(found[name] is None for name in given):
+        return None
+    if roles != ["trace"] and found["preferred"] == found["rejected"]:
+        _never(
+            body, given["rejected"].value, "`preferred` and `rejected` are always one and the same response"
+        )
+        return None
+    return found
+
+
+def _never(body: Body, expr: tree.Expr, why: str) -> None:
+    """E0316: a pick that no question can have."""
+    body.ctx.report(
+        error(
+            "E0316",
+            f"this picks nothing: {why}",
+            expr.span,
+            help="choose them by different keys or conditions, such as `argmin` and `argmax` of `len(z)`",
+        )
+    )
+
+
+def _holds(body: Body, expr: tree.Expr) -> Data | None:
+    """A condition that can hold."""
+    test = condition(body, expr)
+    if test is not None and test.high == 0:
+        _never(body, expr, "the condition never holds")
+        return None
+    return test.data if test is not None else None
 
 
 def _choice(body: Body, expr: tree.Expr) -> Data | None:
@@ -176,7 +203,7 @@ def _choice(body: Body, expr: tree.Expr) -> Data | None:
         return None
     inner = replace(body, env=body.env.with_response(over.var.name, "z"))
     key = typed(inner, over.expr)
-    where = condition(inner, over.condition) if over.condition is not None else None
+    where = _holds(inner, over.condition) if over.condition is not None else None
     if key is None or (over.condition is not None and where is None):
         return None
-    return {"fn": name, "var": "z", "key": key.data, "where": where.data if where is not None else None}
+    return {"fn": name, "var": "z", "key": key.data, "where": where}

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
+from reodsl.language.checks.comparable import check_vocabularies
 from reodsl.language.resolve import grid_of
 from reodsl.language.units import TOKENS, Quantity, shown, written
 from reodsl.language.values import Items, Record
@@ -21,6 +22,10 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         return
     if split.kind == "question_budgets":
         yield from _rollouts(split)
+        arms = split.get("rollouts")
+        own = list(arms.data.values) if arms is not None and isinstance(arms.data, Items) else []
+        at = place(stage.record.fields.get("reward"), stage.record.span)
+        yield from check_vocabularies(f"the budgets of `{case.name}`", own, case.record, at)
     slot = stage.record.at("rollout.max_tokens")
     longest = amount(slot.value) if slot is not None else None
     last = split.made.l_max if isinstance(split.made, Schedule) else split.data("to")

@@ -6,12 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, found, place
-from reodsl.language.checks.published import check_table_of
+from reodsl.language.checks.comparable import (
+    check_rows,
+    check_scored,
+    check_vocabularies,
+    content,
+    difference,
+    key,
+)
+from reodsl.language.checks.published import check_table_of, rows_of
 from reodsl.language.context import Context
 from reodsl.language.resolve import arm_suite, arms_of, grid_of
 from reodsl.language.selections import questions_of
 from reodsl.language.studies import Parts
-from reodsl.language.values import Items, Record, Symbol, Value, plain, walk
+from reodsl.language.values import Items, Record, Symbol, Value
 
 
 def check_study(study: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
@@ -22,34 +30,32 @@ def check_study(study: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
             yield from _alike(study, frontier)
             yield from _reaches(study, frontier)
             yield from _judged(study, frontier, cases)
+            what = f"the frontier `{frontier.name}`"
+            yield from check_vocabularies(what, members(frontier), None, frontier.span)
     suites = [(arm.name, suite) for arm in parts.arms if (suite := arm_suite(study, arm)) is not None]
     yield from check_score(study, suites)
     yield from _columns(study, parts)
     for table in parts.tables:
         yield from check_table_of(study, table)
+        yield from check_rows(study, table, rows_of(study, table))
+    yield from _scored(study, parts)
     yield from _seeds(study)
     yield from _unreported(study, parts)
+
+
+def _scored(study: Record, parts: Parts) -> Iterator[Diagnostic]:
+    score = study.sub("score")
+    against = score.sub("against") if score is not None else None
+    for frontier in parts.frontiers:
+        if against is not None and against.name == frontier.name:
+            arms = [each.data for each in members(frontier) if isinstance(each.data, Record)]
+            yield from check_scored(study, parts.arms, arms)
 
 
 def members(frontier: Record) -> list[Value]:
     """The arms in a frontier, as they are named there."""
     of = frontier.made.get("of") if isinstance(frontier.made, Record) else None
     return list(of.data.values) if of is not None and isinstance(of.data, Items) else []
-
-
-def content(record: Record | None) -> object:
-    """What a record says, apart from names and places, to tell whether two say the same."""
-    if record is None:
-        return None
-
-    def of(value: object) -> object:
-        if isinstance(value, Record):
-            return content(value)
-        return tuple(of(each) for each in value) if isinstance(value, tuple) else value
-
-    own = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
-    made = record.made
-    return (record.kind, own, tuple(content(each) for each in made) if isinstance(made, tuple) else None)
 
 
 def _alike(study: Record, frontier: Record) -> Iterator[Diagnostic]:
@@ -68,7 +74,7 @@ def _alike(study: Record, frontier: Record) -> Iterator[Diagnostic]:
         )
         if wanted is None:
             first = (each, suite)
-        elif suite is not wanted and _key(suite) != _key(wanted):
+        elif suite is not wanted and key(suite) != key(wanted):
             where = (
                 Label(label.span, f"on `{wanted.name}`")
                 if label is not None
@@ -80,27 +86,10 @@ def _alike(study: Record, frontier: Record) -> Iterator[Diagnostic]:
                 "E0601",
                 f"the frontier `{frontier.name}` is over arms that are evaluated differently",
                 each.span,
-                f"on `{suite.name}`, which differs in {_difference(suite, wanted)}",
+                f"on `{suite.name}`, which differs in {difference(suite, wanted) or 'its benchmarks'}",
                 others=[where] if where is not None else [],
                 help=f"give `{arm.name}` the same suite: `eval = {wanted.name}`",
             )
-
-
-def _key(suite: Record) -> object:
-    return repr(content(suite))
-
-
-def _difference(one: Record, two: Record) -> str:
-    names = [name for name in one.fields if repr(_field(one, name)) != repr(_field(two, name))]
-    return ", ".join(f"`{name}`" for name in names) or "its benchmarks"
-
-
-def _field(record: Record, name: str) -> object:
-    value = record.get(name)
-    data = plain(value) if value is not None else None
-    if isinstance(data, tuple):
-        return tuple(content(each) if isinstance(each, Record) else each for each in data)
-    return content(data) if isinstance(data, Record) else data
 
 
 def _reaches(study: Record, frontier: Record) -> Iterator[Diagnostic]:

@@ -1,0 +1,139 @@
+"""What a study compares: arms asked alike, whose tokens are tokens of one vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
+from reodsl.language.checks.cases import root_model
+from reodsl.language.resolve import arm_suite
+from reodsl.language.values import Items, Record, Value, plain, walk
+
+
+def content(record: Record | None) -> object:
+    """What a record says, apart from names and places, to tell whether two say the same."""
+    if record is None:
+        return None
+
+    def of(value: object) -> object:
+        if isinstance(value, Record):
+            return content(value)
+        return tuple(of(each) for each in value) if isinstance(value, tuple) else value
+
+    own = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
+    made = record.made
+    return (record.kind, own, tuple(content(each) for each in made) if isinstance(made, tuple) else None)
+
+
+def key(suite: Record) -> object:
+    """Equal for suites that say the same."""
+    return repr(content(suite))
+
+
+def difference(one: Record, two: Record, *, but: Sequence[str] = ()) -> str:
+    """The settings in which two suites differ, in words; empty where they do in none but these."""
+    names = [name for name in one.fields if repr(_field(one, name)) != repr(_field(two, name))]
+    return ", ".join(f"`{name}`" for name in names if name not in but)
+
+
+def _field(record: Record, name: str) -> object:
+    value = record.get(name)
+    data = plain(value) if value is not None else None
+    if isinstance(data, tuple):
+        return tuple(content(each) if isinstance(each, Record) else each for each in data)
+    return content(data) if isinstance(data, Record) else data
+
+
+def check_rows(study: Record, table: Record, arms: Sequence[Record]) -> Iterator[Diagnostic]:
+    """W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
+
+    Ways to ask may differ: they are what some studies are about.
+    """
+    suites = [(arm, suite) for arm in arms if (suite := arm_suite(study, arm)) is not None]
+    rows = table.get("rows")
+    items = rows.data.values if rows is not None and isinstance(rows.data, Items) else ()
+    spans = {each.data.name: each.span for each in items if isinstance(each.data, Record)}
+    for arm, suite in suites[1:]:
+        first, wanted = suites[0]
+        names = "" if suite is wanted else difference(suite, wanted, but=("wording",))
+        if not names:
+            continue
+        balanced = table.data("subset") == "balanced"
+        yield (error if balanced else warning)(
+            "E0601" if balanced else "W0605",
+            f"the table `{table.name}` compares arms that are evaluated differently",
+            spans.get(arm.name, arm.span),
+            f"on `{suite.name}`, which differs in {names}",
+            others=[Label(spans.get(first.name, first.span), f"on `{wanted.name}`")],
+            help=f"give `{arm.name}` the same suite, `eval = {wanted.name}`, or show them in two tables",
+        )
+        return
+
+
+def check_scored(study: Record, arms: Sequence[Record], members: Sequence[Record]) -> Iterator[Diagnostic]:
+    """E0601: an arm scored against a frontier of arms that were evaluated otherwise, ways to ask apart."""
+    first = next((arm for arm in members if arm_suite(study, arm) is not None), None)
+    wanted = arm_suite(study, first) if first is not None else None
+    inside = {arm.name for arm in members}
+    for arm in arms if wanted is not None and first is not None else ():
+        suite = arm_suite(study, arm)
+        if suite is None or arm.name in inside or wanted is None or first is None:
+            continue
+        names = "" if suite is wanted else difference(suite, wanted, but=("wording",))
+        if names:
+            yield error(
+                "E0601",
+                f"`{arm.name}` is scored against a frontier of arms that are evaluated differently",
+                arm.span,
+                f"on `{suite.name}`, which differs in {names}",
+                others=[Label(first.span, f"on `{wanted.name}`")],
+                help=f"give `{arm.name}` the same suite: `eval = {wanted.name}`",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What a model's tokens are known by: its word list, or how many there are."""
+
+    model: Record
+    known: object
+
+
+def vocabulary(record: Record | None) -> Vocabulary | None:
+    """The vocabulary behind an arm or a checkpoint, as far as the spec says; None where it does not."""
+    model = root_model(record)
+    source = model.sub("source") if model is not None else None
+    tokenizer = source.sub("tokenizer") if source is not None else None
+    if model is None:
+        return None
+    if tokenizer is not None:
+        words = (*tokenizer.data("words"), tokenizer.data("eos"), tokenizer.data("pad"))
+        return Vocabulary(model, tuple(sorted(set(words))))
+    dimensions = model.sub("dimensions")
+    return Vocabulary(model, dimensions.data("vocabulary")) if dimensions is not None else None
+
+
+def check_vocabularies(
+    what: str, arms: Sequence[Value], own: Record | None, at: Span
+) -> Iterator[Diagnostic]:
+    """W0606: budgets shared by arms whose tokens are of different vocabularies.
+
+    `own` is the arm that the budgets are for, where there is one; else arms are compared with the first.
+    """
+    found = [(each.span, vocabulary(each.data)) for each in arms if isinstance(each.data, Record)]
+    first = (at, vocabulary(own)) if own is not None else (found[0] if found else (at, None))
+    for span, other in found:
+        wanted = first[1]
+        if other is None or wanted is None or other.known == wanted.known:
+            continue
+        yield warning(
+            "W0606",
+            f"{what} has arms with different tokenizers",
+            span,
+            f"tokens of `{other.model.name}`",
+            others=[Label(first[0], f"tokens of `{wanted.model.name}`")],
+            notes=["a budget in tokens may mean another amount of text in another vocabulary"],
+            help="keep to models with one tokenizer",
+        )
+        return

@@ -1,0 +1,105 @@
+"""What a study compares, in the cases that no page shows: scores, balanced subsets, wordings, and other arms' budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reodsl.language import Compiled
+
+HEAD = """
+from std.models import qwen3_4b, qwen3_8b, deepseek_7b
+from std.data import areal_boba_7b
+from std.recipes import ppo
+from std.rewards import outcome, reo
+from std.suites import math_reg
+from std.wordings import low_effort
+
+suite fewer = math_reg { samples = 4 }
+suite asked = math_reg { wording = low_effort }
+
+experiment mine = ppo {
+  base = qwen3_4b
+  data = areal_boba_7b
+  reward = outcome
+  steps = 400 steps
+  eval = math_reg
+}
+
+experiment other = mine { base = deepseek_7b }
+"""
+
+
+def found(compiled: Callable[..., Compiled], study: str) -> list[tuple[str, str]]:
+    """The code of each finding with the text under its first mark, unused declarations apart."""
+    result = compiled(HEAD + study)
+    lines = (HEAD + study).split("\n")
+    marks = []
+    for each in result.diagnostics:
+        if each.code not in ("W0201", "W0202"):
+            span = each.labels[0].span
+            marks.append((each.code, lines[span.line - 1][span.column - 1 :].split(" ")[0]))
+    return marks
+
+
+SCORED = """
+study it {
+  arm base  = checkpoint(qwen3_4b) { eval = math_reg }
+  arm mine  = mine
+  arm other = mine { eval = SUITE }
+  frontier edge = envelope(of: [base, mine], to: 32K tokens)
+  score = reg(against: edge, to: 16K tokens)
+  report { chart one { x = budget, y = accuracy, lines = [base, mine, other] } }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("suite", "expected"), [("fewer", [("E0601", "other")]), ("asked", []), ("math_reg", [])]
+)
+def test_an_arm_is_scored_as_the_frontier_is_evaluated(
+    compiled: Callable[..., Compiled], suite: str, expected: list[tuple[str, str]]
+) -> None:
+    assert found(compiled, SCORED.replace("SUITE", suite)) == expected
+
+
+TABLE = """
+study it {
+  arm small = checkpoint(qwen3_4b) { eval = math_reg }
+  arm large = checkpoint(qwen3_8b) { eval = SUITE }
+  report { table one { rows = [small, large], columns = [length], subset = SUBSET } }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("suite", "subset", "expected"),
+    [
+        ("fewer", "balanced", [("E0601", "large],")]),
+        ("fewer", "all", [("W0605", "large],")]),
+        ("asked", "balanced", []),
+        ("math_reg", "balanced", []),
+    ],
+)
+def test_arms_of_a_table(
+    compiled: Callable[..., Compiled], suite: str, subset: str, expected: list[tuple[str, str]]
+) -> None:
+    assert found(compiled, TABLE.replace("SUITE", suite).replace("SUBSET", subset)) == expected
+
+
+BUDGETS = """
+study it {
+  arm base  = checkpoint(qwen3_4b) { eval = math_reg }
+  arm other = OTHER
+  arm mine  = mine { reward = reo(at: question_min(rollouts: [other])) }
+}
+"""
+
+
+@pytest.mark.parametrize(("other", "expected"), [("other", [("W0606", "other]))")]), ("mine", [])])
+def test_budgets_of_another_tokenizer(
+    compiled: Callable[..., Compiled], other: str, expected: list[tuple[str, str]]
+) -> None:
+    marks = found(compiled, BUDGETS.replace("OTHER", other))
+    assert [mark for mark in marks if mark[0] == "W0606"] == expected
