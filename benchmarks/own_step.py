@@ -40,7 +40,7 @@ def main() -> None:
     from runners.models.folder import load
     from runners.train.collect import Collector, collect
     from runners.train.optimizers import build_optimizers
-    from runners.train.ppo import score, update
+    from runners.train.ppo import learnt_of, score, update
     from runners.train.questions import Question
     from runners.train.update import Learner
     from runners.verify import Answer, Verdict
@@ -103,7 +103,7 @@ def main() -> None:
         began, used = time.perf_counter(), time.process_time()
         engine.load_weights(loaded.model.state_dict(), number)
         experience = collect(collector, questions, number)
-        update(learner, experience, score(experience, method), method, 1, number)
+        update(learner, learnt_of(experience, score(experience, method)), method, 1, number)
         if number:
             wall += time.perf_counter() - began
             cpu += time.process_time() - used

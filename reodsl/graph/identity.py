@@ -11,7 +11,13 @@ from reodsl.ir import digest
 # Settings that a runner needs and no result depends on.
 _INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
     "data": (("data", "questions"),),
-    "train": (("stage", "save_every"), ("stage", "expected_length")),
+    "train": (
+        ("stage", "save_every"),
+        ("stage", "expected_length"),
+        ("stage", "microbatch"),
+        ("stage", "checkpointing"),
+        ("stage", "method", "mismatch_limit"),
+    ),
     "evaluate": (("suite", "expected_length"),),
     "report": (("spec", "path"), ("spec", "folder"), ("spec", "sources"), ("spec", "origins")),
 }

@@ -20,11 +20,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What this machine gives a task: torch device, threads, and the rollout engine to use."""
+    """What this machine gives a task: torch device, threads, the rollout engine, and how many processes train together."""
 
     device: str = "cpu"
     threads: int = 1
     engine: str = "embedded"
+    trainers: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ def anonymous(value: Any) -> Any:
     """`value` as JSON data in which every presentation field is an empty string."""
     if isinstance(value, IR):
         return {
-            name: "" if name in value.presentation else anonymous(getattr(value, name))
-            for name in type(value).model_fields
+            name: "" if name in value.presentation else anonymous(getattr(value, name)) for name in value.said
         }
     if isinstance(value, (list, tuple)):
         return [anonymous(item) for item in value]

@@ -4,21 +4,43 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler
 
 
 class IR(BaseModel):
     """A frozen value of the intermediate representation.
 
     Fields named in `presentation` (a display name, a docstring) are kept for people and left out of the
-    canonical form, so that renaming a declaration never changes a result's identity.
+    canonical form, so that renaming a declaration never changes a result's identity. Fields named in `later` were
+    added once results had been stored: at their default they are left out of every dump, which keeps those results.
+    Their classes dump by `without_unsaid`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     presentation: ClassVar[frozenset[str]] = frozenset()
+    later: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def said(self) -> Sequence[str]:
+        """The names of the fields that a dump holds."""
+        fields = type(self).model_fields
+        if not self.later:
+            return tuple(fields)
+        return [
+            name
+            for name, field in fields.items()
+            if name not in self.later or getattr(self, name) != field.default
+        ]
+
+
+def without_unsaid(self: IR, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    """A dump without the `later` fields that are at their default."""
+    found: dict[str, Any] = dump(self)
+    return {name: found[name] for name in self.said}
 
 
 def canonical(value: Any) -> Any:
@@ -27,7 +49,11 @@ def canonical(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if isinstance(value, IR):
-        return {name: canonical(getattr(value, name)) for name in _counted(type(value))}
+        names: Sequence[str] = _counted(type(value))
+        if value.later:
+            said = value.said
+            names = [name for name in names if name in said]
+        return {name: canonical(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

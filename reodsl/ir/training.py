@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_serializer
 
-from reodsl.ir.base import IR
+from reodsl.ir.base import IR, without_unsaid
 from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.reward import Reward
@@ -78,8 +78,15 @@ class Ppo(IR):
     `epochs` passes over each step's batch, in `minibatches` parts; `loss_mean`: over all `token`s of the
     minibatch, or over each response's and then over `response`s. Wholly equal groups give no gradient.
     With `wordings` the rollouts of a question take them in turn, or each question one of them (`wordings_per`).
+
+    `old_logprobs`: whose log-probabilities of a response the ratios divide by; `auto` takes the engine's where they are
+    the trainer's own numbers (the embedded engine, drawing from the whole distribution). With `importance_cap` each
+    token's loss is weighted by the trainer's probability over the engine's, at most that cap. A step stops the run
+    where the median over tokens of exp |trainer's - engine's log-probability| is past `mismatch_limit`.
     """
 
+    later = frozenset({"old_logprobs", "importance_cap", "mismatch_limit"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     kind: Literal["ppo"] = "ppo"
     rollout: Sampling
     max_prompt: int
@@ -95,6 +102,9 @@ class Ppo(IR):
     reference_samples: int = 0
     wordings: tuple[Wording, ...] = ()
     wordings_per: Literal["rollout", "question"] = "rollout"
+    old_logprobs: Literal["auto", "engine", "trainer"] = "auto"
+    importance_cap: float | None = None
+    mismatch_limit: float | None = None
 
 
 class Sft(IR):
@@ -134,9 +144,15 @@ class Stage(IR):
     With `selected` it trains on what a selection picks of responses to `data`'s questions; `passes` ends it after so
     many passes over its sequences (SFT and SimPO).
     `expected_length`, the mean tokens of a response or trace, is for pricing alone.
+
+    `precision`: of the forward and backward passes (weights and their optimizer stay in float32); `auto` is bfloat16
+    on GPUs. `microbatch`: padded tokens that one process runs at once, at most, unless one sequence is longer.
+    `checkpointing` keeps one number a layer for the backward pass and computes the rest again; `auto` does on GPUs.
     """
 
     presentation = frozenset({"name"})
+    later = frozenset({"precision", "microbatch", "checkpointing"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     method: Method
     data: Data
@@ -147,6 +163,9 @@ class Stage(IR):
     passes: int | None = None
     save_every: int = 0
     expected_length: int | None = None
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    microbatch: int | None = None
+    checkpointing: Literal["auto", "on", "off"] = "auto"
 
 
 class Pool(IR):

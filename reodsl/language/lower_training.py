@@ -113,8 +113,7 @@ def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:
         plateau=plateau,
         selected=selected(low, given) if given.kind == "selected" else None,
         passes=record.data("passes"),
-        save_every=record.data("save_every"),
-        expected_length=record.data("expected_length"),
+        **_given(record, "save_every", "expected_length", "precision", "microbatch", "checkpointing"),
     )
 
 
@@ -183,9 +182,9 @@ def method(low: Lowering, record: Record) -> Method:
     assert advantage is not None
     assert rewarded is not None
     sampling = Sampling(**_given(rollout, "max_tokens", "temperature", "top_p", "top_k"))
-    names = ("max_prompt", "minibatches", "epochs", "loss_mean", "reference_samples")
+    names = ("max_prompt", "minibatches", "epochs", "loss_mean", "reference_samples", "old_logprobs")
     return Ppo(
-        **_given(record, *names),
+        **_given(record, *names, "importance_cap", "mismatch_limit"),
         rollout=sampling,
         batch=Batch(**_given(batch, "prompts", "rollouts")),
         clip_low=clip.data("low"),

@@ -53,6 +53,15 @@ class Devices:
         return max(1, self.generating // self.tensor_parallel)
 
 
+def generating_and_training(cluster: Cluster) -> tuple[int, int]:
+    """How many GPUs of a cluster generate and how many train: all do both in turn, or each does one."""
+    gpus = cluster.nodes * cluster.gpus_per_node
+    if cluster.placement != "apart" or gpus == 1:
+        return gpus, gpus
+    generating = min(gpus - 1, max(1, round(gpus * cluster.rollout_share)))
+    return generating, gpus - generating
+
+
 def devices_of(cluster: Cluster | None) -> Devices | None:
     """The devices of a cluster, or this machine's processor where there is none; None where its GPUs are not described."""
     if cluster is None:
@@ -74,14 +83,13 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
     if cluster.hardware is None:
         return None
     gpus = cluster.nodes * cluster.gpus_per_node
-    apart = cluster.placement == "apart" and gpus > 1
-    generating = min(gpus - 1, max(1, round(gpus * cluster.rollout_share))) if apart else gpus
+    generating, training = generating_and_training(cluster)
     return Devices(
         name=f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}",
         unit="gpu_hours",
         gpus=gpus,
         generating=generating,
-        training=gpus - generating if apart else gpus,
+        training=training,
         tensor_parallel=cluster.tensor_parallel,
         hardware=cluster.hardware,
         memory=cluster.memory_gib * GIB,
@@ -89,5 +97,5 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
         start=NODE_START,
         microbatch=32768,
         recompute=True,
-        apart=apart,
+        apart=cluster.placement == "apart" and gpus > 1,
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from reodsl.graph.job import Resources
-from reodsl.graph.task import Task
+from reodsl.graph.task import Graph, Task
+from reodsl.ir.study import Cluster
 from reodsl.plan.registry import Execution, Results
+from reodsl.price.machine import generating_and_training
 from runners.execute.check import gpus
 from runners.execute.local import Local
 from runners.execute.schedule import Backend, schedule
@@ -26,9 +28,24 @@ def execute(run: Execution) -> Results:
 
         return Cluster(run.machine.address, run.store.root.resolve(), run.emit)
 
-    device = "cuda" if gpus() else "cpu"
+    cluster = cluster_of(run.graph)
+    # Where the GPUs are another machine's, this one does not see them.
+    device = "cuda" if gpus() or (run.machine.address and cluster is not None) else "cpu"
 
     def resources(task: Task) -> Resources:
-        return Resources(device=device if task.kind in ("train", "sample", "evaluate") else "cpu")
+        if task.kind not in ("train", "sample", "evaluate"):
+            return Resources()
+        trainers = 1
+        if task.kind == "train" and device == "cuda" and cluster is not None:
+            _, trainers = generating_and_training(cluster)
+        return Resources(device=device, trainers=trainers)
 
     return schedule(run, start, resources)
+
+
+def cluster_of(graph: Graph) -> Cluster | None:
+    """The cluster that a study's report tells of, which no result depends on."""
+    for task in graph.tasks:
+        if task.kind == "report" and task.payload["spec"]["study"]["cluster"] is not None:
+            return Cluster.model_validate(task.payload["spec"]["study"]["cluster"])
+    return None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Problem, error, problem
+from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.graph.event import Event
 from reodsl.graph.job import Progress
 from reodsl.store.store import Store
@@ -32,12 +32,16 @@ _FAREWELL = 10.0
 
 
 class Cluster:
-    """A backend whose orders are Ray tasks of one core each. Results travel through the store, not through Ray."""
+    """A backend whose orders are Ray tasks of one core each, or of one for each process that trains. Results travel
+    through the store, not through Ray.
+    """
 
     def __init__(self, address: str | None, store: Path, emit: Callable[[Event], None]) -> None:
         """Start Ray, or join it at `address`. Raises E0962 when that fails and E0963 when nodes do not see the store."""
         self.emit, self.store = emit, store
         self.flying: dict[Any, Order] = {}
+        self.refused: list[tuple[str, Outcome]] = []
+        self.groups: dict[str, Any] = {}
         self.looked = 0.0
         self.owner = not _ray().is_initialized()
         if self.owner:
@@ -49,13 +53,38 @@ class Cluster:
             self._see_the_store()
 
     def submit(self, order: Order) -> None:
-        """Start the order as a Ray task."""
-        gpus = 1 if order.resources.device.startswith("cuda") else 0
-        options = self.remote.options(num_cpus=order.resources.threads, num_gpus=gpus, name=order.task.id)
-        self.flying[options.remote(order)] = order
+        """Start the order as a Ray task, beside the room that is kept for those who train with it."""
+        share = _share(order)
+        options = {"num_cpus": share["CPU"], "num_gpus": share.get("GPU", 0), "name": order.task.id}
+        if order.resources.trainers > 1:
+            lacking = _lacking(order)
+            if lacking is not None:
+                self.refused.append((order.task.id, Outcome("failed", diagnostics=(lacking,))))
+                return
+            options["scheduling_strategy"] = self._room(order, share)
+        self.flying[self.remote.options(**options).remote(order)] = order
+
+    def _room(self, order: Order, share: dict[str, float]) -> Any:
+        """Room for all processes of an order, taken at once: two orders that each wait for the other's never end."""
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        group = placement_group([dict(share) for _ in range(order.resources.trainers)], strategy="PACK")
+        self.groups[order.key] = group
+        return PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
+
+    def _give_room_back(self, order: Order) -> None:
+        group = self.groups.pop(order.key, None)
+        if group is not None:
+            from ray.util.placement_group import remove_placement_group
+
+            remove_placement_group(group)
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
         """Outcomes of the Ray tasks that ended; tells of the others' progress meanwhile."""
+        if self.refused:
+            refused, self.refused = self.refused, []
+            return refused
         if not self.flying:
             time.sleep(timeout)
             return []
@@ -66,6 +95,7 @@ class Cluster:
             order = self.flying.pop(ref)
             progress_place(self.store, order).unlink(missing_ok=True)
             found.append((order.task.id, _outcome(ray, ref, order)))
+            self._give_room_back(order)
         self._tell_progress()
         return found
 
@@ -76,6 +106,8 @@ class Cluster:
             ray.cancel(ref, force=True)
         if self.flying:
             ray.wait(list(self.flying), num_returns=len(self.flying), timeout=_FAREWELL)
+        for order in self.flying.values():
+            self._give_room_back(order)
         if self.owner:
             ray.shutdown()
         store = Store(self.store)
@@ -114,6 +146,28 @@ class Cluster:
                         where=str(self.store),
                         help="put the store on a file system that every node mounts: --store DIR",
                     )
+
+
+def _share(order: Order) -> dict[str, float]:
+    """What one process of an order takes of a node."""
+    gpus = {"GPU": 1.0} if order.resources.device.startswith("cuda") else {}
+    return {"CPU": float(order.resources.threads), **gpus}
+
+
+def _lacking(order: Order) -> Diagnostic | None:
+    """What the whole cluster has too little of for an order, which would wait for ever."""
+    there, trainers = _ray().cluster_resources(), order.resources.trainers
+    for name, each in _share(order).items():
+        if each * trainers > there.get(name, 0.0):
+            what = "GPUs" if name == "GPU" else "cores"
+            return error(
+                "E0971",
+                f"{trainers} processes train together, which takes {each * trainers:g} {what},"
+                f" and Ray has {there.get(name, 0.0):g}",
+                where=order.task.id,
+                help="take fewer GPUs in `cluster`, or start it on a Ray cluster that has them: --address HOST:PORT",
+            )
+    return None
 
 
 def sees(store: str) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,8 +140,10 @@ def load_tokenizer(folder: Path) -> Any:
         raise problem("E0805", message, where=str(folder), help=_AGAIN) from fault
 
 
-def save(model: Any, tokenizer: Any, folder: Path) -> None:
+def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> None:
     """Writes a folder that transformers and SGLang load; it appears whole or not at all, and replaces an older one.
+
+    `state` are the weights by name where the model does not hold them whole.
 
     Raises E0811 when the place cannot be written; a full disk is passed on, as it is no matter of the model.
     """
@@ -148,7 +151,7 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            model.save_pretrained(made, safe_serialization=True)
+            model.save_pretrained(made, safe_serialization=True, state_dict=state)
             tokenizer.save_pretrained(made)
             os.chmod(made, 0o755)
             if folder.exists():

@@ -64,13 +64,41 @@ def by_length(lengths: Sequence[int], bound: int) -> list[list[int]]:
     return groups
 
 
-def microbatches(examples: Sequence[Example], bound: int, device: torch.device) -> list[Microbatch]:
-    """Length-sorted micro-batches of all examples, none with more than `bound` padded tokens unless of one row."""
-    groups = by_length([len(example) for example in examples], bound)
+def dealt(lengths: Sequence[int], bound: int, world: int) -> list[list[list[int]]]:
+    """For each of `world` processes the groups of positions (as `by_length`) that it works through, as many for each.
+
+    Longest first, a row goes to the process with the fewest tokens so far. Where one has fewer groups than another its
+    last ones are empty, because all processes have to go through the same passes.
+    """
+    own: list[list[int]] = [[] for _ in range(world)]
+    loads = [0] * world
+    for position in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        lightest = loads.index(min(loads))
+        own[lightest].append(position)
+        loads[lightest] += lengths[position]
+    found = []
+    for rows in own:
+        rows.sort()
+        groups = by_length([lengths[i] for i in rows], bound)
+        found.append([[rows[i] for i in group] for group in groups])
+    most = max(len(groups) for groups in found)
+    return [groups + [[] for _ in range(most - len(groups))] for groups in found]
+
+
+def microbatches(
+    examples: Sequence[Example], bound: int, device: torch.device, rank: int = 0, world: int = 1
+) -> list[Microbatch]:
+    """Length-sorted micro-batches of this process's share of all examples, none with more than `bound` padded tokens
+    unless of one row. Without `members` one is blank: a single token of no weight.
+    """
+    groups = dealt([len(example) for example in examples], bound, world)[rank]
     return [_padded([examples[i] for i in group], tuple(group), device) for group in groups]
 
 
 def _padded(rows: Sequence[Example], members: tuple[int, ...], device: torch.device) -> Microbatch:
+    if not rows:
+        nothing = np.zeros(1, dtype=np.float32)
+        rows = [Example((0,), (0,), nothing, nothing, nothing)]
     # The last token is never an input: nothing is predicted from it.
     width = max(len(row) for row in rows) - 1
     ids = np.zeros((len(rows), max(width, 1)), dtype=np.int64)

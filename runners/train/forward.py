@@ -133,5 +133,14 @@ def lean_forward(model: Any) -> Forward:
 
 
 def make_forward(model: Any) -> Forward:
-    """The cheapest forward that this model and device allow."""
-    return lean_forward(model) if lean_supported(model) else plain_forward(model)
+    """The cheapest forward that this model and device allow; the model's own where it computes activations again."""
+    lean = lean_supported(model) and not getattr(model, "is_gradient_checkpointing", False)
+    return lean_forward(model) if lean else plain_forward(model)
+
+
+def keep_little(model: Any) -> None:
+    """From now on the model's own forward keeps one hidden state a layer, and its backward pass computes the rest again."""
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    for layer in model.get_submodule("model").layers:
+        # Of the layer alone: what is inside it stays in evaluation mode, so that no dropout begins.
+        layer.training = True

@@ -10,8 +10,8 @@ from torch.autograd import Function
 
 from runners.train.kernels import product
 
-CHUNK_ELEMENTS = 1 << 25
-"""Logits that are held at once: 128 MiB in float32."""
+CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS = 1 << 25, 1 << 27
+"""Logits that are held at once: 128 MiB in float32, and 512 MiB on a GPU, whose products need more rows to be fast."""
 
 
 class _TokenLogprobs(Function):
@@ -19,7 +19,8 @@ class _TokenLogprobs(Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float) -> Tensor:
-        chunk = max(1, CHUNK_ELEMENTS // weight.shape[0])
+        most = GPU_CHUNK_ELEMENTS if weight.is_cuda else CHUNK_ELEMENTS
+        chunk = max(1, most // weight.shape[0])
         norms, found = [], []
         keep = hidden.shape[0] <= chunk
         logits = hidden.new_empty(0)
@@ -37,7 +38,8 @@ class _TokenLogprobs(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         hidden, weight, targets, norm, *kept = ctx.saved_tensors
         grad = grads[0] / ctx.temperature
-        d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        # Summed in float32: a chunk's share would be lost in a bfloat16 sum of many.
+        d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)
         for start in range(0, hidden.shape[0], ctx.chunk):
             rows = slice(start, start + ctx.chunk)
             logits = kept[0] if kept else _logits(hidden[rows], weight, ctx.temperature)
@@ -46,7 +48,7 @@ class _TokenLogprobs(Function):
             flow = flow.scatter_add_(1, targets[rows, None], grad[rows, None]).to(hidden.dtype)
             d_hidden[rows] = product(flow, weight.t())
             d_weight += product(flow.t(), hidden[rows].t())
-        return d_hidden, d_weight, None, None
+        return d_hidden, d_weight.to(weight.dtype), None, None
 
 
 def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:

@@ -14,7 +14,8 @@ from reodsl.ir.training import Ppo
 from runners.rewards.step import Floats
 from runners.rewards.vectorise import vectorise
 from runners.train.advantages import advantages_of, batch_normalised, normalised
-from runners.train.batches import Example, Microbatch, microbatches, token_bound
+from runners.train.agreement import Learnt, agreement, old_logprobs, require_agreement
+from runners.train.batches import Example, Microbatch
 from runners.train.collect import Experience
 from runners.train.draws import permutation, purpose
 from runners.train.ppo_loss import clipped_loss, token_weights
@@ -75,42 +76,67 @@ def _score_parts(experience: Experience, method: Ppo, values: Floats) -> Scored:
     return Scored(values * weights, advantages, equal)
 
 
+def learnt_of(experience: Experience, scored: Scored) -> Learnt:
+    """What the update reads of a step."""
+    pairs = list(zip(experience.requests, experience.responses, experience.leads, strict=True))
+    reads = [len(request.prompt) - lead for request, _, lead in pairs]
+    return Learnt(
+        tuple(request.prompt[:read] for (request, _, _), read in zip(pairs, reads, strict=True)),
+        tuple(
+            (*request.prompt[read:], *one.tokens)
+            for (request, one, _), read in zip(pairs, reads, strict=True)
+        ),
+        experience.leads,
+        [np.asarray(one.logprobs, dtype=np.float32) for one in experience.responses],
+        [np.asarray(one.behaviour, dtype=np.float32) for one in experience.responses],
+        scored.advantages,
+    )
+
+
 def update(
-    learner: Learner, experience: Experience, scored: Scored, method: Ppo, seed: int, number: int
+    learner: Learner, learnt: Learnt, method: Ppo, seed: int, number: int, same_numbers: bool = True
 ) -> dict[str, float]:
     """All epochs and minibatches of one step; its numbers for `metrics.parquet`.
 
     A response is only run as far as its last token with an advantage, and not at all without one: what
-    is left out has no gradient. It still counts in the mean.
+    is left out has no gradient. It still counts in the mean. `same_numbers` says that the engine's log-probabilities
+    are computed as the trainer's. Raises a Disagreement before anything changes where they differ too much.
     """
-    responses = experience.responses
     temperature = method.rollout.temperature or 1.0
-    whole = method.rollout.temperature == 1.0 and method.rollout.top_p >= 1.0 and method.rollout.top_k <= 0
-    cut = [int(np.flatnonzero(own)[-1]) + 1 if own.any() else 0 for own in scored.advantages]
-    sampled = [np.asarray(r.logprobs, dtype=np.float32) for r in responses]
-    whole = whole and not any(experience.leads)
-    old = sampled if whole else _recomputed(learner, experience, cut, temperature)
+    old = old_logprobs(learner, learnt, method, temperature, same_numbers)
+    apart, cuts = old.apart, learnt.cuts
+    if apart is not None:
+        require_agreement(apart, method.mismatch_limit, number)
     totals = {"loss": 0.0, "grad_norm": 0.0, "clipped": 0.0, "trained": 0.0, "steps": 0.0}
-    errors: list[Tensor] = []
+    moved: list[Tensor] = []
+
+    def check() -> None:
+        """What ratios divide by is the engine's: the first pass, before any change, shows how far the trainer is."""
+        nonlocal apart
+        if apart is None:
+            apart = np.concatenate([np.zeros(0), *learner.ranks.gather(_numpy(moved))])
+            require_agreement(apart, method.mismatch_limit, number)
+
     for epoch in range(method.epochs):
-        order = permutation(purpose(seed, "minibatches", number, epoch), len(responses))
+        order = permutation(purpose(seed, "minibatches", number, epoch), len(learnt.tokens))
         for part, members in enumerate(np.array_split(order, method.minibatches)):
-            weights = token_weights([len(scored.advantages[i]) for i in members], method.loss_mean)
+            weights = token_weights([len(learnt.advantages[i]) for i in members], method.loss_mean)
             examples = [
                 Example(
-                    *_learnt(experience, i, cut[i]),
-                    np.full(cut[i], weight, dtype=np.float32),
-                    scored.advantages[i][: cut[i]],
-                    old[i][: cut[i]],
+                    learnt.prompts[i],
+                    learnt.tokens[i][: cuts[i]],
+                    np.full(cuts[i], weight, dtype=np.float32) * old.weights[i],
+                    learnt.advantages[i][: cuts[i]],
+                    old.logprobs[i],
                 )
                 for i, weight in zip(members, weights, strict=True)
-                if cut[i]
+                if cuts[i]
             ]
             first = epoch == 0 and part == 0
 
             def loss(batch: Microbatch, logprobs: Tensor, first: bool = first) -> Tensor:
-                if first:
-                    errors.append((logprobs.detach() - batch.old).abs())
+                if first and batch.members:
+                    moved.append(logprobs.detach() - batch.old)
                 found = clipped_loss(
                     logprobs, batch.old, batch.advantages, batch.weights, method.clip_low, method.clip_high
                 )
@@ -119,41 +145,26 @@ def update(
                 return found.loss
 
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {part + 1}"
-            stepped = take_step(learner, examples, loss, temperature, at)
+            stepped = take_step(learner, examples, loss, temperature, at, check)
             totals["loss"] += stepped.loss
             totals["grad_norm"] += stepped.grad_norm
             totals["steps"] += 1
+    clipped, trained = learner.ranks.total([totals["clipped"], totals["trained"]])
+    errors = np.abs(np.concatenate([np.zeros(0, np.float32), *learner.ranks.gather(_numpy(moved))]))
     return {
         "loss": totals["loss"] / totals["steps"],
         "grad_norm": totals["grad_norm"] / totals["steps"],
-        "clip_fraction": totals["clipped"] / max(totals["trained"], 1.0),
-        "ratio_error": float(torch.cat(errors).max()) if errors else 0.0,
-        "ratio_error_median": float(torch.cat(errors).median()) if errors else 0.0,
-        "trained_tokens": totals["trained"] / method.epochs,
+        "clip_fraction": clipped / max(trained, 1.0),
+        "ratio_error": float(errors.max()) if len(errors) else 0.0,
+        "ratio_error_median": float(torch.from_numpy(errors).median()) if len(errors) else 0.0,
+        **agreement(apart),
+        **old.numbers,
+        "trained_tokens": trained / method.epochs,
     }
 
 
-def _learnt(experience: Experience, i: int, cut: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The prompt of response i, and the first `cut` tokens after it that are learnt, its prefix's included."""
-    prompt, lead = experience.requests[i].prompt, experience.leads[i]
-    read = len(prompt) - lead
-    return prompt[:read], (*prompt[read:], *experience.responses[i].tokens)[:cut]
-
-
-def _recomputed(
-    learner: Learner, experience: Experience, cut: Sequence[int], temperature: float
-) -> list[NDArray[np.float32]]:
-    """Log-probabilities at the sampling temperature, before any update, of each response's first `cut` tokens."""
-    found = [np.zeros(tokens, dtype=np.float32) for tokens in cut]
-    chosen = [i for i, tokens in enumerate(cut) if tokens]
-    examples = [Example(*_learnt(experience, i, cut[i]), found[i]) for i in chosen]
-    with torch.no_grad():
-        for batch in microbatches(examples, token_bound(learner.device), learner.device):
-            logprobs = learner.logprobs(batch, temperature).float().cpu().numpy()
-            ends = np.cumsum([cut[chosen[member]] for member in batch.members])
-            for member, own in zip(batch.members, np.split(logprobs, ends[:-1]), strict=True):
-                found[chosen[member]] = own
-    return found
+def _numpy(parts: Sequence[Tensor]) -> NDArray[np.float32]:
+    return torch.cat(list(parts)).float().cpu().numpy() if parts else np.zeros(0, dtype=np.float32)
 
 
 def step_metrics(experience: Experience, scored: Scored) -> dict[str, float]:

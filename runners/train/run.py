@@ -13,12 +13,17 @@ import math
 import time
 from pathlib import Path
 
+import torch
+
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.model import Model
 from reodsl.ir.training import Plateau, Ppo, Sft, Stage
 from runners.models.folder import Loaded, load, save
+from runners.train.agreement import Disagreement
+from runners.train.crew import together
 from runners.train.draws import purpose
+from runners.train.forward import keep_little
 from runners.train.metrics import metrics_table, write_parquet
 from runners.train.optimizers import (
     build_optimizers,
@@ -27,8 +32,12 @@ from runners.train.optimizers import (
     optimizer_state,
     set_learning_rate,
 )
-from runners.train.saved import Row, Standing, load_standing, load_tensors, save_standing, save_tensors
+from runners.train.ranks import ALONE, Ranks
+from runners.train.saved import Row, Standing, load_tensors, save_tensors
+from runners.train.sharding import shard, whole, whole_state
+from runners.train.shards import load_anywhere, save_anywhere, spread
 from runners.train.steps import Steps, ppo_steps, sft_steps, simpo_steps
+from runners.train.throughput import peak_flops
 from runners.train.update import Learner
 
 SAVE_SECONDS, SAVE_SHARE = 10.0, 50.0
@@ -38,24 +47,55 @@ SHOWN = ("reward", "accuracy", "length", "loss")
 
 def train(job: Job) -> None:
     """Does one stage: `checkpoint/`, `optimizer/`, `metrics.parquet`, `timings.parquet`, `train.json`, and for PPO
-    `rollouts.parquet`. Raises a Problem for data, rewards or numbers that cannot be trained on (E0920 to E0932).
+    `rollouts.parquet`; with `job.resources.trainers` processes, this one among them.
+
+    Raises a Problem for data, rewards or numbers that cannot be trained on (E0920 to E0932), where engine and trainer
+    disagree (E0936), memory runs out (E0937), or one of the processes ends (E0938).
     """
+    stage = Stage.model_validate(job.task.payload["stage"])
+    if job.resources.trainers > 1 or _passes_in(stage, job.resources.device) != torch.float32:
+        together(job, "runners.train.run:train_among")
+    else:
+        train_among(job, ALONE)
+
+
+def train_among(job: Job, ranks: Ranks) -> None:
+    """One process's part in a stage; the first one writes."""
     stage = Stage.model_validate(job.task.payload["stage"])
     model = Model.model_validate(job.task.payload["model"])
     index = int(job.task.payload["index"])
     seed = purpose(int(job.task.payload["seed"]), "stage", index)
     loaded = load(job.inputs["start"] / "checkpoint")
-    loaded.model.to(job.resources.device)
-    optimizers = build_optimizers(loaded.model, stage.optim)
-    learner = Learner.of(loaded.model, optimizers, stage.optim.grad_norm)
+    learner = _learner(stage, loaded, job, ranks)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
-    saved = job.work / "standing.safetensors"
-    standing = load_standing(saved, loaded.model, optimizers)
+    standing = load_anywhere(job.work, learner.model, learner.optimizers, ranks)
     steps = _steps_of(stage, model, job, loaded, learner, seed)
     stage = _passed(stage, steps.sequences)
     with steps:
-        _run(job, stage, learner, standing, steps, saved)
+        _run(job, stage, learner, standing, steps)
     _finish(job, stage, loaded, learner, standing, steps, carried)
+
+
+def _passes_in(stage: Stage, device: str) -> torch.dtype:
+    """The precision of forward and backward passes."""
+    chosen = stage.precision
+    if chosen == "auto":
+        chosen = "bfloat16" if device.startswith("cuda") else "float32"
+    return torch.bfloat16 if chosen == "bfloat16" else torch.float32
+
+
+def _learner(stage: Stage, loaded: Loaded, job: Job, ranks: Ranks) -> Learner:
+    """The model on this process's device, sharded where others share it or its passes are in bfloat16."""
+    device = job.resources.device
+    if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device.startswith("cuda")):
+        keep_little(loaded.model)
+    if ranks.mesh is None:
+        loaded.model.to(device)
+        scorer = None
+    else:
+        scorer = shard(loaded.model, ranks, _passes_in(stage, device))
+    optimizers = build_optimizers(loaded.model, stage.optim)
+    return Learner.of(loaded.model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)
 
 
 def _steps_of(stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int) -> Steps:
@@ -74,26 +114,35 @@ def _passed(stage: Stage, sequences: int) -> Stage:
     return stage.model_copy(update={"steps": min(stage.steps, steps)})
 
 
-def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: Steps, saved: Path) -> None:
-    saved_at, took = time.monotonic(), 0.0
+def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: Steps) -> None:
+    saved, saved_at, took = standing.steps, time.monotonic(), 0.0
+    ranks, peak = learner.ranks, peak_flops(learner.device)
     while standing.steps < stage.steps and not _levelled(stage.plateau, standing.rows):
         number = standing.steps
         factor = learning_rate_factor(number, stage.steps, stage.optim)
         set_learning_rate(learner.optimizers, factor)
         began = time.perf_counter()
-        row, seconds = steps.take(number)
+        try:
+            row, seconds = steps.take(number)
+        except Disagreement:
+            # Nothing of this step has been applied, so what was done before it can be kept.
+            if standing.steps > saved:
+                save_anywhere(job.work, learner.model, learner.optimizers, standing, ranks)
+            raise
         seconds["seconds"] = time.perf_counter() - began
+        seconds |= learner.tally.empty(seconds.get("seconds_update", 0.0), learner.sizes, ranks.world, peak)
+        clock = time.monotonic()
+        due = clock - saved_at >= SAVE_SECONDS + SAVE_SHARE * took
+        row, seconds, due = ranks.share((row, seconds, due))
         standing.rows.append({"step": number + 1, **row, "lr": stage.optim.lr * factor})
         standing.seconds.append({"step": number + 1, **seconds})
         shown = {name: row[name] for name in SHOWN if name in row}
         shown["tokens_per_second"] = row["tokens"] / seconds["seconds"]
         job.progress(Progress(standing.steps, stage.steps, shown))
-        began = time.monotonic()
-        due = began - saved_at >= SAVE_SECONDS + SAVE_SHARE * took
         if standing.steps % stage.save_every == 0 if stage.save_every > 0 else due:
-            save_standing(saved, learner.model, learner.optimizers, standing)
-            saved_at = time.monotonic()
-            took = saved_at - began
+            save_anywhere(job.work, learner.model, learner.optimizers, standing, ranks)
+            saved, saved_at = standing.steps, time.monotonic()
+            took = saved_at - clock
 
 
 def _levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
@@ -122,6 +171,7 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
     state, facts = load_tensors(path)
     if (facts["algorithm"], facts["method"]) != (stage.optim.algorithm, stage.method.kind):
         return False
+    state = spread(state, learner.model, learner.ranks)
     load_optimizer_state(learner.model, learner.optimizers, state)
     return True
 
@@ -129,11 +179,24 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
 def _finish(
     job: Job, stage: Stage, loaded: Loaded, learner: Learner, standing: Standing, steps: Steps, carried: bool
 ) -> None:
-    loaded.model.to("cpu")
-    save(loaded.model, loaded.tokenizer, job.out / "checkpoint")
+    cpu = torch.device("cpu")
+    weights = None
+    if learner.scorer is not None:
+        weights = whole_state(loaded.model, learner.ranks, cpu)
+    state = {
+        name: whole(value).to(cpu)
+        for name, value in optimizer_state(learner.model, learner.optimizers).items()
+    }
+    if not learner.ranks.first:
+        return
+    save(
+        loaded.model.to(cpu) if weights is None else loaded.model,
+        loaded.tokenizer,
+        job.out / "checkpoint",
+        weights,
+    )
     (job.out / "optimizer").mkdir()
     facts = {"algorithm": stage.optim.algorithm, "method": stage.method.kind}
-    state = optimizer_state(learner.model, learner.optimizers)
     save_tensors(job.out / "optimizer" / "state.safetensors", state, facts)
     write_parquet(metrics_table(standing.rows), job.out / "metrics.parquet")
     write_parquet(metrics_table(standing.seconds), job.out / "timings.parquet")

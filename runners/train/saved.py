@@ -53,14 +53,32 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
     return tensors, facts
 
 
+def state_of(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """All tensors that the next step depends on."""
+    tensors: dict[str, Tensor] = {f"model/{name}": p for name, p in model.named_parameters()}
+    tensors.update((f"optimizer/{name}", value) for name, value in optimizer_state(model, optimizers).items())
+    return tensors
+
+
+def put_back(
+    tensors: Mapping[str, Tensor], model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> None:
+    """Puts model and optimizers where `state_of` found them; sharded parameters take sharded tensors."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[f"model/{name}"])
+    state = {
+        name.removeprefix("optimizer/"): t for name, t in tensors.items() if name.startswith("optimizer/")
+    }
+    load_optimizer_state(model, optimizers, state)
+
+
 def save_standing(
     path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], standing: Standing
 ) -> None:
     """All that the next step depends on, and what the finished ones reported."""
     path.parent.mkdir(exist_ok=True)
-    tensors: dict[str, Tensor] = {f"model/{name}": p for name, p in model.named_parameters()}
-    tensors.update((f"optimizer/{name}", value) for name, value in optimizer_state(model, optimizers).items())
-    save_tensors(path, tensors, {"rows": standing.rows, "seconds": standing.seconds})
+    save_tensors(path, state_of(model, optimizers), {"rows": standing.rows, "seconds": standing.seconds})
 
 
 def load_standing(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Standing:
@@ -68,14 +86,12 @@ def load_standing(path: Path, model: nn.Module, optimizers: Sequence[torch.optim
     if not path.is_file():
         return Standing([], [])
     tensors, facts = load_tensors(path)
-    parameters = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(tensors[f"model/{name}"])
-    state = {
-        name.removeprefix("optimizer/"): t for name, t in tensors.items() if name.startswith("optimizer/")
-    }
-    load_optimizer_state(model, optimizers, state)
+    put_back(tensors, model, optimizers)
+    return standing_of(facts)
+
+
+def standing_of(facts: Mapping[str, object]) -> Standing:
+    """The finished steps among a file's facts."""
     rows, seconds = facts["rows"], facts["seconds"]
     assert isinstance(rows, list)
     assert isinstance(seconds, list)

@@ -40,15 +40,16 @@ def _bucketed(lengths: tuple[int, ...], seed: int, epoch: int, batch: int) -> li
     return [batches[i] for i in permutation(purpose(seed, "batches", epoch), len(batches))]
 
 
+def batch_loss(batch: Microbatch, logprobs: Tensor) -> Tensor:
+    """The weighted sum of minus the log-probabilities."""
+    return -(batch.weights * logprobs).sum()
+
+
 def sft_step(learner: Learner, traces: Sequence[Trace], number: int) -> dict[str, float]:
     """One step on the mean loss over all trace tokens of the batch; prompts are read and not learnt."""
     total = sum(len(trace.tokens) for trace in traces)
     examples = [
         Example(t.prompt, t.tokens, np.full(len(t.tokens), 1.0 / total, dtype=np.float32)) for t in traces
     ]
-
-    def loss(batch: Microbatch, logprobs: Tensor) -> Tensor:
-        return -(batch.weights * logprobs).sum()
-
-    stepped = take_step(learner, examples, loss, 1.0, f"step {number + 1}")
+    stepped = take_step(learner, examples, batch_loss, 1.0, f"step {number + 1}")
     return {"loss": stepped.loss, "grad_norm": stepped.grad_norm, "tokens": float(total)}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from reodsl.ir.training import Simpo
-from runners.train.batches import Example, Microbatch, microbatches, token_bound
+from runners.train.batches import Example, Microbatch
 from runners.train.preference_loss import simpo_loss
 from runners.train.questions import Trace
 from runners.train.update import Learner, take_step
@@ -49,12 +49,5 @@ def simpo_step(learner: Learner, pairs: Sequence[Pair], method: Simpo, number: i
 
 def _mean_logprobs(learner: Learner, sequences: Sequence[Trace]) -> list[float]:
     """The mean log-probability of each sequence's tokens."""
-    found = [0.0] * len(sequences)
     blank = [Example(t.prompt, t.tokens, np.zeros(len(t.tokens), dtype=np.float32)) for t in sequences]
-    with torch.no_grad():
-        for batch in microbatches(blank, token_bound(learner.device), learner.device):
-            logprobs = learner.logprobs(batch, 1.0).double().cpu()
-            sizes = [len(sequences[member].tokens) for member in batch.members]
-            for member, own in zip(batch.members, logprobs.split(sizes), strict=True):
-                found[member] = float(own.mean())
-    return found
+    return [float(torch.from_numpy(own).double().mean()) for own in learner.score(blank, 1.0)]

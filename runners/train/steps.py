@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 import polars as pl
+import torch
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
@@ -23,11 +24,12 @@ from runners.engine.protocol import Sampling
 from runners.models.folder import Loaded
 from runners.prompts import stop_tokens
 from runners.rewards.splits import budget_places, question_places
+from runners.train.agreement import Learnt
 from runners.train.asking import Asking
 from runners.train.collect import Collector, Reference, collect
 from runners.train.draws import drawn
 from runners.train.metrics import write_parquet
-from runners.train.ppo import rollout_columns, score, step_metrics, update
+from runners.train.ppo import learnt_of, rollout_columns, score, step_metrics, update
 from runners.train.questions import Question, pairs_of, questions_of, read_table, traces_of
 from runners.train.saved import Row
 from runners.train.sft import batch_of, sft_step
@@ -108,7 +110,14 @@ def _require_a_batch(count: int, batch: int, what: str, job: Job) -> None:
 def ppo_steps(
     method: Ppo, verifier_kind: str, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int
 ) -> Steps:
-    """Steps of generation, forcing, grading and clipped updates; each leaves its rollouts in the work folder."""
+    """Steps of generation, forcing, grading and clipped updates; each leaves its rollouts in the work folder.
+
+    The first process of those that train together generates, and hands what it found to the others.
+    """
+    # The embedded engine computes in float32.
+    same_numbers = job.resources.engine == "embedded" and learner.precision == torch.float32
+    if not learner.ranks.first:
+        return _following(method, learner, seed, same_numbers)
     reward = (
         method.reward if method.reward.name else method.reward.model_copy(update={"name": job.task.arm or ""})
     )
@@ -130,7 +139,7 @@ def ppo_steps(
         stop_tokens(loaded.tokenizer, folder),
     )
     engine = open_engine(folder, job.resources)
-    engine.load_weights(loaded.model.state_dict(), 0)
+    engine.load_weights(learner.weights(), 0)
     verifier = make_verifier(verifier_kind)
     collector = Collector(
         engine,
@@ -164,8 +173,9 @@ def ppo_steps(
         began = time.perf_counter()
         scored = score(experience, method)
         row = step_metrics(experience, scored)
-        row.update(update(learner, experience, scored, method, seed, number))
-        engine.load_weights(loaded.model.state_dict(), number + 1)
+        learnt = learner.ranks.share(learnt_of(experience, scored))
+        row.update(update(learner, learnt, method, seed, number, same_numbers))
+        engine.load_weights(learner.weights(), number + 1)
         seconds = {**experience.seconds, "seconds_update": time.perf_counter() - began}
         columns = rollout_columns(experience, scored, number + 1)
         write_parquet(pl.DataFrame(columns, schema=ROLLOUTS), parts / _part(number))
@@ -183,6 +193,19 @@ def ppo_steps(
         "left_out_without_budget": asked - len(questions),
     }
     return Steps(take, facts, 0, write_tables, (engine.close, verifier.close))
+
+
+def _following(method: Ppo, learner: Learner, seed: int, same_numbers: bool) -> Steps:
+    """The same steps on a process that learns from what the first one generates."""
+    learner.weights()
+
+    def take(number: int) -> Numbers:
+        learnt: Learnt = learner.ranks.share(None)
+        row = update(learner, learnt, method, seed, number, same_numbers)
+        learner.weights()
+        return row, {}
+
+    return Steps(take, {})
 
 
 ROLLOUTS: dict[str, Any] = {

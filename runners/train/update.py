@@ -1,19 +1,27 @@
-"""One optimizer step: examples and their loss in, changed parameters out, with gradients summed over micro-batches."""
+"""One optimizer step: examples and their loss in, changed parameters out, with gradients summed over micro-batches and
+processes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reodsl.diagnostics import problem
+from reodsl.price.sizes import Sizes, from_config
 from runners.train.batches import Example, Microbatch, microbatches, token_bound
+from runners.train.exhaustion import room
 from runners.train.forward import Forward, make_forward
 from runners.train.logprobs import token_logprobs
+from runners.train.ranks import ALONE, Ranks
+from runners.train.sharding import Scorer, whole, whole_state
+from runners.train.throughput import Tally
 
 Loss = Callable[[Microbatch, Tensor], Tensor]
 """From a micro-batch and the log-probabilities of its trained tokens to a sum that adds up over micro-batches."""
@@ -21,30 +29,88 @@ Loss = Callable[[Microbatch, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """A model being trained: its forward pass, its optimizers, and the gradient norm that is clipped at (0: never)."""
+    """A model being trained: its forward pass, its optimizers, and the gradient norm that is clipped at (0: never).
+
+    `ranks` are the processes that hold it together, and `scorer` its pass where it is sharded over them. `microbatch`
+    bounds the padded tokens that are run at once. `tally` counts what has been run.
+    """
 
     model: Any
     forward: Forward
     optimizers: Sequence[torch.optim.Optimizer]
     grad_norm: float
+    ranks: Ranks = ALONE
+    scorer: Scorer | None = None
+    microbatch: int | None = None
+    tally: Tally = field(default_factory=Tally)
 
     @staticmethod
-    def of(model: Any, optimizers: Sequence[torch.optim.Optimizer], grad_norm: float) -> Learner:
+    def of(
+        model: Any,
+        optimizers: Sequence[torch.optim.Optimizer],
+        grad_norm: float,
+        ranks: Ranks = ALONE,
+        scorer: Scorer | None = None,
+        microbatch: int | None = None,
+    ) -> Learner:
         """A learner with the cheapest forward pass of this model."""
-        return Learner(model, make_forward(model), optimizers, grad_norm)
+        forward = make_forward(model) if scorer is None else Forward(list, scorer.hidden)
+        return Learner(model, forward, optimizers, grad_norm, ranks, scorer, microbatch)
 
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
         return next(self.model.parameters()).device
 
+    @property
+    def precision(self) -> torch.dtype:
+        """Of forward and backward passes."""
+        return torch.float32 if self.scorer is None else self.scorer.precision
+
+    @property
+    def bound(self) -> int:
+        """The most padded tokens that are run at once, unless one sequence is longer."""
+        return self.microbatch or token_bound(self.device)
+
+    @property
+    def sizes(self) -> Sizes | None:
+        """The model's sizes, for FLOPs and bytes; None where its config does not tell them."""
+        return from_config(self.model.config.to_dict())
+
+    def batches(self, examples: Sequence[Example], passes: int) -> list[Microbatch]:
+        """This process's micro-batches of all examples, which are run `passes` times: 3 with a backward pass, else 1."""
+        self.tally.add([len(example) for example in examples], passes)
+        return microbatches(examples, self.bound, self.device, self.ranks.rank, self.ranks.world)
+
     def logprobs(
         self, batch: Microbatch, temperature: float, derived: Sequence[Tensor] | None = None
     ) -> Tensor:
         """Log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given."""
-        made = self.forward.derive() if derived is None else derived
-        hidden = self.forward.hidden(batch.ids, batch.at, made)
-        return token_logprobs(hidden, self.model.get_output_embeddings().weight, batch.targets, temperature)
+        with room(self.sizes, self.device, batch.ids, self.bound):
+            if self.scorer is not None:
+                return self.scorer(batch.ids, batch.at, batch.targets, temperature)
+            made = self.forward.derive() if derived is None else derived
+            hidden = self.forward.hidden(batch.ids, batch.at, made)
+            return token_logprobs(
+                hidden, self.model.get_output_embeddings().weight, batch.targets, temperature
+            )
+
+    def score(self, examples: Sequence[Example], temperature: float) -> list[NDArray[np.float32]]:
+        """The log-probabilities of each example's tokens, on every process and without a gradient."""
+        own: dict[int, NDArray[np.float32]] = {}
+        with torch.no_grad():
+            for batch in self.batches(examples, 1):
+                found = self.logprobs(batch, temperature).float().cpu().numpy()
+                ends = np.cumsum([len(examples[member].tokens) for member in batch.members])
+                own.update(zip(batch.members, np.split(found, ends[:-1]), strict=False))
+        every = {member: part for parts in self.ranks.gather(own) for member, part in parts.items()}
+        return [every[member] for member in range(len(examples))]
+
+    def weights(self) -> dict[str, Tensor]:
+        """All tensors by their `transformers` names; every process has to ask, and only the first one gets any."""
+        if self.scorer is None:
+            return self.model.state_dict()
+        return whole_state(self.model, self.ranks, self.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +122,17 @@ class Stepped:
 
 
 def take_step(
-    learner: Learner, examples: Sequence[Example], loss: Loss, temperature: float, at: str
+    learner: Learner,
+    examples: Sequence[Example],
+    loss: Loss,
+    temperature: float,
+    at: str,
+    check: Callable[[], None] = lambda: None,
 ) -> Stepped:
     """One step of the optimizers on the summed loss of all examples; none of them means a gradient of zero.
 
-    `at` says where training is, for the message of E0926, which is raised before anything changes when the loss or
-    the gradient is not finite.
+    `examples` are those of all processes, the same on each. `at` says where training is, for the message of E0926,
+    which is raised before anything changes when the loss or the gradient is not finite; `check` is called then too.
     """
     parameters = list(learner.model.parameters())
     for parameter in parameters:
@@ -74,18 +145,22 @@ def take_step(
     # Gradients of what is derived from the parameters add up over micro-batches, and go back to them once.
     derived = learner.forward.derive()
     leaves = [tensor.detach().requires_grad_() for tensor in derived]
-    for batch in microbatches(examples, token_bound(learner.device), learner.device):
+    for batch in learner.batches(examples, 3):
         value = loss(batch, learner.logprobs(batch, temperature, leaves))
-        value.backward()
+        with room(learner.sizes, learner.device, batch.ids, learner.bound):
+            value.backward()
         total += float(value.detach())
     if examples and derived:
         torch.autograd.backward(derived, [leaf.grad for leaf in leaves])
-    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+    (total,) = learner.ranks.total([total])
     _require_finite(total, float(norm), at)
+    check()
     if learner.grad_norm > 0:
         nn.utils.clip_grads_with_norm_(parameters, learner.grad_norm, norm)
-    for optimizer in learner.optimizers:
-        optimizer.step()
+    with room(learner.sizes, learner.device, None, learner.bound):
+        for optimizer in learner.optimizers:
+            optimizer.step()
     return Stepped(total, float(norm))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import studies as make
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from reodsl.graph.identity import identity, part_digest
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec, digest
+from reodsl.ir.training import Stage
 
 
 def fingerprints(graph: Graph) -> dict[str, str]:
@@ -78,6 +80,35 @@ def test_a_changed_setting_reruns_its_task_and_those_after_it(
 def test_how_often_progress_is_saved_changes_nothing_but_the_report() -> None:
     before, after = fingerprints(lower(make.four())), fingerprints(lower(with_vanilla(save_every=5)))
     assert {name for name in before if before[name] != after[name]} == {"report"}
+
+
+def test_what_was_added_later_moves_no_result_until_it_is_said() -> None:
+    """`train` identities hold none of these at their defaults, so that results of before are found again."""
+    task = lower(make.four())["vanilla.train.s1"]
+    stage = identity(task)["stage"]
+    assert not {"precision", "microbatch", "checkpointing"} & set(stage)
+    assert not {"old_logprobs", "importance_cap", "mismatch_limit"} & set(stage["method"])
+    assert Stage.model_validate(task.payload["stage"]).precision == "auto"
+
+
+@pytest.mark.parametrize(
+    ("changes", "moves"),
+    [
+        ({"microbatch": 4096}, False),
+        ({"checkpointing": "on"}, False),
+        ({"mismatch_limit": 1.05}, False),
+        ({"precision": "bfloat16"}, True),
+        ({"importance_cap": 2.0}, True),
+        ({"old_logprobs": "trainer"}, True),
+    ],
+)
+def test_what_computes_the_same_is_no_part_of_a_result(changes: dict[str, Any], moves: bool) -> None:
+    method = make.ppo(make.outcome()).method
+    if set(changes) <= set(type(method).model_fields):
+        changes = {"method": method.model_copy(update=changes)}
+    before, after = fingerprints(lower(make.four())), fingerprints(lower(with_vanilla(**changes)))
+    moved = {name for name in before if before[name] != after.get(name)}
+    assert moved == (below(lower(make.four()), "vanilla.train.s1") if moves else {"report"})
 
 
 def test_comments_paths_and_places_change_not_even_the_report() -> None:

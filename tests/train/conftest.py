@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from reodsl.graph.job import Job, Progress
+from reodsl.graph.job import Job, Progress, Resources
 from reodsl.graph.task import Kind, Task
 from reodsl.ir.base import IR
 from reodsl.ir.data import Data, Generated
@@ -57,6 +57,9 @@ MODEL = Model(
 FORCING = Forcing(text="</think> answer \\boxed{", answer_tokens=1)
 
 
+ONE = Resources()
+
+
 def dump(value: IR) -> dict[str, Any]:
     return value.model_dump(mode="json")
 
@@ -79,6 +82,8 @@ class Bench:
         inputs: dict[str, str],
         name: str,
         stop_at: int | None = None,
+        resources: Resources = ONE,
+        on_progress: Callable[[Progress], None] = lambda told: None,
     ) -> Path:
         """Runs one task; with `stop_at` it ends with `Stopped` once that many units are reported."""
         out, work = self.root / name, self.root / f"{name}.work"
@@ -87,21 +92,21 @@ class Bench:
         work.mkdir(exist_ok=True)
 
         def progress(told: Progress) -> None:
+            on_progress(told)
             if told.done == stop_at:
                 raise Stopped
 
         task = Task(name, kind, payload, {}, arm=name)
-        runner(
-            Job(task, {role: self.root / own for role, own in inputs.items()}, out, work, self.root, progress)
-        )
+        given = {role: self.root / own for role, own in inputs.items()}
+        runner(Job(task, given, out, work, self.root, progress, resources))
         return out
 
     def train(
         self, stage: IR, name: str, *, start: str, data: str, index: int = 0, seed: int = 1, **more: Any
     ) -> Path:
         payload = {"stage": dump(stage), "model": dump(MODEL), "seed": seed, "index": index}
-        stop_at = more.pop("stop_at", None)
-        return self.run("train", train, payload, {"start": start, "data": data, **more}, name, stop_at)
+        options = {key: more.pop(key) for key in ("stop_at", "resources", "on_progress") if key in more}
+        return self.run("train", train, payload, {"start": start, "data": data, **more}, name, **options)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
 from runners.train.asking import Asking
 from runners.train.optimizers import build_optimizers
-from runners.train.ppo import score, update
+from runners.train.ppo import learnt_of, score, update
 from runners.train.questions import Question
 from runners.train.update import Learner
 from tests.train.models import small_model
@@ -152,7 +152,7 @@ def test_a_prefix_that_is_learnt_is_trained_as_if_it_had_been_sampled():
     results = []
     for found in (led, sampled):
         own = copy.deepcopy(model)
-        update(Learner.of(own, build_optimizers(own, SETTINGS), 0.5), found, scored, rule, 5, 0)
+        update(Learner.of(own, build_optimizers(own, SETTINGS), 0.5), learnt_of(found, scored), rule, 5, 0)
         results.append(torch.cat([p.detach().ravel() for p in own.parameters()]))
     assert float((results[0] - results[1]).abs().mean()) < 1e-5
     start = torch.cat([p.detach().ravel() for p in model.parameters()])

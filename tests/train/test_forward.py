@@ -3,9 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from runners.train import logprobs as module
-from runners.train.forward import lean_forward, lean_supported, make_forward, plain_forward
+from runners.train.forward import keep_little, lean_forward, lean_supported, make_forward, plain_forward
 from runners.train.logprobs import token_logprobs
 from tests.train.models import small_model
 
@@ -77,3 +78,62 @@ def test_log_probabilities_in_chunks_equal_a_softmax(monkeypatch, chunk, tempera
     want = torch.autograd.grad((expected * scale).sum(), (hidden, weight))
     for one, other in zip(got, want, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of any tensor that an operation makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, (tuple, list)) else (made,):
+            if isinstance(one, torch.Tensor):
+                self.elements = max(self.elements, one.numel())
+        return made
+
+
+def test_logits_are_never_there_as_a_whole(monkeypatch):
+    """400 tokens of a vocabulary of 300 in chunks of 3,000: nothing is larger than inputs and a chunk, forward or back."""
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 3000)
+    tokens, vocabulary, width = 400, 300, 8
+    hidden = torch.randn(tokens, width, requires_grad=True)
+    weight = torch.randn(vocabulary, width, requires_grad=True)
+    targets = torch.randint(0, vocabulary, (tokens,))
+    with Largest() as chunked:
+        token_logprobs(hidden, weight, targets).sum().backward()
+    assert chunked.elements == max(tokens * width, 3000) < tokens * vocabulary
+    with Largest() as plain:
+        F.cross_entropy(hidden @ weight.T, targets).backward()
+    assert plain.elements == tokens * vocabulary
+
+
+@pytest.mark.parametrize("chunk", [23, 1 << 20])
+def test_chunks_lose_nothing_in_bfloat16(monkeypatch, chunk):
+    """One chunk a token sums 500 shares of the output matrix's gradient: as near to float32 as one chunk of all."""
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", chunk)
+    draw = torch.Generator().manual_seed(4)
+    hidden, weight = torch.randn(500, 8, generator=draw), torch.randn(23, 8, generator=draw)
+    targets = torch.randint(0, 23, (500,), generator=draw)
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        leaf = weight.to(dtype).requires_grad_()
+        token_logprobs(hidden.to(dtype), leaf, targets).sum().backward()
+        found.append(leaf.grad.float())
+    assert float((found[0] - found[1]).norm() / found[1].norm()) < 0.01
+
+
+def test_activations_that_are_computed_again_give_the_same_gradients():
+    ids = torch.randint(0, 23, (3, 17), generator=torch.Generator().manual_seed(1))
+    model, frugal = small_model(), small_model()
+    keep_little(frugal)
+    calls = []
+    frugal.model.layers[0].self_attn.register_forward_hook(lambda *args: calls.append(1))
+    expected = gradients(model, plain_forward(model), ids)
+    found = gradients(frugal, make_forward(frugal), ids)
+    assert len(calls) == 2
+    torch.testing.assert_close(found[0], expected[0])
+    for name, value in expected[1].items():
+        torch.testing.assert_close(found[1][name], value)

@@ -17,7 +17,7 @@ from runners.train import update as module
 from runners.train.collect import Experience
 from runners.train.draws import permutation, purpose
 from runners.train.optimizers import build_optimizers
-from runners.train.ppo import rollout_columns, score, step_metrics, update
+from runners.train.ppo import learnt_of, rollout_columns, score, step_metrics, update
 from runners.train.questions import Question
 from runners.train.update import Learner
 from tests.train.models import small_model
@@ -125,7 +125,7 @@ def test_the_update_equals_one_without_shortcuts(monkeypatch, loss_mean, tempera
     rule = method(loss_mean=loss_mean, rollout=Sampling(max_tokens=12, temperature=temperature))
     found = experience(model, temperature)
     learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
-    numbers = update(learner, found, score(found, rule), rule, seed=5, number=0)
+    numbers = update(learner, learnt_of(found, score(found, rule)), rule, seed=5, number=0)
     expected = slow_update(slow, found, rule, SETTINGS, 5)
     assert numbers["loss"] == pytest.approx(expected, abs=1e-5)
     for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
@@ -139,7 +139,7 @@ def test_ratio_error_shows_weights_that_differ_from_those_that_sampled():
     model = small_model()
     found = experience(small_model(seed=1))
     learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
-    numbers = update(learner, found, score(found, method()), method(), 5, 0)
+    numbers = update(learner, learnt_of(found, score(found, method())), method(), 5, 0)
     assert numbers["ratio_error"] > 0.1
 
 
@@ -151,7 +151,7 @@ def test_a_divergence_says_where_and_changes_nothing():
     before = copy.deepcopy(model.state_dict())
     learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
     with pytest.raises(Problem) as caught:
-        update(learner, found, scored, method(minibatches=1), 5, 6)
+        update(learner, learnt_of(found, scored), method(minibatches=1), 5, 6)
     diagnostic = caught.value.diagnostics[0]
     assert diagnostic.code == "E0926"
     assert diagnostic.where == "step 7, epoch 1, minibatch 1"
@@ -166,7 +166,7 @@ def test_a_step_in_which_all_groups_agree_leaves_only_momentum_and_decay():
     scored = score(found, method())
     assert scored.equal_groups == 1
     learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
-    numbers = update(learner, found, scored, method(), 5, 0)
+    numbers = update(learner, learnt_of(found, scored), method(), 5, 0)
     assert (numbers["loss"], numbers["grad_norm"], numbers["trained_tokens"]) == (0, 0, 0)
 
 

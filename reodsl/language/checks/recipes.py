@@ -29,6 +29,7 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         yield from _solved(record)
     if stage.method == "ppo":
         yield from _minibatches(record)
+        yield from _corrected(record)
         yield from _needs(stage)
         yield from check_wordings(stage)
 
@@ -97,6 +98,21 @@ def _minibatches(record: Record) -> Iterator[Diagnostic]:
         f"{c:g} minibatches",
         others=[*set_here(prompts, record), *set_here(rollouts, record)],
         help=f"write `minibatches = {below}`, or change the batch",
+    )
+
+
+def _corrected(record: Record) -> Iterator[Diagnostic]:
+    """E0516: weights of trainer over engine, on top of ratios that already divide by the engine."""
+    cap, old = record.fields.get("importance_cap"), record.fields.get("old_logprobs")
+    if cap is None or record.data("importance_cap") is None or record.data("old_logprobs") != "engine":
+        return
+    yield error(
+        "E0516",
+        "the difference between trainer and engine would be corrected twice",
+        place(cap, record.span),
+        "weighs tokens by trainer over engine",
+        others=[Label(place(old, record.span), "ratios that divide by the engine's already")],
+        help="write `old_logprobs = trainer`, or take `importance_cap` out",
     )
 
 

@@ -64,7 +64,40 @@ TRAINING: dict[str, Field] = {
     "reference_samples": Field(
         NATURAL, "samples of the starting model per question, for `ref`", default=0, methods=PPO
     ),
+    "old_logprobs": Field(
+        Choice(("auto", "engine", "trainer")),
+        "whose log-probabilities of a response PPO's ratios divide by; `auto` takes the engine's where they are the"
+        " trainer's own numbers",
+        default="auto",
+        methods=PPO,
+    ),
+    "importance_cap": Field(
+        Num(low=1),
+        "weigh each token by the trainer's probability over the engine's, at most this; 2 in Yao et al. 2025, Your"
+        " Efficient RL Framework Secretly Brings You Off-Policy RL Training; left out, no weights",
+        methods=PPO,
+    ),
+    "mismatch_limit": Field(
+        Num(low=1, above=True),
+        "stop where trainer's and engine's probabilities differ by more than this factor, in the median of a step's tokens;"
+        " left out, never",
+        methods=PPO,
+    ),
     "optim": Field(Block("optim"), "the optimizer"),
+    "precision": Field(
+        Choice(("auto", "float32", "bfloat16")),
+        "of forward and backward passes, over float32 weights; `auto` is bfloat16 on GPUs, float32 elsewhere",
+        default="auto",
+    ),
+    "microbatch": Field(
+        TOKENS,
+        "padded tokens that a process runs at once, or one longer sequence; left out, 32K on GPUs, 2K elsewhere",
+    ),
+    "checkpointing": Field(
+        Choice(("auto", "on", "off")),
+        "compute activations again in the backward pass, to hold more tokens; `auto` does on GPUs",
+        default="auto",
+    ),
     "steps": Field(STEPS, "training steps, at most", required=True, example="steps = 400 steps"),
     "passes": Field(COUNT, "passes over the traces or pairs, if that is fewer steps", methods=SEQUENCES),
     "until": Field(

@@ -1,0 +1,81 @@
+"""Other ranks of a stage as Ray actors, on this machine or others: parts of the stage in; started, asked, and ended."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from runners.train.follower import Fault, Part, follow
+
+
+def on_ray() -> bool:
+    """Whether this process is a worker of Ray; Ray is not imported to find out."""
+    ray = sys.modules.get("ray")
+    return (
+        ray is not None and ray.is_initialized() and ray.get_runtime_context().worker.mode == ray.WORKER_MODE
+    )
+
+
+class Actors:
+    """Other ranks as Ray actors, each with the cores and the GPU of one."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        """Starts them where the cluster has room for them; those of the task's own placement group come first."""
+        import ray
+
+        self._ray = ray
+        made = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
+        self._actors: dict[int, Any] = {}
+        for part in parts:
+            resources = part.job.resources
+            gpus = 1 if resources.device.startswith("cuda") else 0
+            options = made.options(num_cpus=resources.threads, num_gpus=gpus)
+            self._actors[part.rank] = options.remote()
+        ray.get([actor.ready.remote() for actor in self._actors.values()])
+        self._parts = {part.rank: self._actors[part.rank].follow.remote(part) for part in parts}
+
+    def dead(self) -> dict[int, str]:
+        found = {}
+        for rank, ref in self._ended().items():
+            try:
+                self._ray.get(ref)
+            except self._ray.exceptions.RayError as caught:
+                found[rank] = (str(caught).strip().splitlines() or [type(caught).__name__])[0]
+        return found
+
+    def faults(self) -> dict[int, Fault]:
+        found = {}
+        for rank, ref in self._ended().items():
+            try:
+                fault = self._ray.get(ref)
+            except self._ray.exceptions.RayError:
+                continue
+            if fault is not None:
+                found[rank] = fault
+        return found
+
+    def _ended(self) -> dict[int, Any]:
+        refs = list(self._parts.values())
+        if not refs:
+            return {}
+        ended, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
+        return {rank: ref for rank, ref in self._parts.items() if ref in ended}
+
+    def stop(self, patience: float) -> None:
+        refs = list(self._parts.values())
+        if refs and patience:
+            self._ray.wait(refs, num_returns=len(refs), timeout=patience)
+        for actor in self._actors.values():
+            self._ray.kill(actor)
+
+
+class _Actor:
+    """A follower inside Ray."""
+
+    def ready(self) -> bool:
+        """Whether the actor's packages are loaded."""
+        return True
+
+    def follow(self, part: Part) -> Fault | None:
+        """Does the part to its end."""
+        return follow(part)

@@ -1,0 +1,138 @@
+"""The processes of one stage: a job in this process in; the others started beside it, watched, and gone at the end.
+
+On Ray they are actors, which may be on other machines; elsewhere plain processes of this one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import torch.distributed as dist
+
+from reodsl.diagnostics import Problem, problem
+from reodsl.graph.job import Job
+from runners.train.actors import Actors, on_ray
+from runners.train.follower import Fault, Part, function, silent
+from runners.train.processes import Processes
+from runners.train.ranks import joined
+
+_FAREWELL, _WORDS, _LOOK = 20.0, 5.0, 1.0
+"""Seconds that others have to end after this process has, to say why they ended early, and between two looks at them."""
+
+
+class Others(Protocol):
+    """The other processes, ranks 1 and up."""
+
+    def dead(self) -> dict[int, str]:
+        """Why each rank that has ended without a result did so, in words, by rank."""
+        ...
+
+    def faults(self) -> dict[int, Fault]:
+        """What ranks that failed have reported, by rank."""
+        ...
+
+    def stop(self, patience: float) -> None:
+        """Ends those that still run after so many seconds."""
+        ...
+
+
+def together(job: Job, body: str) -> None:
+    """Calls `body` (`module:function`, of a job and ranks) in `job.resources.trainers` processes, this one the first.
+
+    Raises what the body raises here, or why another process failed (its Problem, or E0938).
+    """
+    world = job.resources.trainers
+    with _meeting(job) as address:
+        parts = [
+            Part(replace(job, progress=silent), body, rank, world, address, 0 if on_ray() else rank)
+            for rank in range(world)
+        ]
+        others: Others = Actors(parts[1:]) if on_ray() else Processes(parts[1:])
+        patience = 0.0
+        try:
+            with watched(others), joined(0, world, address, parts[0].device) as ranks:
+                function(body)(job, ranks)
+            patience = _FAREWELL
+        except Problem:
+            raise
+        except Exception as caught:
+            found = _blame(others, world)
+            if found is None:
+                raise
+            raise found from caught
+        finally:
+            others.stop(patience)
+
+
+@contextmanager
+def _meeting(job: Job) -> Iterator[str]:
+    """Where the processes find each other: a file on one machine, a port of this one where others may be elsewhere."""
+    if on_ray() and job.resources.trainers > 1:
+        import ray
+
+        host = ray.util.get_node_ip_address()
+        with socket.socket() as free:
+            free.bind((host, 0))
+            port = free.getsockname()[1]
+        yield f"tcp://{host}:{port}"
+        return
+    folder = Path(tempfile.mkdtemp(prefix="reodsl-"))
+    try:
+        yield f"file://{folder / 'meeting'}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def watched(others: Others) -> Iterator[None]:
+    """Lets this process's collectives on GPUs fail when another process ends; between processors they do so themselves."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK):
+            if others.dead() or others.faults():
+                # What the others said is read first; a collective that gloo ends needs no help.
+                if not over.wait(_WORDS) and dist.is_initialized() and "nccl" in dist.get_backend_config():
+                    dist.distributed_c10d._abort_process_group()
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _blame(others: Others, world: int) -> Problem | None:
+    """Why the others failed, when it is theirs; None when none of them ended."""
+    until = time.monotonic() + _WORDS
+    while time.monotonic() < until and not (others.faults() or others.dead()):
+        time.sleep(0.05)
+    # Where one is killed, the rest report that it no longer answers, and may do so first.
+    time.sleep(0.5)
+    dead = others.dead()
+    for fault in others.faults().values():
+        if fault.diagnostics:
+            return Problem(*fault.diagnostics)
+    ended = dead or {rank: fault.words for rank, fault in others.faults().items()}
+    if not ended:
+        return None
+    rank, words = next(iter(ended.items()))
+    return problem(
+        "E0938",
+        f"process {rank} of {world} that train together ended: {words}",
+        notes=["the last saved step is kept"],
+        help="run again to go on from there; a process that the system kills has usually used up the memory: see how much"
+        " is free, and lower `microbatch`",
+    )

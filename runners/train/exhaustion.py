@@ -1,0 +1,80 @@
+"""Out of memory while training: what was about to run in, a diagnostic with numbers and what to change out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from reodsl.diagnostics import problem
+from reodsl.price.machine import devices_of
+from reodsl.price.memory import activation_bytes, state_bytes
+from reodsl.price.show import memory
+from reodsl.price.sizes import Sizes
+
+_SAID = ("DefaultCPUAllocator", "could not create a memory", "CUDA out of memory", "std::bad_alloc")
+
+
+@contextmanager
+def room(sizes: Sizes | None, device: torch.device, ids: Tensor | None, bound: int) -> Iterator[None]:
+    """Runs the passes of a micro-batch, `ids` [rows, width], or without one the optimizer.
+
+    Raises E0937 when memory runs out; nothing has been changed by then.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as fault:
+        if not _exhausted(fault):
+            raise
+        words = (str(fault).strip().splitlines() or ["no more memory"])[0][:200]
+        notes = [words, *_numbers(sizes, device, ids), "the last saved step is kept, and nothing of this one"]
+        if ids is None:
+            message = "memory ran out in the optimizer's step"
+            advice = (
+                "take more GPUs in `cluster`, a smaller model, or `algorithm = muon`, which keeps one moment"
+            )
+        else:
+            rows, width = ids.shape
+            message = f"memory ran out on a micro-batch of {rows} x {width} tokens"
+            smaller = max(width + 1, min(bound, rows * width) // 2)
+            advice = (
+                f"write `microbatch = {smaller} tokens` or less, which is {bound} now"
+                if rows > 1
+                else "a single sequence is too long: write `checkpointing = on`, shorten `max_tokens`, or take more GPUs"
+            )
+        raise problem("E0937", message, where=str(device), notes=notes, help=advice) from fault
+
+
+def _exhausted(fault: BaseException) -> bool:
+    return isinstance(fault, MemoryError | torch.OutOfMemoryError) or any(
+        said in str(fault) for said in _SAID
+    )
+
+
+def _numbers(sizes: Sizes | None, device: torch.device, ids: Tensor | None) -> list[str]:
+    """What the parts are expected to take, and what there is."""
+    found = []
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        found.append(f"the device has {memory(total)}, of which {memory(free)} are free")
+    else:
+        found.append(f"the machine has {memory(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}")
+    here = devices_of(None)
+    if sizes is None or here is None:
+        return found
+    if ids is not None:
+        tokens = ids.numel()
+        plain = activation_bytes(sizes, replace(here, microbatch=tokens), tokens)
+        little = activation_bytes(sizes, replace(here, microbatch=tokens, recompute=True), tokens)
+        found.append(
+            f"{tokens} tokens keep about {memory(plain)} in float32, {memory(little)} with `checkpointing = on`,"
+            " half of that in bfloat16"
+        )
+    found.append(
+        f"weights, gradients and moments are {memory(state_bytes(sizes, here))}, over all devices together"
+    )
+    return found

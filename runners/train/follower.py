@@ -1,0 +1,99 @@
+"""A process that trains beside the first one: a job and its rank from standard input in; what went wrong, if anything, out.
+
+Run as `python -m runners.train.follower FD`; reports go to the file descriptor FD, pickled. It ends with its parent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from reodsl.diagnostics import Diagnostic, Problem
+from reodsl.graph.job import Job, Progress
+from runners.train.ranks import Ranks, joined
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process's part: `body` is `module:function`, called with the job and the ranks; `local` counts on its machine."""
+
+    job: Job
+    body: str
+    rank: int
+    world: int
+    address: str
+    local: int
+
+    @property
+    def device(self) -> torch.device:
+        """The device of this process: its own of the machine's, or the only one that it sees."""
+        if not self.job.resources.device.startswith("cuda"):
+            return torch.device(self.job.resources.device)
+        return torch.device("cuda", self.local)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a process ended early: diagnostics where it knew, else the last words of a traceback."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    words: str
+
+
+def silent(progress: Progress) -> None:
+    """Progress is told by the first process alone."""
+
+
+def function(body: str) -> Callable[[Job, Ranks], None]:
+    """What `module:function` names."""
+    module, _, name = body.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def follow(part: Part) -> Fault | None:
+    """Does a part to its end."""
+    torch.set_num_threads(part.job.resources.threads)
+    try:
+        with joined(part.rank, part.world, part.address, part.device) as ranks:
+            function(part.body)(part.job, ranks)
+    except Problem as caught:
+        return Fault(caught.diagnostics, str(caught))
+    except Exception as caught:
+        return Fault((), "".join(traceback.format_exception_only(caught)).strip())
+    return None
+
+
+def main() -> None:
+    """Reads the part, says that it is there, does it, and reports."""
+    with os.fdopen(int(sys.argv[1]), "wb", buffering=0) as out:
+        part: Part = pickle.load(sys.stdin.buffer)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        _tell(out, "ready")
+        _tell(out, follow(part))
+
+
+def _tell(out: Any, value: object) -> None:
+    held = pickle.dumps(value)
+    out.write(len(held).to_bytes(8, "big") + held)
+
+
+def _end_with_parent() -> None:
+    """Standard input closes when the parent is gone, and nobody is left to train for."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    # The module's classes are pickled by its name, not as those of `__main__`.
+    from runners.train.follower import main as started
+
+    started()

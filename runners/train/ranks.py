@@ -1,0 +1,100 @@
+"""The processes that train one model together: a value in, the same values out on each of them; alone, nothing moves."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+T = TypeVar("T")
+
+_ROLLOUTS = datetime.timedelta(days=7)
+"""Longest wait of the other processes while the first one generates and grades."""
+_COMPUTE = datetime.timedelta(minutes=10)
+"""Longest wait for another process within a forward or backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process among `world` that hold a model together; the first one, rank 0, also generates and writes.
+
+    `mesh` is what the model is sharded over, None where this process trains alone with plain tensors. `control` carries
+    values on processors, with a patience of its own.
+    """
+
+    rank: int = 0
+    world: int = 1
+    mesh: DeviceMesh | None = None
+    control: dist.ProcessGroup | None = None
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that generates and writes."""
+        return self.rank == 0
+
+    def share(self, value: T | None) -> T:
+        """The first process's value, on all of them; what the others give is not looked at."""
+        if self.world == 1:
+            return cast(T, value)
+        held: list[Any] = [value]
+        dist.broadcast_object_list(held, src=0, group=self.control)
+        return held[0]
+
+    def gather(self, value: T) -> list[T]:
+        """Every process's value, by rank, on all of them."""
+        if self.world == 1:
+            return [value]
+        held: list[Any] = [None] * self.world
+        dist.all_gather_object(held, value, group=self.control)
+        return held
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """The sums of numbers over all processes, in order of rank, so that each has the same bits."""
+        if self.world == 1:
+            return list(numbers)
+        return [sum(own) for own in zip(*self.gather(list(numbers)), strict=True)]
+
+    def wait(self) -> None:
+        """Until every process is here."""
+        if self.world > 1:
+            dist.barrier(group=self.control)
+
+
+ALONE = Ranks()
+"""A process that trains without others."""
+
+
+@contextmanager
+def joined(rank: int, world: int, address: str, device: torch.device) -> Iterator[Ranks]:
+    """The processes at `address` (`file://PATH` on one machine, `tcp://HOST:PORT`), until the block ends."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    before = os.environ.get("GLOO_SOCKET_IFNAME")
+    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
+    if address.startswith("file:") and before is None and loopback is not None:
+        # What stays on this machine is not to be reached from others.
+        os.environ["GLOO_SOCKET_IFNAME"] = loopback
+    try:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            init_method=address,
+            rank=rank,
+            world_size=world,
+            timeout=_COMPUTE,
+        )
+        try:
+            control = dist.new_group(backend="gloo", timeout=_ROLLOUTS)
+            yield Ranks(rank, world, init_device_mesh(device.type, (world,)), control)
+        finally:
+            dist.destroy_process_group()
+    finally:
+        if before is None:
+            os.environ.pop("GLOO_SOCKET_IFNAME", None)

@@ -1,0 +1,105 @@
+"""Where sharded training stands: one safetensors file a process and an index that makes them count, written in that order.
+
+A standing that some number of processes left can be taken on by any other number, one included.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from reodsl.store.files import write_atomic
+from runners.train.ranks import Ranks
+from runners.train.saved import (
+    Standing,
+    load_standing,
+    load_tensors,
+    put_back,
+    save_standing,
+    save_tensors,
+    standing_of,
+    state_of,
+)
+from runners.train.sharding import like, local, own_part
+
+_WHOLE, _INDEX = "standing.safetensors", "shards.json"
+
+
+def save_anywhere(
+    work: Path,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    standing: Standing,
+    ranks: Ranks,
+) -> None:
+    """Leaves in `work` all that the next step depends on: one file where the model is not sharded, else one a process.
+
+    The files of a step are all written before the index names that step; the ones before are removed then.
+    """
+    if ranks.mesh is None:
+        save_standing(work / _WHOLE, model, optimizers, standing)
+        return
+    folder = work / f"shards-{standing.steps:08d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = {name: local(value) for name, value in state_of(model, optimizers).items()}
+    save_tensors(folder / _file(ranks.rank, ranks.world), parts, {"rank": ranks.rank, "world": ranks.world})
+    ranks.wait()
+    if ranks.first:
+        index = {
+            "folder": folder.name,
+            "world": ranks.world,
+            "rows": standing.rows,
+            "seconds": standing.seconds,
+        }
+        write_atomic(work / _INDEX, json.dumps(index).encode())
+        for old in work.glob("shards-*"):
+            if old != folder:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def load_anywhere(
+    work: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks
+) -> Standing:
+    """Puts model and optimizers where the furthest `save_anywhere` found them; nothing done yet where there was none."""
+    index = json.loads((work / _INDEX).read_text("utf-8")) if (work / _INDEX).is_file() else None
+    whole = work / _WHOLE
+    done = len(load_tensors(whole)[1]["rows"]) if whole.is_file() else 0  # type: ignore[arg-type]
+    if index is None or done > len(index["rows"]):
+        if ranks.mesh is None or not done:
+            return load_standing(whole, model, optimizers)
+        tensors, facts = load_tensors(whole)
+        put_back(spread(tensors, model, ranks), model, optimizers)
+        return standing_of(facts)
+    folder, world = work / index["folder"], int(index["world"])
+    if world == ranks.world and ranks.mesh is not None:
+        tensors, _ = load_tensors(folder / _file(ranks.rank, world))
+        put_back({name: like(part, _owner(name, model)) for name, part in tensors.items()}, model, optimizers)
+    else:
+        parts = [load_tensors(folder / _file(rank, world))[0] for rank in range(world)]
+        tensors = {
+            name: torch.cat([own[name] for own in parts]) if value.ndim else value
+            for name, value in parts[0].items()
+        }
+        put_back(spread(tensors, model, ranks), model, optimizers)
+    return standing_of(index)
+
+
+def spread(tensors: Mapping[str, Tensor], model: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
+    """Whole tensors, named by what they belong to and then a parameter, as that parameter is laid out."""
+    if ranks.mesh is None:
+        return dict(tensors)
+    return {name: like(own_part(value, ranks), _owner(name, model)) for name, value in tensors.items()}
+
+
+def _owner(name: str, model: nn.Module) -> Tensor:
+    """The parameter that a tensor called `…/<parameter>` is of, or belongs to."""
+    return model.get_parameter(name.rsplit("/", 1)[1])
+
+
+def _file(rank: int, world: int) -> str:
+    return f"{rank}-of-{world}.safetensors"

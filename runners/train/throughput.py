@@ -1,0 +1,57 @@
+"""How fast a model is trained: sequences run and seconds in; tokens a second, and the share of the device's peak, out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from reodsl.price.sizes import Sizes
+
+PEAKS = {
+    "H100": 989.4e12,
+    "H200": 989.4e12,
+    "H800": 989.4e12,
+    "A100": 312e12,
+    "A800": 312e12,
+    "L40S": 362.05e12,
+}
+"""FLOP/s of dense bf16 products by the name of the device, from NVIDIA's data sheets (SXM where there are several)."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has been run since it was last emptied: sequences' lengths, and passes over each (a backward pass is two)."""
+
+    runs: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, lengths: Sequence[int], passes: int) -> None:
+        """Counts sequences that are run `passes` times."""
+        self.runs.extend((length, passes) for length in lengths)
+
+    def empty(
+        self, seconds: float, sizes: Sizes | None, devices: int, peak: float | None
+    ) -> dict[str, float]:
+        """`train_tokens_per_second` (those that a gradient went through) and, where sizes and peak are known, `mfu`.
+
+        Empties the tally. FLOPs are the model's own: what checkpointing computes again is not counted.
+        """
+        runs, self.runs = self.runs, []
+        trained = sum(length for length, passes in runs if passes == 3)
+        if not trained or seconds <= 0:
+            return {}
+        found = {"train_tokens_per_second": trained / seconds}
+        if sizes is not None and peak is not None:
+            # Attention is causal: a token attends to half of its sequence on average.
+            flops = sum(passes * sizes.forward_flops(length, length**2 / 2) for length, passes in runs)
+            found["mfu"] = flops / (seconds * devices * peak)
+        return found
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """FLOP/s that the device's data sheet gives for dense bf16 products; None where it is not in the table."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in PEAKS.items() if part in name), None)

@@ -1,0 +1,76 @@
+"""Steps of every method on uneven sequences, as each of some processes takes them; the first leaves the weights."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+from safetensors.torch import save_file
+
+from reodsl.graph.job import Job
+from reodsl.ir.training import Optimizer, Sampling, Simpo
+from runners.train.forward import keep_little
+from runners.train.optimizers import build_optimizers
+from runners.train.ppo import learnt_of, score, update
+from runners.train.questions import Trace
+from runners.train.ranks import Ranks
+from runners.train.sft import sft_step
+from runners.train.sharding import shard
+from runners.train.simpo import simpo_step
+from runners.train.update import Learner
+from tests.train.models import small_model
+from tests.train.test_update import experience, method
+
+# Lengths from 3 to 29, so that the processes have unlike numbers of tokens; then fewer rows than processes.
+TRACES = [Trace((3, 4), tuple(2 + (7 * i + j) % 21 for j in range(1 + 9 * (i % 4)))) for i in range(7)]
+BATCHES = [TRACES, TRACES[3:4], TRACES[:3]]
+PAIRS = [(TRACES[1], TRACES[4]), (TRACES[3], TRACES[0]), (TRACES[2], TRACES[6])]
+RULE = Simpo(batch=3, max_tokens=64, beta=2.0, gamma=0.5)
+ADAM = Optimizer(algorithm="adamw", lr=1e-3, weight_decay=0.05, grad_norm=0.5)
+MUON = Optimizer(algorithm="muon", lr=1e-3, grad_norm=0.5)
+CASES = ("sft", "muon", "simpo", "ppo", "ppo_tempered", "checkpointed")
+BOUND = 40
+"""Tokens of a micro-batch: some hold one row, some several."""
+
+
+def take_steps(case: str, ranks: Ranks) -> tuple[Learner, list[dict[str, float]]]:
+    """Several steps of one case on a model of its own."""
+    model = small_model(tied=case != "muon")
+    found = experience(small_model(tied=case != "muon"), 0.7 if case == "ppo_tempered" else 1.0)
+    if case == "checkpointed":
+        keep_little(model)
+    scorer = shard(model, ranks, torch.float32) if ranks.mesh is not None else None
+    rule = MUON if case == "muon" else ADAM
+    learner = Learner.of(model, build_optimizers(model, rule), rule.grad_norm, ranks, scorer, BOUND)
+    rows = []
+    for number in range(3):
+        if case == "simpo":
+            rows.append(simpo_step(learner, PAIRS[: 3 - number], RULE, number))
+        elif case.startswith("ppo"):
+            rollout = Sampling(max_tokens=12, temperature=0.7 if case == "ppo_tempered" else 1.0)
+            ours = method(rollout=rollout, minibatches=4)
+            # What the first process has drawn, the others are handed.
+            learnt = ranks.share(learnt_of(found, score(found, ours)) if ranks.first else None)
+            rows.append(update(learner, learnt, ours, 5, number))
+        else:
+            rows.append(sft_step(learner, BATCHES[number], number))
+    return learner, rows
+
+
+def body(job: Job, ranks: Ranks) -> None:
+    """All cases; weights and metrics of each go to `job.out`."""
+    for case in CASES:
+        learner, rows = take_steps(case, ranks)
+        state = learner.weights()
+        every = ranks.gather(rows)
+        assert all(row == every[0] for row in every), case
+        if ranks.first:
+            save_file({name: value.clone() for name, value in state.items()}, job.out / f"{case}.safetensors")
+            (job.out / f"{case}.json").write_text(json.dumps(rows))
+
+
+def fail(job: Job, ranks: Ranks) -> None:
+    """The second process meets an error while the first waits for it."""
+    if not ranks.first:
+        raise ArithmeticError("no number comes of this")
+    ranks.wait()

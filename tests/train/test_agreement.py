@@ -1,0 +1,191 @@
+"""Engine against trainer: the measures by hand, importance weights in the update, and a run that stops and goes on."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from reodsl.diagnostics import Problem
+from reodsl.graph.job import Resources
+from reodsl.ir.training import Sampling
+from runners.engine.embedded import engine as embedded
+from runners.train.agreement import Learnt, agreement, old_logprobs
+from runners.train.optimizers import build_optimizers
+from runners.train.ppo import learnt_of, score, update
+from runners.train.update import Learner
+from tests.train.models import small_model
+from tests.train.test_train import OUTCOME, ppo, same
+from tests.train.test_update import SETTINGS, experience, method
+
+
+def test_the_measures_by_hand():
+    """Differences ln 2, 0 and -ln 4: factors 2, 1 and 4; r - 1 - ln r is 1 - ln 2, 0 and ln 4 - 3/4."""
+    found = agreement(np.log([2.0, 1.0, 0.25]))
+    assert found["mismatch_median"] == pytest.approx(2)
+    assert found["mismatch_max"] == pytest.approx(4)
+    assert found["mismatch_kl"] == pytest.approx((1 - math.log(2) + math.log(4) - 0.75) / 3)
+    assert agreement(None) == agreement(np.zeros(0)) == {}
+
+
+def test_the_divergence_is_what_its_tokens_say_in_the_mean():
+    """Over tokens drawn from the engine the mean of r - 1 - log r is KL(engine || trainer), here summed in closed form."""
+    engine, trainer = np.array([0.5, 0.3, 0.2]), np.array([0.4, 0.4, 0.2])
+    exact = float((engine * np.log(engine / trainer)).sum())
+    drawn = np.random.default_rng(1).choice(3, 200_000, p=engine)
+    # The terms' own spread is below 0.06, so a mean of 200,000 is within 5 x 0.06 / 447 of the sum.
+    assert agreement(np.log(trainer / engine)[drawn])["mismatch_kl"] == pytest.approx(exact, abs=7e-4)
+
+
+def learner(seed=0):
+    model = small_model(seed=seed)
+    return Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
+
+
+def rule(**changes):
+    return method(minibatches=1, epochs=1, **changes)
+
+
+def trainers(model, learnt, temperature=1.0):
+    """Log-probabilities of every response by the model's own forward, one after another."""
+    found = []
+    for prompt, tokens in zip(learnt.prompts, learnt.tokens, strict=True):
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+        own = (logits / temperature).log_softmax(-1).gather(1, torch.tensor(tokens)[:, None])
+        found.append(own.squeeze(1).numpy())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "same_numbers", "mine"),
+    [
+        ({}, True, False),
+        ({}, False, True),
+        ({"old_logprobs": "trainer"}, True, True),
+        ({"old_logprobs": "engine"}, False, False),
+        ({"rollout": Sampling(max_tokens=12, temperature=0.7)}, True, True),
+        ({"rollout": Sampling(max_tokens=12, temperature=0.7), "old_logprobs": "engine"}, True, False),
+        ({"importance_cap": 2.0}, True, True),
+    ],
+)
+def test_whose_log_probabilities_ratios_divide_by(changes, same_numbers, mine):
+    own = learner()
+    temperature = changes.get("rollout", Sampling(max_tokens=12)).temperature
+    found = experience(small_model(seed=1), temperature)
+    ours = rule(**changes)
+    learnt = learnt_of(found, score(found, ours))
+    old = old_logprobs(own, learnt, ours, temperature, same_numbers)
+    wanted = trainers(own.model, learnt, temperature) if mine else learnt.behaviour
+    for got, expected, cut in zip(old.logprobs, wanted, learnt.cuts, strict=True):
+        np.testing.assert_allclose(got, expected[:cut], atol=2e-5)
+    assert (old.apart is None) == (not mine and temperature == 1.0)
+
+
+def test_the_difference_is_the_trainers_minus_the_engines():
+    own, ours = learner(), rule(old_logprobs="trainer")
+    found = experience(small_model(seed=1))
+    learnt = learnt_of(found, score(found, ours))
+    gaps = [
+        (mine - theirs)[:cut]
+        for mine, theirs, cut in zip(trainers(own.model, learnt), learnt.logprobs, learnt.cuts, strict=True)
+    ]
+    wanted = agreement(np.concatenate(gaps))
+    row = update(own, learnt, ours, 5, 0)
+    assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-4)
+    assert row["ratio_error"] == 0
+    # The same without a pass of its own: the first one of the update shows it.
+    row = update(learner(), learnt, rule(), 5, 0)
+    assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-4)
+
+
+def test_importance_weights_are_ratios_up_to_the_cap():
+    """One step of the truncated weights equals autograd through the loss written out, token by token."""
+    own, cap = learner(), 1.2
+    slow = copy.deepcopy(own.model)
+    ours = rule(importance_cap=cap)
+    found = experience(small_model(seed=1))
+    learnt = learnt_of(found, score(found, ours))
+    row = update(own, learnt, ours, 5, 0)
+    total = sum(len(tokens) for tokens in learnt.tokens)
+    loss, weights = torch.zeros(()), []
+    for i, (prompt, tokens) in enumerate(zip(learnt.prompts, learnt.tokens, strict=True)):
+        logits = slow(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+        new = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
+        ratio = torch.exp(new.detach() - torch.from_numpy(learnt.behaviour[i]))
+        weights.extend(ratio.tolist() if learnt.cuts[i] else [])
+        # New over old is 1 before any change; its gradient is that of the log-probability.
+        moved = torch.exp(new - new.detach()) * torch.from_numpy(learnt.advantages[i])
+        loss = loss - (ratio.clamp(max=cap) * moved).sum() / total
+    loss.backward()
+    assert row["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)
+    norm = torch.nn.utils.get_total_norm([p.grad for p in slow.parameters()])
+    assert row["grad_norm"] == pytest.approx(float(norm), rel=1e-3)
+    kept = np.minimum(weights, cap)
+    assert row["importance_mean"] == pytest.approx(kept.mean(), rel=1e-4)
+    assert row["importance_capped"] == pytest.approx((np.array(weights) > cap).mean())
+    assert 0 < row["importance_capped"] < 1
+
+
+def test_a_prefix_that_is_learnt_is_the_trainers_own_and_has_no_weight():
+    own, ours = learner(), rule(importance_cap=3.0)
+    theirs = np.array([-1.0, -2.0, -3.0], dtype=np.float32)
+    advantages = np.ones(5, dtype=np.float32)
+    learnt = Learnt(((3, 4),), ((5, 6, 7, 8, 9),), (2,), [theirs], [theirs], [advantages])
+    old = old_logprobs(own, learnt, ours, 1.0, True)
+    (mine,) = trainers(own.model, learnt)
+    np.testing.assert_allclose(old.logprobs[0], mine, atol=2e-5)
+    np.testing.assert_allclose(old.weights[0][:2], [1, 1])
+    np.testing.assert_allclose(old.weights[0][2:], np.minimum(np.exp(mine[2:] - theirs), 3.0), rtol=1e-4)
+    np.testing.assert_allclose(old.apart, mine[2:] - theirs, atol=2e-5)
+    kept = old_logprobs(own, learnt, rule(old_logprobs="engine"), 1.0, True)
+    np.testing.assert_allclose(kept.logprobs[0], [*mine[:2], *theirs], atol=2e-5)
+
+
+@pytest.mark.parametrize("old", ["engine", "trainer"])
+def test_too_far_apart_stops_before_anything_changes(old):
+    own = learner()
+    before = copy.deepcopy(own.model.state_dict())
+    found = experience(small_model(seed=1))
+    ours = rule(old_logprobs=old, mismatch_limit=1.05)
+    with pytest.raises(Problem) as caught:
+        update(own, learnt_of(found, score(found, ours)), ours, 5, 6)
+    (told,) = caught.value.diagnostics
+    assert (told.code, told.where) == ("E0936", "step 7")
+    assert "`mismatch_limit` is 1.05" in told.message
+    assert "nats a token" in told.notes[0]
+    assert all(torch.equal(value, before[name]) for name, value in own.model.state_dict().items())
+    near = experience(own.model)
+    update(own, learnt_of(near, score(near, ours)), ours, 5, 0)
+
+
+def test_a_run_that_stops_keeps_its_steps_and_goes_on_with_another_limit(bench, monkeypatch):
+    """An engine that goes wrong at the third step: two are kept, and a mended one ends with the bytes of a whole run."""
+    stage = ppo(OUTCOME, steps=4, forcing=None)
+    limited = stage.model_copy(
+        update={"method": stage.method.model_copy(update={"mismatch_limit": 1.05, "old_logprobs": "trainer"})}
+    )
+    whole = bench.train(limited, "agreeing", start="base", data="questions")
+    mended = embedded.EmbeddedEngine.load_weights
+
+    def wrong(self, state, version):
+        if version == 2:
+            state = {name: value * 1.5 if value.ndim == 2 else value for name, value in state.items()}
+        mended(self, state, version)
+
+    monkeypatch.setattr(embedded.EmbeddedEngine, "load_weights", wrong)
+    with pytest.raises(Problem) as caught:
+        bench.train(limited, "disagreeing", start="base", data="questions")
+    assert caught.value.diagnostics[0].code == "E0936"
+    assert caught.value.diagnostics[0].where == "step 3"
+    monkeypatch.setattr(embedded.EmbeddedEngine, "load_weights", mended)
+    again = bench.train(
+        limited, "disagreeing", start="base", data="questions", stop_at=None, resources=Resources()
+    )
+    same(whole, again)
+    metrics = pl.read_parquet(again / "metrics.parquet")
+    assert metrics["mismatch_median"].drop_nulls().max() < 1.0001

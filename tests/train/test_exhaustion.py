@@ -1,0 +1,76 @@
+"""Out of memory: a real one in a process with little of it, and what is said of rows, single sequences and optimizers."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from reodsl.diagnostics import Problem
+from reodsl.price.sizes import from_config
+from runners.train.exhaustion import room
+from tests.train.models import small_model
+
+SIZES = from_config(small_model().config.to_dict())
+CPU = torch.device("cpu")
+
+
+def told(ids, fault=None, bound=64):
+    with pytest.raises(Problem) as caught, room(SIZES, CPU, ids, bound):
+        raise fault or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0937"
+    return found
+
+
+def test_rows_that_are_too_many_are_halved():
+    found = told(torch.zeros((4, 16), dtype=torch.long))
+    assert found.message == "memory ran out on a micro-batch of 4 x 16 tokens"
+    assert found.help == "write `microbatch = 32 tokens` or less, which is 64 now"
+    assert "Tried to allocate 2.00 GiB" in found.notes[0]
+    assert "the machine has" in found.notes[1]
+    # 64 tokens x 2 layers x (4 x 32 + 2 x 32 + 2 x 16 + 3 x 48) numbers of 4 bytes, and 8 bytes a token and word.
+    assert f"{(64 * 2 * 368 * 4 + 8 * 64 * 23) / 2**20:.3g} MiB in float32" in found.notes[2]
+
+
+def test_a_single_sequence_and_the_optimizer_have_their_own_advice():
+    assert "checkpointing = on" in (told(torch.zeros((1, 64), dtype=torch.long)).help or "")
+    assert "optimizer" in told(None, MemoryError()).message
+
+
+def test_other_errors_pass():
+    with pytest.raises(RuntimeError, match="shapes"), room(SIZES, CPU, None, 64):
+        raise RuntimeError("shapes do not fit")
+
+
+CODE = """
+import resource, torch
+from reodsl.diagnostics import Problem
+from runners.train.questions import Trace
+from runners.train.sft import sft_step
+from runners.train.optimizers import build_optimizers
+from runners.train.update import Learner
+from reodsl.ir.training import Optimizer
+from tests.train.models import small_model
+torch.set_num_threads(1)
+model = small_model()
+learner = Learner.of(model, build_optimizers(model, Optimizer(algorithm="adamw", lr=1e-3)), 1.0, microbatch=2**20)
+traces = [Trace((3,), (4,) * 2000)] * 200
+sft_step(learner, [Trace((3,), (4, 5))], 0)
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 2**28, held + 2**28))
+try:
+    sft_step(learner, traces, 1)
+except Problem as caught:
+    print(caught.diagnostics[0].code, caught.diagnostics[0].message)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
+def test_memory_that_is_really_out_is_told_of():
+    assert resource.RLIM_INFINITY
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("E0937 memory ran out on a micro-batch of 200 x 2000 tokens")

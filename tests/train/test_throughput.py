@@ -1,0 +1,64 @@
+"""Tokens a second and MFU against FLOPs counted by hand, and the benchmark of the GPU path in a tiny form."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from benchmarks.gpu_train import main
+from reodsl.price.sizes import from_config
+from runners.train import throughput
+from runners.train.throughput import Tally, peak_flops
+from tests.train.models import small_model
+
+
+def test_flops_by_hand():
+    """A forward pass is 2 FLOPs a weight and token, and 4 a layer, width and pair of a token with one before it."""
+    sizes = from_config(small_model().config.to_dict())
+    assert sizes is not None
+    layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48
+    products = 2 * layer + 23 * 32
+    tally = Tally()
+    tally.add([10, 20], 3)
+    tally.add([10], 1)
+    flops = sum(
+        passes * (2 * products * n + 4 * 2 * 32 * n * n / 2) for n, passes in ((10, 3), (20, 3), (10, 1))
+    )
+    found = tally.empty(2.0, sizes, 4, 1e6)
+    assert found == {"train_tokens_per_second": 15.0, "mfu": pytest.approx(flops / (2.0 * 4 * 1e6))}
+    assert tally.empty(2.0, sizes, 4, 1e6) == {}
+
+
+def test_a_peak_is_that_of_the_devices_name(monkeypatch):
+    assert peak_flops(torch.device("cpu")) is None
+    for name, peak in (("NVIDIA H200", 989.4e12), ("NVIDIA A100-SXM4-80GB", 312e12), ("NVIDIA T4", None)):
+        monkeypatch.setattr(throughput.torch.cuda, "get_device_name", lambda device, name=name: name)
+        assert peak_flops(torch.device("cuda", 0)) == peak
+
+
+def test_the_benchmark_runs_in_a_tiny_form(tmp_path, capsys):
+    out = tmp_path / "lines.jsonl"
+    main(
+        [
+            "--device",
+            "cpu",
+            "--shapes",
+            "tiny",
+            "--tokens",
+            "64",
+            "--rows",
+            "2",
+            "--steps",
+            "1",
+            "--out",
+            str(out),
+        ]
+    )
+    (line,) = out.read_text().splitlines()
+    assert json.loads(capsys.readouterr().out) == json.loads(line)
+    found = json.loads(line)
+    assert (found["shape"], found["precision"], found["tokens"]) == ("tiny", "bfloat16", 64)
+    assert found["train_tokens_per_second"] > 0
+    assert "error" not in found
