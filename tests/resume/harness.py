@@ -96,7 +96,7 @@ class Running:
         if self.forks is not None:
             return int(self.forks.ask({"wait": self.pid}))
         assert self.process is not None
-        return self.process.wait(timeout=300)
+        return self.process.wait(timeout=1200)
 
     def kill(self, *, alone: bool = False) -> int:
         """SIGKILL to all its processes at once, or to the command's own `alone`; its exit code."""
@@ -270,7 +270,7 @@ def assert_gone(mark: str, within: float = 30.0) -> None:
     until = time.monotonic() + within
     while (left := [pid for pid in seam.marked(mark) if not _ended(pid)]) and time.monotonic() < until:
         time.sleep(0.05)
-    assert left == [], [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
+    assert left == [], [Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0") for pid in left]
 
 
 def _ended(pid: int) -> bool:

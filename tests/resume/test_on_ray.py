@@ -21,11 +21,15 @@ def on_ray(tmp_path: Path) -> Place:
 
 
 def test_all_processes_are_killed(on_ray: Place, every_kind: Place) -> None:
-    """Wherever a task writes and publishes, and at the run's own files."""
-    moments = (*PUBLISHING, *WORKING, *(replace(moment, times=1) for moment in AROUND))
+    """As results are published, in the middle of tasks of several kinds, and at the run's own files."""
+    working = {"standing_cut", "rollouts_of_a_step", "chunk", "selection", "budgets", "page"}
+    around = {"record", "task_noted", "linked"}
+    chosen = [*PUBLISHING, *(moment for moment in (*WORKING, *AROUND) if moment.name in working | around)]
+    moments = [replace(moment, times=1) for moment in chosen]
     on_ray.run_through(moments)
     assert set(on_ray.fatal()) == {moment.name for moment in moments}
-    assert on_ray.kills == len(moments)
+    assert on_ray.kills == len(moments) == 13
+    print(f"{on_ray.kills} kills on Ray at {sorted(on_ray.fatal())}")
     on_ray.assert_tidy()
     same(every_kind.contents(), on_ray.contents())
 
@@ -53,7 +57,8 @@ def test_the_command_alone_is_killed_and_its_workers_go_with_it(on_ray: Place, e
         if running.kill(alone=True) == 0:
             break
         on_ray.kills += 1
-        assert_gone(running.mark)
+        # Agents of Ray look a few times, seconds apart, before they believe that they are alone.
+        assert_gone(running.mark, within=180)
         on_ray.assert_whole()
     assert on_ray.kills >= 3
     on_ray.run()

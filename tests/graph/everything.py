@@ -1,0 +1,163 @@
+"""A spec with a value in every field of every class of the IR, to be changed field by field."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from itertools import count
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from reodsl.ir import IR, Spec
+from reodsl.ir import expression as ex
+from reodsl.ir.data import Data, File, Generated, HubData, PackageData
+from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
+from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite
+from reodsl.ir.training import (
+    Experiment,
+    FromModel,
+    FromTraining,
+    Pool,
+    Ppo,
+    Selected,
+    Sft,
+    Simpo,
+    Stage,
+    Start,
+)
+
+_number = count(3)
+
+
+def filled(kind: type[IR], **given: Any) -> Any:
+    """A value of a class with something in every field that is not given, no two numbers or texts the same."""
+    fields = {name: field.annotation for name, field in kind.model_fields.items()}
+    return kind(**{name: given[name] if name in given else _value(note) for name, note in fields.items()})
+
+
+def _value(note: Any) -> Any:
+    origin, inside = get_origin(note), get_args(note)
+    if origin is Literal or origin is Annotated:
+        return inside[0] if origin is Literal else _value(inside[0])
+    if origin in (Union, types.UnionType):
+        return _value(next(item for item in inside if item is not type(None)))
+    if origin is tuple:
+        return tuple(_value(item) for item in (inside[:1] * 2 if inside[-1] is Ellipsis else inside))
+    if origin is dict:
+        return {"a": _value(inside[1])}
+    if isinstance(note, type) and issubclass(note, IR):
+        return filled(note)
+    number = next(_number)
+    return {bool: True, int: number, float: number / 8, str: f"text {number}"}[note]
+
+
+def _every_expression() -> Any:
+    kinds = [
+        kind
+        for kind in vars(ex).values()
+        if isinstance(kind, type) and issubclass(kind, IR) and kind is not IR
+    ]
+    return ex.Call(fn="max", args=tuple(filled(kind) for kind in kinds))
+
+
+def _data(name: str, *sources: Any) -> Any:
+    return filled(Data, name=name, sources=sources or (filled(Generated, traces=None),))
+
+
+def _model(name: str, source: Any) -> Any:
+    prompt = filled(Prompt, template="Answer: {question}")
+    return FromModel(model=filled(Model, name=name, source=source, prompt=prompt))
+
+
+def _stage(name: str, method: Any, data: Any, **more: Any) -> Any:
+    return filled(Stage, name=name, method=method, data=data, **{"selected": None, **more})
+
+
+def _end(experiment: Any) -> Start:
+    return FromTraining(experiment=experiment, stage=len(experiment.stages) - 1)
+
+
+def _split(split: Split) -> Any:
+    reward = filled(Reward, dense=filled(Dense, split=split), outcome=None, parts=())
+    return filled(Ppo, reward=reward, reference_samples=0)
+
+
+def everything() -> Spec:
+    """All of it; no two declarations are equal."""
+    traces = _data("traces", filled(Generated))
+    asked, pooled = _data("asked"), _data("pooled")
+    base = filled(
+        Experiment,
+        name="base",
+        start=_model("drawn", filled(Architecture)),
+        stages=(_stage("one", filled(Sft), traces), _stage("two", filled(Sft), traces)),
+    )
+
+    def after(name: str, method: Any, data: Any = asked, **more: Any) -> Any:
+        return filled(Experiment, name=name, start=_end(base), stages=(_stage("", method, data, **more),))
+
+    def selected(name: str, method: Any, **pool: Any) -> Any:
+        chosen = filled(Selected, pool=filled(Pool, start=_end(base), **pool))
+        return after(name, method, pooled, selected=chosen)
+
+    rewarded = filled(Ppo, reward=filled(Reward, outcome=_every_expression(), dense=None))
+    experiments = {
+        "vanilla": after("vanilla", rewarded),
+        "fixed": after("fixed", _split(filled(Budgets))),
+        "steps": after("steps", _split(filled(Steps))),
+        "oracle": after("oracle", _split(filled(OracleBudgets, frontier="edge"))),
+        "question": after("question", _split(filled(QuestionBudgets, rollouts=("arm base", "arm vanilla")))),
+        "worded": selected("worded", filled(Sft)),
+        "pairs": selected("pairs", filled(Simpo), wordings=()),
+    }
+    benchmarks = tuple(
+        filled(Benchmark, data=_data(f"held {kind.__name__}", filled(kind)))
+        for kind in (File, HubData, PackageData)
+    )
+    suite = filled(Suite, benchmarks=benchmarks)
+    starts = {"base": _end(base)} | {name: _end(experiment) for name, experiment in experiments.items()}
+    starts |= {kind.__name__: _model(kind.__name__, filled(kind)) for kind in (Folder, Hub, Package)}
+    arms = tuple(
+        filled(Arm, name=f"arm {name}", checkpoint=start, suite=suite) for name, start in starts.items()
+    )
+    frontiers = (
+        filled(Frontier, name="edge", of=("arm base", "arm vanilla"), published=()),
+        filled(Frontier, name="other", of=("arm base", "arm fixed"), published=()),
+        filled(Frontier, name="printed", of=()),
+    )
+    score = filled(Score, frontier="edge", relative_to="arm base")
+    study = filled(Study, seeds=(1,), arms=arms, frontiers=frontiers, score=score)
+    return filled(Spec, study=study)  # type: ignore[no-any-return]
+
+
+def classes(kind: type[IR] = Spec) -> set[type[IR]]:
+    """Every class of the IR that a spec can hold."""
+    found: set[type[IR]] = set()
+    stack: list[Any] = [kind]
+    while stack:
+        note = stack.pop()
+        stack.extend(get_args(note))
+        if isinstance(note, type) and issubclass(note, IR) and note not in found:
+            found.add(note)
+            stack.extend(field.annotation for field in note.model_fields.values())
+    return found
+
+
+def nodes(value: Any, context: str = "spec") -> Iterator[tuple[str, IR]]:
+    """Every IR value in a value, with the part of a study that it belongs to."""
+    if isinstance(value, IR):
+        held = context == "suite" and isinstance(value, Data)
+        context = "held" if held else CONTEXTS.get(type(value).__name__, context)
+        yield context, value
+        for name in type(value).model_fields:
+            yield from nodes(getattr(value, name), "selection" if name == "selection" else context)
+    elif isinstance(value, (tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from nodes(item, context)
+
+
+CONTEXTS = {
+    "Study": "study", "Arm": "study", "Experiment": "study", "FromTraining": "study", "Model": "model", "Data": "data",
+    "Stage": "stage", "Pool": "pool", "Suite": "suite", "Frontier": "frontier", "Score": "score", "Table": "shown",
+    "Chart": "shown", "Cluster": "shown",
+}  # fmt: skip
