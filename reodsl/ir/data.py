@@ -54,13 +54,20 @@ class HubData(IR):
 
 
 class PackageData(IR):
-    """Questions that a Python package makes: `task` of `package`, `count` of them from `seed`."""
+    """Questions that a Python package makes: `count` of `task` of `package`, drawn by `seed`.
+
+    `options` are settings of the task, each a text `name=value`. `split` keeps training and evaluation apart as
+    `Generated` does; `all` does not. With `traces`, chains of sums and differences come with worked solutions.
+    """
 
     kind: Literal["package"] = "package"
     package: str
     task: str
     count: int
     seed: int
+    options: tuple[str, ...] = ()
+    split: Literal["all", "train", "held_out"] = "all"
+    traces: FoldTraces | None = None
 
 
 DataSource = Annotated[Generated | File | HubData | PackageData, Field(discriminator="kind")]

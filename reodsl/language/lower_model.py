@@ -34,7 +34,9 @@ def model(record: Record) -> Model:
         name=record.name,
         source=_model_source(source),
         context=record.data("context"),
-        prompt=Prompt() if prompt is None else Prompt(**_given(prompt, "kind", "template", "system")),
+        prompt=Prompt()
+        if prompt is None
+        else Prompt(**_given(prompt, "kind", "template", "system", "prefix")),
         think_open=think.data("open") if think is not None else None,
         think_close=think.data("close") if think is not None else None,
         dimensions=Dimensions(**_given(dimensions, *dimensions.fields)) if dimensions is not None else None,
@@ -116,7 +118,11 @@ def _data_source(record: Record) -> DataSource:
         return File(path=record.data("path"), columns=_columns(record))
     if record.kind == "hub":
         return HubData(columns=_columns(record), **_given(record, "repo", "revision", "name", "split"))
-    return PackageData(**_given(record, "package", "task", "count", "seed"))
+    written = record.sub("traces")
+    return PackageData(
+        traces=fold_traces(written) if written is not None else None,
+        **_given(record, "package", "task", "count", "seed", "options", "split"),
+    )
 
 
 def fold_task(record: Record) -> FoldTask:

@@ -16,6 +16,7 @@ import polars as pl
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.task import FoldTask
+from runners.data.chain import Chain, Step
 from runners.data.draws import Stream
 from runners.data.table import question_id
 
@@ -68,6 +69,15 @@ def question_text(task: FoldTask, fold: Fold) -> str:
 def result(task: FoldTask, fold: Fold) -> int:
     """The value after all operations."""
     return (fold.start + sum(amount(task.operations[op]) for op in fold.operations)) % task.modulus
+
+
+def chain_of(task: FoldTask, fold: Fold) -> Chain:
+    """A question as the chain of operations that solves it."""
+    steps = tuple(
+        Step(task.labels[index], task.operations[op], amount(task.operations[op]))
+        for index, op in enumerate(fold.operations)
+    )
+    return Chain(fold.start, steps, task.modulus, task.values)
 
 
 def split_of(question: str) -> Split:

@@ -28,7 +28,7 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
     for source in data.sources:
         table = read_source(source, folder)
         require_filled(table, _where(source))
-        solved = isinstance(source, Generated) and source.traces is not None
+        solved = isinstance(source, (Generated, PackageData)) and source.traces is not None
         (repeating if solved else tables).append(table)
     if tables and repeating:
         raise problem(

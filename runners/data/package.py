@@ -6,17 +6,25 @@ import importlib
 import importlib.util
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.ir.data import PackageData
-from runners.data.table import question_id
+from runners.data.chain import chain_of_expression
+from runners.data.draws import Stream
+from runners.data.fold import HELD_OUT_ONE_IN, split_of
+from runners.data.table import normal_question, question_id
+from runners.data.traces import check_traces, write_trace
 
 PACKAGES = {"reasoning_gym": "reasoning-gym"}
 """Packages that can make questions, and the name each is installed by. A spec cannot have any other imported."""
 _TASK = re.compile(r"[a-z0-9_]{1,100}")
+_OPTION = re.compile(r"\s*([a-z][a-z0-9_]{0,60})\s*=\s*(-?\d{1,15}(?:\.\d{1,15})?|true|false)\s*")
+_RESERVED = ("size", "seed")
+_DRAWS_PER_QUESTION = 20
 
 
 def package_problem(source: PackageData) -> Diagnostic | None:
@@ -39,9 +47,11 @@ def package_problem(source: PackageData) -> Diagnostic | None:
 
 
 def read_package(source: PackageData) -> pl.DataFrame:
-    """The questions table of a package's task: columns id, question, answer, meta (JSON with task and entry).
+    """The questions table of a package's task: columns id, question, answer, meta (JSON with task and entry), and
+    trace where worked solutions were asked for.
 
-    Raises a Problem (E0709) for a package or task that is not there.
+    Of a split (`train`, `held_out`) every question without such is another one. Raises a Problem: E0709 for a
+    package, task or option that is not there, or a task without worked solutions; E0711 where it has too few questions.
     """
     missing = package_problem(source)
     if missing is not None:
@@ -50,16 +60,21 @@ def read_package(source: PackageData) -> pl.DataFrame:
     try:
         if not _TASK.fullmatch(source.task):
             raise ValueError(f"`{source.task}` is no task's name")
-        dataset = gym.create_dataset(source.task, size=source.count, seed=source.seed)
-        entries = [dataset[index] for index in range(source.count)]
-        rows = [_row(source.task, entry) for entry in entries]
+        most = (
+            source.count if source.split == "all" else _DRAWS_PER_QUESTION * (source.count + HELD_OUT_ONE_IN)
+        )
+        dataset = gym.create_dataset(source.task, size=most, seed=source.seed, **_options(source))
+        entries = list(_entries(dataset, source, most))
     except (ValueError, KeyError, TypeError, AssertionError) as failure:
+        raise _cannot(source, f"cannot make `{source.task}`: {str(failure)[:200]}") from None
+    if len(entries) < source.count:
         raise problem(
-            "E0709",
-            f"`{source.package}` cannot make `{source.task}`: {str(failure)[:200]}",
+            "E0711",
+            f"{source.count} questions of the split `{source.split}` were asked for, and {len(entries)} were found",
             where="package data",
-            help="check the task's name in the package's list",
-        ) from None
+            help="ask for fewer, or make the task larger by its `options`",
+        )
+    rows = [_row(source.task, entry) for entry in entries]
     if entries and entries[0]["answer"] is not None and not _survives(dataset, rows[0]):
         raise problem(
             "E0709",
@@ -67,8 +82,68 @@ def read_package(source: PackageData) -> pl.DataFrame:
             where="package data",
             help="choose another task of the package",
         )
-    names = ["id", "question", "answer", "meta"]
-    return pl.DataFrame(rows, schema=names, orient="row").cast(pl.String)
+    table = pl.DataFrame(rows, schema=["id", "question", "answer", "meta"], orient="row").cast(pl.String)
+    if source.traces is None:
+        return table
+    traces = pl.Series("trace", _traces(source, entries))
+    return table.with_columns(traces).select("id", "question", "answer", "trace", "meta")
+
+
+def _entries(dataset: Any, source: PackageData, most: int) -> Iterator[dict[str, Any]]:
+    """The first `count` entries; of a split those of it, each question once unless its solutions differ."""
+    seen: set[str] = set()
+    taken = 0
+    for index in range(most):
+        entry = dataset[index]
+        question = str(entry["question"])
+        if source.split != "all":
+            known = source.traces is None and normal_question(question) in seen
+            if known or split_of(question) != source.split:
+                continue
+            seen.add(normal_question(question))
+        yield entry
+        taken += 1
+        if taken == source.count:
+            return
+
+
+def _options(source: PackageData) -> dict[str, Any]:
+    """The task's settings by name. Raises ValueError for what is no `name=value`, or sets what a spec says elsewhere."""
+    found = {}
+    for text in source.options:
+        match = _OPTION.fullmatch(text)
+        if match is None or match[1] in _RESERVED:
+            raise ValueError(f"`{text[:60]}` is no option: write `name=value`, a number, true or false")
+        found[match[1]] = json.loads(match[2])
+    return found
+
+
+def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:
+    """A worked solution for each entry whose metadata holds an expression of sums and differences."""
+    assert source.traces is not None
+    check_traces(source.traces)
+    written = []
+    for index, entry in enumerate(entries):
+        metadata = entry.get("metadata")
+        expression = metadata.get("expression") if isinstance(metadata, dict) else None
+        chain = chain_of_expression(expression) if isinstance(expression, str) else None
+        if chain is None or str(chain.end) != str(entry["answer"]):
+            raise _cannot(
+                source,
+                f"makes no worked solutions for `{source.task}`: its questions are no chains of + and -",
+            )
+        text, _ = write_trace(chain, source.traces, Stream(source.seed, "trace", index))
+        written.append(text)
+    return written
+
+
+def _cannot(source: PackageData, words: str) -> Problem:
+    return problem(
+        "E0709",
+        f"`{source.package}` {words}",
+        where="package data",
+        help="check the task's name and options in the package's list",
+    )
 
 
 def _module(source: PackageData) -> str:

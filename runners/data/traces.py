@@ -1,4 +1,4 @@
-"""Worked solutions of a fold task: walks along the chain in several styles, with mistakes and re-checks."""
+"""Worked solutions of chains of operations: walks along the chain in several styles, with mistakes and re-checks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
+from runners.data.chain import Chain
 from runners.data.draws import Stream
 from runners.data.fold import (
-    Fold,
     Split,
-    amount,
+    chain_of,
     check_task,
     draw,
     fill,
@@ -46,7 +46,7 @@ def generate_traces(
             if draws > _DRAWS_PER_ROW * (len(rows) + 1):
                 raise too_few(task, split, len(rows), count)
             continue
-        text, meta = write_trace(task, traces, fold, Stream(seed, "trace", len(rows)))
+        text, meta = write_trace(chain_of(task, fold), traces, Stream(seed, "trace", len(rows)))
         answer = task.values[result(task, fold)]
         rows.append((question_id(question), question, answer, text, json.dumps(meta)))
     names = ["id", "question", "answer", "trace", "meta"]
@@ -77,16 +77,14 @@ def check_traces(traces: FoldTraces) -> None:
         )
 
 
-def write_trace(
-    task: FoldTask, traces: FoldTraces, fold: Fold, stream: Stream
-) -> tuple[str, dict[str, object]]:
+def write_trace(chain: Chain, traces: FoldTraces, stream: Stream) -> tuple[str, dict[str, object]]:
     """One worked solution in words, and what is in it (passes, styles, the answer it gives)."""
     base = _pick(traces.styles, stream)
     words: list[str] = []
     values: list[int] = []
     styles: list[str] = []
     while True:
-        text, value, used = _write_pass(task, traces, fold, base, stream)
+        text, value, used = _write_pass(chain, traces, base, stream)
         words.append(text)
         values.append(value)
         styles.extend(used)
@@ -94,38 +92,38 @@ def write_trace(
         if len(values) >= traces.max_passes or not (stream.chance(traces.another_pass) or disagree):
             break
         words.append(traces.again)
-    words.append(fill(traces.answer, value=task.values[values[-1]]))
-    meta = {"passes": len(values), "styles": styles, "given": task.values[values[-1]]}
+    words.append(fill(traces.answer, value=chain.word(values[-1])))
+    meta = {"passes": len(values), "styles": styles, "given": chain.word(values[-1])}
     return " ".join(word for word in words if word), meta
 
 
 def _write_pass(
-    task: FoldTask, traces: FoldTraces, fold: Fold, base: TraceStyle, stream: Stream
+    chain: Chain, traces: FoldTraces, base: TraceStyle, stream: Stream
 ) -> tuple[str, int, list[str]]:
     """One walk along the chain, with its mistakes carried on: words, the value it ends at, style names."""
     words = [traces.open]
     used = []
-    value = fold.start
-    for index, op in enumerate(fold.operations):
+    value = chain.start
+    for step in chain.steps:
         restyled = stream.chance(traces.restyle)
         style = _pick(traces.styles, stream) if restyled else base
         if stream.chance(traces.filler_probability):
             words.append(traces.filler[stream.below(len(traces.filler))])
-        following = (value + amount(task.operations[op])) % task.modulus
+        following = chain.after(value, step.amount)
         if stream.chance(traces.error):
-            following = (following + (1 if stream.below(2) else -1)) % task.modulus
+            following = chain.after(following, 1 if stream.below(2) else -1)
         words.append(
             fill(
                 style.template,
-                label=task.labels[index],
-                value=task.values[value],
-                op=task.operations[op],
-                next=task.values[following],
+                label=step.label,
+                value=chain.word(value),
+                op=step.words,
+                next=chain.word(following),
             )
         )
         used.append(style.name)
         value = following
-    words.append(fill(traces.close, value=task.values[value]))
+    words.append(fill(traces.close, value=chain.word(value)))
     return " ".join(word for word in words if word), value, used
 
 

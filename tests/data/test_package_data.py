@@ -21,14 +21,15 @@ GYM = '''
 
 
 class Sums:
-    def __init__(self, name, size, seed):
-        self.name, self.size, self.seed = name, size, seed
+    def __init__(self, name, size, seed, small=False, step=1):
+        self.name, self.size, self.seed, self.small, self.step = name, size, seed, small, step
 
     def __getitem__(self, index):
+        index = index % 3 if self.small else index * self.step
         total = self.seed + index
         answer = None if self.name == "open" else str(total)
-        kept = (total,) if self.name == "tuples" else total
-        return {"question": f"What is {self.seed} + {index}?", "answer": answer, "metadata": {"sum": kept}}
+        told = {"sum": (total,) if self.name == "tuples" else total, "expression": f"{self.seed} + {index}"}
+        return {"question": f"What is {self.seed} + {index}?", "answer": answer, "metadata": told}
 
     def score_answer(self, answer, entry):
         kept = entry["metadata"]["sum"]
@@ -37,10 +38,10 @@ class Sums:
         return 1.0 if str(kept if self.name != "tuples" else kept[0]) == answer else 0.05
 
 
-def create_dataset(name, size, seed):
+def create_dataset(name, size, seed, **config):
     if name not in ("sums", "tuples", "open"):
         raise ValueError(f"Dataset '{name}' not registered")
-    return Sums(name, size, seed)
+    return Sums(name, size, seed, **config)
 '''
 
 
@@ -73,7 +74,11 @@ def test_questions_carry_what_their_scorer_needs() -> None:
     assert table["answer"].to_list() == ["40", "41", "42"]
     assert json.loads(table["meta"][2]) == {
         "task": "sums",
-        "entry": {"question": "What is 40 + 2?", "answer": "42", "metadata": {"sum": 42}},
+        "entry": {
+            "question": "What is 40 + 2?",
+            "answer": "42",
+            "metadata": {"sum": 42, "expression": "40 + 2"},
+        },
     }
 
 

@@ -65,14 +65,14 @@ def _solved(record: Record) -> Iterator[Diagnostic]:
             columns is not None and columns.get("trace") is not None
         )
         if not solved:
-            how = "`traces: …`" if source.kind == "generated" else '`columns: columns(trace: "…")`'
+            how = (
+                "`traces: …`" if source.kind in ("generated", "package") else '`columns: columns(trace: "…")`'
+            )
             labels = [
                 Label(place(record.fields.get("data"), record.span), "trained on"),
                 Label(source.span, "questions and answers alone"),
             ]
             helps = f"add {how} to the source"
-            if source.kind == "package":
-                helps = "take data with worked solutions"
             yield found(
                 error, "E0508", "SFT trains on worked solutions, and this data has none", labels, helps
             )

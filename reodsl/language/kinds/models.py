@@ -31,6 +31,7 @@ KINDS_OF_MODELS: tuple[Kind, ...] = (
             "kind": Field(Choice(("raw", "chat")), "plain text, or the model's chat template", default="raw"),
             "template": Field(Text(), "the text around `{question}`", default="{question}"),
             "system": Field(Text(nonempty=False), "a system message, for chat"),
+            "prefix": Field(Text(nonempty=False), "what every response is made to begin with", default=""),
         },
         form="block",
     ),
@@ -137,6 +138,15 @@ KINDS_OF_MODELS: tuple[Kind, ...] = (
             "task": Field(Text(), "the questions' task"),
             "count": Field(COUNT, "how many questions"),
             "seed": Field(NATURAL, "draws them"),
+            "options": Field(
+                Many(Text()),
+                "settings of the questions' task",
+                example='options: ["max_terms=4", "max_digits=2"]',
+            ),
+            "split": Field(
+                Choice(("all", "train", "held_out")), "which part of all questions", default="all"
+            ),
+            "traces": Field(A(("traces",)), "how worked solutions of sums and differences are written"),
         },
         form="call",
         positional=("package",),
