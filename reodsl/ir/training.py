@@ -83,9 +83,12 @@ class Ppo(IR):
     the trainer's own numbers (the embedded engine, drawing from the whole distribution). With `importance_cap` each
     token's loss is weighted by the trainer's probability over the engine's, at most that cap. A step stops the run
     where the median over tokens of exp |trainer's - engine's log-probability| is past `mismatch_limit`.
+
+    With `resample`, questions whose responses give no gradient are replaced by others, from that many further draws of
+    `batch.prompts` questions at most.
     """
 
-    later = frozenset({"old_logprobs", "importance_cap", "mismatch_limit"})
+    later = frozenset({"old_logprobs", "importance_cap", "mismatch_limit", "resample"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     kind: Literal["ppo"] = "ppo"
     rollout: Sampling
@@ -105,6 +108,7 @@ class Ppo(IR):
     old_logprobs: Literal["auto", "engine", "trainer"] = "auto"
     importance_cap: float | None = None
     mismatch_limit: float | None = None
+    resample: int = 0
 
 
 class Sft(IR):

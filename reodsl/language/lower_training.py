@@ -184,7 +184,7 @@ def method(low: Lowering, record: Record) -> Method:
     sampling = Sampling(**_given(rollout, "max_tokens", "temperature", "top_p", "top_k"))
     names = ("max_prompt", "minibatches", "epochs", "loss_mean", "reference_samples", "old_logprobs")
     return Ppo(
-        **_given(record, *names, "importance_cap", "mismatch_limit"),
+        **_given(record, *names, "importance_cap", "mismatch_limit", "resample"),
         rollout=sampling,
         batch=Batch(**_given(batch, "prompts", "rollouts")),
         clip_low=clip.data("low"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -191,6 +193,26 @@ def step_metrics(experience: Experience, scored: Scored) -> dict[str, float]:
     return found
 
 
+ROLLOUTS: dict[str, Any] = {
+    "step": pl.Int64,
+    "question": pl.String,
+    "rollout": pl.Int64,
+    "tokens": pl.Int64,
+    "finish": pl.String,
+    "mode": pl.Int64,
+    "budget": pl.Int64,
+    "correct": pl.Boolean,
+    "reward": pl.Float64,
+    "cuts": pl.List(pl.Int64),
+    "forced": pl.List(pl.Boolean),
+    "bare_cuts": pl.List(pl.Int64),
+    "bare": pl.List(pl.Boolean),
+}
+"""`rollouts.parquet`: `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
+`bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first. `mode` is the position of the response's
+wording and `budget` what was written into its prompt, both null where there is none."""
+
+
 def rollout_columns(experience: Experience, scored: Scored, number: int) -> Mapping[str, Sequence[object]]:
     """The step's rows of `rollouts.parquet`."""
     size = experience.step.length.shape[1]
@@ -205,6 +227,7 @@ def rollout_columns(experience: Experience, scored: Scored, number: int) -> Mapp
         "rollout": list(range(size)) * len(experience.questions),
         "tokens": [len(r.tokens) for r in experience.responses],
         "finish": [r.finish for r in experience.responses],
+        **{name: _drawn_numbers(experience, name) for name in ("mode", "budget")},
         "correct": [bool(c) for c in experience.step.correct.ravel()],
         "reward": scored.rewards.sum(axis=2).ravel().tolist(),
         "cuts": [cuts for cuts, _ in forced],
@@ -212,3 +235,11 @@ def rollout_columns(experience: Experience, scored: Scored, number: int) -> Mapp
         "bare_cuts": [[at for at, _ in own] for own in experience.prefixes],
         "bare": [[correct for _, correct in own] for own in experience.prefixes],
     }
+
+
+def _drawn_numbers(experience: Experience, name: str) -> list[int | None]:
+    """A number that each response was asked with; nothing where wordings give none."""
+    given = experience.step.given
+    if "mode" not in given or name not in given:
+        return [None] * len(experience.responses)
+    return [int(each) for each in given[name].ravel()]

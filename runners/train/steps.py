@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import polars as pl
 import torch
@@ -26,10 +25,11 @@ from runners.prompts import stop_tokens
 from runners.rewards.splits import budget_places, question_places
 from runners.train.agreement import Learnt
 from runners.train.asking import Asking
-from runners.train.collect import Collector, Reference, collect
+from runners.train.collect import Collector, Experience, Reference, collect
 from runners.train.draws import drawn
+from runners.train.gather import gather
 from runners.train.metrics import write_parquet
-from runners.train.ppo import learnt_of, rollout_columns, score, step_metrics, update
+from runners.train.ppo import ROLLOUTS, update
 from runners.train.questions import Question, pairs_of, questions_of, read_table, traces_of
 from runners.train.saved import Row
 from runners.train.sft import batch_of, sft_step
@@ -167,24 +167,25 @@ def ppo_steps(
     parts = job.work / "rollouts"
     parts.mkdir(parents=True, exist_ok=True)
 
+    def experience_of(draw: int) -> Experience:
+        chosen = drawn(seed, draw, method.batch.prompts, len(questions))
+        return collect(collector, [questions[i] for i in chosen], draw)
+
     def take(number: int) -> Numbers:
-        chosen = drawn(seed, number, method.batch.prompts, len(questions))
-        experience = collect(collector, [questions[i] for i in chosen], number)
+        found = gather(experience_of, method, number)
         began = time.perf_counter()
-        scored = score(experience, method)
-        row = step_metrics(experience, scored)
-        learnt = learner.ranks.share(learnt_of(experience, scored))
-        row.update(update(learner, learnt, method, seed, number, same_numbers))
+        learnt = learner.ranks.share(found.learnt)
+        row = {**found.row, **update(learner, learnt, method, seed, number, same_numbers)}
         engine.load_weights(learner.weights(), number + 1)
-        seconds = {**experience.seconds, "seconds_update": time.perf_counter() - began}
-        columns = rollout_columns(experience, scored, number + 1)
-        write_parquet(pl.DataFrame(columns, schema=ROLLOUTS), parts / _part(number))
+        seconds = {**found.seconds, "seconds_update": time.perf_counter() - began}
+        write_parquet(found.rollouts, parts / _part(number))
         return row, seconds
 
     def write_tables(folder: Path, steps: int) -> None:
         frames = [pl.read_parquet(parts / _part(number)) for number in range(steps)]
         write_parquet(
-            pl.concat(frames) if frames else pl.DataFrame(schema=ROLLOUTS), folder / "rollouts.parquet"
+            pl.concat(frames, how="diagonal") if frames else pl.DataFrame(schema=ROLLOUTS),
+            folder / "rollouts.parquet",
         )
 
     facts = {
@@ -206,23 +207,6 @@ def _following(method: Ppo, learner: Learner, seed: int, same_numbers: bool) -> 
         return row, {}
 
     return Steps(take, {})
-
-
-ROLLOUTS: dict[str, Any] = {
-    "step": pl.Int64,
-    "question": pl.String,
-    "rollout": pl.Int64,
-    "tokens": pl.Int64,
-    "finish": pl.String,
-    "correct": pl.Boolean,
-    "reward": pl.Float64,
-    "cuts": pl.List(pl.Int64),
-    "forced": pl.List(pl.Boolean),
-    "bare_cuts": pl.List(pl.Int64),
-    "bare": pl.List(pl.Boolean),
-}
-"""`rollouts.parquet`: `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
-`bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first."""
 
 
 def _part(number: int) -> str:

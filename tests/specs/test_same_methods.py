@@ -30,22 +30,27 @@ ARMS = {
     "simpo_tops": "simpo_tops",
     "simpo_dast": "simpo_dast",
 }
-# L1-Max and ThinkPrune are asked in fewer ways in miniature, as their docstrings there say: only their rewards are equal.
-REWARDS = {("l1", "max_4k"): "l1_max", ("more_baselines", "prune"): "thinkprune"}
+# L1-Max and ThinkPrune are asked in fewer ways in miniature, and DAPO's questions are not resampled, as their docstrings
+# there say: only their rewards are equal.
+REWARDS = {
+    ("l1", "max_4k"): "l1_max",
+    ("more_baselines", "prune"): "thinkprune",
+    ("more_baselines", "overlong"): "overlong",
+}
 MORE = {
     ("deepseek_7b", "reo_linear"): "reo_linear",
     ("deepseek_7b", "reo_coef1"): "reo_coef1",
     ("deepseek_7b", "reo_task_hard"): "reo_hard",
     ("l1", "exact_4k"): "l1_exact",
     ("more_baselines", "kimi"): "kimi",
-    ("more_baselines", "overlong"): "overlong",
     ("more_baselines", "brpo"): "brpo",
 }
 PAIRS = {**{("qwen3_4b", arm): own for arm, own in ARMS.items()}, **MORE}
 # What may differ: model, data, lengths, batch, steps, learning rate and forcing, and numbers scaled with the length.
 OTHERWISE = {
     "name", "data", "steps", "expected_length", "save_every", "plateau", "max_tokens", "max_prompt", "batch",
-    "minibatches", "epochs", "forcing", "reference_samples", "start", "samples", "passes", "lr", "warmup_steps", "decay", "decay_from", "algorithm",
+    "minibatches", "epochs", "forcing", "reference_samples", "start", "samples", "passes",
+    "lr", "warmup_steps", "decay", "decay_from", "algorithm",
     "question", "system", "prefix", "low", "high", "separator", "keywords", "min_chunks", "l_max", "budgets", "frontier",
     "rollouts", "step",
 }  # fmt: skip

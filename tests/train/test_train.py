@@ -76,6 +76,22 @@ def test_an_interrupted_stage_ends_with_the_same_bytes(bench, kind, stop_at, sav
     same(whole, bench.train(saved, name, start="base", data=data))
 
 
+def test_a_stage_that_resamples_ends_with_the_same_bytes(bench):
+    plain = ppo(OUTCOME, steps=3)
+    stage = plain.model_copy(update={"method": plain.method.model_copy(update={"resample": 2})})
+    whole = bench.train(stage, "resampled_whole", start="base", data="questions")
+    metrics = pl.read_parquet(whole / "metrics.parquet")
+    assert metrics["rounds"].is_between(1, 3).all()
+    rollouts = pl.read_parquet(whole / "rollouts.parquet")
+    assert rollouts.group_by("step").len().sort("step")["len"].to_list() == [
+        12 * n for n in metrics["rounds"]
+    ]
+    saved = stage.model_copy(update={"save_every": 1})
+    with pytest.raises(Stopped):
+        bench.train(saved, "resampled", start="base", data="questions", stop_at=2)
+    same(whole, bench.train(saved, "resampled", start="base", data="questions"))
+
+
 def test_a_stage_that_says_nothing_is_saved_as_time_passes(bench, monkeypatch):
     monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(module, "SAVE_SHARE", 0.0)

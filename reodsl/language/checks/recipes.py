@@ -30,6 +30,7 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if stage.method == "ppo":
         yield from _minibatches(record)
         yield from _corrected(record)
+        yield from _resampled(record)
         yield from _needs(stage)
         yield from check_wordings(stage)
 
@@ -113,6 +114,20 @@ def _corrected(record: Record) -> Iterator[Diagnostic]:
         "weighs tokens by trainer over engine",
         others=[Label(place(old, record.span), "ratios that divide by the engine's already")],
         help="write `old_logprobs = trainer`, or take `importance_cap` out",
+    )
+
+
+def _resampled(record: Record) -> Iterator[Diagnostic]:
+    """E0517: the tokens of a step's batch are normalised together, and resampling gathers it in rounds."""
+    resample, batch = record.at("resample"), record.at("advantage.batch")
+    if resample is None or batch is None or not amount(resample.value) or batch.value.data is not True:
+        return
+    yield error(
+        "E0517",
+        "advantages are normalised over the batch, and the batch is gathered in several rounds",
+        place(resample, record.span),
+        others=[Label(place(batch, record.span), "over the batch")],
+        help="write `advantage { batch = false }`, or `resample = 0`",
     )
 
 

@@ -64,6 +64,12 @@ TRAINING: dict[str, Field] = {
     "reference_samples": Field(
         NATURAL, "samples of the starting model per question, for `ref`", default=0, methods=PPO
     ),
+    "resample": Field(
+        Num(whole=True, low=0, high=1000),
+        "further draws of questions, at most, to replace those whose responses all earn the same; 10 in DAPO",
+        default=0,
+        methods=PPO,
+    ),
     "old_logprobs": Field(
         Choice(("auto", "engine", "trainer")),
         "whose log-probabilities of a response PPO's ratios divide by; `auto` takes the engine's where they are the"

@@ -1,0 +1,104 @@
+"""Gathering a step's batch: rounds of experience in; what is learnt from, the step's numbers and its rollouts out.
+
+Without resampling there is one round. With it, questions whose responses give no gradient, because all earn the same,
+are replaced from further rounds, as DAPO's dynamic sampling does (Yu et al. 2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from reodsl.ir.training import Ppo
+from runners.train.agreement import Learnt
+from runners.train.collect import Experience
+from runners.train.ppo import ROLLOUTS, Scored, learnt_of, rollout_columns, score, step_metrics
+
+SUMS = ("tokens", "forced_answers")
+"""Numbers of a step that add up over its rounds; all others are means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A step's batch. `row` and `rollouts` are about everything that was sampled, learnt from or not."""
+
+    learnt: Learnt
+    row: Mapping[str, float]
+    rollouts: pl.DataFrame
+    seconds: Mapping[str, float]
+
+
+def gather(experience_of: Callable[[int], Experience], method: Ppo, number: int) -> Gathered:
+    """Step `number` (from 0). `experience_of(k)` makes the k-th draw of questions and their responses.
+
+    Draws are numbered so that no two rounds of any steps share one. The batch has `batch.prompts` questions with a
+    gradient, or those that were found in `resample` further rounds; without any, the first round as it is.
+    """
+    rounds = 1 + method.resample
+    learnt: list[Learnt] = []
+    made: list[tuple[Experience, Scored]] = []
+    wanted = method.batch.prompts
+    for own in range(rounds):
+        experience = experience_of(number * rounds + own)
+        scored = score(experience, method)
+        made.append((experience, scored))
+        size = experience.step.length.shape[1]
+        groups = with_gradient(scored, size)[:wanted]
+        learnt.append(of_groups(learnt_of(experience, scored), groups, size))
+        wanted -= len(groups)
+        if wanted == 0:
+            break
+    first = learnt_of(*made[0])
+    batch = first if not method.resample or not any(each.tokens for each in learnt) else joined(learnt)
+    row = _merged([step_metrics(*each) for each in made])
+    if method.resample:
+        row["rounds"] = float(len(made))
+        row["groups_short"] = float(wanted)
+    frames = [
+        pl.DataFrame(rollout_columns(experience, scored, number + 1), schema=ROLLOUTS)
+        for experience, scored in made
+    ]
+    seconds = [experience.seconds for experience, _ in made]
+    return Gathered(batch, row, pl.concat(frames), _merged(seconds, tuple(seconds[0])))
+
+
+def with_gradient(scored: Scored, size: int) -> list[int]:
+    """The positions of the questions, `size` responses each, of which some token has an advantage."""
+    moved = [bool(own.any()) for own in scored.advantages]
+    return [at for at in range(len(moved) // size) if any(moved[at * size : (at + 1) * size])]
+
+
+def of_groups(learnt: Learnt, groups: Iterable[int], size: int) -> Learnt:
+    """The part of a batch that belongs to the questions at these positions."""
+    kept = [at * size + own for at in groups for own in range(size)]
+    return Learnt(
+        tuple(learnt.prompts[i] for i in kept),
+        tuple(learnt.tokens[i] for i in kept),
+        tuple(learnt.leads[i] for i in kept),
+        [learnt.logprobs[i] for i in kept],
+        [learnt.behaviour[i] for i in kept],
+        [learnt.advantages[i] for i in kept],
+    )
+
+
+def joined(parts: Sequence[Learnt]) -> Learnt:
+    """Batches one after another."""
+    return Learnt(
+        tuple(each for part in parts for each in part.prompts),
+        tuple(each for part in parts for each in part.tokens),
+        tuple(each for part in parts for each in part.leads),
+        [each for part in parts for each in part.logprobs],
+        [each for part in parts for each in part.behaviour],
+        [each for part in parts for each in part.advantages],
+    )
+
+
+def _merged(rows: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:
+    """Numbers of rounds of one size as those of a step: sums, or means over the rounds that have them."""
+    found: dict[str, float] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row[name] for row in rows if name in row]
+        found[name] = sum(values) if name in sums else sum(values) / len(values)
+    return found

@@ -1,0 +1,135 @@
+"""Gathering a batch: rounds that replace questions without a gradient, against a loop that says so question by question."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from reodsl.ir.training import Ppo
+from runners.rewards.step import Step
+from runners.train.collect import Experience
+from runners.train.gather import gather
+from runners.train.ppo import learnt_of, score, step_metrics
+from tests.train.models import small_model
+from tests.train.test_update import QUESTIONS, ROLLOUTS, experience, method
+
+VERDICTS = {
+    0: [[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]],  # one question of three gives a gradient
+    1: [[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]],  # none
+    2: [[0, 0, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]],  # two
+    3: [[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]],  # all
+}
+
+
+class Draws:
+    """Rounds with these verdicts in turn; which draws were asked for is kept."""
+
+    def __init__(self, order: list[int], seconds: float = 1.5) -> None:
+        self.base = experience(small_model())
+        self.order = order
+        self.asked: list[int] = []
+        self.seconds = seconds
+
+    def __call__(self, draw: int) -> Experience:
+        round_ = self.order[len(self.asked)]
+        self.asked.append(draw)
+        step = replace(self.base.step, correct=np.array(VERDICTS[round_], dtype=float))
+        names = tuple(f"draw{draw}-q{i}" for i in range(QUESTIONS))
+        questions = tuple(replace(q, id=n) for q, n in zip(self.base.questions, names, strict=True))
+        shifted = tuple(
+            replace(one, tokens=tuple((t + round_) % 20 + 2 for t in one.tokens))
+            for one in self.base.responses
+        )
+        return replace(
+            self.base,
+            questions=questions,
+            responses=shifted,
+            step=replace(step, questions=names),
+            seconds={"seconds_generate": self.seconds},
+        )
+
+
+def slowly(order: list[int], resample: int) -> tuple[int, list[tuple[int, ...]], list[float]]:
+    """Rounds used, the tokens of every response that is learnt, and its first advantage."""
+    draws = Draws(order)
+    tokens: list[tuple[int, ...]] = []
+    firsts: list[float] = []
+    used = groups = 0
+    while used <= resample and groups < QUESTIONS:
+        found = draws(used)
+        used += 1
+        for q, right in enumerate(found.step.correct):
+            if groups == QUESTIONS or right.std() == 0:
+                continue
+            groups += 1
+            for r in range(ROLLOUTS):
+                tokens.append(found.responses[q * ROLLOUTS + r].tokens)
+                firsts.append((right[r] - right.mean()) / right.std())
+    return used, tokens, firsts
+
+
+@pytest.mark.parametrize(
+    ("order", "resample"),
+    [([0, 2], 5), ([0, 1, 3], 5), ([3], 5), ([0, 1], 1), ([0, 1, 2], 2), ([1, 1, 2], 2), ([2, 3], 4)],
+)
+def test_rounds_replace_questions_without_a_gradient(order: list[int], resample: int) -> None:
+    draws = Draws(order)
+    found = gather(draws, method(resample=resample), 7)
+    used, tokens, firsts = slowly(order, resample)
+    assert draws.asked == [7 * (1 + resample) + k for k in range(used)]
+    assert list(found.learnt.tokens) == tokens
+    assert [own[0] for own in found.learnt.advantages] == pytest.approx(firsts, rel=1e-5)
+    for part in (found.learnt.prompts, found.learnt.leads, found.learnt.logprobs, found.learnt.behaviour):
+        assert len(part) == len(tokens)
+    assert (found.row["rounds"], found.row["groups_short"]) == (used, QUESTIONS - len(tokens) // ROLLOUTS)
+    assert found.seconds["seconds_generate"] == 1.5 * used
+    right = np.mean([VERDICTS[k] for k in order[:used]])
+    assert found.row["accuracy"] == pytest.approx(right)
+    assert found.row["tokens"] == used * sum(len(r.tokens) for r in draws.base.responses)
+    assert found.rollouts.height == used * QUESTIONS * ROLLOUTS
+    assert set(found.rollouts["step"]) == {8}
+
+
+def test_nothing_with_a_gradient_leaves_the_first_round() -> None:
+    found = gather(Draws([1, 1]), method(resample=1), 0)
+    assert len(found.learnt.tokens) == QUESTIONS * ROLLOUTS
+    assert not any(own.any() for own in found.learnt.advantages)
+    assert found.row["groups_short"] == QUESTIONS
+
+
+def test_without_resampling_a_step_is_one_draw_as_it_is() -> None:
+    draws = Draws([0])
+    rule: Ppo = method()
+    found = gather(draws, rule, 7)
+    assert draws.asked == [7]
+    own = Draws([0])(7)
+    expected = learnt_of(own, score(own, rule))
+    assert found.learnt.tokens == expected.tokens
+    assert found.row == step_metrics(own, score(own, rule))
+
+
+def test_rollouts_say_how_each_response_was_asked() -> None:
+    draws = Draws([0])
+    shape = (QUESTIONS, ROLLOUTS)
+    modes = np.tile([0.0, 1.0, 0.0, 1.0], (QUESTIONS, 1))
+    budgets = np.repeat([[16.0], [32.0], [64.0]], ROLLOUTS, axis=1)
+    assert modes.shape == budgets.shape == shape
+
+    def asked(draw: int) -> Experience:
+        found = draws(draw)
+        step: Step = replace(found.step, given={"mode": modes, "budget": budgets, "level": budgets})
+        return replace(found, step=step)
+
+    rows = gather(asked, method(), 0).rollouts
+    assert rows["mode"].to_list() == [0, 1, 0, 1] * QUESTIONS
+    assert rows["budget"].to_list() == [16] * 4 + [32] * 4 + [64] * 4
+    # A question's own number is no wording's.
+    bare = gather(
+        lambda draw: replace(draws.base, step=replace(draws.base.step, given={"budget": budgets})),
+        method(),
+        0,
+    )
+    assert bare.rollouts.select(pl.col("mode", "budget").is_null().all()).row(0) == (True, True)
