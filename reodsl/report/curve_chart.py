@@ -8,6 +8,7 @@ from typing import Literal
 import altair as alt
 import polars as pl
 
+from reodsl.report import theme
 from reodsl.report.chart_parts import SHOWN, WIDTH, Rows, Width, colour, faded, focus
 from reodsl.report.material import MEAN, Material, title
 
@@ -53,15 +54,15 @@ def curves(
     points = alt.Chart(data).mark_point(filled=True, size=60, opacity=0)
     pointed = points.encode(x=x, y=y, color=tint, tooltip=tooltip)
     if edges.height:
-        edge = alt.Chart(held.add(edges))
+        edge = alt.Chart(held.add(edges.with_columns(pl.lit("frontier").alias("line"))))
         tooltip = [
             alt.Tooltip("budget:Q", format=","),
             alt.Tooltip("accuracy:Q", title="frontier", format=".1%"),
             alt.Tooltip("arms:N", title="reached by"),
         ]
         halo = edge.mark_line(strokeWidth=7, opacity=0.16, style="frontier").encode(x=x, y=y)
-        dashes = edge.mark_line(strokeWidth=1.6, strokeDash=[5, 3], style="frontier")
-        layers += [halo, lined, dashes.encode(x=x, y=y, tooltip=tooltip), pointed]
+        dashes = edge.mark_line(strokeWidth=1.6, style="frontier")
+        layers += [halo, lined, dashes.encode(x=x, y=y, tooltip=tooltip, strokeDash=_dashed()), pointed]
     else:
         layers += [lined, pointed]
     chart = alt.layer(*layers).add_params(focus())
@@ -93,6 +94,13 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
         .agg(pl.col("arm").unique().sort().str.join(", ").alias("arms"))
     )
     return mean.join(winners, on="budget", how="left", maintain_order="left")
+
+
+def _dashed() -> alt.StrokeDash:
+    """The frontier's dashes, with an entry of their own in the legend: it is no arm and has none of their colours."""
+    scale = alt.Scale(domain=["frontier"], range=[[5, 3]])
+    legend = alt.Legend(title=None, orient="bottom", symbolStrokeColor=theme.FRONTIER_KEY, symbolSize=220)
+    return alt.StrokeDash("line:N", scale=scale, legend=legend)
 
 
 def _budget_axis(budgets: Sequence[int], scale: Scale) -> alt.X:

@@ -185,10 +185,10 @@ def _legible(value: Any) -> Any:
 
 
 def _without_legends(value: Any) -> Any:
-    """A spec whose arm colours have no legend of their own: the page has one legend for a group of charts."""
+    """A spec whose arms and frontier have no legend of their own: the page has one legend for a group of charts."""
     if isinstance(value, list):
         return [_without_legends(item) for item in value]
     if not isinstance(value, dict):
         return value
-    arm = value.get("field") == "arm" and "legend" in value
-    return {key: None if arm and key == "legend" else _without_legends(item) for key, item in value.items()}
+    keyed = "legend" in value and value.get("field") in ("arm", "line")
+    return {key: None if keyed and key == "legend" else _without_legends(item) for key, item in value.items()}

@@ -28,6 +28,10 @@ _LIGHT = {"ink": "#1d2430", "muted": "#5d6675", "grid": "#e6e8ec", "paper": "#ff
 _DARK = {"ink": "#eceff4", "muted": "#a3adbb", "grid": "#2d333c", "paper": "#171a1f"}
 
 
+FRONTIER_KEY = _LIGHT["ink"]
+"""The frontier's dash in a chart's own legend, which is drawn on light paper only."""
+
+
 def colours(arms: Sequence[str], untrained: Sequence[str] = ()) -> dict[str, str]:
     """A colour for each arm, in order: grey where nothing was trained, then the palette, repeated if it must be."""
     chosen: dict[str, str] = {}

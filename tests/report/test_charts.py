@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import polars as pl
 import pytest
 
-from reodsl.report import tables
+from reodsl.report import tables, theme
 from reodsl.report.chart_parts import Rows
 from reodsl.report.curve_chart import curve_rows, curves, frontier_rows
+from reodsl.report.figures import Gallery, curve_group
 from reodsl.report.labels import sides
 from reodsl.report.material import Material
 from reodsl.report.theme import COLOURS, UNTRAINED, colours
@@ -120,3 +124,31 @@ def test_budgets_on_a_logarithmic_axis_are_whole_numbers(material: Material) -> 
     assert ">64<" in svg
     assert ">128<" in svg
     assert "e+" not in svg
+
+
+def texts(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
+def test_the_frontier_has_an_entry_of_its_own_in_the_legend(material: Material) -> None:
+    """In the files, dashed as it is drawn; not among the arms, and not where there is none."""
+    import vl_convert
+
+    gallery = Gallery()
+    curve_group(gallery, material, "curves", ["base", "reo_exp"])
+    svg = vl_convert.vegalite_to_svg({**gallery.specs["curves-Average-linear"], "config": theme.config()})
+    entries = [text for text in texts(svg) if text in ("base", "reo_exp", "frontier")]
+    assert sorted(entries) == ["base", "frontier", "reo_exp"]
+    # Once as the line, once in the legend.
+    assert svg.count('stroke-dasharray="5,3"') == 2
+    (shown,) = [chart for name, chart in gallery.blocks()[0].items() if name == "curves-Average-linear"]
+    assert "frontier" not in texts(vl_convert.vegalite_to_svg({**shown["spec"], "width": 460}))
+
+
+def test_without_a_frontier_no_legend_speaks_of_one(material: Material) -> None:
+    bare = type(material)(
+        **{name: getattr(material, name) for name in material.__slots__}
+        | {"frontiers": material.frontiers.clear()}
+    )
+    assert bare.frontier().height == 0
+    assert "strokeDash" not in json.dumps(curves(bare).to_dict())
