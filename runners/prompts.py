@@ -36,7 +36,11 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, .
         )
     except Exception as fault:
         # Templates are Jinja programs of the model's author: they raise whatever they like.
-        raise problem("E0812", f"the model's chat template cannot render this prompt: {fault}") from fault
+        raise problem(
+            "E0812",
+            f"the model's chat template cannot render this prompt: {fault}",
+            help="give the model a template of your own: `prompt { template = … }`",
+        ) from fault
     return (*(int(token) for token in ids), *prefix)
 
 
@@ -59,7 +63,10 @@ def stop_tokens(tokenizer: Any, folder: Path) -> tuple[int, ...]:
             named = json.loads(path.read_text("utf-8")).get("eos_token_id")
         except (OSError, ValueError, AttributeError) as fault:
             raise problem(
-                "E0805", f"generation_config.json cannot be read: {fault}", where=str(folder)
+                "E0805",
+                f"generation_config.json cannot be read: {fault}",
+                where=str(folder),
+                help="correct it, or take it out of the folder",
             ) from fault
         found += [n for n in (named if isinstance(named, list) else [named]) if isinstance(n, int)]
     return tuple(dict.fromkeys(found))

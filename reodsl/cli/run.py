@@ -12,7 +12,7 @@ import click
 from reodsl.cli.destination import folder_to_fill
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import Ready, prepare, prices_of, store_option, target_option
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.plan.registry import Execution, Machine, Registry, Results, load_registry
 from reodsl.plan.saved import Saved, is_plan, load_plan, moved
 from reodsl.plan.verdict import Plan, make_plan
@@ -199,11 +199,16 @@ def _tell(ready: Ready, plan: Plan, results: Results, page: Path | None, as_json
         click.echo("Nothing to do: every result is there.")
     if page is not None:
         if not quiet:
-            from reodsl.report.unended import unended
-
-            show(unended(page.parent))
+            show(_doubts(page))
             _print_table(page.parent)
         click.echo(f"report: {page}")
+
+
+def _doubts(page: Path) -> list[Diagnostic]:
+    """What a finished run should be taken with care for."""
+    from reodsl.report.unended import unended
+
+    return unended(page.parent)
 
 
 def _print_table(folder: Path) -> None:
@@ -240,7 +245,7 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None) -> dict
         "report": str(page) if page else None,
         "store": str(ready.store.root),
         "tasks": tasks,
-        "diagnostics": to_json(located(results.failed)),
+        "diagnostics": to_json([*located(results.failed), *(_doubts(page) if page else ())]),
     }
 
 

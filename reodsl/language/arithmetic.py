@@ -25,7 +25,12 @@ def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value | None:
     data = operand.data
     if not isinstance(data, Quantity):
         ctx.report(
-            error("E0301", f"`{expr.op}` stands before a number, not before {describe(operand)}", expr.span)
+            error(
+                "E0301",
+                f"`{expr.op}` stands before a number, not before {describe(operand)}",
+                expr.span,
+                help="write a number",
+            )
         )
         return None
     literal = operand.literal
@@ -49,6 +54,7 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
                     f"`{expr.op}` works on numbers, and this is {describe(side)}",
                     side.span,
                     describe(side),
+                    help="write a number, or the name of one",
                 )
             )
             return None
@@ -199,5 +205,12 @@ def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value | None:
     """`not x`."""
     if isinstance(operand.data, bool):
         return Value(not operand.data, expr.span)
-    ctx.report(error("E0301", f"`not` stands before a condition, not before {describe(operand)}", expr.span))
+    ctx.report(
+        error(
+            "E0301",
+            f"`not` stands before a condition, not before {describe(operand)}",
+            expr.span,
+            help="compare it: `not x > 0`",
+        )
+    )
     return None

@@ -143,6 +143,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
                     arg.span,
                     "again here",
                     others=[Label(places[name].span, "first here")],
+                    help="give it once",
                 )
             )
             good = False

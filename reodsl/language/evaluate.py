@@ -150,7 +150,12 @@ def _if_else(ctx: Context, expr: tree.IfElse, scope: Scope, want: Type | None) -
         return None
     if not isinstance(condition.data, bool):
         ctx.report(
-            error("E0301", f"a condition is true or false, not {describe(condition)}", expr.condition.span)
+            error(
+                "E0301",
+                f"a condition is true or false, not {describe(condition)}",
+                expr.condition.span,
+                help="compare it: `… > 0`",
+            )
         )
         return None
     return evaluated(ctx, expr.then if condition.data else expr.otherwise, scope, want)

@@ -59,9 +59,9 @@ def param_value(ctx: Context, module: Loaded, param: tree.Param) -> Value | None
     name = param.name.name
     given = ctx.sets.get((module.key, name))
     if given is not None:
-        value = fitted(ctx, given.value, scope, type_, name)
+        value = fitted(ctx, given.value, scope, type_, name, _example(type_))
     elif param.default is not None:
-        value = fitted(ctx, param.default, scope, type_, name)
+        value = fitted(ctx, param.default, scope, type_, name, _example(type_))
     else:
         ctx.report(
             error(
@@ -113,6 +113,21 @@ def in_range(
             )
             return None
     return value
+
+
+def _example(type_: Type) -> str:
+    """How a value of a param's type is written; empty where that is a name that the spec chooses."""
+    match type_:
+        case Num():
+            return f"8 {type_.unit}".rstrip()
+        case Text():
+            return '"a text"'
+        case Flag():
+            return "true"
+        case Many():
+            inside = _example(type_.item)
+            return f"[{inside}]" if inside else ""
+    return "[1K tokens, 4K tokens]" if type_ is SPLITS else ""
 
 
 def _unbounded(type_: Type) -> Type:

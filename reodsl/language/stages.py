@@ -75,7 +75,12 @@ def stage_parts(ctx: Context, record: Record) -> list[StagePart]:
             continue
         if not isinstance(over.data, Items) or not over.data.values:
             ctx.report(
-                error("E0301", f"`stages` runs over a list, not over {describe(over)}", stage.over.span)
+                error(
+                    "E0301",
+                    f"`stages` runs over a list, not over {describe(over)}",
+                    stage.over.span,
+                    help="write `stages(cap in [64 tokens, 32 tokens]) { … }`",
+                )
             )
             continue
         for each in over.data.values:

@@ -60,8 +60,10 @@ def save_plan(path: Path, plan: Plan, prices: Prices, request: Request) -> None:
 
 
 def is_plan(path: Path) -> bool:
-    """Whether a file that is to be run holds JSON rather than a spec."""
+    """Whether a file that is to be run holds JSON rather than a spec. A pipe is none, and is left unread."""
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             return file.read(64).lstrip().startswith(b"{")
     except OSError:

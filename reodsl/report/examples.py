@@ -96,7 +96,10 @@ def _rows(folder: Path) -> pl.DataFrame:
         )
     except (OSError, pl.exceptions.PolarsError) as failure:
         raise problem(
-            "E0981", f"an artifact of this run cannot be read: {failure}", where=str(folder)
+            "E0981",
+            f"an artifact of this run cannot be read: {failure}",
+            where=str(folder),
+            help="find what is damaged with `reodsl ls --verify`; running the spec again makes it anew",
         ) from None
     return cuts.join(samples, on=keys, how="inner", suffix="_whole", maintain_order="left")
 

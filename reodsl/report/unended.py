@@ -1,4 +1,4 @@
-"""Arms whose responses never end: a run's folder in, a warning for each out."""
+"""Arms whose responses never end: a run's folder in, one warning that names them out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, warning
 
+_NAMED = 12
+
 
 def unended(folder: Path) -> list[Diagnostic]:
-    """A warning (W0801) for every arm of which each response was cut at the longest length. Unreadable ones are none."""
-    found = []
+    """A warning (W0801) of the arms of which each response was cut at the longest length. Unreadable ones are none."""
+    found: dict[str, float] = {}
     for summary in sorted((folder / "arms").glob("*/summary.json")):
         try:
             mean = json.loads(summary.read_bytes())["mean"]
@@ -18,12 +20,17 @@ def unended(folder: Path) -> list[Diagnostic]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if cut >= 1:
-            found.append(
-                warning(
-                    "W0801",
-                    f"no response of `{summary.parent.name}` ended: all were cut, at {length:g} tokens on average",
-                    where=str(summary.parent),
-                    help="raise the suite's `max_tokens`, or train longer; a response that was cut has no answer of its own",
-                )
-            )
-    return found
+            found[summary.parent.name] = length
+    if not found:
+        return []
+    names = [f"`{name}`" for name in found]
+    listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    length = sum(found.values()) / len(found)
+    return [
+        warning(
+            "W0801",
+            f"no response of {listed} ended: all were cut, at {length:g} tokens on average",
+            where=str(folder / "arms" / next(iter(found))) if len(found) == 1 else str(folder / "arms"),
+            help="raise the suite's `max_tokens`, or train longer; a response that was cut has no answer of its own",
+        )
+    ]

@@ -78,6 +78,13 @@ def is_full(error: BaseException) -> bool:
 def storage_problem(error: BaseException, place: Path) -> Problem | None:
     """The diagnostic for a write that the disk refused; None for an error of another kind."""
     number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EFBIG:
+        return problem(
+            "E0951",
+            "a file of the results is larger than this file system or `ulimit -f` allows",
+            where=str(place),
+            help="raise the limit: `ulimit -f unlimited`, or name a store elsewhere: --store DIR",
+        )
     if is_full(error):
         return problem(
             "E0951",

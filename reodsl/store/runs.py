@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from reodsl.diagnostics import Problem
 from reodsl.ir import Spec
 from reodsl.store.files import storing, write_atomic
 from reodsl.store.locks import is_held, keep, let_go
@@ -59,13 +61,19 @@ def begin(store: Store, spec: Spec, spec_digest: str) -> Record:
         started=now.isoformat(timespec="seconds"),
         process=os.getpid(),
     )
-    with store.turn("runs"), storing(store.root):
-        if not any(alive(store, other) for other in records(store)):
-            for path in leftovers(store):
-                clear(path)
-        keep(_file(store, record, "lock"))
-        write_atomic(_file(store, record, "spec"), spec.model_dump_json().encode())
-        save(store, record)
+    try:
+        with store.turn("runs"), storing(store.root):
+            if not any(alive(store, other) for other in records(store)):
+                for path in leftovers(store):
+                    clear(path)
+            keep(_file(store, record, "lock"))
+            write_atomic(_file(store, record, "spec"), spec.model_dump_json().encode())
+            save(store, record)
+    except Problem:
+        let_go(_file(store, record, "lock"))
+        with suppress(OSError):
+            forget(store, record)
+        raise
     return record
 
 

@@ -280,4 +280,9 @@ class Store:
         )
 
     def _illegal(self, what: str) -> Exception:
-        return problem("E0965", f"a task's result cannot be stored: {what}", where=str(self.root))
+        return problem(
+            "E0965",
+            f"a task's result cannot be stored: {what}",
+            where=str(self.root),
+            help="this is a defect of the runner: a result is plain files in its folder",
+        )

@@ -19,7 +19,13 @@ def explain(place: Place) -> Diagnostic:
 
 
 def _anything(place: Place) -> Diagnostic:
-    return error("E0130", f"{describe(place.found)} does not fit here", where(place), wanted(place.expected))
+    return error(
+        "E0130",
+        f"{describe(place.found)} does not fit here",
+        where(place),
+        wanted(place.expected),
+        help="write what is wanted before it, or delete it",
+    )
 
 
 _ITEM_RULES: tuple[Callable[[Place], Diagnostic | None], ...] = (

@@ -45,7 +45,11 @@ def parse(source: Source) -> ParseResult:
     text, items = found if found is not None else (None, ())
     diagnostics = [*lexed.diagnostics, *laid.diagnostics, *read.diagnostics, *escape_warnings(laid.tokens)]
     kept, may_be_deep = [], read.may_be_deep
+    cut = [d.labels[0].span.line for d in laid.diagnostics if d.code == "E0138"]
     for item in items:
+        if any(item.span.line <= line <= item.span.end_line for line in cut):
+            # Not what was written any more: whatever else is said of it would only be a consequence.
+            continue
         deep = depth_exceeding(item, MAX_NESTING) if may_be_deep else None
         if deep is None:
             kept.append(item)

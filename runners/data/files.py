@@ -75,6 +75,15 @@ def file_problem(path: Path) -> Diagnostic | None:
         return error(
             "E0706", "this is not a plain file", where=str(path), help="name a file, not a folder or device"
         )
+    try:
+        path.open("rb").close()
+    except OSError as failure:
+        return error(
+            "E0706",
+            f"the data file cannot be opened: {failure.strerror}",
+            where=str(path),
+            help=f"let yourself read it: `chmod u+r {path}`",
+        )
     if status.st_size > LARGEST_FILE:
         return error(
             "E0706",

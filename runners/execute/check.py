@@ -99,6 +99,7 @@ def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
             return
         lacking.insert(0, "weights: no *.safetensors file")
     if there and not lacking:
+        yield from _shut(place)
         return
     yield error(
         "E0803",
@@ -107,6 +108,21 @@ def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
         notes=(f"needed by {name}; a relative path starts at the spec's folder",),
         help=INCOMPLETE,
     )
+
+
+def _shut(place: Path) -> Iterator[Diagnostic]:
+    """The files of a model folder that may not be read, as one error at the first of them."""
+    for path in sorted([*place.glob("*.safetensors"), *place.glob("*.json")]):
+        try:
+            path.open("rb").close()
+        except OSError as failure:
+            yield error(
+                "E0803",
+                f"the model folder cannot be read: {failure.strerror}",
+                where=str(path),
+                help=f"let yourself read it: `chmod -R u+rX {place}`",
+            )
+            return
 
 
 def _hub(source: dict[str, Any]) -> Iterator[Diagnostic]:

@@ -279,7 +279,15 @@ def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
     except Exception as caught:
         words = (str(caught).strip().splitlines() or [""])[0]
         return Outcome(
-            "died", diagnostics=(error("E0961", f"{type(caught).__name__}: {words}", where=order.task.id),)
+            "died",
+            diagnostics=(
+                error(
+                    "E0961",
+                    f"{type(caught).__name__}: {words}",
+                    where=order.task.id,
+                    help="running again goes on where it stopped",
+                ),
+            ),
         )
     assert isinstance(outcome, Outcome)
     return outcome

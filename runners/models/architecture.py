@@ -58,14 +58,30 @@ def architecture_of(description: Mapping[str, Any]) -> Architecture:
     for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "context"):
         size = getattr(made, name)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise problem("E0808", f"`{name}` is {size!r}, and a whole number of at least 1 is needed")
+            raise problem(
+                "E0808",
+                f"`{name}` is {size!r}, and a whole number of at least 1 is needed",
+                help="write 1 or more",
+            )
     if made.heads % made.kv_heads:
-        raise problem("E0808", f"{made.heads} heads cannot share {made.kv_heads} key-value heads evenly")
+        raise problem(
+            "E0808",
+            f"{made.heads} heads cannot share {made.kv_heads} key-value heads evenly",
+            help="make `heads` a multiple of `kv_heads`",
+        )
     if made.head_dim % 2:
-        raise problem("E0808", f"`head_dim` is {made.head_dim}, and rotary positions need it to be even")
+        raise problem(
+            "E0808",
+            f"`head_dim` is {made.head_dim}, and rotary positions need it to be even",
+            help="write an even number",
+        )
     for name in ("rope_theta", "norm_eps", "init_std"):
         if not getattr(made, name) > 0:
-            raise problem("E0808", f"`{name}` is {getattr(made, name)!r}, and has to be above 0")
+            raise problem(
+                "E0808",
+                f"`{name}` is {getattr(made, name)!r}, and has to be above 0",
+                help="write a number above 0",
+            )
     return made
 
 

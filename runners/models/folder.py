@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.store.files import is_full
-from runners.models.names import INCOMPLETE
+from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
 from runners.models.tensors import tensor_shapes
 
 # Loading is a moment inside a task that shows its own progress.
@@ -26,7 +26,6 @@ transformers_logging.disable_progress_bar()
 
 _LARGEST_CONFIG = 1 << 20
 _MOST_LAYERS = 1000
-_AGAIN = "copy or download it again, or write it with `save_pretrained`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +57,12 @@ def load_config(folder: Path) -> Any:
     except ValueError as fault:
         # transformers asks for trust, or tells of an unknown model_type, by the same exception.
         message = "the model's architecture is unknown to the installed transformers, or runs code of its own"
-        help_line = "take a model whose architecture transformers has, such as Qwen3 or Llama"
+        TOGETHER = "take a model whose architecture transformers has, such as Qwen3 or Llama"
         notes = [_first_line(fault)]
-        raise problem("E0801", message, where=str(folder), notes=notes, help=help_line) from fault
+        raise problem("E0801", message, where=str(folder), notes=notes, help=TOGETHER) from fault
     except (OSError, TypeError, AttributeError, KeyError) as fault:
         message = f"config.json cannot be read: {_first_line(fault)}"
-        raise problem("E0805", message, where=str(folder), help=_AGAIN) from fault
+        raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
     return config
 
 
@@ -81,7 +80,7 @@ def _check_config(path: Path) -> None:
             raise ValueError(f"num_hidden_layers is {layers!r:.40}")
     except (OSError, ValueError, RecursionError) as fault:
         message = f"config.json cannot be read: {_first_line(fault)}"
-        raise problem("E0805", message, where=str(path.parent), help=_AGAIN) from fault
+        raise problem("E0805", message, where=str(path.parent), help=AGAIN) from fault
 
 
 def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
@@ -124,8 +123,7 @@ def require_fit(folder: Path, config: Any) -> None:
 
 
 def _unfit(folder: Path, message: str) -> Problem:
-    help_line = "take config.json and the weights from one and the same model, whole"
-    return problem("E0806", message, where=str(folder), help=help_line)
+    return problem("E0806", message, where=str(folder), help=TOGETHER)
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -137,7 +135,7 @@ def load_tokenizer(folder: Path) -> Any:
     except Exception as fault:
         # The tokenizers library raises bare Exception for a file that it cannot read.
         message = f"tokenizer.json cannot be read: {_first_line(fault)}"
-        raise problem("E0805", message, where=str(folder), help=_AGAIN) from fault
+        raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
 
 
 def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> None:
@@ -167,8 +165,8 @@ def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Ten
         if is_full(fault):
             raise
         message = f"the model cannot be saved: {getattr(fault, 'strerror', None) or fault}"
-        help_line = "free some space, or choose a folder that you may write to"
-        raise problem("E0811", message, where=str(folder), help=help_line) from fault
+        TOGETHER = "free some space, or choose a folder that you may write to"
+        raise problem("E0811", message, where=str(folder), help=TOGETHER) from fault
 
 
 def _size(size: tuple[Any, ...]) -> str:

@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from reodsl.diagnostics import Problem, problem
-from runners.models.names import CONVERT, INCOMPLETE, PICKLES, UNREAD
+from runners.models.names import AGAIN, CONVERT, INCOMPLETE, PICKLES, UNREAD
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -65,11 +65,13 @@ def _indexed(folder: Path) -> list[Path]:
     try:
         names = set(json.loads((folder / _INDEX).read_text("utf-8"))["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as fault:
-        raise problem("E0805", f"`{_INDEX}` cannot be read: {fault}", where=str(folder)) from fault
+        raise problem(
+            "E0805", f"`{_INDEX}` cannot be read: {fault}", where=str(folder), help=AGAIN
+        ) from fault
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             message = f"`{_INDEX}` names `{name}`, which is no safetensors file of this folder"
-            raise problem("E0805", message, where=str(folder))
+            raise problem("E0805", message, where=str(folder), help=AGAIN)
         if not (folder / name).is_file():
             message = f"`{_INDEX}` names `{name}`, which is missing"
             raise problem("E0803", message, where=str(folder), help=INCOMPLETE)

@@ -30,9 +30,15 @@ def word_tokenizer(words: Sequence[str]) -> Any:
     seen: set[str] = set()
     for word in words:
         if not word or len(word.split()) != 1 or word != word.strip():
-            raise problem("E0809", f"`{word}` is no word: words are separated by white space and hold none")
+            raise problem(
+                "E0809",
+                f"`{word}` is no word: words are separated by white space and hold none",
+                help="give each word once, without spaces",
+            )
         if word in seen:
-            raise problem("E0809", f"the word `{word}` comes twice in the tokenizer's list")
+            raise problem(
+                "E0809", f"the word `{word}` comes twice in the tokenizer's list", help="give each word once"
+            )
         seen.add(word)
         vocabulary.setdefault(word, len(vocabulary))
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))

@@ -63,7 +63,11 @@ class EmbeddedEngine:
     ) -> list[list[Forced]]:
         """See `Engine.force`. Responses that are not cached are read again, each once. Raises as `generate`."""
         if min((cut for wanted in cuts for cut in wanted), default=0) < 0:
-            raise problem("E0807", "a response cannot be cut before its first token")
+            raise problem(
+                "E0807",
+                "a response cannot be cut before its first token",
+                help="force answers at 0 tokens or more",
+            )
         for request, response, wanted in zip(requests, responses, cuts, strict=True):
             inside = [cut for cut in wanted if cut < len(response.tokens)]
             if inside:
@@ -78,7 +82,11 @@ class EmbeddedEngine:
 
     def _check(self, requests: Sequence[Request], sampling: Sampling, room: int) -> None:
         if sampling.max_tokens < 1:
-            raise problem("E0807", f"at least one token has to be asked for, not {sampling.max_tokens}")
+            raise problem(
+                "E0807",
+                f"at least one token has to be asked for, not {sampling.max_tokens}",
+                help="set `max_tokens` to 1 or more",
+            )
         for request in requests:
             if not request.prompt:
                 raise problem(

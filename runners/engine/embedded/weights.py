@@ -11,6 +11,7 @@ from reodsl.diagnostics import problem
 from runners.engine.embedded.linear import Linear, linear
 from runners.engine.embedded.settings import EmbeddedSettings
 from runners.engine.embedded.shape import Shape
+from runners.models.names import TOGETHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,12 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
     def take(name: str, *size: int) -> torch.Tensor:
         tensor = state.get(name)
         if tensor is None:
-            raise problem("E0806", f"the weights have no tensor `{name}`")
+            raise problem("E0806", f"the weights have no tensor `{name}`", help=TOGETHER)
         if tuple(tensor.shape) != size:
             found, wanted = "×".join(map(str, tensor.shape)), "×".join(map(str, size))
-            raise problem("E0806", f"the tensor `{name}` is {found}, and the config says {wanted}")
+            raise problem(
+                "E0806", f"the tensor `{name}` is {found}, and the config says {wanted}", help=TOGETHER
+            )
         return tensor.detach().to(device=device, dtype=dtype, copy=True)
 
     def fused(prefix: str, parts: Mapping[str, int], width: int) -> Linear:

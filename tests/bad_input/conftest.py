@@ -1,0 +1,42 @@
+"""A place for a test of bad input: a folder of its own with the small spec in it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from commands import SPEC, Place
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Place:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    made = Place(tmp_path, capsys)
+    made.write(SPEC)
+    return made
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint that loads, as `transformers` has it."""
+    from reodsl.language import compile_file
+    from runners.models.folder import save
+    from runners.prepare import fresh
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    (folder / "tiny.reo").write_text(SPEC)
+    spec = compile_file(folder / "tiny.reo").spec
+    assert spec is not None
+    from reodsl.graph.lower import lower
+    from reodsl.ir.model import Model
+
+    (task,) = (task for task in lower(spec).tasks if task.kind == "model")
+    model = Model.model_validate(task.payload["model"])
+    made = fresh(model.source, 64, 1)  # type: ignore[arg-type]
+    save(made.model, made.tokenizer, folder / "whole")
+    return folder / "whole"

@@ -1,0 +1,124 @@
+"""Data sets that are not what they should be, through `reodsl run`: nothing is trained, and what is done stays done."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from commands import SPEC, Place, permissions_count, refused, whole
+
+GOOD = '{"question": "<q> 1 a +1 b +2 ? <think>", "answer": "4"}\n{"question": "<q> 2 a +1 b +2 ? <think>", "answer": "5"}\n'
+DATA: dict[str, tuple[str, str | bytes, str, str, tuple[str, ...]]] = {
+    "a missing column": (
+        "d.jsonl",
+        '{"problem": "1+1?", "answer": "2"}\n',
+        "E0701",
+        "d.jsonl",
+        ("no column `question`", "it has `problem`, `answer`", 'columns: columns(question: "problem")'),
+    ),
+    "two missing columns": (
+        "d.csv",
+        "q,a\n1,2\n",
+        "E0701",
+        "d.csv",
+        ("`question`, `answer`", "it has `q`, `a`"),
+    ),
+    "duplicate questions": (
+        "d.jsonl",
+        GOOD + GOOD.replace("<q> 1", "<Q>  1"),
+        "E0705",
+        "d.jsonl",
+        ("2 of 4 questions are duplicates", "row 3 repeats row 1", "`duplicates = drop`"),
+    ),
+    "an empty question": (
+        "d.jsonl",
+        GOOD + '{"question": " ", "answer": "2"}\n',
+        "E0704",
+        "d.jsonl, row 3",
+        ("1 of 3 rows have no question",),
+    ),
+    "an empty answer": (
+        "d.csv",
+        'question,answer\n1+1?,2\n1+2?,""\n1+3?,\n',
+        "E0704",
+        "d.csv, rows 2, 3",
+        ("2 of 3 rows have no answer",),
+    ),
+    "no rows": ("d.jsonl", "", "E0703", "d.jsonl", ("no questions",)),
+    "a header alone": ("d.csv", "question,answer\n", "E0703", "d.csv", ("no questions",)),
+    "no JSON": ("d.jsonl", GOOD + "question: 2\n", "E0707", "d.jsonl, line 3", ()),
+    "deep JSON": ("d.jsonl", GOOD + "[" * 100_000 + "\n", "E0707", "d.jsonl, line 3", ()),
+    "no text": ("d.jsonl", b"\xff\xfe\x00", "E0706", "d.jsonl", ("not UTF-8", "0xff")),
+    "no Parquet": (
+        "d.parquet",
+        b"PAR1" + b"\0" * 40 + b"PAR1",
+        "E0706",
+        "d.parquet",
+        ("check that it is whole",),
+    ),
+    "a ragged row": ("d.csv", "question,answer\na,b,c\n", "E0707", "d.csv, line 2", ("3 fields",)),
+    "lists": (
+        "d.jsonl",
+        '{"question": ["a"], "answer": "2"}\n',
+        "E0707",
+        "d.jsonl, line 1",
+        ("`question` is a list",),
+    ),
+}
+
+
+def with_file(name: str) -> str:
+    return SPEC.replace(
+        "data asked { source = generated(chain_easy, count: 4, seed: 1)",
+        f'data asked {{ source = file("{name}")',
+    )
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_a_data_set_that_is_not_what_it_should_be(place: Place, kind: str) -> None:
+    name, content, code, at, words = DATA[kind]
+    place.write(content, name)
+    place.write(with_file(name))
+    told = place.run()
+    assert told.code == 1, told
+    refused(told, code, at, *words)
+    assert told.err.endswith("1 failed, 3 not tried, 3 done; the same command goes on from here\n")
+    # What does not need it is done and stays done: the model, the other data, and the evaluation of both.
+    whole(place.folder / ".reodsl", {"model", "data", "evaluate"})
+    assert {path.name for path in (place.folder / "runs").glob("*/*")} == {"arms"}
+    assert {path.name for path in (place.folder / "runs").glob("*/arms/*")} == {"base.s1"}
+    again = place.run()
+    assert again.err == told.err
+
+
+def test_a_data_set_that_is_mended_goes_on(place: Place) -> None:
+    place.write(GOOD + GOOD, "d.jsonl")
+    place.write(with_file("d.jsonl"))
+    assert place.run().findings() == ["E0705"]
+    place.write(GOOD, "d.jsonl")
+    plan = json.loads(place.call("plan", "tiny.reo", "--json").out)
+    verdicts = {task["id"]: task["verdict"] for task in plan["tasks"]}
+    assert verdicts["mite.model.s1"] == verdicts["held.data"] == "reuse"
+    assert verdicts["asked.data"] == "run"
+
+
+MISSING: dict[str, tuple[str, str]] = {
+    "no file": ("nowhere.jsonl", "nowhere.jsonl"),
+    "a folder": ("folder.jsonl", "folder.jsonl"),
+    "a device": ("zero.csv", "zero.csv"),
+    "another format": ("d.xlsx", "d.xlsx"),
+    "shut": ("shut.csv", "shut.csv"),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_a_data_set_that_is_no_file_is_found_before_anything_starts(place: Place, kind: str) -> None:
+    name, at = MISSING[kind]
+    (place.folder / "folder.jsonl").mkdir()
+    (place.folder / "zero.csv").symlink_to("/dev/zero")
+    place.write(GOOD, "d.xlsx")
+    place.write(GOOD, "shut.csv").chmod(0)
+    place.write(with_file(name))
+    with permissions_count():
+        refused(place.run(), "E0706", at)
+    assert not (place.folder / ".reodsl").exists()

@@ -1,0 +1,152 @@
+"""Model folders that hold no model: found before anything starts, and nothing in them is ever executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import FROM_FOLDER, Place, permissions_count, refused
+
+from reodsl.store.store import Store
+
+
+class Bomb:
+    """Unpickled, it leaves a mark."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("unpickled",)
+
+
+def weights_of(folder: Path) -> Path:
+    (found,) = folder.glob("*.safetensors")
+    return found
+
+
+def without_weights(folder: Path) -> None:
+    weights_of(folder).unlink()
+
+
+def pickled(folder: Path) -> None:
+    without_weights(folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"w": Bomb()}))
+
+
+def pickled_beside(folder: Path) -> None:
+    """A pickle and Python files beside good weights."""
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"w": Bomb()}))
+    (folder / "modeling_own.py").write_text("import os\nos.mkdir('imported')\n")
+
+
+def renamed_pickle(folder: Path) -> None:
+    weights_of(folder).write_bytes(pickle.dumps({"w": Bomb()}))
+
+
+def cut(folder: Path) -> None:
+    path = weights_of(folder)
+    path.write_bytes(path.read_bytes()[:-64])
+
+
+def giant_header(folder: Path) -> None:
+    weights_of(folder).write_bytes(struct.pack("<Q", 1 << 62) + b"{}")
+
+
+def own_code(folder: Path) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["auto_map"] = {"AutoModelForCausalLM": "modeling_own.Own"}
+    config["model_type"] = "own"
+    path.write_text(json.dumps(config))
+    (folder / "modeling_own.py").write_text("import os\nos.mkdir('imported')\nclass Own: pass\n")
+
+
+def no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def bad_config(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def other_shapes(folder: Path) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hidden_size": 32}))
+
+
+def index_out(folder: Path) -> None:
+    """An index whose shards lie outside the folder."""
+    path = weights_of(folder)
+    shutil.copy(path, folder.parent / "outside.safetensors")
+    path.rename(folder / "model-00001-of-00002.safetensors")
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": {"model.embed_tokens.weight": "../outside.safetensors"}})
+    )
+
+
+FOLDERS: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "nothing": (lambda folder: shutil.rmtree(folder), "E0803", "there is no model folder here"),
+    "empty": (lambda folder: [path.unlink() for path in folder.iterdir()] and None, "E0803", "no weights"),
+    "no weights": (without_weights, "E0803", "no *.safetensors file"),
+    "a pickle": (pickled, "E0804", "`pytorch_model.bin`"),
+    "no settings": (no_config, "E0803", "config.json"),
+    "no tokenizer": (no_tokenizer, "E0803", "tokenizer.json"),
+    "a file": (lambda folder: (shutil.rmtree(folder), folder.write_text(""))[0], "E0803", ""),
+    "a pickle named safetensors": (renamed_pickle, "E0805", "copy or download it again"),
+    "cut weights": (cut, "E0805", "cut short"),
+    "a giant header": (giant_header, "E0805", "header too large"),
+    "code of its own": (own_code, "E0801", "code of its own"),
+    "settings that are no JSON": (bad_config, "E0805", "config.json cannot be read"),
+    "other shapes": (other_shapes, "E0806", "the config says 57×32"),
+    "shards outside": (index_out, "E0805", "names `../outside.safetensors`"),
+}
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_a_folder_that_holds_no_model(place: Place, checkpoint: Path, kind: str) -> None:
+    spoil, code, words = FOLDERS[kind]
+    folder = place.folder / "weights"
+    shutil.copytree(checkpoint, folder)
+    spoil(folder)
+    place.write(FROM_FOLDER)
+    told = place.run()
+    refused(told, code, "weights", words)
+    assert not (place.folder / "unpickled").exists()
+    assert not (place.folder / "imported").exists()
+    store = place.folder / ".reodsl"
+    if store.exists():
+        assert {(Store(store).material(key) or {})["kind"] for key in Store(store)} <= {"data"}
+        assert not any((store / "tmp").iterdir())
+
+
+def test_a_folder_that_may_not_be_read(place: Place, checkpoint: Path) -> None:
+    folder = place.folder / "weights"
+    shutil.copytree(checkpoint, folder)
+    weights_of(folder).chmod(0)
+    place.write(FROM_FOLDER)
+    with permissions_count():
+        told = place.run()
+    refused(told, "E0803", "weights/model.safetensors", "Permission denied", "chmod -R u+rX weights")
+    assert not (place.folder / ".reodsl").exists()
+
+
+def test_what_lies_beside_good_weights_stays_behind(place: Place, checkpoint: Path) -> None:
+    folder = place.folder / "weights"
+    shutil.copytree(checkpoint, folder)
+    pickled_beside(folder)
+    place.write(FROM_FOLDER)
+    told = place.run("--amend", "tiny.steps=1")
+    assert told.code == 0, told.err
+    names = {path.name for path in (place.folder / ".reodsl" / "objects").rglob("*")}
+    assert not [name for name in names if name.endswith((".bin", ".py", ".pt", ".pkl"))]
+    assert not (place.folder / "unpickled").exists()
+    assert not (place.folder / "imported").exists()

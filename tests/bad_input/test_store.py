@@ -1,0 +1,147 @@
+"""A store without space or permission: one error, what was done before it kept, and the run goes on after."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import Place, permissions_count, refused, whole
+
+import reodsl.store.files
+from reodsl.store.store import Store
+
+ALL = {"model", "data", "train", "evaluate", "report"}
+
+
+def finishes(place: Place, store: str) -> None:
+    """The same command, once the cause is gone."""
+    told = place.run("--store", store)
+    assert told.code == 0, told.err
+    whole(Path(store), ALL)
+    assert not any((Path(store) / "work").iterdir())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 100 KiB: enough for what is small, not for a checkpoint with its optimizer."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(disk)], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_fills(place: Place, small_disk: Path) -> None:
+    store = small_disk / "store"
+    told = place.run("--store", str(store))
+    refused(told, "E0951", str(store), "no space left", "reodsl gc", "--store DIR")
+    done = {material["kind"] for key in Store(store) if (material := Store(store).material(key))}
+    whole(store, done)
+    assert done < ALL
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    finishes(place, str(store))
+
+
+def test_a_full_disk_is_told_before_anything_starts(place: Place, small_disk: Path) -> None:
+    with contextlib.suppress(OSError):
+        (small_disk / "rest").write_bytes(b"0" * 200_000)
+    store = small_disk / "store"
+    refused(place.run("--store", str(store)), "E0951", str(store))
+    assert {path.name for path in small_disk.rglob("*") if path.is_file()} == {"rest"}
+
+
+@pytest.mark.parametrize("at", range(3, 40, 6))
+def test_no_space_at_any_write(place: Place, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """The disk is full from the `at`-th time on that a file is to be kept on it for good."""
+    real, count = os.fsync, 0
+
+    def full(handle: int) -> None:
+        nonlocal count
+        count += 1
+        if count >= at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reodsl.store.files.os, "fsync", full)
+        told = place.run("--store", "store")
+    refused(told, "E0951", "store", "no space left")
+    done = {
+        material["kind"] for key in Store(Path("store")) if (material := Store(Path("store")).material(key))
+    }
+    whole(Path("store"), done)
+
+
+def test_a_limit_on_the_size_of_files(place: Place) -> None:
+    """As `ulimit -f` sets it, or a file system without large files: the report is too large for it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        told = place.run("--store", "store")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    refused(told, "E0951", "store", "`ulimit -f` allows", "ulimit -f unlimited")
+    whole(Path("store"), ALL - {"report"})
+
+
+@pytest.mark.parametrize("shut", ["store/objects", "store/tmp", "store/runs", "store/locks", "store/work"])
+def test_a_store_that_may_not_be_written(place: Place, shut: str) -> None:
+    Store(Path("store")).open()
+    Path(shut).chmod(0o555)
+    with permissions_count():
+        told = place.run("--store", "store")
+    refused(told, "E0950", "store", "permission denied", "--store DIR")
+    Path(shut).chmod(0o755)
+    whole(Path("store"), set())
+
+
+def test_a_folder_that_may_not_be_written(place: Place) -> None:
+    Path("shut").mkdir(mode=0o555)
+    with permissions_count():
+        refused(place.run("--store", "shut/store"), "E0950", "shut/store", "permission denied")
+        refused(place.run("--out", "shut/out"), "E0118", "shut/out", "permission denied", "--out")
+    assert not any(Path("shut").iterdir())
+    assert not Path(".reodsl").exists()
+
+
+FOREIGN: dict[str, tuple[str, str]] = {
+    "a file": ("E0952", "it is a file"),
+    "below a file": ("E0952", "it is a file"),
+    "a folder with files": ("E0952", "it holds other files"),
+    "of another version": ("E0952", "another version"),
+    "a device": ("E0952", ""),
+    "a name too long": ("E0119", "too long"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_what_is_no_store(place: Place, kind: str) -> None:
+    code, words = FOREIGN[kind]
+    store = {"below a file": "s/below", "a device": "/dev/null", "a name too long": "n" * 300}.get(kind, "s")
+    match kind:
+        case "a file" | "below a file":
+            place.write("mine", "s")
+        case "a folder with files":
+            place.write("mine", "s/notes.txt")
+        case "of another version":
+            place.write("reodsl store 9\n", "s/format")
+    before = place.files()
+    refused(place.run("--store", store), code, store[:40], words)
+    assert place.files() == before
+
+
+@pytest.mark.parametrize("command", [("ls",), ("gc", "--dry-run")])
+def test_no_store_to_look_at(place: Place, command: tuple[str, ...]) -> None:
+    refused(place.call(*command), "E0953", "", "reodsl run SPEC")
+    refused(place.call(*command, "--store", "nowhere"), "E0953", "nowhere")
+    assert not Path("nowhere").exists()

@@ -1,0 +1,71 @@
+"""Training that goes wrong: numbers that are none, and a model that never ends its answer."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from commands import FROM_FOLDER, SPEC, Place, refused, whole
+
+SFT = (
+    FROM_FOLDER.replace("from std.recipes   import ppo", "from std.recipes   import sft")
+    .replace("chain_easy\n", "chain_easy, chain_traces\n")
+    .replace("seed: 1), verifier", "seed: 1, traces: chain_traces), verifier")
+    .replace("experiment tiny = ppo {", "experiment tiny = sft {\n  max_tokens = 64 tokens")
+    .replace("  batch       { prompts = 2, rollouts = 2 }", "  batch { prompts = 2 }")
+)
+for _line in ("reward      =", "rollout     {", "max_prompt  =", "minibatches =", "epochs      ="):
+    SFT = "".join(line for line in SFT.splitlines(keepends=True) if _line not in line)
+SFT += "\nstudy alone { arm tiny = tiny }\n"
+
+
+def spoilt(checkpoint: Path, folder: Path, value: float) -> None:
+    """A copy of a checkpoint with this value in some of its weights."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(checkpoint, folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.0.mlp.down_proj.weight"][:] = value
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number(place: Place, checkpoint: Path, value: float) -> None:
+    spoilt(checkpoint, place.folder / "weights", value)
+    place.write(SFT)
+    told = place.call("run", "tiny.reo", "--local", "--quiet", "--target", "alone")
+    refused(told, "E0926", "step 1", "in tiny.train.s1", "the loss is nan", "lower `optim.lr`")
+    whole(place.folder / ".reodsl", {"model", "data"})
+    assert not (place.folder / "runs").exists()
+
+
+def test_answers_drawn_from_no_numbers(place: Place, checkpoint: Path) -> None:
+    spoilt(checkpoint, place.folder / "weights", float("nan"))
+    place.write(FROM_FOLDER)
+    told = place.run()
+    refused(
+        told, "E0802", "tiny.train.s1, base.eval", "the model's logits are not finite", "earlier checkpoint"
+    )
+    whole(place.folder / ".reodsl", {"model", "data"})
+
+
+def test_a_reward_that_is_no_number(place: Place) -> None:
+    own = "reward own {\n  len(y) / (len(y) - len(y))\n}\n"
+    place.write(SPEC.replace("= outcome", "= own").replace("\nexperiment", f"\n{own}\nexperiment"))
+    refused(place.run(), "E0307", "tiny.reo:38:12", "this may divide by zero", "keep it above 0")
+    assert not (place.folder / ".reodsl").exists()
+
+
+def test_a_model_that_never_ends_its_answer(place: Place) -> None:
+    told = place.call("run", "tiny.reo", "--local")
+    assert told.code == 0
+    assert told.findings() == ["W0801"], told.err
+    assert "no response of `base.s1`, `tiny.s1` ended: all were cut, at 16 tokens" in told.err
+    assert "= help: raise the suite's `max_tokens`" in told.err
+    assert "Traceback" not in told.err
+    whole(place.folder / ".reodsl", {"model", "data", "train", "evaluate", "report"})
+    facts = json.loads(place.call("run", "tiny.reo", "--local", "--json").out)
+    assert facts["status"] == "finished"
+    assert [found["code"] for found in facts["diagnostics"]] == ["W0801"]
