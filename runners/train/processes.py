@@ -35,7 +35,9 @@ class Processes:
                 words = _status(process.child.wait())
                 self.stop(0.0)
                 raise problem(
-                    "E0938", f"process {rank} of {len(parts) + 1} that train together did not start: {words}"
+                    "E0938",
+                    f"process {rank} of {len(parts) + 1} that train together did not start: {words}",
+                    help="see how much memory is free, and run again to go on from there",
                 )
             thread = threading.Thread(target=self._listen, args=(rank, process), daemon=True)
             thread.start()

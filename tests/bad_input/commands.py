@@ -124,16 +124,21 @@ def refused(told: Told, code: str, place: str, *words: str) -> None:
         assert word in told.err, (word, told.err)
 
 
-def whole(folder: Path, kinds: set[str]) -> None:
-    """The store holds undamaged results of exactly these kinds, and nothing half-written."""
+def kinds_in(folder: Path) -> set[str]:
+    """The kinds of the results in a store, each of them undamaged."""
     store = Store(folder)
     found = set()
     for key in store:
         assert store.damage(key) == ()
         material = store.material(key)
         assert material is not None
-        found.add(material["kind"])
-    assert found == kinds
+        found.add(str(material["kind"]))
+    return found
+
+
+def whole(folder: Path, kinds: set[str]) -> None:
+    """The store holds undamaged results of exactly these kinds, and nothing half-written."""
+    assert kinds_in(folder) == kinds
     for name in ("tmp", "live", "errors"):
         assert not any((folder / name).iterdir()), sorted((folder / name).iterdir())
     assert not [path for path in folder.rglob(".*") if path.is_file()]
