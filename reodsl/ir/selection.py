@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from reodsl.ir.base import IR
+from pydantic import model_serializer
+
+from reodsl.ir.base import IR, without_unsaid
 from reodsl.ir.expression import Expression
 from reodsl.ir.reward import Let
 
@@ -21,23 +23,32 @@ class Choice(IR):
 class Pick(IR):
     """At most one trace or pair of a question: `trace`, or `preferred` and then `rejected`.
 
-    A later choice sees the earlier one by its name, and `where` sees both. Nothing is picked where a choice finds
-    nothing, where both are one response, or where `where` does not hold.
+    A later choice sees the earlier one by its name, and `where` and `margin` see both. Nothing is picked where a choice
+    finds nothing, where both are one response, or where `where` does not hold. `margin` says how much is picked by it.
     """
 
+    later = frozenset({"margin"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     trace: Choice | None = None
     preferred: Choice | None = None
     rejected: Choice | None = None
     where: Expression | None = None
+    margin: Expression | None = None
 
 
 class Selection(IR):
-    """Picks, each made of every question's `group` of responses. `lets` are evaluated once a question."""
+    """Picks, each made of every question's `group` of responses. `lets` are evaluated once a question.
+
+    Of everything that is picked, over all questions, the share `drop` with the lowest margins is left out.
+    """
 
     presentation = frozenset({"name"})
+    later = frozenset({"drop"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     lets: tuple[Let, ...] = ()
     picks: tuple[Pick, ...]
+    drop: float = 0.0
 
     @property
     def pairs(self) -> bool:

@@ -33,7 +33,7 @@ from reodsl.language.context import Context
 from reodsl.language.finish import EVALUATION, complete_stages
 from reodsl.language.lower_model import _given, data, forcing, model, wordings
 from reodsl.language.reward_body import typed_reward
-from reodsl.language.selections import questions_of, typed_selection
+from reodsl.language.selections import ROLES, questions_of, typed_selection
 from reodsl.language.stages import StagePart
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import Record
@@ -128,7 +128,10 @@ def selected(low: Lowering, record: Record) -> Selected:
     assert of is not None
     return Selected(
         selection=Selection(
-            name=rule.name, lets=_lets(found.lets), picks=tuple(_pick(pick) for pick in found.picks)
+            name=rule.name,
+            lets=_lets(found.lets),
+            picks=tuple(_pick(pick) for pick in found.picks),
+            drop=found.drop,
         ),
         pool=Pool(
             start=start(low, of),
@@ -140,9 +143,9 @@ def selected(low: Lowering, record: Record) -> Selected:
 
 
 def _pick(pick: dict[str, Any]) -> Pick:
-    chosen = {role: Choice(**own) for role, own in pick.items() if role != "where" and own is not None}
-    where = pick["where"]
-    return Pick(**chosen, where=None if where is None else _EXPRESSION.validate_python(where))
+    chosen = {role: Choice(**pick[role]) for role in ROLES if pick[role] is not None}
+    more = {name: _EXPRESSION.validate_python(pick[name]) for name in ("where", "margin") if pick[name]}
+    return Pick(**chosen, **more)
 
 
 def _lets(lets: tuple[tuple[str, dict[str, Any]], ...]) -> tuple[Let, ...]:

@@ -18,6 +18,7 @@ from reodsl.syntax import tree
 
 POOL = A(("pool",), "`pool(…)`")
 ROLES = ("trace", "preferred", "rejected")
+PICK = (*ROLES, "where", "margin")
 CHOICES = ("argmin", "argmax")
 EXAMPLE = "trace = argmin(len(z) for z in group if correct(z))"
 
@@ -28,6 +29,7 @@ class TypedSelection:
 
     lets: tuple[tuple[str, Data], ...]
     picks: tuple[Data, ...]
+    drop: float = 0.0
 
     @property
     def pairs(self) -> bool:
@@ -76,6 +78,7 @@ def typed_selection(ctx: Context, record: Record, *, symbolic: bool = False) -> 
     lets: list[tuple[str, Data]] = []
     own: list[tree.Setting] = []
     picks: list[Data | None] = []
+    drop: float | None = None
     for item in block.items:
         match item:
             case tree.Let():
@@ -86,6 +89,10 @@ def typed_selection(ctx: Context, record: Record, *, symbolic: bool = False) -> 
                 name = f"let{len(lets) + 1}"
                 env.values[item.name.name] = replace(value, data={"op": "name", "name": name})
                 lets.append((name, value.data))
+            case tree.Setting(name=tree.Ident("drop")):
+                drop = _share(body, item)
+                if drop is None:
+                    return None
             case tree.Setting():
                 own.append(item)
             case tree.Decl() if item.kind.name == "pick" and item.block is not None and item.value is None:
@@ -122,7 +129,28 @@ def typed_selection(ctx: Context, record: Record, *, symbolic: bool = False) -> 
             )
         )
         return None
-    return TypedSelection(tuple(lets), tuple(sound))
+    if drop is not None and any(pick["margin"] is None for pick in sound):
+        ctx.report(
+            error(
+                "E0304",
+                f"the selection `{record.name}` drops what has the lowest margin, and a pick says none",
+                record.made.item.name.span,
+                help="add `margin = …` to each pick, such as `len(rejected) - len(preferred)`",
+            )
+        )
+        return None
+    return TypedSelection(tuple(lets), tuple(sound), drop or 0.0)
+
+
+def _share(body: Body, item: tree.Setting) -> float | None:
+    """The share of all picks that is left out."""
+    value = typed(body, item.value)
+    if value is None:
+        return None
+    if value.data["op"] != "number" or value.unit or not (0 <= value.low <= value.high < 1):
+        fail(body, "E0303", "`drop` is a share from 0 to less than 1", item.value, "write `drop = 15%`")
+        return None
+    return float(value.data["value"])
 
 
 def _stray(ctx: Context, item: tree.BlockItem) -> None:
@@ -133,8 +161,8 @@ def _stray(ctx: Context, item: tree.BlockItem) -> None:
 def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Data | None:
     given = {item.name.name: item for item in settings}
     for item in settings:
-        if item.name.name not in (*ROLES, "where") or given[item.name.name] is not item:
-            helps = advice(item.name.name, (*ROLES, "where"), "it may have")
+        if item.name.name not in PICK or given[item.name.name] is not item:
+            helps = advice(item.name.name, PICK, "it may have")
             body.ctx.report(
                 error("E0203", f"a pick has no `{item.name.name}` here", item.name.span, help=helps)
             )
@@ -152,13 +180,16 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Data | 
             )
         )
         return None
-    found: Data = dict.fromkeys((*ROLES, "where"))
+    found: Data = dict.fromkeys(PICK)
     inner = body
     for role in roles:
         found[role] = _choice(inner, given[role].value)
         inner = replace(inner, env=inner.env.with_response(role, role))
     if "where" in given:
         found["where"] = _holds(inner, given["where"].value)
+    if "margin" in given:
+        margin = typed(inner, given["margin"].value)
+        found["margin"] = margin.data if margin is not None else None
     if any(found[name] is None for name in given):
         return None
     if roles != ["trace"] and found["preferred"] == found["rejected"]:

@@ -137,5 +137,11 @@ experiment mine = rl {
         "preferred",
         ", ratio: $ratio",
     ),
+    "dast_by_margin": _pooled(
+        "dast_by_margin",
+        "SimPO on DAST's pairs as its authors have them: the lowest margins are left out.",
+        "preferred",
+        ", longest: $dast_longest, share: 15%",
+    ),
 }  # fmt: skip
 """Methods by the name of the reward or selection that they are about."""

@@ -17,7 +17,7 @@ LIBRARY: Mapping[str, tuple[str, ...]] = {
         "length_harmonizing", "mrt", "hgpo", "l1_exact", "l1_max", "kimi_length", "soft_overlong", "brpo_linear",
         "pruned",
     ),
-    "std.selections": ("shortest", "both_modes", "shortest_against_longest", "dast"),
+    "std.selections": ("shortest", "both_modes", "shortest_against_longest", "dast", "dast_by_margin"),
     "std.recipes": ("ppo", "sft", "simpo"),
 }  # fmt: skip
 """Where the library has what methods name."""

@@ -1,8 +1,9 @@
-"""Choosing: a selection and a question's responses in, the positions of what it picks out."""
+"""Choosing: a selection and a question's responses in, the positions of what it picks and their margins out."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from reodsl.ir.selection import Choice, Pick, Selection
 from runners.rewards.interpret import measure
@@ -12,15 +13,33 @@ ROLES = ("trace", "preferred", "rejected")
 """What a pick chooses, in the order in which it does."""
 
 
-def chosen(selection: Selection, group: Group) -> list[dict[str, int] | None]:
-    """For each pick the positions of its responses by role, or None where it finds nothing to take."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The positions of what a pick takes, by role, and its margin (0 where it has none)."""
+
+    roles: dict[str, int]
+    margin: float = 0.0
+
+
+def chosen(selection: Selection, group: Group) -> list[Chosen | None]:
+    """What each pick takes, or None where it finds nothing to take."""
     numbers: dict[str, float] = {}
     for let in selection.lets:
         numbers[let.name] = measure(selection.name, let.value, group, {}, numbers)
     return [_picked(selection.name, pick, group, numbers) for pick in selection.picks]
 
 
-def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> dict[str, int] | None:
+def kept(margins: list[float], drop: float) -> list[int]:
+    """The positions left, in order, once the share `drop` with the lowest margins is taken out; of equals the last go.
+
+    As many go as the share has in whole: of 7 with 15%, one. What is no number counts as lowest.
+    """
+    lowest = [(-math.inf if math.isnan(margin) else margin, -at) for at, margin in enumerate(margins)]
+    gone = {-at for _, at in sorted(lowest)[: math.floor(drop * len(margins) + 1e-9)]}
+    return [at for at in range(len(margins)) if at not in gone]
+
+
+def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> Chosen | None:
     found: dict[str, int] = {}
     responses: dict[str, Rollout] = {}
     for role in ROLES:
@@ -33,7 +52,8 @@ def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> d
         found[role], responses[role] = position, group.rollouts[position]
     if pick.where is not None and measure(name, pick.where, group, responses, numbers) == 0:
         return None
-    return found
+    margin = 0.0 if pick.margin is None else measure(name, pick.margin, group, responses, numbers)
+    return Chosen(found, margin)
 
 
 def _best(

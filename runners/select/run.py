@@ -13,7 +13,7 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.selection import Selection
 from runners.rewards.rollout import Group, Rollout
-from runners.select.choose import chosen
+from runners.select.choose import chosen, kept
 
 COLUMNS = ["question", "text", "gold", "sample", "response", "tokens", "finish", "correct"]
 
@@ -36,13 +36,15 @@ class Sampled:
 def select(job: Job) -> None:
     """Picks of every question's responses: rows of `questions.parquet` in the order of the pool, and `select.json`.
 
-    Beside a trace (or a preferred and a rejected response) stand the prefix that it was given and whether it came to
-    its end. Raises E0934 where nothing at all is picked, E0935 where a pool lacks responses.
+    Of all that is picked, the selection's share with the lowest margins is left out. Beside a trace (or a preferred and a
+    rejected response) stand the prefix that it was given and whether it came to its end. Raises E0934 where nothing at all
+    is picked, E0935 where a pool lacks responses.
     """
     selection = Selection.model_validate(job.task.payload["selection"])
     samples, prefixes = int(job.task.payload["samples"]), list(job.task.payload["prefixes"])
     folders = [job.inputs[f"pool:{index}"] for index in range(len(prefixes))]
     rows: list[dict[str, object]] = []
+    margins: list[float] = []
     asked = lost = 0
     missed = [0] * len(selection.picks)
     for question in sampled(folders, prefixes, samples):
@@ -56,9 +58,12 @@ def select(job: Job) -> None:
             row: dict[str, object] = {
                 "id": question.id, "question": question.text, "answer": question.gold, "meta": None
             }  # fmt: skip
-            for role, position in pick.items():
+            for role, position in pick.roles.items():
                 row[f"{role}_prefix"], row[role], row[f"{role}_ended"] = question.responses[position]
             rows.append(row)
+            margins.append(pick.margin)
+    picked = len(rows)
+    rows = [rows[at] for at in kept(margins, selection.drop)]
     if not rows:
         raise problem(
             "E0934",
@@ -72,6 +77,8 @@ def select(job: Job) -> None:
     table = pl.DataFrame(rows, schema=schema)
     table.write_parquet(job.out / "questions.parquet")
     facts = {"questions": asked, "picked": len(rows), "lost": lost, "lost_by_pick": missed}
+    if selection.drop:
+        facts["dropped"] = picked - len(rows)
     (job.out / "select.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
     job.progress(Progress(1, 1, {"questions": asked, "picked": len(rows), "lost": lost}))
 

@@ -117,6 +117,19 @@ def test_picks_lets_and_conditions_on_what_was_chosen(spec: Callable[..., Spec])
     assert (wrong.preferred.fn, wrong.rejected.fn if wrong.rejected else "") == ("argmax", "argmin")
 
 
+def test_margins_and_what_is_dropped(spec: Callable[..., Spec]) -> None:
+    rule = PAIRS.replace("where     =", "margin = len(rejected) - len(preferred)\n    where     =")
+    assert (
+        "drop"
+        not in stage(spec(HEAD + rule + sequences("simpo", f"best({POOL}, ratio: 0.5)"))).model_dump_json()
+    )
+    rule = SHORTEST.replace("}", ", margin = -len(trace), drop = 15% }")
+    found = stage(spec(HEAD + rule + sequences("sft", f"best({POOL})"))).selected
+    assert found is not None
+    assert found.selection.drop == 0.15
+    assert found.selection.picks[0].margin is not None
+
+
 def test_wordings_of_rollouts(spec: Callable[..., Spec]) -> None:
     method = stage(
         spec(HEAD + rewarded("outcome", "wordings = [plain, within], wordings_per = question"))
@@ -170,6 +183,9 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         ("reward mine {\nz(correct(y), on: first)\n}\n" + rewarded("mine"), "E0310"),
         ("reward mine {\ncorrect(answer(y[:before(L)]))\n}\n" + rewarded("mine"), "E0301"),
         ('wording lost { question = "what?" }', "E0512"),
+        (SHORTEST.replace("}", ", drop = 10% }"), "E0304"),
+        (SHORTEST.replace("}", ", margin = len(trace) / 8 tokens, drop = 100% }"), "E0303"),
+        (SHORTEST.replace("}", ", margin = len(trace) / 8 tokens, drop = len(trace) }"), "E0301"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_once(codes: Callable[..., list[str]], text: str, code: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import polars as pl
@@ -14,8 +15,10 @@ from reodsl.graph.task import Task
 from reodsl.ir.expression import Aggregate, Binary, Correct, Given, Length, Name, Number, Unary
 from reodsl.ir.reward import Let
 from reodsl.ir.selection import Choice, Pick, Selection
+from reodsl.ir.training import FromTraining
+from reodsl.language import compile_file
 from runners.rewards.rollout import Group, Rollout
-from runners.select.choose import chosen
+from runners.select.choose import chosen, kept
 from runners.select.run import select
 
 RIGHT, LENGTH = Correct(of="z"), Length(of="z")
@@ -32,18 +35,23 @@ def selection(*picks: Pick, lets: tuple[Let, ...] = ()) -> Selection:
     return Selection(name="s", picks=picks, lets=lets)
 
 
+def picked(rule: Selection, asked: Group) -> list[dict[str, int] | None]:
+    """What is chosen, without margins."""
+    return [None if one is None else one.roles for one in chosen(rule, asked)]
+
+
 def test_the_shortest_that_is_right_the_first_of_equals() -> None:
     shortest = selection(Pick(trace=SHORTEST))
-    assert chosen(shortest, group((3, False), (9, True), (5, True), (5, True))) == [{"trace": 2}]
-    assert chosen(shortest, group((3, False), (9, False))) == [None]
+    assert picked(shortest, group((3, False), (9, True), (5, True), (5, True))) == [{"trace": 2}]
+    assert picked(shortest, group((3, False), (9, False))) == [None]
 
 
 def test_the_shortest_right_against_the_longest_of_all() -> None:
     pairs = selection(Pick(preferred=SHORTEST, rejected=LONGEST))
-    assert chosen(pairs, group((3, True), (9, False), (7, True))) == [{"preferred": 0, "rejected": 1}]
+    assert picked(pairs, group((3, True), (9, False), (7, True))) == [{"preferred": 0, "rejected": 1}]
     # One response is no pair, and neither is the same one twice.
-    assert chosen(pairs, group((3, True))) == [None]
-    assert chosen(pairs, group((3, False), (9, True))) == [None]
+    assert picked(pairs, group((3, True))) == [None]
+    assert picked(pairs, group((3, False), (9, True))) == [None]
 
 
 def dast(ratio: float) -> Selection:
@@ -67,9 +75,9 @@ def dast(ratio: float) -> Selection:
 
 def test_two_right_with_a_shorter_winner_and_two_wrong_with_a_longer_one() -> None:
     asked = group((10, True), (30, True), (8, False), (20, False))
-    assert chosen(dast(0.5), asked) == [{"preferred": 0, "rejected": 1}, {"preferred": 3, "rejected": 2}]
-    assert chosen(dast(0.35), asked) == [{"preferred": 0, "rejected": 1}, None]
-    assert chosen(dast(0.5), group((10, True), (19, True), (8, False))) == [None, None]
+    assert picked(dast(0.5), asked) == [{"preferred": 0, "rejected": 1}, {"preferred": 3, "rejected": 2}]
+    assert picked(dast(0.35), asked) == [{"preferred": 0, "rejected": 1}, None]
+    assert picked(dast(0.5), group((10, True), (19, True), (8, False))) == [None, None]
 
 
 def test_lets_and_earlier_choices_can_be_used_in_later_ones() -> None:
@@ -81,10 +89,89 @@ def test_lets_and_earlier_choices_can_be_used_in_later_ones() -> None:
         rejected=Choice(fn="argmin", var="z", key=LENGTH, where=after),
     )
     # The mean is 6: 5 is the longest below it, and 6 the shortest above that.
-    found = chosen(
+    found = picked(
         selection(pick, lets=(Let(name="m", value=mean),)), group((2, True), (5, True), (6, True), (11, True))
     )
     assert found == [{"preferred": 1, "rejected": 2}]
+
+
+SPEC = """
+from std.miniature import overthinker, chain_train, chain_suite
+from std.recipes import simpo
+from std.selections import dast_by_margin
+
+experiment it = simpo {
+  base = checkpoint(overthinker)
+  data = dast_by_margin(
+    pool(checkpoint(overthinker), data: chain_train, samples: 4, max_tokens: 128 tokens), longest: 40 tokens, share: 25%,
+  )
+  beta = 2
+  gamma = 1.2
+  max_tokens = 192 tokens
+  optim { lr = 1e-4 }
+  steps = 1 steps
+  eval = chain_suite
+}
+"""
+
+
+def of_the_library(tmp_path: Path) -> Selection:
+    path = tmp_path / "spec.reo"
+    path.write_text(SPEC)
+    found = compile_file(path).spec
+    assert found is not None
+    start = found.study.arm("it").checkpoint
+    assert isinstance(start, FromTraining)
+    stage = start.experiment.stages[0]
+    assert stage.selected is not None
+    return stage.selected.selection
+
+
+def test_dasts_margins_by_hand(tmp_path: Path) -> None:
+    """p = 1/2, L_r = 20, L_b = 1/2 20 + 1/2 40 = 30.
+
+    Right: 10 tokens, lambda -2/3, score 1/2 + 1/3; 30 tokens, lambda 0, score 1/2. Wrong: 20 tokens, lambda -1/3, score
+    -0.3 - 0.1; 8 tokens, lambda -22/30, score -0.66 - 0.1.
+    """
+    rule = of_the_library(tmp_path)
+    assert rule.drop == 0.25
+    right, wrong = chosen(rule, group((10, True), (30, True), (8, False), (20, False)))
+    assert right is not None
+    assert wrong is not None
+    assert (right.roles, wrong.roles) == ({"preferred": 0, "rejected": 1}, {"preferred": 3, "rejected": 2})
+    assert (right.margin, wrong.margin) == pytest.approx((1 / 3, 0.36))
+    # Nobody is right: L_r is the longest response, p = 0, L_b = 40; wrong answers score at most -0.1.
+    nothing, both = chosen(rule, group((40, False), (20, False)))
+    assert nothing is None
+    assert both is not None
+    assert both.margin == pytest.approx(-0.1 - (-0.45 - 0.1))
+
+
+@pytest.mark.parametrize(
+    ("margins", "drop", "expected"),
+    [
+        ([3, 1, 2, 4], 0.25, [0, 2, 3]),
+        ([3, 1, 2, 4], 0.5, [0, 3]),
+        ([3, 1, 2, 4], 0.2, [0, 1, 2, 3]),
+        ([1, 1, 1, 1], 0.5, [0, 1]),
+        ([1, math.nan, 1, 1], 0.25, [0, 2, 3]),
+        ([5] * 10, 0.3, [0, 1, 2, 3, 4, 5, 6]),
+        ([], 0.5, []),
+    ],
+)
+def test_the_lowest_margins_go(margins: list[float], drop: float, expected: list[int]) -> None:
+    assert kept(margins, drop) == expected
+
+
+def test_what_is_dropped_is_counted(tmp_path: Path, pools: tuple[Path, Path]) -> None:
+    """Question `a` has the margin 2 and `b`, whose winner has 7 tokens of 9, too: the later one goes."""
+    longer = Binary(fn="-", left=Length(of="rejected"), right=Length(of="preferred"))
+    rule = Selection(name="s", picks=(Pick(preferred=SHORTEST, rejected=LONGEST, margin=longer),), drop=0.5)
+    made = job(tmp_path, rule, pools[:1], [""])
+    select(made)
+    assert pl.read_parquet(made.out / "questions.parquet")["id"].to_list() == ["a"]
+    facts = json.loads((made.out / "select.json").read_text())
+    assert facts == {"questions": 3, "picked": 1, "lost": 1, "lost_by_pick": [1], "dropped": 1}
 
 
 @pytest.fixture
