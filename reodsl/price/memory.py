@@ -9,8 +9,8 @@ STATE = 2 + 4 + 4 + 8
 """Bytes a parameter that training keeps on GPUs: bf16 weight, fp32 gradient, fp32 master weight, two fp32 moments."""
 STATE_HERE = 4 + 4 + 8
 """The same in float32 alone: weight, gradient, two moments."""
-LOGIT_CHUNK = 2 * 4 * 2**25
-"""Logits and their gradient that are held at once, in float32."""
+LOGIT_CHUNK, LOGIT_CHUNK_HERE = 2 * 4 * 2**27, 2 * 4 * 2**25
+"""Logits and their gradient that are held at once, in float32: on a GPU, and on this machine's processor."""
 
 
 def state_bytes(sizes: Sizes, devices: Devices) -> float:
@@ -26,7 +26,8 @@ def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
     tokens = max(float(devices.microbatch), longest)
     inside = 4 * sizes.hidden + 2 * sizes.attention + 2 * sizes.kv + 3 * sizes.intermediate
     numbers = sizes.layers * sizes.hidden + inside if devices.recompute else sizes.layers * inside
-    logits = min(float(LOGIT_CHUNK), 8 * tokens * sizes.vocabulary)
+    chunk = LOGIT_CHUNK if devices.width == 2 else LOGIT_CHUNK_HERE
+    logits = min(float(chunk), 8 * tokens * sizes.vocabulary)
     return tokens * numbers * devices.width + logits
 
 
@@ -54,9 +55,9 @@ def engine_bytes(sizes: Sizes, devices: Devices, held: float) -> float:
     return own + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
 
 
-def checkpoint_bytes(sizes: Sizes, devices: Devices) -> float:
-    """A stored checkpoint."""
-    return float(sizes.parameters * devices.width)
+def checkpoint_bytes(sizes: Sizes) -> float:
+    """A stored checkpoint: the float32 weights, of which a stage that follows goes on."""
+    return 4.0 * sizes.parameters
 
 
 def optimizer_bytes(sizes: Sizes, algorithm: str) -> float:

@@ -131,7 +131,7 @@ def _ppo(stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices
                 sizes, devices, responses / devices.engines * (prompt + lengths.mean)
             ),
         },
-        disk=memory.checkpoint_bytes(sizes, devices)
+        disk=memory.checkpoint_bytes(sizes)
         + memory.optimizer_bytes(sizes, stage.optim.algorithm)
         + steps * responses * BYTES_PER_ROLLOUT * (1 + len(cuts)),
         steps=steps,
@@ -155,7 +155,7 @@ def _sequences(stage: Stage, method: Sft | Simpo, sizes: Sizes, facts: Facts, de
         },
         gpus=devices.gpus,
         memory={"trainer": memory.trainer_bytes(sizes, devices, method.max_tokens)},
-        disk=memory.checkpoint_bytes(sizes, devices) + memory.optimizer_bytes(sizes, stage.optim.algorithm),
+        disk=memory.checkpoint_bytes(sizes) + memory.optimizer_bytes(sizes, stage.optim.algorithm),
         steps=steps,
     )
 

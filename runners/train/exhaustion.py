@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,14 +15,14 @@ from reodsl.diagnostics import problem
 from reodsl.price.machine import devices_of
 from reodsl.price.memory import activation_bytes, state_bytes
 from reodsl.price.show import memory
-from reodsl.price.sizes import Sizes
+from reodsl.price.sizes import Sizes, from_config
 
 _SAID = ("DefaultCPUAllocator", "could not create a memory", "CUDA out of memory", "std::bad_alloc")
 
 
 @contextmanager
-def room(sizes: Sizes | None, device: torch.device, ids: Tensor | None, bound: int) -> Iterator[None]:
-    """Runs the passes of a micro-batch, `ids` [rows, width], or without one the optimizer.
+def room(config: Any, device: torch.device, ids: Tensor | None, bound: int) -> Iterator[None]:
+    """Runs the passes of a micro-batch, `ids` [rows, width], or without one the optimizer; `config` is the model's.
 
     Raises E0937 when memory runs out; nothing has been changed by then.
     """
@@ -31,7 +32,11 @@ def room(sizes: Sizes | None, device: torch.device, ids: Tensor | None, bound: i
         if not _exhausted(fault):
             raise
         words = (str(fault).strip().splitlines() or ["no more memory"])[0][:200]
-        notes = [words, *_numbers(sizes, device, ids), "the last saved step is kept, and nothing of this one"]
+        notes = [
+            words,
+            *_numbers(from_config(config.to_dict()), device, ids),
+            "the last saved step is kept, and nothing of this one",
+        ]
         if ids is None:
             message = "memory ran out in the optimizer's step"
             advice = (

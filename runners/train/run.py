@@ -116,7 +116,7 @@ def _passed(stage: Stage, sequences: int) -> Stage:
 
 def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: Steps) -> None:
     saved, saved_at, took = standing.steps, time.monotonic(), 0.0
-    ranks, peak = learner.ranks, peak_flops(learner.device)
+    ranks, sizes, peak = learner.ranks, learner.sizes, peak_flops(learner.device)
     while standing.steps < stage.steps and not _levelled(stage.plateau, standing.rows):
         number = standing.steps
         factor = learning_rate_factor(number, stage.steps, stage.optim)
@@ -130,7 +130,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
                 save_anywhere(job.work, learner.model, learner.optimizers, standing, ranks)
             raise
         seconds["seconds"] = time.perf_counter() - began
-        seconds |= learner.tally.empty(seconds.get("seconds_update", 0.0), learner.sizes, ranks.world, peak)
+        seconds |= learner.tally.empty(seconds.get("seconds_update", 0.0), sizes, ranks.world, peak)
         clock = time.monotonic()
         due = clock - saved_at >= SAVE_SECONDS + SAVE_SHARE * took
         row, seconds, due = ranks.share((row, seconds, due))
@@ -183,10 +183,12 @@ def _finish(
     weights = None
     if learner.scorer is not None:
         weights = whole_state(loaded.model, learner.ranks, cpu)
-    state = {
-        name: whole(value).to(cpu)
-        for name, value in optimizer_state(learner.model, learner.optimizers).items()
-    }
+    state = {}
+    for name, value in optimizer_state(learner.model, learner.optimizers).items():
+        made = whole(value)
+        # One process has to hold them all; the others only help to put each together.
+        if learner.ranks.first:
+            state[name] = made.to(cpu)
     if not learner.ranks.first:
         return
     save(

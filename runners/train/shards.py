@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from reodsl.diagnostics import problem
 from reodsl.store.files import write_atomic
 from runners.train.ranks import Ranks
 from runners.train.saved import (
@@ -65,7 +67,26 @@ def save_anywhere(
 def load_anywhere(
     work: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks
 ) -> Standing:
-    """Puts model and optimizers where the furthest `save_anywhere` found them; nothing done yet where there was none."""
+    """Puts model and optimizers where the furthest `save_anywhere` found them; nothing done yet where there was none.
+
+    Raises E0939 where what is there cannot be read, as that of an older version.
+    """
+    try:
+        return _load(work, model, optimizers, ranks)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError, AssertionError) as fault:
+        words = (str(fault).strip().splitlines() or [""])[0][:200]
+        raise problem(
+            "E0939",
+            "what an interrupted stage has left cannot be read",
+            where=str(work),
+            notes=[f"{type(fault).__name__}: {words}"],
+            help="remove that folder, and the stage begins again",
+        ) from fault
+
+
+def _load(
+    work: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks
+) -> Standing:
     index = json.loads((work / _INDEX).read_text("utf-8")) if (work / _INDEX).is_file() else None
     whole = work / _WHOLE
     done = len(load_tensors(whole)[1]["rows"]) if whole.is_file() else 0  # type: ignore[arg-type]

@@ -86,7 +86,7 @@ class Learner:
         self, batch: Microbatch, temperature: float, derived: Sequence[Tensor] | None = None
     ) -> Tensor:
         """Log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given."""
-        with room(self.sizes, self.device, batch.ids, self.bound):
+        with room(self.model.config, self.device, batch.ids, self.bound):
             if self.scorer is not None:
                 return self.scorer(batch.ids, batch.at, batch.targets, temperature)
             made = self.forward.derive() if derived is None else derived
@@ -147,7 +147,7 @@ def take_step(
     leaves = [tensor.detach().requires_grad_() for tensor in derived]
     for batch in learner.batches(examples, 3):
         value = loss(batch, learner.logprobs(batch, temperature, leaves))
-        with room(learner.sizes, learner.device, batch.ids, learner.bound):
+        with room(learner.model.config, learner.device, batch.ids, learner.bound):
             value.backward()
         total += float(value.detach())
     if examples and derived:
@@ -158,7 +158,7 @@ def take_step(
     check()
     if learner.grad_norm > 0:
         nn.utils.clip_grads_with_norm_(parameters, learner.grad_norm, norm)
-    with room(learner.sizes, learner.device, None, learner.bound):
+    with room(learner.model.config, learner.device, None, learner.bound):
         for optimizer in learner.optimizers:
             optimizer.step()
     return Stepped(total, float(norm))

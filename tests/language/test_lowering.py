@@ -120,6 +120,21 @@ def compiled_text(text: str) -> Spec:
     return result.spec
 
 
+def test_how_a_trainer_computes_is_lowered() -> None:
+    said = """  precision = bfloat16
+  microbatch = 16K tokens
+  checkpointing = off
+  old_logprobs = trainer
+  importance_cap = 2
+  mismatch_limit = 1.05
+"""
+    stage = experiment(compiled_text(HEAD + MINE.replace("\n}", "\n" + said + "}")), "mine").stages[0]
+    assert (stage.precision, stage.microbatch, stage.checkpointing) == ("bfloat16", 16384, "off")
+    assert isinstance(stage.method, Ppo)
+    method = stage.method
+    assert (method.old_logprobs, method.importance_cap, method.mismatch_limit) == ("trainer", 2.0, 1.05)
+
+
 def test_quickstart(quickstart: Spec) -> None:
     study = quickstart.study
     assert [arm.name for arm in study.arms] == [

@@ -89,8 +89,8 @@ def test_memory_by_hand(prices: Prices) -> None:
 
 
 def test_disk_by_hand(prices: Prices) -> None:
-    # A bf16 checkpoint, two fp32 moments, and a few bytes a rollout.
-    assert prices.tasks[TASK].disk == near(4.022e9 * (2 + 8))
+    # An fp32 checkpoint, two fp32 moments, and a few bytes a rollout.
+    assert prices.tasks[TASK].disk == near(4.022e9 * (4 + 8))
 
 
 def test_evaluation_is_some_tenths_of_a_percent_a_step_of_it(prices: Prices) -> None:

@@ -163,6 +163,18 @@ def test_too_far_apart_stops_before_anything_changes(old):
     update(own, learnt_of(near, score(near, ours)), ours, 5, 0)
 
 
+def test_passes_in_bfloat16_differ_from_the_engines_float32_and_are_recomputed(bench):
+    """`auto` then divides by the trainer's, so that ratios begin at 1, and the difference is that of eight bits."""
+    stage = ppo(OUTCOME, steps=4, forcing=None, precision="bfloat16")
+    metrics = pl.read_parquet(
+        bench.train(stage, "rough_ppo", start="base", data="questions") / "metrics.parquet"
+    )
+    told = metrics.drop_nulls("mismatch_median")
+    assert told.height
+    assert 1.00001 < told["mismatch_median"].min() <= told["mismatch_median"].max() < 1.05
+    assert told["ratio_error"].max() == 0
+
+
 def test_a_run_that_stops_keeps_its_steps_and_goes_on_with_another_limit(bench, monkeypatch):
     """An engine that goes wrong at the third step: two are kept, and a mended one ends with the bytes of a whole run."""
     stage = ppo(OUTCOME, steps=4, forcing=None)

@@ -10,16 +10,15 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
-from reodsl.price.sizes import from_config
 from runners.train.exhaustion import room
 from tests.train.models import small_model
 
-SIZES = from_config(small_model().config.to_dict())
+CONFIG = small_model().config
 CPU = torch.device("cpu")
 
 
 def told(ids, fault=None, bound=64):
-    with pytest.raises(Problem) as caught, room(SIZES, CPU, ids, bound):
+    with pytest.raises(Problem) as caught, room(CONFIG, CPU, ids, bound):
         raise fault or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     (found,) = caught.value.diagnostics
     assert found.code == "E0937"
@@ -42,7 +41,7 @@ def test_a_single_sequence_and_the_optimizer_have_their_own_advice():
 
 
 def test_other_errors_pass():
-    with pytest.raises(RuntimeError, match="shapes"), room(SIZES, CPU, None, 64):
+    with pytest.raises(RuntimeError, match="shapes"), room(CONFIG, CPU, None, 64):
         raise RuntimeError("shapes do not fit")
 
 

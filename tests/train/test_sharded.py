@@ -133,7 +133,7 @@ def test_bfloat16_passes_over_float32_weights(bench):
 def test_whole_stages_on_two_processes_and_their_resumption(bench, kind):
     if kind == "simpo":
         rows = pl.read_parquet(bench.root / "traces" / "questions.parquet")
-        worse = rows["trace"] + pl.Series(["hmm hmm"] * rows.height)
+        worse = rows["trace"] + pl.Series([" hmm hmm"] * rows.height)
         (bench.root / "two_pairs").mkdir()
         rows.with_columns(preferred="trace", rejected=worse).write_parquet(
             bench.root / "two_pairs" / "questions.parquet"

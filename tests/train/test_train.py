@@ -299,3 +299,16 @@ def test_divergence_leaves_the_last_saved_step(bench):
         bench.train(stage, "diverged", start="base", data="questions")
     assert caught.value.diagnostics[0].code in ("E0926", "E0802")
     assert not list((bench.root / "diverged").iterdir())
+
+
+def test_what_cannot_be_read_is_told_with_what_to_remove(bench):
+    with pytest.raises(Stopped):
+        bench.train(sft(save_every=1), "broken", start="base", data="traces", stop_at=3)
+    saved = bench.root / "broken.work" / "standing.safetensors"
+    saved.write_bytes(saved.read_bytes()[:1000])
+    with pytest.raises(Problem) as caught:
+        bench.train(sft(save_every=1), "broken", start="base", data="traces")
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.where) == ("E0939", str(saved.parent))
+    saved.unlink()
+    assert json.loads((bench.train(sft(), "broken", start="base", data="traces") / "train.json").read_text())
