@@ -48,7 +48,7 @@ def command(
         else:
             click.echo(_runs_text(rows))
         return
-    tasks = {key: key for key in store} if run is None else select(store, pick(found, run).tasks, selector)
+    tasks = {key: key for key in store} if run is None else select(store, pick(found, run), selector)
     results = [_result(store, name, key, verify) for name, key in tasks.items()]
     if as_json:
         print_json({"store": str(store.root), "results": results})

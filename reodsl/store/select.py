@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from reodsl.diagnostics import problem
-from reodsl.store.runs import Record
+from reodsl.graph.lower import lower
+from reodsl.store.runs import Record, spec_of
 from reodsl.store.store import Store
 
 
@@ -19,50 +19,36 @@ def pick(found: tuple[Record, ...], name: str) -> Record:
     raise problem("E0954", f"no run is called `{name}`", help=f"studies that ran: {studies}")
 
 
-def select(store: Store, tasks: dict[str, str], selector: str | None) -> dict[str, str]:
-    """The tasks, as id to key, that a selector names.
+def select(store: Store, record: Record, selector: str | None) -> dict[str, str]:
+    """The results of a run, as id to key, that a selector names.
 
     A pattern of ids (`reo_exp.*`); `+` before it adds all that those were made from, `+` after it all that was made
-    from them. Raises E0954 when no id fits.
+    from them, as the run's spec has it. Raises E0954 when no id fits.
     """
+    tasks = record.tasks
     if not selector:
         return tasks
     pattern = selector.strip("+")
     chosen = {name for name in tasks if fnmatchcase(name, pattern)}
     if not chosen:
         raise problem("E0954", f"no result is called `{pattern}`", help=f"there is {', '.join(tasks)}")
-    reads = {name: _inputs(store, key) for name, key in tasks.items()}
-    names = {key: name for name, key in tasks.items()}
+    reads = _reads(store, record)
     up, down = set(chosen), set(chosen)
     if selector.startswith("+"):
-        for name in reversed(list(_ordered(tasks, reads, names))):
+        for name in reversed(reads):
             if name in up:
-                up.update(names[key] for key in reads[name] if key in names)
+                up |= reads[name]
     if selector.endswith("+"):
-        for name in _ordered(tasks, reads, names):
-            if any(names.get(key) in down for key in reads[name]):
+        for name, sources in reads.items():
+            if sources & down:
                 down.add(name)
     return {name: key for name, key in tasks.items() if name in up | down}
 
 
-def _ordered(tasks: dict[str, str], reads: dict[str, set[str]], names: dict[str, str]) -> Iterable[str]:
-    """Task ids, each after what it reads."""
-    seen: dict[str, None] = {}
-    stack = [(name, False) for name in reversed(tasks)]
-    while stack:
-        name, ready = stack.pop()
-        if name in seen:
-            continue
-        if ready:
-            seen[name] = None
-            continue
-        stack.append((name, True))
-        stack.extend(
-            (names[key], False) for key in reads[name] if names.get(key) not in seen and key in names
-        )
-    return seen
+def _reads(store: Store, record: Record) -> dict[str, set[str]]:
+    """For every task of a run, each after what it reads, the tasks that it reads.
 
-
-def _inputs(store: Store, key: str) -> set[str]:
-    manifest = store.get(key)
-    return set(manifest.made.get("inputs", {}).values()) if manifest else set()
+    Its results alone do not say: one that was made from another result with the same content names that one's key.
+    """
+    spec = spec_of(store, record)
+    return {task.id: set(task.inputs.values()) for task in lower(spec).tasks} if spec is not None else {}

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import polars as pl
 
+from reodsl.store.files import sync
+
 
 class Chunks:
     """Chunks of some tables in a folder that outlives the process."""
@@ -26,11 +28,13 @@ class Chunks:
         return self._place(index).is_dir()
 
     def put(self, index: int, tables: Mapping[str, pl.DataFrame]) -> None:
-        """Keeps a chunk's tables: written aside, then moved into place at once."""
+        """Keeps a chunk's tables: written aside, on the disk, then moved into place at once."""
         part = self._folder / f"{index:07d}.part"
         part.mkdir()
         for name, frame in tables.items():
-            frame.write_parquet(part / f"{name}.parquet")
+            path = part / f"{name}.parquet"
+            frame.write_parquet(path)
+            sync(path)
         part.rename(self._place(index))
 
     def get(self, index: int, table: str, columns: Sequence[str]) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from reodsl.ir.model import Model
 from reodsl.ir.reward import QuestionBudgets, Reward
 from reodsl.ir.reward import Steps as ReasoningSteps
 from reodsl.ir.training import Ppo, Sft, Simpo
+from reodsl.store.files import sync
 from runners.engine.open import open_engine
 from runners.engine.protocol import Sampling
 from runners.models.folder import Loaded
@@ -179,6 +180,8 @@ def ppo_steps(
         engine.load_weights(learner.weights(), number + 1)
         seconds = {**found.seconds, "seconds_update": time.perf_counter() - began}
         write_parquet(found.rollouts, parts / _part(number))
+        # On the disk before any standing that takes this step for done.
+        sync(parts / _part(number))
         return row, seconds
 
     def write_tables(folder: Path, steps: int) -> None:

@@ -99,6 +99,72 @@ def test_comments_and_order_and_units_rerun_nothing(place: Path) -> None:
     assert started(place) == []
 
 
+def moved_down(text: str, first: str, second: str) -> str:
+    """The text with the block that begins with `first` moved behind the one that begins with `second`."""
+    blocks = text.split("\n\n")
+    one = next(block for block in blocks if block.startswith(first))
+    blocks.remove(one)
+    blocks.insert(1 + next(i for i, block in enumerate(blocks) if block.startswith(second)), one)
+    return "\n\n".join(blocks)
+
+
+REWRITTEN = {
+    "a declaration moves": lambda text: moved_down(text, "experiment vanilla", "experiment shrink"),
+    "settings change places": lambda text: text.replace(
+        "  minibatches = 2\n  epochs      = 1\n", "  epochs      = 1\n  minibatches = 2\n"
+    ),
+    "a length in thousands": lambda text: text.replace("128 tokens", "0.125K tokens"),
+    "a rate with other digits": lambda text: text.replace("lr = 5e-4", "lr = 0.00050"),
+    "a comment and blank lines": lambda text: text.replace("study quickstart", "# why\n\n\nstudy quickstart"),
+    "a budget schedule of another name": lambda text: text.replace("five", "few"),
+    "a recipe of another name": lambda text: text.replace("recipe small", "recipe s").replace("= small {", "= s {"),
+    "another docstring": lambda text: text.replace("trained four ways", "trained in four ways"),
+    "an experiment of another name": lambda text: text.replace("experiment shrink", "experiment narrow")
+    .replace("= shrink\n", "= narrow\n").replace("shrink.stages", "narrow.stages"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", REWRITTEN)
+def test_other_words_for_the_same_rerun_nothing(place: Path, how: str) -> None:
+    call("run", SPEC, "--local", "--quiet")
+    started(place)
+    text = (place / SPEC).read_text()
+    changed = REWRITTEN[how](text)
+    assert changed != text
+    (place / SPEC).write_text(changed)
+    assert call("run", SPEC, "--local", "--quiet") == 0
+    # The report shows docstrings and names of experiments.
+    assert started(place) == (
+        ["report"] if how in ("another docstring", "an experiment of another name") else []
+    )
+
+
+def test_what_was_touched_and_not_changed_reruns_nothing(place: Path) -> None:
+    """The date of a spec and of the data that it reads, and a copy of that data under another name."""
+    for name in ("a.jsonl", "b.jsonl"):
+        (place / name).write_text(
+            "".join(f'{{"question": "{n} + {n}", "answer": "{2 * n}"}}\n' for n in range(64))
+        )
+    text = (place / SPEC).read_text()
+    filed = 'data chain_filed { source = file("a.jsonl"), verifier = exact }\n\nrecipe small'
+    text = text.replace("recipe small", filed).replace(
+        "data        = chain_train", "data        = chain_filed"
+    )
+    (place / SPEC).write_text(text)
+    assert call("run", SPEC, "--local", "--quiet") == 0
+    assert "chain_filed.data" in started(place)
+    os.utime(place / SPEC, (0, 0))
+    os.utime(place / "a.jsonl", (0, 0))
+    assert call("run", SPEC, "--local", "--quiet") == 0
+    assert started(place) == []
+    (place / SPEC).write_text(text.replace("a.jsonl", "b.jsonl"))
+    assert call("run", SPEC, "--local", "--quiet") == 0
+    assert started(place) == ["report"]
+    (place / "b.jsonl").write_text((place / "a.jsonl").read_text().replace("0 + 0", "0 - 0"))
+    assert call("run", SPEC, "--local", "--quiet") == 0
+    assert {"chain_filed.data", "vanilla.train.s1"} <= set(started(place))
+
+
 def test_another_place_is_the_same_spec(place: Path, tmp_path: Path) -> None:
     call("run", SPEC, "--local", "--quiet", "--store", "store")
     started(place)

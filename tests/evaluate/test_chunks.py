@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -31,6 +32,18 @@ def test_half_a_chunk_is_no_chunk(tmp_path: Path) -> None:
     chunks.put(1, {"samples": frame(2)})
     assert chunks.done(1)
     assert not chunks.done(0)
+
+
+def test_a_chunk_is_on_the_disk_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut could leave a chunk that is taken for done and cannot be read."""
+    kept: list[str] = []
+
+    def fsync(handle: int) -> None:
+        kept.append(os.readlink(f"/proc/self/fd/{handle}"))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    Chunks(tmp_path).put(3, {"samples": frame(1), "forced": frame(2)})
+    assert kept == [str(tmp_path / "0000003.part" / f"{name}.parquet") for name in ("samples", "forced")]
 
 
 def test_chunks_join_in_their_order(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from holder import other_process_holds
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
+from reodsl.graph.task import VERSIONS
 from reodsl.ir import Spec, digest
 from reodsl.store import runs
 from reodsl.store.locks import let_go
@@ -189,7 +190,7 @@ def test_a_selector_follows_what_was_made_of_what(bench: Bench) -> None:
     record = recorded(bench, make.four())
 
     def names(selector: str) -> set[str]:
-        return set(select(bench.store, record.tasks, selector))
+        return set(select(bench.store, record, selector))
 
     assert names("reo_exp.*") == {"reo_exp.train.s1", "reo_exp.eval.s1"}
     assert names("reo_exp.train.s1+") == {"reo_exp.train.s1", "reo_exp.eval.s1", "score.s1", "report"}
@@ -199,6 +200,21 @@ def test_a_selector_follows_what_was_made_of_what(bench: Bench) -> None:
     with pytest.raises(Problem) as caught:
         names("bogus")
     assert caught.value.diagnostics[0].code == "E0954"
+
+
+def test_a_selector_follows_what_was_made_anew_with_the_same_content(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The results after it were not made again, and name the key of the one before."""
+    spec = make.four()
+    first = recorded(bench, spec)
+    monkeypatch.setitem(VERSIONS, "data", VERSIONS["data"] + 1)
+    second = recorded(bench, spec)
+    changed = {name for name in first.tasks if first.tasks[name] != second.tasks[name]}
+    assert changed == {task.id for task in lower(spec).tasks if task.kind == "data"}
+    found = select(bench.store, second, "chain.data+")
+    assert {"chain.data", "vanilla.train.s1", "vanilla.eval.s1", "report"} < set(found)
+    assert {"chain.data", "tiny.model.s1"} < set(select(bench.store, second, "+vanilla.train.s1"))
 
 
 def test_a_run_is_found_by_study_name_or_digest(bench: Bench) -> None:
