@@ -21,9 +21,13 @@ from reodsl.ir import Spec
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two: its name for people, its spec and graph, what its results depend on, and what was measured."""
+    """One of the two: its name, its spec and graph, what its results depend on, and what was measured.
+
+    `shown` is a name in few characters.
+    """
 
     name: str
+    shown: str
     spec: Spec
     graph: Graph
     payload: Payload
@@ -70,12 +74,14 @@ def command(
         raise click.UsageError("name a second spec or run, or a change: --set NAME=VALUE")
     left = _side(a, (), (), target, store_dir)
     right = _side(b or a, sets, amends, target, store_dir)
-    names = (left.name, right.name) if left.name != right.name else (left.name, _changed(right))
+    same = left.name == right.name
+    names = left.name, _changed(right) if same else right.name
+    shown = left.shown, _changed(right) if same else right.shown
     found = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)
     if as_json:
         print_json(to_json(found, names, left.metrics, right.metrics))
     else:
-        click.echo(to_text(found, names, left.metrics, right.metrics, everything))
+        click.echo(to_text(found, shown, left.metrics, right.metrics, everything))
     if found.different:
         raise SystemExit(2)
 
@@ -83,7 +89,7 @@ def command(
 def _changed(side: Side) -> str:
     """The name of a side that differs from the other in its changes alone."""
     changes = ", ".join(f"{change.target}={change.value}" for change in side.spec.changes)
-    return f"with {changes}" if changes else side.name
+    return f"with {changes}" if changes else side.shown
 
 
 def _side(
@@ -113,7 +119,7 @@ def _of_spec(
         plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
         done = {item.task.id: ready.store.path(item.key) for item in plan.items if item.made and item.key}
         metrics = read_metrics(ready.graph, done)
-    return Side(text, ready.spec, ready.graph, ready.keys.payload, metrics)
+    return Side(text, text, ready.spec, ready.graph, ready.keys.payload, metrics)
 
 
 def _of_file(text: str, path: Path) -> Side:
@@ -131,14 +137,14 @@ def _of_file(text: str, path: Path) -> Side:
             help="name a spec file, a run's folder or a run; `reodsl ls` lists runs",
         ) from None
     graph = lower(spec)
-    return Side(text, spec, graph, identity, read_table(path.parent))
+    return Side(text, text, spec, graph, identity, read_table(path.parent))
 
 
 def _of_run(text: str, store_dir: Path | None) -> Side:
     from reodsl.cli.place import existing_store
     from reodsl.diff.metrics import read_metrics
     from reodsl.graph.lower import lower
-    from reodsl.store.runs import records, spec_of
+    from reodsl.store.runs import began, records, spec_of
     from reodsl.store.select import pick
 
     store = existing_store(store_dir)
@@ -159,4 +165,5 @@ def _of_run(text: str, store_dir: Path | None) -> Side:
         material = store.material(record.tasks[task.id]) if task.id in record.tasks else None
         return material["payload"] if material is not None else identity(task)
 
-    return Side(record.name, spec, graph, payload, read_metrics(graph, folders))
+    shown = f"{record.study} {began(record.name)}"
+    return Side(record.name, shown, spec, graph, payload, read_metrics(graph, folders))

@@ -11,7 +11,7 @@ import click
 
 from reodsl.cli.place import existing_store, store_option
 from reodsl.store.accept import acceptances
-from reodsl.store.runs import Record
+from reodsl.store.runs import Record, began
 from reodsl.store.store import Store
 
 
@@ -20,6 +20,7 @@ from reodsl.store.store import Store
 Examples:
   reodsl ls                              every run, the latest first
   reodsl ls quickstart                   the results of the latest run of that study
+  reodsl ls 20260101T120000              those of the run whose name starts so
   reodsl ls quickstart 'reo_exp.*'       those of one arm
   reodsl ls quickstart reo_exp.train.s1+ a result and all that was made from it
   reodsl ls quickstart +score.s1         a result and all that it was made from
@@ -99,8 +100,8 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
     now = datetime.now(UTC)
     width = max(len(row["study"]) for row in rows)
     return "\n".join(
-        f"{row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  {row['results']:>4} results  "
-        f"{ago(row['started'], now):<14}  {row['report'] or ''}".rstrip()
+        f"{began(row['name'])}  {row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  "
+        f"{row['results']:>4} results  {ago(row['started'], now):<14}  {row['report'] or ''}".rstrip()
         for row in rows
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from reodsl.diff.settings import DERIVED, Sections, arm_settings, leaves, stages_of, study_settings
 from reodsl.graph.identity import identity
 from reodsl.graph.task import Graph, Task
-from reodsl.ir import Spec, digest
+from reodsl.ir import Spec, canonical, digest
 from reodsl.ir.study import Arm, Study
 
 ABSENT = "\0absent"
@@ -107,10 +107,18 @@ def compare(
 
 
 def pair(a: Study, b: Study) -> tuple[tuple[Arm, Arm], ...]:
-    """Arms that are compared with each other: of one name; and the one trained arm that each side has left."""
+    """Arms that are compared with each other.
+
+    Those of one name; of the others those that mean the same; and the one trained arm that each side has left then.
+    """
     there = {arm.name: arm for arm in b.arms}
     pairs = [(arm, there[arm.name]) for arm in a.arms if arm.name in there]
     taken = {arm.name for arm, _ in pairs}
+    alike = {_meaning(arm): arm for arm in reversed(b.arms) if arm.name not in taken}
+    for arm in a.arms:
+        if arm.name not in taken and (twin := alike.pop(_meaning(arm), None)) is not None:
+            pairs.append((arm, twin))
+            taken |= {arm.name, twin.name}
     for trained in (True, False):
         left_a = [arm for arm in a.arms if arm.name not in taken and arm.trained == trained]
         left_b = [arm for arm in b.arms if arm.name not in taken and arm.trained == trained]
@@ -118,6 +126,11 @@ def pair(a: Study, b: Study) -> tuple[tuple[Arm, Arm], ...]:
             pairs.append((left_a[0], left_b[0]))
     order = {arm.name: index for index, arm in enumerate(a.arms)}
     return tuple(sorted(pairs, key=lambda each: order[each[0].name]))
+
+
+def _meaning(arm: Arm) -> str:
+    """What an arm is, whatever it is called."""
+    return digest({name: value for name, value in canonical(arm).items() if name != "name"})
 
 
 def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:

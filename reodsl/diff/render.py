@@ -50,7 +50,8 @@ def to_text(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everyt
         if only:
             blocks.append([f"only in {words}: {', '.join(only)}"])
     measured = _measured(diff.arms, a, b)
-    if measured:
+    # Two that mean the same and measure the same need no table to say so.
+    if measured and (diff.different or any(a.get(each.a) != b.get(each.b) for each in diff.arms)):
         blocks.append(measured)
     if not diff.different:
         blocks.append([f"No difference in meaning: {', '.join(dict.fromkeys(sides))}"])

@@ -18,7 +18,7 @@ from reodsl.price.value import totals_json
 
 _MARKS = {"reuse": "=", "run": "+", "rerun": "~", "later": "?"}
 _CHANGES = 3
-_ROOM = 44
+_ROOM = 60
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 
 
@@ -48,7 +48,7 @@ def to_text(
     rows = _rows(plan, everything, now or datetime.now(UTC), prices)
     width = max([30, *(len(row.name) for row in rows)]) + 2
     room = min(_ROOM, max([30, *(len(row.reason) for row in rows if row.price)])) + 2
-    lines = [_head(plan, width + 40)]
+    lines = [_head(plan, width + 8 + room + 16 if any(row.price for row in rows) else width + 40)]
     for row in rows:
         reason = f"{row.reason:<{room}}{row.price:>16}" if row.price else row.reason
         if row.price and len(row.reason) >= room:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from reodsl.graph.task import Kind
@@ -16,6 +17,7 @@ from reodsl.store.accept import acceptances
 from reodsl.store.runs import Record
 from reodsl.store.store import Manifest, Store
 
+COMPUTES = frozenset({"train", "sample", "evaluate"})
 NEWEST = 48
 """Results that are read at most, the newest of each task: enough to know a machine, few enough to read at once."""
 _COLUMNS: Mapping[str, Term] = {
@@ -47,29 +49,45 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Past results, newest first, and how many questions a `data` task found, by its id."""
+    """Past results, newest first, and how many questions a `data` task found, by its id.
+
+    `light` are the median seconds of tasks that compute on no device, by kind.
+    """
 
     results: tuple[Past, ...] = ()
     questions: Mapping[str, int] = field(default_factory=dict)
+    light: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_history(store: Store, records: tuple[Record, ...]) -> History:
     """What the newest results of the store's runs tell. Reads tables; leaves out what it cannot read."""
-    return History(tuple(_results(store, records)), _questions(store, records))
+    results: list[Past] = []
+    light: dict[str, list[float]] = {}
+    for task, key in _newest(records):
+        if len(results) == NEWEST:
+            break
+        material, manifest = store.material(key), store.get(key)
+        # What was accepted for other settings tells nothing of their price.
+        if material is None or manifest is None or acceptances(manifest):
+            continue
+        if material.get("kind") not in COMPUTES:
+            light.setdefault(str(material.get("kind")), []).append(float(manifest.made.get("seconds", 0.0)))
+            continue
+        past = _past(store, task, manifest, material)
+        if past is not None:
+            results.append(past)
+    medians = {kind: median(seconds) for kind, seconds in light.items()}
+    return History(tuple(results), _questions(store, records), medians)
 
 
-def _results(store: Store, records: tuple[Record, ...]) -> Iterator[Past]:
+def _newest(records: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
+    """The last result of every task of every study, as (task, key), newest runs first."""
     seen: set[tuple[str, str]] = set()
-    count = 0
     for record in reversed(records):
         for task, key in record.tasks.items():
-            if (record.study, task) in seen or count >= NEWEST:
-                continue
-            seen.add((record.study, task))
-            past = _past(store, task, key)
-            if past is not None:
-                count += 1
-                yield past
+            if (record.study, task) not in seen:
+                seen.add((record.study, task))
+                yield task, key
 
 
 def _questions(store: Store, records: tuple[Record, ...]) -> dict[str, int]:
@@ -94,15 +112,8 @@ def _questions(store: Store, records: tuple[Record, ...]) -> dict[str, int]:
     return found
 
 
-def _past(store: Store, task: str, key: str) -> Past | None:
-    material = store.material(key)
-    if material is None or material.get("kind") not in ("train", "sample", "evaluate"):
-        return None
-    manifest = store.get(key)
-    # What was accepted for other settings tells nothing of their price.
-    if manifest is None or acceptances(manifest):
-        return None
-    folder = store.path(key)
+def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> Past | None:
+    folder = store.path(manifest.key)
     kind: Kind = material["kind"]
     made = manifest.made
     sizes = _sizes(store, folder, made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reodsl.diagnostics import Diagnostic, error
-from reodsl.ir import Spec
+from reodsl.ir import Origin, Spec
 from reodsl.price.show import memory, paid
 from reodsl.price.value import Prices
 
@@ -24,7 +24,7 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
             error(
                 "E0610",
                 f"this costs {paid(prices, most)}, and the limit is {paid(prices, prices.limit)}",
-                where=f"{origin.path}:{origin.line}" if origin is not None and origin.line else study.name,
+                where=_place(spec, origin) or study.name,
                 notes=[f"{name}: {paid(prices, prices.tasks[name].gpu_hours)}" for name in dear],
                 help=_advice(prices, dear[0], most),
             )
@@ -42,6 +42,16 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
                         )
                     )
     return tuple(found)
+
+
+def _place(spec: Spec, origin: Origin | None) -> str | None:
+    """`specs/a.reo:31`, or the option of the command line that set the limit."""
+    if origin is None:
+        return None
+    given = next((each for each in spec.changes if origin.path == f"{each.option} {each.target}"), None)
+    if given is not None:
+        return f"{origin.path}={given.value}"
+    return f"{origin.path}:{origin.line}" if origin.line else None
 
 
 def _advice(prices: Prices, dearest: str, most: float) -> str:

@@ -11,6 +11,8 @@ STATE_HERE = 4 + 4 + 8
 """The same in float32 alone: weight, gradient, two moments."""
 LOGIT_CHUNK, LOGIT_CHUNK_HERE = 2 * 4 * 2**27, 2 * 4 * 2**25
 """Logits and their gradient that are held at once, in float32: on a GPU, and on this machine's processor."""
+RUNTIME_HERE = 384 * 2**20
+"""What Python, torch and transformers take on a laptop before there is a model: measured. GPUs hold none of it."""
 
 
 def state_bytes(sizes: Sizes, devices: Devices) -> float:
@@ -35,7 +37,9 @@ def trainer_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
     """The peak of a training device: its part of the state, one gathered layer and its neighbour, activations."""
     layer = (sizes.products - sizes.vocabulary * sizes.hidden) / sizes.layers
     gathered = 2 * layer * devices.width if devices.training > 1 else 0.0
-    return state_bytes(sizes, devices) + gathered + activation_bytes(sizes, devices, longest)
+    return (
+        _runtime(devices) + state_bytes(sizes, devices) + gathered + activation_bytes(sizes, devices, longest)
+    )
 
 
 def cache_tokens(sizes: Sizes, devices: Devices) -> float:
@@ -52,7 +56,11 @@ def engine_bytes(sizes: Sizes, devices: Devices, held: float) -> float:
     """The peak of a generating device: its part of the weights, and the caches of `held` tokens as far as they fit."""
     own = sizes.parameters * devices.width / devices.tensor_parallel
     tokens = min(held, cache_tokens(sizes, devices))
-    return own + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
+    return _runtime(devices) + own + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
+
+
+def _runtime(devices: Devices) -> float:
+    return float(RUNTIME_HERE) if devices.unit == "seconds" else 0.0
 
 
 def checkpoint_bytes(sizes: Sizes) -> float:

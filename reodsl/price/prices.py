@@ -12,20 +12,16 @@ from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.training import FromModel, Start
-from reodsl.price.history import History
+from reodsl.price.history import COMPUTES, History
 from reodsl.price.known import Known
 from reodsl.price.machine import Devices, devices_of
 from reodsl.price.sizes import Sizes, sizes_of
 from reodsl.price.tasks import price_task
-from reodsl.price.value import Price, Prices, Term
+from reodsl.price.value import Measured, Price, Prices, Term
 
-COMPUTES = frozenset({"train", "sample", "evaluate"})
 LIGHT_SECONDS: Mapping[str, float] = {"model": 4.0, "data": 1.0, "report": 10.0}
 """Of tasks that need no device; the rest take a moment."""
 LIGHT_BYTES: Mapping[str, float] = {"data": 100e3, "report": 6e6}
-
-Factors = Mapping[str, float]
-"""By term, and `responses` for tasks that only sample: measured seconds over priced ones."""
 
 
 def price(
@@ -45,16 +41,17 @@ def price(
         unit="seconds" if study.cluster is None else "gpu_hours",
         devices=devices.name if devices is not None else "",
         limit=study.limit,
-        measured=bool(pricer.factors),
+        measured=pricer.measured,
     )
 
 
-def calibrate(history: History, devices: Devices) -> dict[str, float]:
-    """How much longer than priced each term took on such devices, the median over past results."""
+def calibrate(history: History, devices: Devices) -> Measured | None:
+    """How much longer than priced each term took on such devices, the median over past results; None without any."""
     ratios: dict[str, list[float]] = {}
-    for past in history.results:
-        if past.device != _device(devices):
-            continue
+    found = [past for past in history.results if past.device == _device(devices)]
+    around = [past.seconds - sum(past.terms.values()) for past in found if past.terms]
+    start = max(0.0, median(around)) if around else None
+    for past in found:
         known = price_task(past.kind, past.payload, past.sizes, past.facts, devices, past.words)
         if past.kind == "train":
             for term, seconds in past.terms.items():
@@ -62,11 +59,15 @@ def calibrate(history: History, devices: Devices) -> dict[str, float]:
                 if priced > 1e-3 and seconds > 1e-3:
                     ratios.setdefault(term, []).append(seconds / priced)
         else:
-            start = known.seconds["start"]
-            work = known.total_seconds - start
+            before = known.seconds["start"] if start is None else start
+            work = known.total_seconds - known.seconds["start"]
             if work > 0:
-                ratios.setdefault("responses", []).append(max(past.seconds - start, past.seconds / 4) / work)
-    return {name: median(found) for name, found in ratios.items()}
+                ratios.setdefault("responses", []).append(max(past.seconds - before, past.seconds / 4) / work)
+    if not ratios:
+        return None
+    factors = {name: median(each) for name, each in ratios.items()}
+    training = factors.get("training")
+    return Measured(len(found), factors, start, devices.hardware.mfu_train / training if training else None)
 
 
 class _Pricer:
@@ -78,11 +79,11 @@ class _Pricer:
         sizes: Mapping[str, Sizes],
         devices: Devices | None,
     ) -> None:
-        self.graph, self.devices = graph, devices
+        self.graph, self.devices, self.history = graph, devices, history
         self.models = {
             _key(model): (model, sizes_of(model) or sizes.get(model.name)) for model in _models(spec)
         }
-        self.factors: Factors = calibrate(history, devices) if devices is not None else {}
+        self.measured = calibrate(history, devices) if devices is not None else None
         self.known = Known(graph, history)
 
     def task(self, task: Task) -> Price:
@@ -105,13 +106,22 @@ class _Pricer:
         if task.kind == "model" and sizes is not None:
             width = self.devices.width if self.devices is not None else 2
             disk = float(sizes.parameters * width)
-        return Price(seconds={"start": LIGHT_SECONDS.get(task.kind, 0.2)}, disk=disk)
+        seconds = self.history.light.get(task.kind, LIGHT_SECONDS.get(task.kind, 0.2))
+        # A cluster's GPUs are not paid for meanwhile; on this machine all time counts.
+        here = self.devices is not None and self.devices.unit == "seconds"
+        return Price(seconds={"start": seconds}, disk=disk, gpus=1 if here else 0)
 
     def _calibrated(self, task: Task, found: Price) -> Price:
+        measured = self.measured
+        if measured is None:
+            return found
         seconds: dict[Term, float] = {}
         for term, value in found.seconds.items():
-            name = term if task.kind == "train" else "responses"
-            seconds[term] = value if term == "start" else value * self.factors.get(name, 1.0)
+            if term == "start":
+                seconds[term] = value if measured.start is None else measured.start
+            else:
+                name = term if task.kind == "train" else "responses"
+                seconds[term] = value * measured.factors.get(name, 1.0)
         return replace(found, seconds=seconds)
 
     def _model(self, task: Task) -> tuple[Model | None, Sizes | None]:

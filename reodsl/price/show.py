@@ -8,6 +8,7 @@ from reodsl.price.value import TERMS, Price, Prices, added
 
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _STEPS = 3
+_TIMED = {"responses": "evaluation and sampling"}
 _THOUSANDS = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
 
 
@@ -112,9 +113,22 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
     for name, price in found.items():
         if price.unpriced is not None:
             lines.append(f"No price for {name}: {price.unpriced}")
-    if prices.unit == "seconds" and not prices.measured:
-        lines.append("Times are those of a plain laptop; the first run measures this machine.")
-    return lines
+    return [*lines, *_basis(prices)]
+
+
+def _basis(prices: Prices) -> list[str]:
+    """What the times rest on: past results, or what was assumed."""
+    found = prices.measured
+    if found is None:
+        here = "Times are those of a plain laptop; the first run measures this machine."
+        return [here] if prices.unit == "seconds" else []
+    results = f"{found.results} past result{'' if found.results == 1 else 's'}"
+    told = [] if found.mfu_train is None else [f"training at {100 * found.mfu_train:.2g}% MFU"]
+    others = {name: ratio for name, ratio in found.factors.items() if name != "training"}
+    for index, (name, ratio) in enumerate(others.items()):
+        words = "takes {:.2g} times what is assumed" if index == 0 else "{:.2g}"
+        told.append(f"{_TIMED.get(name, name)} {words.format(ratio)}")
+    return [f"Calibrated by {results}: {', '.join(told)}."]
 
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:
@@ -134,7 +148,10 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
 
 
 def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
-    """What there is to do costs now, and at most with what is known later: `4.2K gpu_hours now, at most 8.2K of 60K`."""
+    """What there is to do costs now, and at most with what is known later: `4.2K gpu_hours now, at most 8.2K of 60K`.
+
+    On this machine that is one task after another; Ray does as many at once as there are cores.
+    """
     now, later = tuple(now), tuple(later)
     first, second = prices.hours(now), prices.hours(later)
     text = f"{paid(prices, first)} now"
@@ -145,6 +162,8 @@ def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
         text += f", at most {words}"
         if limit is not None:
             text += f" of {count(limit)}" + (" hours" if prices.unit == "seconds" else "")
+    if prices.unit == "seconds":
+        text += ", on one core"
     open_ = prices.unpriced((*now, *later))
     if open_:
         text += f", {len(open_)} without a price"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Term = Literal["start", "generation", "forcing", "verification", "training"]
@@ -56,14 +56,31 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """What past results on like devices told: how many there were, and their seconds over priced ones.
+
+    `factors` are by term, and `responses` for tasks that only sample. `start` is the seconds of a task before and
+    after its steps. `mfu_train` is the utilisation that training reached, of the peak that `hardware` states.
+    """
+
+    results: int
+    factors: Mapping[str, float]
+    start: float | None
+    mfu_train: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Prices:
-    """The price of every task of a spec, by task id. `unit` is what is paid, `limit` (hours) the most that may be."""
+    """The price of every task of a spec, by task id. `unit` is what is paid, `limit` (hours) the most that may be.
+
+    `measured` is what corrected the model, if anything did.
+    """
 
     tasks: Mapping[str, Price]
     unit: Literal["gpu_hours", "seconds"]
     devices: str
     limit: float | None
-    measured: bool
+    measured: Measured | None
 
     def hours(self, ids: Iterable[str]) -> float:
         """Device hours of some tasks together."""
@@ -121,7 +138,7 @@ def totals_json(prices: Prices, now: tuple[str, ...], later: tuple[str, ...]) ->
     return {
         "unit": prices.unit,
         "devices": prices.devices,
-        "measured": prices.measured,
+        "measured": None if prices.measured is None else asdict(prices.measured),
         "limit": prices.limit,
         "hours_now": prices.hours(now),
         "hours_at_most": prices.hours(names),

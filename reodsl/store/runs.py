@@ -42,6 +42,11 @@ class Record:
     tasks: dict[str, str] = field(default_factory=dict)
 
 
+def began(name: str) -> str:
+    """The start of a run's name, which is when it began and enough to name it by: `20260101T120000`."""
+    return name.partition(".")[0]
+
+
 def slug(name: str) -> str:
     """A name from a spec as one safe part of a path."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:60].strip("_") or "study"

@@ -129,6 +129,12 @@ def test_a_run_and_the_spec_now(place: Path, capsys: pytest.CaptureFixture[str])
     assert call("run", "quickstart.reo", "--local", "--quiet", "--set", "n=3") == 0
     code, out = said(capsys, "quickstart", "quickstart.reo", "--set", "n=3")
     assert code == 0, out
+    # One line: they measure the same too. The run is named by what names it to other commands.
+    words = re.fullmatch(r"No difference in meaning: quickstart (\d{8}T\d{6}), quickstart.reo\n", out)
+    assert words is not None
+    assert call("ls") == 0
+    assert capsys.readouterr().out.startswith(f"{words[1]}  quickstart  ")
+    assert said(capsys, words[1], "quickstart.reo", "--set", "n=3")[0] == 0
     code, out = said(capsys, "quickstart", "quickstart.reo")
     assert code == 2
     assert "[4, 13, 40] tokens" in out

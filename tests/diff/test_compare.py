@@ -53,6 +53,16 @@ def test_the_other_way_round_the_values_change_places() -> None:
     assert sorted(one.work.only_a) == sorted(two.work.only_b)
 
 
+def test_arms_of_other_names_that_mean_the_same_are_compared_with_each_other() -> None:
+    trained = {name: make.trained(name, make.ppo(make.outcome(), steps=n)) for n, name in enumerate("xyz", 2)}
+    a = make.spec(*(make.arm(f"a_{name}", each) for name, each in trained.items()))
+    b = make.spec(*(make.arm(f"b_{name}", trained[name]) for name in "zy"))
+    found = diff(a, b)
+    assert {(each.a, each.b) for each in found.arms} == {("a_y", "b_y"), ("a_z", "b_z")}
+    assert (found.only_a, found.only_b) == (("a_x",), ())
+    assert set(settings(found)) <= {"name"} | {row.setting for row in found.study.rows}
+
+
 def variants(value: Any, annotation: Any) -> Iterator[Any]:
     """Other values of a field's type."""
     options = [each for each in _flat(annotation) if typing.get_origin(each) is typing.Literal]

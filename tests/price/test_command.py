@@ -63,8 +63,24 @@ def test_more_than_the_limit_is_refused(command: str, store: str, capsys: pytest
     steps = re.search(r"(\d+) steps of qwen3_4b_reo_exp.train.s1 would fit", err)
     assert steps is not None
     assert re.search(r"specs/qwen3_4b_reo_exp.reo:\d+", err)
+    assert not Path(store).exists()
     # So many do fit, and one more does not.
     for more, code in ((0, 2), (1, 1)):
         amend = f"qwen3_4b_reo_exp.steps={int(steps[1]) + more}"
         assert call("plan", PAPER, "--store", store, "--amend", amend) == code
     assert not Path(store).exists()
+
+
+def test_a_limit_of_the_command_line_is_named_as_it_was_given(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("plan", PAPER, "--store", store, "--amend", "limit=100") == 1
+    assert "--> --amend limit=100\n" in capsys.readouterr().err
+
+
+def test_prices_stand_in_one_column(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    call("plan", str(ROOT / "specs" / "quickstart.reo"), "--store", store)
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  + ")]
+    priced = [line for line in rows if re.search(r" \d+s$", line)]
+    assert len({len(line) for line in priced}) == 1
+    assert len(priced) > 10

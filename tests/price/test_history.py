@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import studies as make
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
 from reodsl.ir import Spec, digest
+from reodsl.price import price, show
 from reodsl.price.history import read_history
 from reodsl.store import runs
 from reodsl.store.accept import adopt
@@ -89,6 +91,34 @@ def test_facts_of_a_training_and_an_evaluation(store: Store) -> None:
     assert train.sizes.hidden == evaluation.sizes.hidden == 8
     # Every question counts once, whichever benchmark it belongs to.
     assert (evaluation.facts.length, evaluation.facts.questions) == (9.0, 30)
+
+
+def test_tasks_without_a_device_tell_how_long_their_kind_takes(store: Store) -> None:
+    filled(store, make.four())
+    found = read_history(store, runs.records(store))
+    assert dict(found.light) == {"data": 12.5}
+    graph = lower(make.four())
+    prices = price(graph, make.four(), found)
+    kinds = {task.kind: prices.tasks[task.id].total_seconds for task in graph.tasks}
+    assert kinds["data"] == 12.5
+    assert kinds["report"] == 10.0
+
+
+def test_the_plan_says_what_past_runs_told(store: Store) -> None:
+    filled(store, make.four())
+    history = read_history(store, runs.records(store))
+    prices = price(lower(make.four()), make.four(), history)
+    assert prices.measured is not None
+    assert prices.measured.results == 2
+    # 12.5 seconds in all, of which 10 were of steps.
+    assert prices.measured.start == 2.5
+    assert prices.tasks["reo_exp.train.s1"].seconds["start"] == 2.5
+    (told,) = [line for line in show.summary(prices, list(prices.tasks)) if "past result" in line]
+    # The training is too small for its own price to tell anything.
+    assert prices.measured.mfu_train is None
+    assert re.fullmatch(
+        r"Calibrated by 2 past results: generation takes \d+ times .*, evaluation and .*", told
+    )
 
 
 def test_what_is_broken_is_left_out(store: Store) -> None:

@@ -29,12 +29,14 @@ def without(history: History, left_out: Past) -> History:
 
 def corrected(past: Past, history: History) -> float:
     """Seconds of a result, priced with what all the others tell."""
-    factors = calibrate(without(history, past), here())
+    found = calibrate(without(history, past), here())
+    assert found is not None
+    assert found.start is not None
     terms = priced(past).seconds
-    return sum(
-        seconds
-        * (1.0 if term == "start" else factors.get(term if past.kind == "train" else "responses", 1.0))
+    return found.start + sum(
+        seconds * found.factors.get(term if past.kind == "train" else "responses", 1.0)
         for term, seconds in terms.items()
+        if term != "start"
     )
 
 
@@ -74,13 +76,28 @@ def test_a_machine_that_is_slower_throughout_is_priced_so(measured: History) -> 
         )
     )
     before, after = calibrate(measured, here()), calibrate(slow, here())
+    assert before is not None
+    assert after is not None
     for term in ("generation", "forcing", "training"):
-        assert after[term] == pytest.approx(3 * before[term])
+        assert after.factors[term] == pytest.approx(3 * before.factors[term])
+    assert after.start == pytest.approx(3 * (before.start or 0.0))
+    assert after.mfu_train == pytest.approx((before.mfu_train or 0.0) / 3)
+
+
+def test_the_utilisation_is_flops_over_seconds_and_peak(measured: History) -> None:
+    # Of one training alone: its priced FLOPs over what its updates took, as a share of the processor's stated peak.
+    past = next(past for past in measured.results if past.task == "vanilla.train.s1")
+    found = calibrate(History((past,)), here())
+    assert found is not None
+    hardware = here().hardware
+    flops = priced(past).seconds["training"] * hardware.flops * hardware.mfu_train
+    assert found.mfu_train == pytest.approx(flops / past.terms["training"] / hardware.flops)
+    assert found.results == 1
 
 
 def test_what_other_devices_took_is_left_out(measured: History) -> None:
     other = History(tuple(replace(past, device="cuda") for past in measured.results))
-    assert calibrate(other, here()) == {}
+    assert calibrate(other, here()) is None
 
 
 def test_sizes_on_disk_are_those_that_were_stored(measured: History) -> None:

@@ -231,7 +231,10 @@ def test_prices_on_this_machine_are_times() -> None:
     found = priced(on(make.four(), None))
     assert found.unit == "seconds"
     assert show.short(found, ["vanilla.train.s1"]).endswith("s")
-    assert show.total(found, ["vanilla.train.s1"], []).endswith("now")
+    assert show.total(found, ["vanilla.train.s1"], []).endswith(" now, on one core")
+    # Tasks without a device take time too.
+    whole = sum(price.total_seconds for price in found.tasks.values())
+    assert found.hours(found.tasks) == pytest.approx(whole / 3600)
 
 
 @pytest.mark.parametrize(
