@@ -23,7 +23,7 @@ _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 
 
 def to_json(plan: Plan, prices: Prices | None = None) -> dict[str, Any]:
-    """The plan as JSON data; documented in docs/ARTIFACTS.md. With `prices` every task has its `price`."""
+    """The plan as JSON data; documented in docs/JSON.md. With `prices` every task has its `price`."""
     study = plan.spec.study
     return {
         "study": study.name,

@@ -1,0 +1,175 @@
+"""docs/JSON.md is what `--json` prints: every command that has it is run, and its keys and types are compared."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+for _folder in ("bad_input", "cli"):
+    sys.path.insert(0, str(ROOT / _folder))
+
+from commands import FROM_FOLDER, SPEC  # noqa: E402
+from json_document import Mismatch, Shape, compare, read_document, unseen  # noqa: E402
+
+from reodsl.cli.main import cli, main  # noqa: E402
+
+SMALL = (
+    SPEC.replace("import outcome", "import reo").replace(
+        "reward      = outcome",
+        "reward      = reo(at: exp(from: 8 tokens, to: 16 tokens, n: 1))\n  forcing     = chain_forcing",
+    )
+    + """
+study small {
+  arm base = mite
+  arm tiny = tiny
+  frontier edge = envelope(of: [base], to: 16 tokens)
+  score = reg(against: edge, to: 16 tokens, relative_to: base)
+}
+"""
+)
+OTHER = SMALL.replace("arm base = mite", "arm start = mite\n  arm more = tiny")
+OTHER = OTHER.replace("[base]", "[start]").replace("relative_to: base", "relative_to: start")
+CURVES = (
+    "model,benchmark,budget,accuracy\n"
+    "a,m,0,0.1\na,m,8,0.5\na,m,16,0.5\nb,m,0,0.0\nb,m,8,0.2\nb,m,16,0.6\nedge,m,0,0.1\nedge,m,8,0.5\nedge,m,16,0.6\n"
+)
+WRONG = 'experiment x = y { }\nparam n: int = "two"\n'
+GRID = ("--l-max", "16", "--grid", "0,8,16")
+ACCEPTED = ("tiny.train", "--amend", "tiny.optim.lr=2e-3")
+
+# Commands in their order: some need what those before them leave.
+CALLS: dict[str, list[tuple[str, ...]]] = {
+    "check": [("check", "tiny.reo", "bad.reo")],
+    "budgets": [
+        ("budgets", "exp(from: 1K tokens, to: 32K tokens, n: 5)"),
+        ("budgets", "linear(to: 32K tokens, n: 5)", "--frontier", "std.paper.qwen3_4b"),
+    ],
+    "frontier": [("frontier", "curves.csv", "--of", "a", "--of", "b", "--out", "edge.json")],
+    "reg": [
+        ("reg", "curves.csv", "--frontier", "edge.json", *GRID),
+        ("reg", "curves.csv", "--frontier", "edge.json", *GRID, "--relative-to", "edge"),
+    ],
+    "explain": [("explain", "E0402"), ("explain",)],
+    "graph": [("graph", "tiny.reo")],
+    "new": [("new", "--list")],
+    "doctor": [("doctor", "tiny.reo", "absent.reo")],
+    "run": [("run", "tiny.reo", "--local"), ("run", "far.reo", "--local", "--set", "length=3")],
+    "accept": [("accept", "tiny.reo", *ACCEPTED, "--because", "a test")],
+    "plan": [
+        ("plan", "tiny.reo"),
+        ("plan", "absent.reo"),
+        ("plan", "tiny.reo", "--set", "length=3", "--amend", "tiny.optim.lr=2e-3"),
+    ],
+    "why": [
+        ("why", "tiny.reo", *ACCEPTED),
+        ("why", "tiny.reo", "tiny.train", "--set", "length=4"),
+        ("why", "tiny.reo", "tiny.eval", "--set", "length=4"),
+    ],
+    "diff": [
+        ("diff", "tiny.reo", "--set", "length=3"),
+        ("diff", "small", "other.reo"),
+        ("diff", "other.reo", "tiny.reo"),
+    ],
+    "ls": [("ls",), ("ls", "small"), ("ls", "--verify")],
+    "gc": [("gc", "--dry-run")],
+}
+
+
+def commands_with_json() -> list[str]:
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return [name for name, each in commands.items() if each and any("--json" in p.opts for p in each.params)]
+
+
+def output(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> Any:
+    capsys.readouterr()
+    with contextlib.suppress(SystemExit):
+        main([*arguments, "--json"])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert out, err
+    return json.loads(out)
+
+
+def test_every_command_with_json_is_documented_and_run() -> None:
+    document = read_document()
+    for name in commands_with_json():
+        assert name in document, (
+            f"`reodsl {name}` has --json, and docs/JSON.md has no section of it: write its keys there"
+        )
+        assert name in CALLS, (
+            f"`reodsl {name}` has --json: add a call of it to CALLS, so that docs/JSON.md is compared"
+        )
+    assert set(CALLS) <= set(commands_with_json())
+
+
+def test_what_is_printed_is_what_is_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    for name, text in (
+        ("tiny.reo", SMALL),
+        ("other.reo", OTHER),
+        ("absent.reo", FROM_FOLDER),
+        ("far.reo", SPEC.replace("generated(chain_easy, count: 4, seed: 1)", 'file("two.jsonl")')),
+        ("bad.reo", WRONG),
+        ("curves.csv", CURVES),
+        ("two.jsonl", '{"question": "1", "answer": ""}\n'),
+    ):
+        Path(name).write_text(text)
+    document = read_document()
+    commands = {name: document[name] for name in CALLS}
+    wrong = []
+    for name, calls in CALLS.items():
+        if name == "ls":
+            next(tmp_path.glob(".reodsl/objects/*/*/summary.json")).unlink()
+        for call in calls:
+            value = output(capsys, call)
+            try:
+                _fit(value, commands[name], document)
+            except Mismatch as caught:
+                wrong.append(f"reodsl {' '.join(call)}: {caught}")
+    for name, shapes in commands.items():
+        for shape in shapes:
+            wrong += [f"no call of `reodsl {name}` printed `{path}`" for path in unseen(shape)]
+    assert not wrong, "\n".join(wrong)
+
+
+def _fit(value: Any, shapes: list[Shape], parts: dict[str, list[Shape]]) -> None:
+    """The value is as one of the tables of its command says."""
+    mismatches = []
+    for shape in shapes:
+        try:
+            compare(value, shape, parts)
+        except Mismatch as caught:
+            mismatches.append(caught)
+        else:
+            return
+    raise mismatches[-1]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"a": 1}, "promises `b`"),
+        ({"a": "1", "b": []}, "a is str"),
+        ({"a": True, "b": []}, "a is bool"),
+        ({"a": 1, "b": [], "c": 2}, "has no `c`"),
+        ({"a": 1, "b": [{"d": None}]}, "null"),
+        ({"a": 1, "b": {}}, "no list"),
+    ],
+)
+def test_a_difference_is_found(value: Any, words: str) -> None:
+    shape = Shape(
+        inside={"a": Shape(("int",)), "b": Shape(inside={"[]": Shape(inside={"d": Shape(("text",))})})}
+    )
+    with pytest.raises(Mismatch, match=words):
+        compare(value, shape, {})
