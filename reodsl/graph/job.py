@@ -20,12 +20,19 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What this machine gives a task: torch device, threads, the rollout engine, and how many processes train together."""
+    """What a task gets of the machines: torch device, threads, the rollout engine, and how many of each work on it.
+
+    `trainers` processes train together, each on one device; `engines` generate, each on `tensor_parallel` devices:
+    those of the trainers in turn or, with `apart`, their own.
+    """
 
     device: str = "cpu"
     threads: int = 1
     engine: str = "embedded"
     trainers: int = 1
+    engines: int = 1
+    tensor_parallel: int = 1
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from reodsl.graph.job import Resources
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.study import Cluster
 from reodsl.plan.registry import Execution, Results
-from reodsl.price.machine import generating_and_training
 from runners.execute.check import gpus
 from runners.execute.local import Local
+from runners.execute.placement import resources_of
 from runners.execute.schedule import Backend, schedule
 
 __all__ = ["execute"]
@@ -33,12 +33,7 @@ def execute(run: Execution) -> Results:
     device = "cuda" if gpus() or (run.machine.address and cluster is not None) else "cpu"
 
     def resources(task: Task) -> Resources:
-        if task.kind not in ("train", "sample", "evaluate"):
-            return Resources()
-        trainers = 1
-        if task.kind == "train" and device == "cuda" and cluster is not None:
-            _, trainers = generating_and_training(cluster)
-        return Resources(device=device, trainers=trainers)
+        return resources_of(task.kind, cluster, device)
 
     return schedule(run, start, resources)
 

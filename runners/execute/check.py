@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Diagnostic, error
+from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import Spec
 from reodsl.ir.data import Data
 from reodsl.plan.registry import Machine
 from reodsl.store.external import hub_cache, hub_snapshot, package_file
+from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
 from runners.models.names import CONVERT, INCOMPLETE, PICKLES, UNREAD
 
 _NEEDS: dict[Kind, tuple[str, ...]] = {
@@ -22,7 +24,6 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     "select": ("polars",),
     "evaluate": ("torch", "transformers", "polars"),
 }
-_COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})
 
 
 def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
@@ -55,18 +56,44 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Diagnostic]:
+    """E0971 where the machines have fewer GPUs than the cluster, or none that a role of a task fits."""
     cluster = spec.study.cluster
-    if cluster is None or machine.address or not any(task.kind in _COMPUTES for task in tasks):
+    kinds = dict.fromkeys(task.kind for task in tasks if task.kind in COMPUTES)
+    if cluster is None or not kinds:
         return
-    wanted, here = cluster.nodes * cluster.gpus_per_node, gpus()
-    if wanted > here:
-        have = "no GPU" if not here else f"{here} GPU{'s' if here > 1 else ''}"
+    where = f"cluster `{cluster.name}`" if cluster.name else None
+    try:
+        nodes = _nodes(machine)
+    except Problem as caught:
+        yield from caught.diagnostics
+        return
+    asked, there = cluster.nodes * cluster.gpus_per_node, int(sum(node.gpus for node in nodes))
+    if asked > there:
+        have = "no GPU" if not there else f"{there} GPU{'s' if there > 1 else ''}"
         yield error(
             "E0971",
-            f"the spec runs on {cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}, and this machine has {have}",
-            where=f"cluster `{cluster.name}`" if cluster.name else None,
-            help="start it on a Ray cluster that has them: --address HOST:PORT",
+            f"the spec runs on {cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}, and "
+            f"{'the Ray cluster' if machine.address else 'this machine'} has {have}",
+            where=where,
+            notes=[f"{node.name} has {node.gpus:g}" for node in nodes] if machine.address else (),
+            help=f"start it on a Ray cluster that has {'them' if asked > 1 else 'one'}: --address HOST:PORT"
+            if not machine.address
+            else f"add nodes with {asked - there} more GPUs, or take fewer in `cluster`",
         )
+        return
+    for kind in kinds:
+        lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda")), nodes, where)
+        if lack is not None:
+            yield lack
+
+
+def _nodes(machine: Machine) -> tuple[Node, ...]:
+    """What Ray would have: the nodes at the address, or this machine."""
+    if machine.address:
+        from runners.execute.cluster import nodes_at
+
+        return nodes_at(machine.address)
+    return (Node("this machine", float(len(os.sched_getaffinity(0))), float(gpus())),)
 
 
 def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:

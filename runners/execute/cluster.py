@@ -8,16 +8,18 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.diagnostics import Problem, error, problem
 from reodsl.graph.event import Event
 from reodsl.graph.job import Progress
 from reodsl.store.store import Store
 from runners.execute.order import Order, Outcome
 from runners.execute.perform import ENVIRONMENT, perform
+from runners.execute.placement import Bundle, Node, bundles, lacking
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -27,6 +29,8 @@ _QUIET = {
 }
 _OBJECT_STORE = 80 * 1024 * 1024
 _PROGRESS_EVERY = 0.3
+# The task is whole and another process of it is gone, with its node perhaps.
+_DIED = frozenset({"E0938"})
 # How long an interrupted run waits for its workers to go.
 _FAREWELL = 10.0
 
@@ -53,23 +57,30 @@ class Cluster:
             self._see_the_store()
 
     def submit(self, order: Order) -> None:
-        """Start the order as a Ray task, beside the room that is kept for those who train with it."""
-        share = _share(order)
-        options = {"num_cpus": share["CPU"], "num_gpus": share.get("GPU", 0), "name": order.task.id}
-        if order.resources.trainers > 1:
-            lacking = _lacking(order)
-            if lacking is not None:
-                self.refused.append((order.task.id, Outcome("failed", diagnostics=(lacking,))))
-                return
-            options["scheduling_strategy"] = self._room(order, share)
+        """Start the order as a Ray task, in the first of the bundles that its processes take; refuse what finds no room."""
+        wanted = bundles(order.task.kind, order.resources)
+        alone = len(wanted) == 1 and not wanted[0].gpus
+        lack = None if alone else lacking(wanted, nodes(), order.task.id)
+        if lack is not None:
+            self.refused.append((order.task.id, Outcome("failed", diagnostics=(lack,))))
+            return
+        # Servers hold GPUs themselves; a process that trains or generates holds one.
+        serves = order.task.kind != "train" and order.resources.engine != "embedded"
+        options: dict[str, Any] = {
+            "num_cpus": order.resources.threads,
+            "num_gpus": 0 if serves or not wanted[0].gpus else 1,
+            "name": order.task.id,
+        }
+        if len(wanted) > 1 or wanted[0].gpus > 1:
+            options["scheduling_strategy"] = self._room(order, wanted)
         self.flying[self.remote.options(**options).remote(order)] = order
 
-    def _room(self, order: Order, share: dict[str, float]) -> Any:
+    def _room(self, order: Order, wanted: Sequence[Bundle]) -> Any:
         """Room for all processes of an order, taken at once: two orders that each wait for the other's never end."""
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        group = placement_group([dict(share) for _ in range(order.resources.trainers)], strategy="PACK")
+        group = placement_group([bundle.as_ray() for bundle in wanted], strategy="PACK")
         self.groups[order.key] = group
         return PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
 
@@ -148,26 +159,30 @@ class Cluster:
                     )
 
 
-def _share(order: Order) -> dict[str, float]:
-    """What one process of an order takes of a node."""
-    gpus = {"GPU": 1.0} if order.resources.device.startswith("cuda") else {}
-    return {"CPU": float(order.resources.threads), **gpus}
+def nodes() -> tuple[Node, ...]:
+    """The nodes of the Ray cluster that this process has joined, with all they have."""
+    return tuple(
+        Node(
+            str(each.get("NodeManagerHostname") or each["NodeID"]),
+            each["Resources"].get("CPU", 0.0),
+            each["Resources"].get("GPU", 0.0),
+        )
+        for each in _ray().nodes()
+        if each["Alive"]
+    )
 
 
-def _lacking(order: Order) -> Diagnostic | None:
-    """What the whole cluster has too little of for an order, which would wait for ever."""
-    there, trainers = _ray().cluster_resources(), order.resources.trainers
-    for name, each in _share(order).items():
-        if each * trainers > there.get(name, 0.0):
-            what = "GPUs" if name == "GPU" else "cores"
-            return error(
-                "E0971",
-                f"{trainers} processes train together, which takes {each * trainers:g} {what},"
-                f" and Ray has {there.get(name, 0.0):g}",
-                where=order.task.id,
-                help="take fewer GPUs in `cluster`, or start it on a Ray cluster that has them: --address HOST:PORT",
-            )
-    return None
+def nodes_at(address: str) -> tuple[Node, ...]:
+    """The nodes of the Ray cluster at an address, which is left again. Raises E0962."""
+    ray = _ray()
+    joined = ray.is_initialized()
+    if not joined:
+        start_ray(address)
+    try:
+        return nodes()
+    finally:
+        if not joined:
+            ray.shutdown()
 
 
 def sees(store: str) -> bool:
@@ -242,13 +257,7 @@ def start_ray(address: str | None) -> None:
     except Exception as caught:
         ray.shutdown()
         words = (str(caught).strip().splitlines() or [type(caught).__name__])[0]
-        raise problem(
-            "E0962",
-            f"Ray does not start: {words}"
-            if not address
-            else f"no Ray cluster answers at {address}: {words}",
-            help="`--local` runs the tasks in this process, one after another, without Ray",
-        ) from caught
+        raise _no_ray(words, address, heard=True) from caught
     finally:
         # Ray takes the signal for itself; what stops a run cleanly is ours.
         signal.signal(signal.SIGTERM, before)
@@ -263,11 +272,21 @@ def _answers(address: str) -> None:
         raise _no_ray(str(caught), address) from caught
 
 
-def _no_ray(words: str, address: str | None) -> Problem:
+def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
+    """E0962; `heard` is for an address where something listens, which Ray still cannot join."""
+    alone = "`--local` runs the tasks in this process, one after another, without Ray"
+    if address is None:
+        return problem("E0962", f"Ray does not start: {words}", help=alone)
+    if not heard:
+        return problem("E0962", f"no Ray cluster answers at {address}: {words}", help=alone)
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        hint = "see that RAY_AUTH_TOKEN (or the file RAY_AUTH_TOKEN_PATH) holds the cluster's own token"
+    else:
+        hint = "a cluster that wants a token is joined with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN set"
     return problem(
         "E0962",
-        f"no Ray cluster answers at {address}: {words}" if address else f"Ray does not start: {words}",
-        help="`--local` runs the tasks in this process, one after another, without Ray",
+        f"what listens at {address} does not let this process join as a Ray cluster does: {words}",
+        help=f"{hint}; else it is another program, or Ray of another version",
     )
 
 
@@ -290,6 +309,8 @@ def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
             ),
         )
     assert isinstance(outcome, Outcome)
+    if any(found.code in _DIED for found in outcome.diagnostics):
+        return replace(outcome, status="died")
     return outcome
 
 

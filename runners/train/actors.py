@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from runners.execute.placement import seat, seat_of_trainer
 from runners.train.follower import Fault, Part, follow
 
 
@@ -20,7 +21,7 @@ class Actors:
     """Other ranks as Ray actors, each with the cores and the GPU of one."""
 
     def __init__(self, parts: list[Part]) -> None:
-        """Starts them where the cluster has room for them; those of the task's own placement group come first."""
+        """Starts them in their bundles of the task's placement group; where it has none, where there is room."""
         import ray
 
         self._ray = ray
@@ -29,7 +30,8 @@ class Actors:
         for part in parts:
             resources = part.job.resources
             gpus = 1 if resources.device.startswith("cuda") else 0
-            options = made.options(num_cpus=resources.threads, num_gpus=gpus)
+            place = seat(seat_of_trainer(resources, part.rank))
+            options = made.options(num_cpus=resources.threads, num_gpus=gpus, scheduling_strategy=place)
             self._actors[part.rank] = options.remote()
         ray.get([actor.ready.remote() for actor in self._actors.values()])
         self._parts = {part.rank: self._actors[part.rank].follow.remote(part) for part in parts}

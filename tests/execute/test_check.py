@@ -16,7 +16,9 @@ from reodsl.ir.study import Cluster
 from reodsl.ir.training import FromModel
 from reodsl.plan.registry import Machine
 from runners.execute import check as checking
+from runners.execute import cluster as cluster_module
 from runners.execute.check import check
+from runners.execute.placement import Node
 
 LOCAL = Machine(local=True)
 
@@ -87,9 +89,36 @@ def test_gpus_of_the_cluster_are_wanted_here_or_at_the_address(
     (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
     assert diagnostic.code == "E0971"
     assert diagnostic.message == "the spec runs on 2 x 8 H800, and this machine has 3 GPUs"
-    assert found(spec, tmp_path, Machine(address="10.0.0.1:6379")) == []
     monkeypatch.setattr(checking, "gpus", lambda: 16)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(16)))
     assert found(spec, tmp_path) == []
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
+    assert diagnostic.message.startswith(
+        "a task takes 16 trainers of 1 GPU and 1 core, 16 GPUs and 16 cores in all"
+    )
+
+
+def test_gpus_at_an_address_are_counted_node_by_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there: list[Node] = []
+    asked: list[str] = []
+    monkeypatch.setattr(cluster_module, "nodes_at", lambda address: asked.append(address) or tuple(there))
+    cluster = Cluster(name="h800", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
+    spec = make.four()
+    spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster})})
+    machine = Machine(address="10.0.0.1:6379")
+    there += [Node("head", 4, 0), Node("left", 64, 8), Node("right", 64, 4)]
+    (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, machine)
+    assert diagnostic.message == "the spec runs on 2 x 8 H800, and the Ray cluster has 12 GPUs"
+    assert diagnostic.notes == ("head has 0", "left has 8", "right has 4")
+    assert "4 more GPUs" in (diagnostic.help or "")
+    there[2] = Node("right", 64, 8)
+    assert found(spec, tmp_path, machine) == []
+    assert set(asked) == {"10.0.0.1:6379"}
+    data = tuple(task for task in lower(spec).tasks if task.kind == "data")
+    asked.clear()
+    assert found(spec, tmp_path, machine, tasks=data) == []
+    assert not asked
 
 
 def test_missing_data_and_packages_are_named_together(

@@ -75,9 +75,9 @@ def test_two_orders_of_two_processes_each_both_end(ray_bench: Bench, cluster: Cl
         assert pid != other
     (ray_bench.folder / "die").touch()
     told = outcomes(cluster, order(ray_bench, "killed", 2))["killed"]
-    assert told.status == "failed"
+    assert told.status == "died"
     assert (told.diagnostics[0].code, "process 1 of 2" in told.diagnostics[0].message) == ("E0938", True)
     short = outcomes(cluster, order(ray_bench, "too many", 999))["too many"]
     assert short.diagnostics[0].code == "E0971"
-    assert "999 processes train together, which takes 999 cores" in short.diagnostics[0].message
+    assert "a task takes 999 trainers of 1 core, 999 cores in all" in short.diagnostics[0].message
     assert not cluster.groups

@@ -1,0 +1,140 @@
+"""Where the processes of a task go: a cluster's declaration in; bundles of cores and GPUs, and what nodes lack, out.
+
+A bundle lies on one node. Trainers have a GPU each; an engine has `tensor_parallel` of them, which lie together. Colocated,
+an engine uses the GPUs of the trainers of its bundle in turn with them; apart, it has a bundle of its own behind theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reodsl.diagnostics import Diagnostic, error
+from reodsl.graph.job import Resources
+from reodsl.graph.task import Kind
+from reodsl.ir.study import Cluster
+from reodsl.price.machine import generating_and_training
+
+COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine as Ray knows it: its name, and how many cores and GPUs it has in all."""
+
+    name: str
+    cpus: float
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Cores and GPUs of one node for `role`: `trainer`, `engine`, or both in turn (`worker`)."""
+
+    role: str
+    cpus: float
+    gpus: float
+
+    def as_ray(self) -> dict[str, float]:
+        """The bundle as placement groups take it."""
+        return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
+
+
+def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str = "embedded") -> Resources:
+    """What a task of `kind` gets of a cluster. Without one, and without GPUs, it is a single process.
+
+    The embedded engine generates where the task itself runs; only servers are several, and sample and evaluate on all GPUs.
+    """
+    if kind not in COMPUTES:
+        return Resources()
+    if cluster is None or device == "cpu":
+        return Resources(device=device, engine=engine)
+    generating, training = generating_and_training(cluster)
+    servers = engine != "embedded"
+    gpus = cluster.nodes * cluster.gpus_per_node if kind != "train" else generating
+    return Resources(
+        device=device,
+        engine=engine,
+        trainers=training if kind == "train" else 1,
+        engines=max(1, gpus // cluster.tensor_parallel) if servers else 1,
+        tensor_parallel=cluster.tensor_parallel if servers else 1,
+        apart=servers and kind == "train" and generating + training == cluster.nodes * cluster.gpus_per_node,
+    )
+
+
+def bundles(kind: Kind, resources: Resources) -> tuple[Bundle, ...]:
+    """The bundles of a task; the first is where the task itself runs."""
+    threads, each = float(resources.threads), 0.0 if resources.device == "cpu" else 1.0
+    wide = resources.tensor_parallel
+    servers = resources.engine != "embedded"
+    if kind != "train":
+        return (Bundle("engine" if servers else "worker", threads, wide * each),) * resources.engines
+    if resources.apart:
+        trainers = (Bundle("trainer", threads, each),) * resources.trainers
+        return (*trainers, *(Bundle("engine", threads, wide * each),) * resources.engines)
+    return (Bundle("worker" if servers else "trainer", wide * threads, wide * each),) * -(
+        -resources.trainers // wide
+    )
+
+
+def seat_of_trainer(resources: Resources, rank: int) -> int:
+    """The bundle that the trainer of this rank is in."""
+    return rank if resources.apart else rank // resources.tensor_parallel
+
+
+def seat_of_engine(resources: Resources, number: int) -> int:
+    """The bundle that the engine of this number uses."""
+    return resources.trainers + number if resources.apart else number
+
+
+def seat(bundle: int) -> Any:
+    """Ray's word for a bundle of the task that this process belongs to; anywhere, where the task has no bundles."""
+    from ray.util import get_current_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    group = get_current_placement_group()
+    return "DEFAULT" if group is None else PlacementGroupSchedulingStrategy(group, bundle)
+
+
+def lacking(wanted: Sequence[Bundle], nodes: Sequence[Node], where: str | None) -> Diagnostic | None:
+    """E0971 where bundles do not fit these nodes: what was asked for, what there is, and on which node."""
+    if not wanted or _fit(wanted, nodes):
+        return None
+    asked = ", ".join(
+        f"{wanted.count(bundle)} {bundle.role}{'s' if wanted.count(bundle) > 1 else ''} of {_amounts(bundle)}"
+        for bundle in dict.fromkeys(wanted)
+    )
+    total = _amounts(Bundle("", sum(each.cpus for each in wanted), sum(each.gpus for each in wanted)))
+    there = _amounts(
+        Bundle("", sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)), every=True
+    )
+    listed = [f"{node.name} has {_amounts(Bundle('', node.cpus, node.gpus), every=True)}" for node in nodes]
+    shown = listed[:8] + ([f"and {len(listed) - 8} more nodes"] if len(listed) > 8 else [])
+    return error(
+        "E0971",
+        f"a task takes {asked}, {total} in all, and there {'is' if there[:2] == '1 ' else 'are'} {there}",
+        where=where,
+        notes=shown,
+        help="take fewer nodes, GPUs or `tensor_parallel` in `cluster`, or a Ray cluster that has them: --address HOST:PORT",
+    )
+
+
+def _amounts(bundle: Bundle, every: bool = False) -> str:
+    """Cores and GPUs in words; with `every`, none of a kind too."""
+    gpus, cpus = f"{bundle.gpus:g} GPU{'s' if bundle.gpus != 1 else ''}", f"{bundle.cpus:g} core"
+    cpus += "s" if bundle.cpus != 1 else ""
+    return f"{gpus} and {cpus}" if bundle.gpus or every else cpus
+
+
+def _fit(wanted: Sequence[Bundle], nodes: Sequence[Node]) -> bool:
+    """Whether bundles fit, the largest first, each where the fewest GPUs and cores are left."""
+    left = [[node.gpus, node.cpus] for node in nodes]
+    for bundle in sorted(wanted, key=lambda each: (-each.gpus, -each.cpus)):
+        room = [place for place in left if place[0] >= bundle.gpus and place[1] >= bundle.cpus]
+        if not room:
+            return False
+        best = min(room)
+        best[0] -= bundle.gpus
+        best[1] -= bundle.cpus
+    return True

@@ -1,0 +1,25 @@
+"""A toy that tells where Ray put it: its node, and the bundles that were kept for it."""
+
+from __future__ import annotations
+
+import json
+
+import ray
+import toys
+from ray.util import get_current_placement_group
+
+from reodsl.graph.job import Job
+
+
+def placed(job: Job) -> None:
+    """Add a line to `places.jsonl`, then do what a toy does."""
+    group = get_current_placement_group()
+    line = {
+        "task": job.task.id,
+        "node": ray.get_runtime_context().get_node_id(),
+        "bundles": [] if group is None else group.bundle_specs,
+        "gpus": len(ray.get_gpu_ids()),
+    }
+    with (job.folder / "places.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    toys.toy(job)

@@ -1,0 +1,120 @@
+"""Placement: bundles of every way to share a cluster, seats that stay inside them, and nodes that do not have the room."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from reodsl.graph.job import Resources
+from reodsl.ir.study import Cluster
+from runners.execute.placement import (
+    Bundle,
+    Node,
+    bundles,
+    lacking,
+    resources_of,
+    seat_of_engine,
+    seat_of_trainer,
+)
+
+
+def cluster(nodes: int = 2, gpus: int = 8, **change: object) -> Cluster:
+    return Cluster(name="c", nodes=nodes, gpus_per_node=gpus, gpu="H800", memory_gib=80).model_copy(
+        update=change
+    )
+
+
+def room(nodes: int, gpus: float, cpus: float = 64) -> list[Node]:
+    return [Node(f"node{number}", cpus, gpus) for number in range(nodes)]
+
+
+def test_without_a_cluster_or_gpus_a_task_is_one_process() -> None:
+    for found in (
+        resources_of("train", None, "cuda"),
+        resources_of("train", cluster(), "cpu"),
+        resources_of("data", cluster(), "cuda", "sglang"),
+    ):
+        assert (found.trainers, found.engines, found.apart) == (1, 1, False)
+    assert resources_of("data", cluster(), "cuda").device == "cpu"
+    assert bundles("data", Resources()) == (Bundle("worker", 1.0, 0.0),)
+
+
+def test_colocated_all_gpus_train_and_generate_in_turn() -> None:
+    found = resources_of("train", cluster(tensor_parallel=4), "cuda", "sglang")
+    assert (found.trainers, found.engines, found.tensor_parallel, found.apart) == (16, 4, 4, False)
+    assert bundles("train", found) == (Bundle("worker", 4.0, 4.0),) * 4
+
+
+def test_apart_some_generate_and_the_others_train() -> None:
+    apart = cluster(placement="apart", tensor_parallel=2)
+    found = resources_of("train", apart, "cuda", "sglang")
+    assert (found.trainers, found.engines, found.apart) == (4, 6, True)
+    assert bundles("train", found) == (Bundle("trainer", 1.0, 1.0),) * 4 + (Bundle("engine", 1.0, 2.0),) * 6
+    for kind in ("sample", "evaluate"):
+        whole = resources_of(kind, apart, "cuda", "sglang")
+        assert (whole.trainers, whole.engines, whole.apart) == (1, 8, False)
+        assert bundles(kind, whole) == (Bundle("engine", 1.0, 2.0),) * 8
+
+
+def test_the_embedded_engine_generates_where_the_task_runs() -> None:
+    found = resources_of("evaluate", cluster(), "cuda")
+    assert bundles("evaluate", found) == (Bundle("worker", 1.0, 1.0),)
+    assert bundles("train", resources_of("train", cluster(), "cuda")) == (Bundle("trainer", 1.0, 1.0),) * 16
+
+
+@pytest.mark.parametrize("engine", ["embedded", "sglang"])
+@pytest.mark.parametrize("placement", ["colocated", "apart"])
+@pytest.mark.parametrize(("nodes", "gpus", "wide"), [(1, 1, 1), (1, 8, 1), (2, 8, 4), (16, 8, 8), (3, 2, 2)])
+def test_nobody_sits_on_more_gpus_than_a_bundle_has(
+    engine: str, placement: str, nodes: int, gpus: int, wide: int
+) -> None:
+    found = resources_of(
+        "train", cluster(nodes, gpus, placement=placement, tensor_parallel=wide), "cuda", engine
+    )
+    places = bundles("train", found)
+    assert sum(place.gpus for place in places) <= nodes * gpus
+    trainers = Counter(seat_of_trainer(found, rank) for rank in range(found.trainers))
+    assert all(places[at].gpus >= count for at, count in trainers.items())
+    engines = Counter(seat_of_engine(found, number) for number in range(found.engines))
+    assert all(places[at].gpus >= count * found.tensor_parallel for at, count in engines.items())
+    if found.apart:
+        assert not set(trainers) & set(engines)
+    assert lacking(places, room(nodes, gpus), None) is None
+
+
+def test_what_is_missing_is_said_with_numbers_and_names() -> None:
+    wanted = bundles("train", resources_of("train", cluster(placement="apart"), "cuda", "sglang"))
+    found = lacking(wanted, [Node("a", 16, 8), Node("b", 1, 2)], "cluster `c`")
+    assert found is not None
+    assert found.code == "E0971"
+    assert found.message == (
+        "a task takes 4 trainers of 1 GPU and 1 core, 12 engines of 1 GPU and 1 core, 16 GPUs and 16 cores in all, "
+        "and there are 10 GPUs and 17 cores"
+    )
+    assert found.notes == ("a has 8 GPUs and 16 cores", "b has 2 GPUs and 1 core")
+
+
+def test_an_engine_has_to_fit_one_node() -> None:
+    wanted = (Bundle("engine", 1.0, 4.0),) * 2
+    assert lacking(wanted, room(4, 2), None) is not None
+    assert lacking(wanted, [*room(1, 8)], None) is None
+    assert lacking(wanted, [*room(2, 4, cpus=0.5)], None) is not None
+
+
+def test_mixed_nodes_are_filled_as_well_as_any_order_would() -> None:
+    """Against trying every assignment, on small cases."""
+    sizes = (1.0, 2.0, 4.0)
+    for wanted in itertools.combinations_with_replacement(sizes, 4):
+        for shape in itertools.combinations_with_replacement((0.0, 2.0, 3.0, 4.0, 5.0), 3):
+            places = [Bundle("engine", 1.0, gpus) for gpus in wanted]
+            nodes = [Node(str(number), 64, gpus) for number, gpus in enumerate(shape)]
+            possible = any(
+                all(
+                    sum(g for g, at in zip(wanted, where, strict=True) if at == n) <= shape[n]
+                    for n in range(3)
+                )
+                for where in itertools.product(range(3), repeat=4)
+            )
+            assert (lacking(places, nodes, None) is None) == possible, (wanted, shape)
