@@ -108,9 +108,14 @@ experiment mine = rl {
     "soft_overlong": _reward(
         "soft_overlong($overlong)", "DAPO's soft overlong penalty.", "clip { low = 0.2, high = 0.28 }"
     ),
+    "brpo": _reward(
+        "brpo(at: linear(to: $brpo_longest, n: 3), part: $brpo_part)",
+        "BRPO: four even budgets, and a baseline of the response's own earlier answers and the group's.",
+        "credit = own\nadvantage { normalise = none }\n$brpo_forcing",
+    ),
     "brpo_linear": _reward(
         "brpo_linear(at: linear(to: $brpo_longest, n: 3), longest: $brpo_longest, n: 3)",
-        "BRPO's evenly spaced budgets.",
+        "BRPO's evenly spaced budgets, against the group alone.",
         "advantage { normalise = center }\n$brpo_forcing",
     ),
     "pruned": Method(

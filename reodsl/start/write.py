@@ -14,7 +14,8 @@ from reodsl.syntax.place import KEYWORDS
 LIBRARY: Mapping[str, tuple[str, ...]] = {
     "std.rewards": (
         "outcome", "reo", "reo_uniform", "reo_as_printed", "first_budget_alone", "length_group_norm",
-        "length_harmonizing", "mrt", "hgpo", "l1_exact", "l1_max", "kimi_length", "soft_overlong", "brpo_linear",
+        "length_harmonizing", "mrt", "hgpo", "l1_exact", "l1_max", "kimi_length", "soft_overlong", "brpo",
+        "brpo_linear",
         "pruned",
     ),
     "std.selections": ("shortest", "both_modes", "shortest_against_longest", "dast", "dast_by_margin"),

@@ -149,6 +149,49 @@ def test_pruned_past_the_limit(tmp_path: Path) -> None:
     assert outcomes(reward("pruned(limit: 8 tokens)", tmp_path), group((8, True), (9, True))) == [1, 0]
 
 
+def anytime(own: list[bool], others: list[list[bool]]) -> list[float]:
+    """BRPO's advantages of one response from its code's terms: r_j of it and of all of its group, j from 0."""
+    prior = [j / 10 for j in (1, 2, 3, 4)]
+    found = []
+    for s in range(4):
+        returned = sum(prior[j] * own[j] for j in range(s, 4))
+        weights = [2.0**j for j in range(s)]
+        before = sum(w * own[j] for j, w in enumerate(weights)) / sum(weights) if s else 0.0
+        v1 = before * sum(prior[s:])
+        v2 = sum(sum(prior[j] * r[j] for j in range(s, 4)) for r in others) / len(others)
+        found.append(returned - (s * v1 + (4 - s) * v2) / 4)
+    return found
+
+
+def test_brpo_term_by_term(tmp_path: Path) -> None:
+    rule = reward("brpo(at: [2, 4, 6, 8 tokens], part: 2 tokens)", tmp_path)
+    places = (2, 4, 6, 8)
+    # By hand: right from the second budget on, beside one that never is. R_0 = .9, V2 = .45; R_1 - (0 + 3 .45) / 4;
+    # R_2 = .7, V1 = 2/3 .7, V2 = .35; R_3 = .4, V1 = 6/7 .4, V2 = .2.
+    late = Rollout(9, True, {2: False, 4: True, 6: True, 8: True})
+    never = Rollout(9, False, dict.fromkeys(places, False))
+    by_hand = [0.45, 0.9 - 1.35 / 4, 0.7 - (2 * 1.4 / 3 + 0.7) / 4, 0.4 - (3 * 2.4 / 7 + 0.2) / 4]
+    assert interpret(rule, Group("q", (late, never)), 0, places) == pytest.approx(by_hand)
+    draw = random.Random(5)
+    groups = []
+    for number in range(6):
+        rollouts = []
+        for _ in range(4):
+            length, whole = draw.randint(1, 12), draw.random() < 0.5
+            rollouts.append(
+                Rollout(length, whole, {cut: draw.random() < 0.5 for cut in places if cut < length})
+            )
+        groups.append(Group(f"q{number}", tuple(rollouts)))
+    made = arrays(groups, [[places] * 4] * 6)
+    values = vectorise(rule, made.step, made.forced.look_up, made.bare.look_up)
+    for number, asked in enumerate(groups):
+        answers = [[r.forced.get(cut, r.correct) for cut in places] for r in asked.rollouts]
+        for index in range(4):
+            expected = anytime(answers[index], answers)
+            assert interpret(rule, asked, index, places) == pytest.approx(expected)
+            np.testing.assert_allclose(values[number, index], expected, atol=1e-12)
+
+
 def test_coefficients_of_dense_rewards(tmp_path: Path) -> None:
     right = dict.fromkeys(range(12), True)
     asked = Group("q", (Rollout(12, True, right, right),))

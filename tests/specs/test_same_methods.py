@@ -43,7 +43,6 @@ MORE = {
     ("deepseek_7b", "reo_task_hard"): "reo_hard",
     ("l1", "exact_4k"): "l1_exact",
     ("more_baselines", "kimi"): "kimi",
-    ("more_baselines", "brpo"): "brpo",
 }
 PAIRS = {**{("qwen3_4b", arm): own for arm, own in ARMS.items()}, **MORE}
 # What may differ: model, data, lengths, batch, steps, learning rate and forcing, and numbers scaled with the length.
