@@ -79,7 +79,9 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         store.commit(order.key, out, order.material, _made(order, seconds), seconds >= _WORTH_A_WAIT)
         return Outcome("done", seconds)
     except Problem as caught:
-        return Outcome("failed", diagnostics=caught.diagnostics)
+        # A process that trained with this one went away: as if it had been this one.
+        lost = any(found.code == "E0938" for found in caught.diagnostics)
+        return Outcome("died" if lost else "failed", diagnostics=caught.diagnostics)
     except Exception as caught:
         found = storage_problem(caught, store.root)
         diagnostics = found.diagnostics if found else (_unexpected(order, store, caught),)

@@ -45,10 +45,15 @@ class Others(Protocol):
         ...
 
 
+class ElsewhereError(RuntimeError):
+    """Another process met an error that it did not foresee; its traceback is a note."""
+
+
 def together(job: Job, body: str) -> None:
     """Calls `body` (`module:function`, of a job and ranks) in `job.resources.trainers` processes, this one the first.
 
-    Raises what the body raises here, or why another process failed (its Problem, or E0938).
+    Raises what the body raises here, or why another process failed: its Problem, E0938 where it went away without a
+    word, or an ElsewhereError.
     """
     world = job.resources.trainers
     with _meeting(job) as address:
@@ -114,25 +119,27 @@ def watched(others: Others) -> Iterator[None]:
         thread.join()
 
 
-def _blame(others: Others, world: int) -> Problem | None:
+def _blame(others: Others, world: int) -> Exception | None:
     """Why the others failed, when it is theirs; None when none of them ended."""
     until = time.monotonic() + _WORDS
     while time.monotonic() < until and not (others.faults() or others.dead()):
         time.sleep(0.05)
     # Where one is killed, the rest report that it no longer answers, and may do so first.
     time.sleep(0.5)
-    dead = others.dead()
-    for fault in others.faults().values():
+    for rank, words in others.dead().items():
+        return problem(
+            "E0938",
+            f"process {rank} of {world} that train together ended: {words}",
+            notes=["the last saved step is kept"],
+            help="run again to go on from there; a process that the system kills has usually used up the memory: see how"
+            " much is free, and lower `microbatch`",
+        )
+    faults = others.faults()
+    for fault in faults.values():
         if fault.diagnostics:
             return Problem(*fault.diagnostics)
-    ended = dead or {rank: fault.words for rank, fault in others.faults().items()}
-    if not ended:
-        return None
-    rank, words = next(iter(ended.items()))
-    return problem(
-        "E0938",
-        f"process {rank} of {world} that train together ended: {words}",
-        notes=["the last saved step is kept"],
-        help="run again to go on from there; a process that the system kills has usually used up the memory: see how much"
-        " is free, and lower `microbatch`",
-    )
+    for rank, fault in faults.items():
+        found = ElsewhereError(f"process {rank} of {world}: {fault.words}")
+        found.add_note(fault.trace)
+        return found
+    return None

@@ -43,10 +43,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a process ended early: diagnostics where it knew, else the last words of a traceback."""
+    """Why a process ended early: diagnostics where it knew, else its last words and the traceback."""
 
     diagnostics: tuple[Diagnostic, ...]
     words: str
+    trace: str = ""
 
 
 def silent(progress: Progress) -> None:
@@ -68,7 +69,8 @@ def follow(part: Part) -> Fault | None:
     except Problem as caught:
         return Fault(caught.diagnostics, str(caught))
     except Exception as caught:
-        return Fault((), "".join(traceback.format_exception_only(caught)).strip())
+        words = "".join(traceback.format_exception_only(caught)).strip()
+        return Fault((), words, "".join(traceback.format_exception(caught)))
     return None
 
 

@@ -1,22 +1,28 @@
-"""Several processes that train together on Ray: actors that meet, a death that is told of, and room that is not there."""
+"""Several processes that train together on Ray: actors that meet, a death that is told of, room that is not there, and a
+whole stage whose second node goes away."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from bench import Bench
 
-from reodsl.graph.job import Job, Resources
+from reodsl.graph.job import Job, Progress, Resources
 from reodsl.graph.task import Task
 from reodsl.store.store import Store
 from runners.execute.cluster import Cluster
 from runners.execute.order import Order, Outcome
 from runners.train.crew import together
 from runners.train.ranks import Ranks
+from runners.train.run import train as train_stage
 
 HERE = "tests.execute.test_trainers"
 
@@ -81,3 +87,82 @@ def test_two_orders_of_two_processes_each_both_end(ray_bench: Bench, cluster: Cl
     assert short.diagnostics[0].code == "E0971"
     assert "a task takes 999 trainers of 1 core, 999 cores in all" in short.diagnostics[0].message
     assert not cluster.groups
+
+
+SCRIPT = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+sys.path[:0] = {paths!r}
+from bench import Bench
+from ray.cluster_utils import Cluster as Nodes
+from reodsl.graph.job import Resources
+from reodsl.store.store import Store
+from runners.execute.cluster import Cluster
+from tests.execute.test_trainers import order, outcomes
+from tests.train import conftest
+from tests.train.test_train import sft
+
+folder = Path(sys.argv[1])
+made = conftest.Bench(folder)
+made.run("model", conftest.prepare.model, {{"model": conftest.dump(conftest.MODEL), "seed": 1}}, {{}}, "init")
+source = conftest.Generated(task=conftest.TASK, count=64, seed=2, traces=conftest.TRACES)
+data = conftest.Data(name="traces", sources=(source,), verifier="exact")
+made.run("data", conftest.prepare.data, {{"data": conftest.dump(data)}}, {{}}, "traces")
+stage = sft(steps=5, algorithm="adamw", save_every=1)
+whole = made.train(stage, "whole", start="init", data="traces", resources=Resources(trainers=2))
+
+bench = Bench(folder)
+Store(folder / "store").open()
+small = {{"num_cpus": 1, "object_store_memory": 80_000_000}}
+nodes = Nodes(initialize_head=True, head_node_args={{**small, "include_dashboard": False}})
+second = [nodes.add_node(**small)]
+
+def leave(event):
+    if event.progress.done >= 2 and second:
+        nodes.remove_node(second.pop(), allow_graceful=False)
+
+cluster = Cluster(nodes.address, bench.store.root, leave)
+one = order(bench, "stage", 2)
+payload = {{"stage": conftest.dump(stage), "model": conftest.dump(conftest.MODEL), "seed": 1, "index": 0}}
+one = replace(one, task=replace(one.task, payload=payload), runner="tests.execute.test_trainers:stage_here")
+lost = outcomes(cluster, one)["stage"]
+assert not second, "the stage ended before the node was removed"
+assert lost.status == "died", lost
+assert {{found.code for found in lost.diagnostics}} <= {{"E0938", "E0961"}}, lost
+nodes.add_node(**small)
+nodes.wait_for_nodes()
+done = outcomes(cluster, one)["stage"]
+assert done.status == "done", done
+made = bench.store.path(one.key)
+for name in ("checkpoint/model.safetensors", "optimizer/state.safetensors", "metrics.parquet"):
+    assert (made / name).read_bytes() == (whole / name).read_bytes(), name
+cluster.stop()
+"""
+
+
+def stage_here(job: Job) -> None:
+    """A whole stage on the inputs of the job's folder, told of at every step."""
+    tell = job.progress
+
+    def slowly(progress: Progress) -> None:
+        tell(replace(progress, total=progress.done))
+        time.sleep(1.0)
+
+    inputs = {"start": job.folder / "init", "data": job.folder / "traces"}
+    train_stage(replace(job, inputs=inputs, progress=slowly))
+
+
+@pytest.mark.heavy
+def test_a_stage_whose_node_goes_away_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    """Two nodes of one core: the shards are on both, and either the first process or the other is lost."""
+    here = Path(__file__).resolve().parents[1]
+    paths = [str(here / "execute"), str(here / "graph"), str(here.parent)]
+    out = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(paths=paths), tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env={**os.environ, "PYTHONPATH": ":".join(paths)},
+    )
+    assert out.returncode == 0, out.stderr[-3000:]

@@ -17,7 +17,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job, Resources
 from reodsl.graph.task import Task
 from reodsl.ir.training import Optimizer, Simpo, Stage
-from runners.train.crew import together
+from runners.train.crew import ElsewhereError, together
 from runners.train.ranks import ALONE
 from tests.train import shared_steps
 from tests.train.conftest import Stopped
@@ -104,10 +104,10 @@ def test_what_two_processes_left_one_takes_on(bench):
 
 
 def test_an_error_elsewhere_is_told_here(tmp_path):
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(ElsewhereError) as caught:
         together(job(tmp_path), "tests.train.shared_steps:fail")
-    (found,) = caught.value.diagnostics
-    assert (found.code, "ArithmeticError: no number comes of this" in found.message) == ("E0938", True)
+    assert str(caught.value) == "process 1 of 2: ArithmeticError: no number comes of this"
+    assert "in fail" in caught.value.__notes__[0]
     assert followers() == []
 
 
