@@ -13,7 +13,7 @@ from reodsl.ir import IR, canonical, canonical_json, digest
 from reodsl.ir.data import Data, File
 from reodsl.ir.expression import Binary, Correct, Length, Number
 from reodsl.ir.reward import Reward
-from reodsl.ir.training import Optimizer, Sampling
+from reodsl.ir.training import Optimizer, Ppo, Sampling, Sft, Stage
 
 
 def data(name: str) -> Data:
@@ -63,6 +63,24 @@ def test_canonical_json_forgets_the_order_of_keys(value: dict[str, object]) -> N
     backwards = dict(reversed(list(value.items())))
     assert canonical_json(value) == canonical_json(backwards)
     assert json.loads(canonical_json(value)) == canonical(value)
+
+
+def test_a_field_that_was_added_later_is_in_no_dump_until_it_is_said() -> None:
+    stage = Stage(
+        name="",
+        method=Sft(batch=1, max_tokens=8),
+        data=data(""),
+        optim=Optimizer(algorithm="adam", lr=1),
+        steps=1,
+    )
+    said = stage.model_copy(update={"microbatch": 64})
+    assert "microbatch" not in canonical_json(stage) + stage.model_dump_json()
+    assert '"microbatch":64' in canonical_json(said)
+    assert '"microbatch":64' in said.model_dump_json()
+    assert Stage.model_validate_json(stage.model_dump_json()) == stage
+    assert Stage.model_validate_json(said.model_dump_json()) == said
+    for kind in (Stage, Ppo):
+        assert kind.later <= set(kind.model_fields)
 
 
 def test_what_is_no_data_has_no_canonical_form() -> None:
