@@ -13,6 +13,7 @@ from reodsl.cli.why import find
 
 
 @click.command(
+    short_help="Let a result stand although its task would run again.",
     epilog="""\b
 Examples:
   reodsl accept specs/quickstart.reo vanilla.train.s1 --because "only the docstring of the data file changed"

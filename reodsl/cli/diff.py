@@ -35,6 +35,7 @@ class Side:
 
 
 @click.command(
+    short_help="Compare two specs, a spec and a past run, or two runs.",
     epilog="""\b
 Examples:
   reodsl diff specs/a.reo specs/b.reo

@@ -21,6 +21,7 @@ _SPECS = Path("specs")
 
 
 @click.command(
+    short_help="Say what this machine and specs need that is missing.",
     epilog="""\b
 Examples:
   reodsl doctor                                  this machine, and every spec under specs/

@@ -11,6 +11,7 @@ from reodsl.cli.place import existing_store, store_option
 
 
 @click.command(
+    short_help="Remove results that no recent run of any study needs.",
     epilog="""\b
 Examples:
   reodsl gc --dry-run            what would go, and how much space that frees

@@ -16,6 +16,7 @@ from reodsl.store.store import Store
 
 
 @click.command(
+    short_help="List runs, or the results of one.",
     epilog="""\b
 Examples:
   reodsl ls                              every run, the latest first

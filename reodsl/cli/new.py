@@ -15,6 +15,7 @@ _WIDTH = max(map(len, (*METHODS, *PLACES)))
 
 
 @click.command(
+    short_help="Write a starting spec of a method and a model.",
     epilog="""\b
 Examples:
   reodsl new mine.reo                                    a reward of your own, on the small model

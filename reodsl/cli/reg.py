@@ -11,6 +11,7 @@ from reodsl.cli.output import print_json
 
 
 @click.command(
+    short_help="The Reasoning Efficiency Gap of models, from their curves.",
     epilog="""\b
 Examples:
   reodsl reg curves.json --frontier std.paper.qwen3_4b

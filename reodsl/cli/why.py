@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from reodsl.store.accept import acceptances
 
 
 @click.command(
+    short_help="Explain the verdict on one task of a plan.",
     epilog="""\b
 Examples:
   reodsl why specs/quickstart.reo reo_exp.train.s1
@@ -84,12 +86,22 @@ def _json(ready: Ready, item: Item) -> dict[str, Any]:
     }
 
 
+def _reason(ready: Ready, item: Item) -> str:
+    """Why, and of a result that is there when it was made and how long that took."""
+    from reodsl.plan.render import ago
+
+    manifest = ready.store.get(item.key) if item.made and item.key else None
+    if manifest is None:
+        return item.reason
+    return f"{item.reason} {ago(manifest.created, datetime.now(UTC))}, in {manifest.made.get('seconds', 0):.3g} s"
+
+
 def _text(ready: Ready, plan: Plan, item: Item) -> str:
     from reodsl.plan.changes import words
     from reodsl.plan.render import place
 
     verdicts = {other.task.id: other.verdict for other in plan.items}
-    lines = [f"{item.task.id}: {item.verdict}, {item.reason}"]
+    lines = [f"{item.task.id}: {item.verdict}, {_reason(ready, item)}"]
     for change in item.changes:
         lines.append(f"  {words(change)}" + (f"   {place(change.origin)}" if change.origin else ""))
     if item.task.inputs:

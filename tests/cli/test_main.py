@@ -18,8 +18,11 @@ def test_help_lists_the_commands_and_every_command_teaches_by_example(
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     names = (
+        "accept",
         "check",
+        "diff",
         "fmt",
+        "new",
         "plan",
         "run",
         "doctor",
@@ -32,6 +35,8 @@ def test_help_lists_the_commands_and_every_command_teaches_by_example(
         "frontier",
         "reg",
     )
+    # Every line of the list is a whole sentence.
+    assert "..." not in text.partition("Commands:")[2]
     for name in names:
         assert f"\n  {name} " in text
         assert main([name, "--help"]) == 0
