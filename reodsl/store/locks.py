@@ -4,64 +4,88 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-# Files that this process holds for longer than a block. A record lock belongs to the process, and closing any other
-# handle of the same file would let it go, so these files are never opened a second time.
-_KEPT: dict[str, int] = {}
+_NEXT_LOOK = 0.05
+# A record lock belongs to the process: it does not shut out other threads of it, and closing any handle of the file
+# lets it go. So no file that this process holds is opened a second time.
+_OURS: dict[str, int] = {}
+_CHANGING = threading.Lock()
 
 
 @contextmanager
 def held(place: Path) -> Iterator[bool]:
-    """Holds the lock at `place` inside the block; False at once when another process has it."""
-    handle, got = _open(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    try:
+    """Holds the lock at `place` inside the block; False at once when another process has it, or another thread."""
+    with ExitStack() as stack:
+        got = _take(place, wait=False)
+        if got:
+            stack.callback(_drop, place)
         yield got
-    finally:
-        os.close(handle)
 
 
 @contextmanager
 def turn(place: Path) -> Iterator[None]:
     """Holds the lock at `place` inside the block, after waiting for it; for work of moments."""
-    handle, _ = _open(place, fcntl.LOCK_EX)
+    while not _take(place, wait=True):
+        time.sleep(_NEXT_LOOK)
     try:
         yield
     finally:
-        os.close(handle)
+        _drop(place)
 
 
 def keep(place: Path) -> None:
     """Hold the lock at a new `place` until `let_go`, or to the end of this process."""
-    handle, _ = _open(place, fcntl.LOCK_EX)
-    _KEPT[os.path.realpath(place)] = handle
+    _take(place, wait=True)
 
 
 def let_go(place: Path) -> None:
     """End `keep`, and remove the file."""
-    handle = _KEPT.pop(os.path.realpath(place), None)
     # A file that cannot be removed any more is a leftover that nobody holds.
     with suppress(OSError):
         place.unlink()
-    if handle is not None:
-        os.close(handle)
+    _drop(place)
 
 
 def is_held(place: Path) -> bool:
     """Whether a process holds the lock at `place`, this one included."""
-    if os.path.realpath(place) in _KEPT:
-        return True
-    try:
-        handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        # Shared, so that a store that may only be read can be asked too.
-        return not _lock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    finally:
-        os.close(handle)
+    with _CHANGING:
+        if os.path.realpath(place) in _OURS:
+            return True
+        try:
+            handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            # Shared, so that a store that may only be read can be asked too.
+            return not _lock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        finally:
+            os.close(handle)
+
+
+def _take(place: Path, wait: bool) -> bool:
+    """Whether this thread has the lock now; with `wait` it waits for other processes, and not for other threads."""
+    name = os.path.realpath(place)
+    with _CHANGING:
+        if name in _OURS:
+            return False
+        handle, got = _open(place, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if got:
+            _OURS[name] = handle
+        else:
+            os.close(handle)
+        return got
+
+
+def _drop(place: Path) -> None:
+    with _CHANGING:
+        handle = _OURS.pop(os.path.realpath(place), None)
+        if handle is not None:
+            os.close(handle)
 
 
 def _open(place: Path, how: int) -> tuple[int, bool]:

@@ -167,7 +167,7 @@ class Place:
         told = {"fired": str(self.fired), "moments": [asdict(moment) for moment in moments]}
         own = {seam.MARK: mark, seam.MOMENTS: json.dumps(told) if told["moments"] else ""}
         arguments = ["run", spec, "--store", "store", "--out", out, *self.options, *more]
-        log = self.folder / f"log.{len(self.runs)}.txt"
+        log = self.folder / f"log.{len(self.runs)}.{mark}.txt"
         if self.forks is not None:
             pid = self.forks.start(
                 folder=str(self.folder), log=str(log), environment=own, arguments=arguments

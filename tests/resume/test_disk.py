@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Place, same
+from harness import SPEC, Place, same
 from moments_of_runs import AT_A_CHECKPOINT
+
+from reodsl.cli.main import main
 
 
 def mount(*arguments: str | Path) -> None:
@@ -28,6 +30,13 @@ def disk(place: Place) -> Iterator[Path]:
     yield store
     while os.path.ismount(store):
         subprocess.run(["umount", store], check=True)
+
+
+def plan(spec: Path, options: list[str]) -> int:
+    """The exit code of planning."""
+    with pytest.raises(SystemExit) as caught:
+        main(["plan", str(spec), *options])
+    return int(str(caught.value.code))
 
 
 def grow(disk: Path, kib: int) -> None:
@@ -69,6 +78,10 @@ def test_a_store_that_may_only_be_read_is_told(place: Place, disk: Path, untouch
     running.go_on()
     running.refused("E0950")
     place.start().refused("E0950")
+    # What only reads goes on working.
+    told = ["--store", str(disk), "--target", "short", "--json"]
+    assert main(["ls", "--store", str(disk), "--verify"]) == 0
+    assert plan(place.folder / SPEC, told) == 2
     subprocess.run(["umount", disk], check=True)
     place.run()
     place.assert_tidy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import signal
@@ -13,6 +14,7 @@ from harness import EVERY_KIND, Place, assert_gone, same
 from moments_of_runs import AROUND, PUBLISHING, WORKING
 
 from reodsl.graph.task import VERSIONS
+from reodsl.store.store import MANIFEST
 
 
 def test_a_killed_run_ends_like_one_that_nobody_touched(place: Place, untouched: Place) -> None:
@@ -21,6 +23,26 @@ def test_a_killed_run_ends_like_one_that_nobody_touched(place: Place, untouched:
     moments = [replace(m, times=1) for m in (*PUBLISHING, *WORKING, *AROUND) if m.name in few]
     place.run_through(moments)
     assert set(place.fatal()) == few
+    place.assert_tidy()
+    same(untouched.contents(), place.contents())
+
+
+def test_damage_is_found_on_reading_and_made_anew(place: Place, untouched: Place) -> None:
+    """One bit of the weights that others start from, when one of those is to be made again."""
+    place.run()
+    keys = {
+        json.loads((place.store.path(key) / MANIFEST).read_text())["made"]["task"]: key for key in place.store
+    }
+    weights = place.store.path(keys["start.train.two.s1"]) / "checkpoint" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.chmod(0o644)
+    weights.write_bytes(data)
+    place.store.remove(keys["vanilla.eval.s1"])
+    place.store.remove(keys["vanilla.train.s1"])
+    running = place.run()
+    assert "damaged  start.train.two.s1  it is made anew" in running.text
+    assert running.made() == ["start.train.two.s1", "vanilla.train.s1", "vanilla.eval.s1"]
     place.assert_tidy()
     same(untouched.contents(), place.contents())
 

@@ -43,6 +43,19 @@ def refused_elsewhere(place: Path) -> bool:
         return True
 
 
+def test_a_lock_shuts_out_other_threads_and_is_not_lost_to_them(tmp_path: Path) -> None:
+    """A notebook may run two studies at once in one process."""
+    place = tmp_path / "lock"
+    with held(place) as got:
+        assert got
+        with held(place) as again:
+            assert not again
+        assert is_held(place)
+        assert refused_elsewhere(place)
+    with held(place) as got:
+        assert got
+
+
 def test_a_turn_comes_after_the_one_before(tmp_path: Path) -> None:
     place, came = tmp_path / "turn", threading.Event()
 
