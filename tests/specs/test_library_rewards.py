@@ -1,0 +1,72 @@
+"""Every reward of the library on random groups: the interpreter and the vectorised path give the same numbers."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reodsl.ir.reward import Budgets, Reward
+from reodsl.ir.training import FromTraining, Ppo
+from reodsl.language import compile_file
+from reodsl.start import METHODS, starting_spec
+from runners.rewards.interpret import interpret
+from runners.rewards.rollout import Group, Rollout
+from runners.rewards.vectorise import vectorise
+from tests.rewards.reward_groups import arrays
+
+GROUPS, ROLLOUTS, LONGEST = 12, 4, 128
+SELECTED = {"shortest", "both_modes", "shortest_against_longest", "dast", "dast_by_margin"}
+REWARDED = [method for method in METHODS if method not in SELECTED]
+
+
+def reward_of(method: str, folder: Path) -> Reward:
+    """The reward that a starting spec of the miniature trains by."""
+    path = folder / "spec.reo"
+    path.write_text(starting_spec(method, "miniature"))
+    spec = compile_file(path).spec
+    assert spec is not None
+    start = spec.study.arm("mine").checkpoint
+    assert isinstance(start, FromTraining)
+    how = start.experiment.stages[-1].method
+    assert isinstance(how, Ppo)
+    return how.reward
+
+
+def groups_of(draw: random.Random) -> list[Group]:
+    """Groups of all kinds: nobody right, everybody right, equal lengths, single tokens, forced verdicts at every cut."""
+    found = []
+    for number in range(GROUPS):
+        right = (0.0, 1.0, 0.5)[number % 3]
+        lengths = [draw.randint(1, LONGEST) for _ in range(ROLLOUTS)]
+        if number % 4 == 0:
+            lengths = [lengths[0]] * ROLLOUTS
+        rollouts = []
+        for index, length in enumerate(lengths):
+            cuts = {cut: draw.random() < 0.5 for cut in range(length)}
+            bare = {cut: draw.random() < 0.3 for cut in range(length)}
+            given = {"mode": float(index % 2), "budget": 32.0 * (1 + number % 4)}
+            rollouts.append(Rollout(length, draw.random() < right, cuts, bare, given))
+        reference = tuple(Rollout(draw.randint(1, LONGEST), draw.random() < 0.5) for _ in range(3))
+        found.append(Group(f"q{number}", tuple(rollouts), reference))
+    return found
+
+
+@pytest.mark.parametrize("method", REWARDED)
+def test_both_paths_agree(method: str, tmp_path: Path) -> None:
+    reward = reward_of(method, tmp_path)
+    groups = groups_of(random.Random(11))
+    split = reward.dense.split if reward.dense is not None else None
+    shared = (*split.budgets, split.l_max) if isinstance(split, Budgets) else (9, 40, LONGEST)
+    places = shared if reward.dense is not None else (LONGEST,)
+    made = arrays(groups, [[places] * ROLLOUTS] * GROUPS)
+    values = vectorise(reward, made.step, made.forced.look_up, made.bare.look_up)
+    differs = False
+    for number, group in enumerate(groups):
+        for index in range(ROLLOUTS):
+            expected = interpret(reward, group, index, places)
+            np.testing.assert_allclose(values[number, index], expected, rtol=1e-12, atol=1e-12)
+        differs = differs or bool(np.ptp(values[number], axis=0).any())
+    assert differs
