@@ -18,7 +18,7 @@ from reodsl.price.value import totals_json
 
 _MARKS = {"reuse": "=", "run": "+", "rerun": "~", "later": "?"}
 _CHANGES = 3
-_ROOM = 60
+_ROOM, _ROWS = 60, 100
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 
 
@@ -46,6 +46,8 @@ def to_text(
 ) -> str:
     """The plan for people: what is to do, why, and for how much; finished tasks and all that is priced with `everything`."""
     rows = _rows(plan, everything, now or datetime.now(UTC), prices)
+    left_out = [] if everything else rows[_ROWS:]
+    rows = rows[: len(rows) - len(left_out)]
     width = max([30, *(len(row.name) for row in rows)]) + 2
     room = min(_ROOM, max([30, *(len(row.reason) for row in rows if row.price)])) + 2
     lines = [_head(plan, width + 8 + room + 16 if any(row.price for row in rows) else width + 40)]
@@ -55,6 +57,9 @@ def to_text(
             reason = f"{row.reason}  {row.price}"
         lines.append(f"{row.name:<{width}}{row.verdict:<8}{reason}".rstrip())
         lines += [" " * (width + 8) + line for line in row.below]
+    if left_out:
+        more = sum(row.tasks for row in left_out)
+        lines.append(f"    {more} more tasks to do (--all shows them)")
     hidden = 0 if everything else plan.totals["reuse"]
     if hidden:
         lines.append(
@@ -123,6 +128,7 @@ class _Row:
     reason: str
     price: str
     below: tuple[str, ...]
+    tasks: int
 
 
 def _rows(plan: Plan, everything: bool, now: datetime, prices: Prices | None) -> list[_Row]:
@@ -143,7 +149,7 @@ def _rows(plan: Plan, everything: bool, now: datetime, prices: Prices | None) ->
         price = price_words.short(prices, ids) if prices is not None and verdict != "reuse" else ""
         if prices is not None and everything:
             below = (*below, *price_words.details(prices.tasks[ids[0]]))
-        rows.append(_Row(shown, verdict, reason, price, below))
+        rows.append(_Row(shown, verdict, reason, price, below, len(ids)))
     return rows
 
 

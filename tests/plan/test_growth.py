@@ -65,3 +65,15 @@ def test_planning_twice_as_many_arms_takes_about_twice_the_work(
     first, second = counted[40] - counted[20], counted[80] - counted[40]
     assert second < 2.2 * first
     assert second / 40 < 20_000
+
+
+def test_a_long_plan_shows_its_start_and_how_many_tasks_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "many.reo"
+    path.write_text(many(60))
+    lines = plan(path).splitlines()
+    shown = [line for line in lines if line.startswith("  + ")]
+    (left_out,) = [line for line in lines if line.endswith(" more tasks to do (--all shows them)")]
+    assert len(shown) == 100
+    compiled = compile_file(str(path)).spec
+    assert compiled is not None
+    assert len(shown) + int(left_out.split()[0]) == len(lower(compiled).tasks)
