@@ -5,10 +5,8 @@ from __future__ import annotations
 from reodsl.price.machine import USABLE, Devices
 from reodsl.price.sizes import Sizes
 
-STATE = 2 + 4 + 4 + 8
-"""Bytes a parameter that training keeps on GPUs: bf16 weight, fp32 gradient, fp32 master weight, two fp32 moments."""
-STATE_HERE = 4 + 4 + 8
-"""The same in float32 alone: weight, gradient, two moments."""
+STATE = 4 + 4 + 8
+"""Bytes a parameter that training keeps: weight, gradient and two moments, all in float32."""
 LOGIT_CHUNK, LOGIT_CHUNK_HERE = 2 * 4 * 2**27, 2 * 4 * 2**25
 """Logits and their gradient that are held at once, in float32: on a GPU, and on this machine's processor."""
 RUNTIME_HERE = 384 * 2**20
@@ -17,7 +15,7 @@ RUNTIME_HERE = 384 * 2**20
 
 def state_bytes(sizes: Sizes, devices: Devices) -> float:
     """Weights, gradients and optimizer state on one training device, spread over all of them."""
-    return sizes.parameters * (STATE if devices.width == 2 else STATE_HERE) / devices.training
+    return sizes.parameters * STATE / devices.training
 
 
 def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:

@@ -93,8 +93,14 @@ def joined(rank: int, world: int, address: str, device: torch.device) -> Iterato
         try:
             control = dist.new_group(backend="gloo", timeout=_ROLLOUTS)
             yield Ranks(rank, world, init_device_mesh(device.type, (world,)), control)
+        except BaseException:
+            if device.type == "cuda":
+                # Others may still be in the middle of something, which an orderly end would wait for.
+                dist.distributed_c10d._abort_process_group()
+            raise
         finally:
-            dist.destroy_process_group()
+            if dist.is_initialized():
+                dist.destroy_process_group()
     finally:
         if before is None:
             os.environ.pop("GLOO_SOCKET_IFNAME", None)

@@ -9,13 +9,14 @@ from safetensors.torch import save_file
 
 from reodsl.graph.job import Job
 from reodsl.ir.training import Optimizer, Sampling, Simpo
+from runners.train.agreement import Disagreement
 from runners.train.forward import keep_little
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import learnt_of, score, update
 from runners.train.questions import Trace
 from runners.train.ranks import Ranks
 from runners.train.sft import sft_step
-from runners.train.sharding import shard
+from runners.train.sharding import local, shard
 from runners.train.simpo import simpo_step
 from runners.train.update import Learner
 from tests.train.models import small_model
@@ -67,6 +68,23 @@ def body(job: Job, ranks: Ranks) -> None:
         if ranks.first:
             save_file({name: value.clone() for name, value in state.items()}, job.out / f"{case}.safetensors")
             (job.out / f"{case}.json").write_text(json.dumps(rows))
+    disagree(learner, ranks)
+
+
+def disagree(learner: Learner, ranks: Ranks) -> None:
+    """An engine with other weights stops every process alike, before anything changes."""
+    found, ours = experience(small_model(seed=1)), method(mismatch_limit=1.05)
+    learnt = ranks.share(learnt_of(found, score(found, ours)) if ranks.first else None)
+    before = [local(p.detach()).clone() for p in learner.model.parameters()]
+    told = ""
+    try:
+        update(learner, learnt, ours, 5, 0)
+    except Disagreement as caught:
+        told = str(caught)
+    assert told
+    assert ranks.gather(told) == [told] * ranks.world
+    for p, held in zip(learner.model.parameters(), before, strict=True):
+        assert torch.equal(local(p.detach()), held)
 
 
 def fail(job: Job, ranks: Ranks) -> None:
