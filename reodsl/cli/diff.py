@@ -89,8 +89,12 @@ def command(
 
 def _changed(side: Side) -> str:
     """The name of a side that differs from the other in its changes alone."""
-    changes = ", ".join(f"{change.target}={change.value}" for change in side.spec.changes)
+    changes = _changes(side.spec)
     return f"with {changes}" if changes else side.shown
+
+
+def _changes(spec: Spec) -> str:
+    return ", ".join(f"{change.target}={change.value}" for change in spec.changes)
 
 
 def _side(
@@ -120,7 +124,15 @@ def _of_spec(
         plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
         done = {item.task.id: ready.store.path(item.key) for item in plan.items if item.made and item.key}
         metrics = read_metrics(ready.graph, done)
-    return Side(text, text, ready.spec, ready.graph, ready.keys.payload, metrics)
+    changes = _changes(ready.spec)
+    return Side(
+        text,
+        f"{text} with {changes}" if changes else text,
+        ready.spec,
+        ready.graph,
+        ready.keys.payload,
+        metrics,
+    )
 
 
 def _of_file(text: str, path: Path) -> Side:

@@ -130,7 +130,9 @@ def test_a_run_and_the_spec_now(place: Path, capsys: pytest.CaptureFixture[str])
     code, out = said(capsys, "quickstart", "quickstart.reo", "--set", "n=3")
     assert code == 0, out
     # One line: they measure the same too. The run is named by what names it to other commands.
-    words = re.fullmatch(r"No difference in meaning: quickstart (\d{8}T\d{6}), quickstart.reo\n", out)
+    words = re.fullmatch(
+        r"No difference in meaning: quickstart (\d{8}T\d{6}), quickstart.reo with n=3\n", out
+    )
     assert words is not None
     assert call("ls") == 0
     assert capsys.readouterr().out.startswith(f"{words[1]}  quickstart  ")
