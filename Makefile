@@ -11,13 +11,17 @@ READY   := $(VENV)/.ready-$(PROFILE)-$(SOURCES)
 DEV     := $(VENV)/.dev-$(PROFILE)-$(SOURCES)
 SMOLLM2 := $(VENV)/.smollm2-$(PROFILE)-$(SOURCES)
 PEER    := .venv-peer
+SGLANG  := .venv-sglang
+SERVES  := $(SGLANG)/.ready-$(PROFILE)-$(shell cat constraints/sglang-$(PROFILE).txt | cksum | cut -d' ' -f1)
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints/$(PROFILE).txt \
            $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
+SERVES_cpu := --no-deps
+
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study smollm2 test lint heavy bench golden clean
+.PHONY: run study smollm2 sglang test lint heavy bench golden clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -30,6 +34,7 @@ smollm2: $(SMOLLM2)
 
 test: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'sglang and not heavy'
 
 lint: $(DEV)
 	$(BIN)/ruff check .
@@ -41,6 +46,16 @@ heavy: $(DEV) $(SMOLLM2)
 
 bench: $(DEV) $(PEER)/.ready
 	$(BIN)/python -m benchmarks --peer $(PEER)/bin/python
+
+# SGLang's pins differ from ours, so it has an environment of its own. The list is whole: pip resolves nothing.
+sglang: $(SERVES)
+
+$(SERVES): constraints/sglang-$(PROFILE).txt
+	@echo "Setting up $(SGLANG) ($(PROFILE) profile); this happens once and takes some minutes."
+	$(PYTHON) -m venv --clear $(SGLANG)
+	$(SGLANG)/bin/python -m pip --disable-pip-version-check install -q --only-binary :all: $(SERVES_$(PROFILE)) \
+	  $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r constraints/sglang-$(PROFILE).txt
+	@touch $@
 
 $(PEER)/.ready: constraints/$(PROFILE).txt
 	$(PYTHON) -m venv $(PEER)

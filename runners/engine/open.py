@@ -3,21 +3,71 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from runners.engine.protocol import Engine
+from runners.engine.requests import Limits
 from runners.models.folder import load_config
 
 
-def open_engine(folder: Path, resources: Resources) -> Engine:
-    """The rollout engine that `resources` names, with a checkpoint's weights."""
+def open_engine(
+    folder: Path, resources: Resources, longest: int | None = None, aside: Path | None = None
+) -> Engine:
+    """The rollout engine that `resources` names, with a checkpoint's weights.
+
+    `longest` is the most tokens of any sequence (prompt, response, forcing text and answer; the model's context where
+    it is left out); `aside` is a folder for what the engine writes while it runs, such as its servers' logs. Raises
+    E0801 to E0806 for the folder, E0807 for sequences longer than the model's context, E0813 for an unknown engine,
+    E0820 to E0828 where a server does not start.
+    """
+    config = load_config(folder)
+    if resources.engine == "sglang":
+        return _sglang(folder, config, resources, longest, aside)
     if resources.engine != "embedded":
         raise problem(
             "E0813",
             f"there is no rollout engine `{resources.engine}` here",
-            help="the engine that comes with reodsl is `embedded`",
+            help="there are `embedded`, which comes with reodsl, and `sglang`",
         )
     from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 
-    return EmbeddedEngine(load_config(folder), folder, settings=EmbeddedSettings(device=resources.device))
+    return EmbeddedEngine(config, folder, settings=EmbeddedSettings(device=resources.device))
+
+
+def _sglang(
+    folder: Path, config: Any, resources: Resources, longest: int | None, aside: Path | None
+) -> Engine:
+    import tempfile
+
+    from runners.engine.sglang.engine import SGLangEngine
+    from runners.engine.sglang.hosts import hosts
+    from runners.engine.sglang.settings import Settings, patience
+
+    context = config.max_position_embeddings
+    if longest is not None and longest > context:
+        raise problem(
+            "E0807",
+            f"a sequence may have {longest} tokens (prompt, response, forcing text and answer), and the model's context "
+            f"is {context} tokens",
+            where=str(folder),
+            help=f"shorten the longest response by {longest - context} tokens, or take a model with a longer context",
+        )
+    settings = Settings(
+        model=folder.resolve(),
+        context=longest or context,
+        token_bytes=_token_bytes(config, 4 if resources.device == "cpu" else 2),
+        device=resources.device,
+        patience=patience(),
+    )
+    place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))
+    limits = Limits(settings.context, config.vocab_size)
+    return SGLangEngine(hosts(settings, 1, place, apart=False), settings, limits, place)
+
+
+def _token_bytes(config: Any, width: int) -> int:
+    """Bytes of one token's keys and values."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * head_dim * width)

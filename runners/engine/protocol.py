@@ -5,7 +5,7 @@ Every engine (the embedded torch one, SGLang) implements `Engine`; callers know 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -75,10 +75,24 @@ class Forced:
     tokens: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What `force` will be asked next: `cuts(i, response)` of request i's response, the forcing text and how to draw.
+
+    A guess: an engine may use it to answer while other responses still run, and nothing depends on it.
+    """
+
+    cuts: Callable[[int, Response], Sequence[int]]
+    forcing: tuple[int, ...]
+    sampling: Sampling
+
+
 class Engine(Protocol):
     """A model that answers prompts. One thread at a time."""
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Response]:
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, ahead: Ahead | None = None
+    ) -> list[Response]:
         """One response for each request, in the order of the requests."""
         ...
 

@@ -1,0 +1,246 @@
+"""The SGLang engine: servers in, an `Engine` that keeps them fed, and alive, out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from reodsl.diagnostics import problem
+from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling
+from runners.engine.requests import Limits
+from runners.engine.sglang import weights
+from runners.engine.sglang.messages import Draft
+from runners.engine.sglang.rounds import Loop, Lost, Read, Work, work_through
+from runners.engine.sglang.server import Address
+from runners.engine.sglang.settings import Settings
+
+_LOG = logging.getLogger("reodsl.engine")
+_DEATHS = 3
+"""Times that servers may be lost one after another without an answer in between."""
+
+Key = tuple[Request, tuple[int, ...]]
+
+
+class Host(Protocol):
+    """What keeps a server: a process of ours, an actor on another node, or whoever runs at a given address."""
+
+    def start(self) -> Address:
+        """Starts it, again if need be, and waits until it is healthy, with the settings' model as version 0."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        ...
+
+    @property
+    def near(self) -> bool:
+        """Whether it is on this machine, so that memory can be shared."""
+        ...
+
+    def said(self) -> list[str]:
+        """The last lines of its log."""
+        ...
+
+    def note(self, words: str) -> None:
+        """Adds a line to its log."""
+        ...
+
+    def stop(self) -> None:
+        """Ends it, if it is ours to end."""
+        ...
+
+
+class SGLangEngine:
+    """Rollouts on SGLang servers. A server that dies is started again, and what it had not answered is asked again:
+    draws depend on seeds and places alone, so the answers are those that it would have given.
+    """
+
+    def __init__(self, hosts: Sequence[Host], settings: Settings, limits: Limits, aside: Path) -> None:
+        """Starts every host. `aside` is where weights may be laid down on their way. Raises what `Host.start` does."""
+        self._hosts, self._settings, self._limits, self._aside = list(hosts), settings, limits, aside
+        self._loop = Loop()
+        self._weights: tuple[Mapping[str, torch.Tensor] | Path, int] = (settings.model, 0)
+        self._way: weights.Way | None = None
+        self._made: dict[Key, Work] = {}
+        self._ahead: Ahead | None = None
+        self.read = Read()
+        self._servers: list[Address] = []
+        try:
+            for host in self._hosts:
+                self._servers.append(host.start())
+        except BaseException:
+            self.close()
+            raise
+
+    def load_weights(self, state: Mapping[str, torch.Tensor] | Path, version: int) -> None:
+        """See `Engine.load_weights`. Tensors are kept in view until the next call, for servers that die meanwhile.
+
+        Raises E0826 where no way of sending them works.
+        """
+        self._made, self._ahead = {}, None
+        self._weights = (state, version)
+        self._renew(range(len(self._hosts)))
+
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, ahead: Ahead | None = None
+    ) -> list[Response]:
+        """See `Engine.generate`. Raises E0807 for an impossible request, E0824 to E0827 for what servers do."""
+        self._limits.check(requests, sampling)
+        self._made, self._ahead = {}, ahead
+        places = _places(requests, len(self._hosts))
+        works = [
+            Work(index, request, place, Draft(request, sampling))
+            for index, (request, place) in enumerate(zip(requests, places, strict=True))
+        ]
+        self._finish(works, ahead)
+        responses = []
+        for work in works:
+            assert work.response is not None
+            responses.append(work.response)
+            self._made[(work.request, work.response.tokens)] = work
+        return responses
+
+    def force(
+        self,
+        requests: Sequence[Request],
+        responses: Sequence[Response],
+        cuts: Sequence[Sequence[int]],
+        forcing: Sequence[int],
+        sampling: Sampling,
+    ) -> list[list[Forced]]:
+        """See `Engine.force`: what was answered ahead is there, the rest is asked for now. Raises as `generate`."""
+        self._limits.check_forced(requests, responses, cuts, forcing, sampling)
+        text = tuple(forcing)
+        kept = self._ahead is not None and (self._ahead.forcing, self._ahead.sampling) == (text, sampling)
+        places = _places(requests, len(self._hosts))
+        works: dict[Key, Work] = {}
+        for index, (request, response, wanted) in enumerate(zip(requests, responses, cuts, strict=True)):
+            key = (request, response.tokens)
+            if key not in works:
+                before = self._made.get(key)
+                place = before.server if before is not None else places[index]
+                works[key] = Work(index, request, place, response=response)
+                if before is not None and kept:
+                    works[key].answers = dict(before.answers)
+            works[key].cuts += tuple(wanted)
+        self._finish(list(works.values()), Ahead(lambda _, __: (), text, sampling))
+        return [
+            [Forced(cut, works[(request, response.tokens)].answers.get(cut, ())) for cut in wanted]
+            for request, response, wanted in zip(requests, responses, cuts, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Ends the servers that are ours, with whatever they were doing."""
+        for host in self._hosts:
+            host.stop()
+        self._loop.close()
+
+    def _finish(self, works: Sequence[Work], ahead: Ahead | None) -> None:
+        """Asks until everything is answered, over as many lives of the servers as that takes."""
+        deaths, left = 0, _left(works)
+        while left:
+            self._loop.run(work_through(works, self._servers, self._settings.at_once, ahead, self.read))
+            now = _left(works)
+            if now:
+                deaths = deaths + 1 if now == left else 1
+                left = now
+                self._revive(deaths, sorted({work.server for work in works if not work.done}))
+            else:
+                left = 0
+
+    def _revive(self, deaths: int, lost: Sequence[int]) -> None:
+        """Starts servers again that were lost, and brings them the present weights. Raises E0827 after too many."""
+        if deaths > _DEATHS:
+            raise problem(
+                "E0827",
+                f"an SGLang server was lost {deaths} times in a row without answering anything",
+                where=self._servers[lost[0]].url,
+                notes=self._hosts[lost[0]].said(),
+                help="its log ends in the reason; less memory is needed with a shorter longest response",
+            )
+        fallen = [number for number in lost if not self._hosts[number].alive]
+        for number in fallen:
+            _LOG.warning("an SGLang server was lost and is started again; its open requests are sent again")
+            self._servers[number] = self._hosts[number].start()
+            self._hosts[number].note("started again after it was lost")
+        self._renew(fallen)
+
+    def _renew(self, numbers: Sequence[int]) -> None:
+        """Brings the present weights to some servers; those that they start with are there."""
+        state, version = self._weights
+        if not numbers or (state, version) == (self._settings.model, 0):
+            return
+        servers = [self._servers[number] for number in numbers]
+        if isinstance(state, Path):
+            try:
+                weights.from_disk(state, servers, version)
+            except (Lost, weights.Refused) as fault:
+                raise self._unsent([f"disk: {fault}"]) from fault
+            return
+        near = all(self._hosts[number].near for number in numbers)
+        known = weights.ways(near)
+        failed: list[str] = []
+        for way in known[known.index(self._way) :] if self._way in known else known:
+            try:
+                weights.update(
+                    way,
+                    state,
+                    servers,
+                    self._settings.tensor_parallel,
+                    version,
+                    self._aside,
+                    self._settings.model,
+                )
+            except (Lost, weights.Refused) as fault:
+                failed.append(f"{way}: {fault}")
+                self._tell(f"weights do not go by {way} ({fault}); trying the next way")
+                servers = self._standing(numbers)
+            else:
+                self._way = way
+                return
+        raise self._unsent(failed)
+
+    def _standing(self, numbers: Sequence[int]) -> list[Address]:
+        """The servers, those started again that a failed update has ended."""
+        for number in numbers:
+            if not self._hosts[number].alive:
+                self._servers[number] = self._hosts[number].start()
+        return [self._servers[number] for number in numbers]
+
+    def _tell(self, words: str) -> None:
+        _LOG.warning(words)
+        for host in self._hosts:
+            host.note(words)
+
+    def _unsent(self, failed: Sequence[str]) -> Exception:
+        return problem(
+            "E0826",
+            "new weights do not reach the SGLang server",
+            where=self._servers[0].url,
+            notes=list(failed),
+            help="put the run's store on a file system that the server sees, or start the server from here",
+        )
+
+
+def _left(works: Sequence[Work]) -> int:
+    """How much is open: a response counts for more than its forced answers."""
+    return sum(1 if work.response is not None else 2 for work in works if not work.done)
+
+
+def _places(requests: Sequence[Request], servers: int) -> list[int]:
+    """A server for each request: equal prompts together, so that each is read once, and about as many everywhere."""
+    chosen: dict[tuple[int, ...], int] = {}
+    load = [0] * servers
+    sizes: dict[tuple[int, ...], int] = {}
+    for request in requests:
+        sizes[request.prompt] = sizes.get(request.prompt, 0) + 1
+    for prompt, size in sizes.items():
+        place = min(range(servers), key=load.__getitem__)
+        chosen[prompt] = place
+        load[place] += size
+    return [chosen[request.prompt] for request in requests]

@@ -1,0 +1,51 @@
+"""Where SGLang is: nothing in, the Python that can import it out, or the problem that there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from reodsl.diagnostics import problem
+
+VARIABLE = "REODSL_SGLANG_PYTHON"
+
+
+def candidates() -> Iterator[Path]:
+    """Where to look, in order: what the environment names, this Python, and what `make sglang` made."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        yield Path(named)
+        return
+    if importlib.util.find_spec("sglang") is not None:
+        yield Path(sys.executable)
+    for folder in dict.fromkeys((Path.cwd(), Path(__file__).resolve().parents[3])):
+        yield folder / ".venv-sglang" / "bin" / "python"
+
+
+def find_interpreter() -> Path | None:
+    """The first of the candidates that is a Python with SGLang beside it."""
+    return next((path for path in candidates() if _serves(path)), None)
+
+
+def interpreter() -> Path:
+    """As `find_interpreter`. Raises E0820 where there is none."""
+    found = find_interpreter()
+    if found is None:
+        raise problem(
+            "E0820",
+            "SGLang is not installed here",
+            notes=[f"looked for: {', '.join(str(path) for path in candidates())}"],
+            help=f"run `make sglang`, or name a Python that has it in {VARIABLE}; without it: `engine = embedded`",
+        )
+    return found
+
+
+def _serves(python: Path) -> bool:
+    if not python.is_file():
+        return False
+    if python == Path(sys.executable):
+        return importlib.util.find_spec("sglang") is not None
+    return any(python.parent.parent.glob("lib/python3*/site-packages/sglang"))

@@ -1,0 +1,107 @@
+"""Starts an SGLang server and never outlives who asked for it: its arguments in, a server on a port out.
+
+Run by the Python that has SGLang, as a script: nothing of this project is imported. Its children import it again, so
+what is set at module level holds in them too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+import threading
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_ON_CPU = os.environ.get("SGLANG_USE_CPU_ENGINE") == "1"
+
+
+def suit_cpu() -> None:
+    """What SGLang needs where there is no GPU: operators that torchvision lacks, and seeded sampling on torch attention."""
+    import torch
+
+    # torchvision's own library does not load beside a CPU build of torch, and registers shapes for these operators anyhow.
+    operators = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    globals()["_operators"] = operators
+
+    import sglang.srt.batch_invariant_ops as invariant
+    from sglang.srt.arg_groups import choices
+
+    choices.add_deterministic_attention_backend_choices(["torch_native"])
+    choices.add_radix_supported_deterministic_attention_backend_choices(["torch_native"])
+
+    def already_invariant(*_: object, **__: object) -> None:
+        """The operators that it would replace are Triton's; on one thread torch's do not depend on the batch."""
+
+    invariant.enable_batch_invariant_mode = already_invariant
+    invariant.batch_invariant_ops.enable_batch_invariant_mode = already_invariant
+
+
+def tell_drawn_probability() -> None:
+    """Lets answers hold a token's log-probability under the cut and tempered distribution without listing all of it.
+
+    SGLang tells it beside the tokens that were kept, which are the whole vocabulary where nothing is cut off: here the
+    list ends after one, and that there were more is no error.
+    """
+    from sglang.srt.layers import sampler
+    from sglang.srt.layers.logits_processor import SamplingMaskStatus
+
+    original = sampler.Sampler._build_sampling_mask_output
+
+    def build(self: Any, *args: Any, **named: Any) -> Any:
+        self.sampling_mask_max_tokens = 1
+        made = original(self, *args, **named)
+        short = made.statuses == int(SamplingMaskStatus.OVERFLOW)
+        made.statuses = made.statuses.masked_fill(short, int(SamplingMaskStatus.OK))
+        return made
+
+    sampler.Sampler._build_sampling_mask_output = build
+
+
+def cut_in_order() -> None:
+    """Lets top-p keep its share of what top-k left, as this project defines them; SGLang takes it of the whole."""
+    import torch
+    from sglang.srt.layers import sampler
+
+    original = sampler.top_k_top_p_min_p_sampling_from_probs_torch
+
+    def cut(probs: Any, top_ks: Any, *rest: Any, **named: Any) -> Any:
+        if bool((top_ks < probs.shape[-1]).any()):
+            falling, ids = probs.sort(dim=-1, descending=True)
+            rank = torch.arange(probs.shape[-1], device=probs.device)
+            falling = falling.masked_fill(rank >= top_ks.view(-1, 1), 0.0)
+            probs = torch.zeros_like(probs).scatter_(-1, ids, falling / falling.sum(dim=-1, keepdim=True))
+        return original(probs, top_ks, *rest, **named)
+
+    sampler.top_k_top_p_min_p_sampling_from_probs_torch = cut
+
+
+def end_with_parent() -> None:
+    """Ends this process and all that it starts when who started it ends, however that comes.
+
+    Standard input is a pipe from there: its end is seen even where the kernel's signal was missed.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if _ON_CPU:
+    suit_cpu()
+tell_drawn_probability()
+cut_in_order()
+
+if __name__ == "__main__":
+    end_with_parent()
+    # The key comes in the environment, since command lines can be read by everyone on a machine.
+    sys.argv = ["sglang.launch_server", *sys.argv[1:], "--api-key", os.environ.pop("REODSL_SGLANG_KEY")]
+    runpy.run_module("sglang.launch_server", run_name="__main__")

@@ -1,0 +1,167 @@
+"""One SGLang server as a process: settings in, an address that answers out; never a server that outlives this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from reodsl.diagnostics import problem
+from runners.engine.sglang.settings import LAUNCHER, Settings
+from runners.engine.sglang.symptoms import IN_USE, diagnose, last_lines
+
+_PORTS = range(20_000, 32_000)
+"""Below where systems take ports for outgoing connections, so that none comes between the choice and the server."""
+_PORTS_TRIED = 5
+_LOOK = 0.25
+_FAREWELL = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server answers, and the key that it asks for."""
+
+    url: str
+    key: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a request has to carry."""
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+
+
+class Server:
+    """A server process on this machine. `start` may be called again after it died; `stop` at any time."""
+
+    def __init__(self, settings: Settings, python: Path, log: Path, host: str = "127.0.0.1") -> None:
+        """`log` takes what the servers say, one after another."""
+        self.settings, self.python, self.log, self.host = settings, python, log, host
+        self.process: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+        self._begin = 0
+
+    def start(self, port: int | None = None) -> Address:
+        """Starts the server and waits until it is healthy.
+
+        A port that turns out to be taken is left for another one. Raises E0801, E0821 to E0823.
+        """
+        for attempt in range(_PORTS_TRIED):
+            chosen = port if port is not None and attempt == 0 else free_port(self.host)
+            address = Address(f"http://{self.host}:{chosen}", secrets.token_urlsafe(24))
+            self._launch(address, chosen)
+            if self._healthy(address):
+                return address
+            lines = last_lines(self.log, self._begin)
+            self.stop()
+            if not any(mark in line for line in lines for mark in IN_USE):
+                raise diagnose(lines, self.settings, self.log)
+        raise problem(
+            "E0821",
+            f"no port is free for an SGLang server: {_PORTS_TRIED} were taken",
+            where=self.host,
+            help="end what listens on so many ports between 20000 and 32000",
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def near(self) -> bool:
+        """A process of ours shares this machine's memory."""
+        return True
+
+    def said(self) -> list[str]:
+        """The last lines of its log."""
+        return last_lines(self.log, self._begin)
+
+    def note(self, words: str) -> None:
+        """Adds a line of ours to its log."""
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(f"[reodsl] {words}\n")
+
+    def stop(self) -> None:
+        """Ends the server and every process that it started, at once."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(_FAREWELL)
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+            self.process = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _launch(self, address: Address, port: int) -> None:
+        self.stop()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        # SGLang writes its settings there, its key among them.
+        self.log.touch(mode=0o600)
+        self._begin = self.log.stat().st_size if self.log.exists() else 0
+        # Its sockets are files: short names, gone with it.
+        self._folder = Path(tempfile.mkdtemp(prefix="sgl-"))
+        environment = self.settings.environment(os.environ, address.key) | {"TMPDIR": str(self._folder)}
+        command = [str(self.python), "-P", str(LAUNCHER), *self.settings.arguments(self.host, port)]
+        with self.log.open("ab") as log:
+            # A session of its own is a process group that can be ended whole; the open pipe tells it that we live.
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def _healthy(self, address: Address) -> bool:
+        """Waits until the server answers to its key; false when its process ended. Raises E0822 when it takes too long."""
+        began = time.monotonic()
+        with httpx.Client(
+            base_url=address.url, headers=address.headers, trust_env=False, timeout=5.0
+        ) as client:
+            while self.alive:
+                try:
+                    if client.get("/health").status_code == 200:
+                        # Whoever had the port before us would not know the key.
+                        return self.alive and client.get("/model_info").status_code == 200
+                except httpx.TransportError:
+                    pass
+                if time.monotonic() - began > self.settings.patience:
+                    lines = last_lines(self.log, self._begin)
+                    self.stop()
+                    raise problem(
+                        "E0822",
+                        f"the SGLang server was not healthy after {self.settings.patience:g} seconds",
+                        where=str(self.log),
+                        notes=lines,
+                        help="give it longer with REODSL_SGLANG_PATIENCE=SECONDS, or see what its log ends in",
+                    )
+                time.sleep(_LOOK)
+        return False
+
+
+def free_port(host: str) -> int:
+    """A port that nothing listens on now. Raises E0821 where a hundred random ones are taken."""
+    choose = random.SystemRandom()
+    for _ in range(100):
+        port = choose.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return port
+    raise problem("E0821", "no port is free for an SGLang server", where=host)

@@ -1,0 +1,112 @@
+"""How an SGLang server is started: a model's folder, its sizes and this machine in; arguments and environment out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LAUNCHER = HERE / "launch.py"
+KEY = "REODSL_SGLANG_KEY"
+"""The environment variable in which a server's key travels: command lines can be read by everyone on a machine."""
+
+_MARGIN = 8
+"""Tokens of context that SGLang keeps for itself."""
+_CPU_RUNNING = 64
+_CPU_CACHE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is the same for all servers of an engine.
+
+    `context` is the longest sequence in tokens: prompt, response, forcing text and answer. `token_bytes` is what one
+    token's keys and values take. `patience` is how long a server may take until it is healthy, in seconds.
+    """
+
+    model: Path
+    context: int
+    token_bytes: int
+    device: str = "cpu"
+    tensor_parallel: int = 1
+    memory_fraction: float = 0.85
+    seed: int = 0
+    patience: float = 900.0
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the server runs without a GPU."""
+        return not self.device.startswith("cuda")
+
+    @property
+    def at_once(self) -> int:
+        """Requests that are sent to a server before the first of them has ended."""
+        return 2 * _CPU_RUNNING if self.on_cpu else 512
+
+    def arguments(self, host: str, port: int) -> list[str]:
+        """The server's command line after the launcher's name. The prefix cache is on unless it is turned off."""
+        given = {
+            "model-path": str(self.model),
+            "host": host,
+            "port": str(port),
+            "context-length": str(self.context + _MARGIN),
+            "tp-size": str(self.tensor_parallel),
+            "random-seed": str(self.seed),
+            "log-level-http": "warning",
+            "weight-version": "0",
+            # The list that goes with a token's probability is cut to one by the launcher; this only lets requests pass.
+            "sampling-mask-max-tokens": str(1 << 30),
+        }
+        if self.on_cpu:
+            given |= {
+                "device": "cpu",
+                "dtype": "float32",
+                "attention-backend": "torch_native",
+                "mem-fraction-static": "0.1",
+                "max-running-requests": str(_CPU_RUNNING),
+                "max-total-tokens": str(self.cache_tokens),
+            }
+        else:
+            given |= {"dtype": "bfloat16", "mem-fraction-static": f"{self.memory_fraction:g}"}
+        flags = ["skip-tokenizer-init", "skip-server-warmup", "enable-deterministic-inference"]
+        return [word for name, value in given.items() for word in (f"--{name}", value)] + [
+            f"--{flag}" for flag in flags
+        ]
+
+    @property
+    def cache_tokens(self) -> int:
+        """Tokens whose keys and values a server on a CPU holds: as many as fit, two whole sequences at least."""
+        return max(2 * (self.context + _MARGIN), min(_CPU_CACHE_BYTES // self.token_bytes, 1 << 17))
+
+    def environment(self, base: Mapping[str, str], key: str) -> dict[str, str]:
+        """The server's environment: `base` without this project's modules, quiet, offline, on one thread on a CPU."""
+        made = {name: value for name, value in base.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+        made |= {
+            KEY: key,
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            # Log-probabilities are those of the model, not of the tempered distribution.
+            "SGLANG_RETURN_ORIGINAL_LOGPROB": "1",
+            "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",
+        }
+        if self.on_cpu:
+            made |= {
+                "SGLANG_USE_CPU_ENGINE": "1",
+                "OMP_NUM_THREADS": "1",
+                "TORCHDYNAMO_DISABLE": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+                "PYTHONPATH": str(HERE / "cpu"),
+            }
+        return made
+
+
+def gib(count: float) -> str:
+    """Bytes as people read them."""
+    return f"{count / (1 << 30):.1f} GiB"
+
+
+def patience() -> float:
+    """Seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or a quarter of an hour."""
+    return float(os.environ.get("REODSL_SGLANG_PATIENCE", "900"))

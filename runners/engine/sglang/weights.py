@@ -1,0 +1,282 @@
+"""New weights for running servers: named tensors or a folder in, the same on every server out, by one of three ways.
+
+From shared memory where server and trainer are on one machine, by broadcast where they are apart, through files else.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import torch
+import torch.multiprocessing as sharing
+from torch import distributed as dist
+from safetensors.torch import save_file
+
+from runners.engine.sglang.rounds import Lost
+from runners.engine.sglang.server import Address
+
+Way = Literal["tensor", "broadcast", "disk"]
+State = Mapping[str, torch.Tensor]
+
+_BUCKET = 1 << 29
+"""Bytes of weights that are on their way at once."""
+_PATIENCE = 600.0
+_JOIN = timedelta(seconds=60)
+
+
+class Refused(Exception):
+    """A server did not take the weights this way."""
+
+
+def ways(near: bool) -> tuple[Way, ...]:
+    """The ways to try, the fastest first. `near`: all servers are on this machine."""
+    return ("tensor", "broadcast", "disk") if near else ("broadcast", "disk")
+
+
+def update(
+    way: Way, state: State, servers: Sequence[Address], ranks: int, version: int, aside: Path, model: Path
+) -> None:
+    """Brings a state dict to every server. `ranks` is the number of processes of each.
+
+    `aside` is where files may be laid down, `model` the folder with the config that belongs to them. Raises `Refused`
+    where a server does not take them or this process cannot send them, `Lost` where a server does not answer.
+    """
+    try:
+        if way == "disk":
+            with _laid_down(state, aside, model) as folder:
+                from_disk(folder, servers, version)
+        elif way == "tensor":
+            _from_tensor(state, servers, ranks, version)
+        else:
+            _broadcast(state, servers, ranks, version)
+    except (RuntimeError, OSError, ValueError, TypeError) as fault:
+        words = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
+        raise Refused(f"{type(fault).__name__}: {words}") from fault
+
+
+def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
+    """Lets every server read the weights of a model folder. Raises `Refused`, `Lost`."""
+    for address in servers:
+        with _client(address) as client:
+            told = {"model_path": str(folder.resolve()), "weight_version": str(version)}
+            _ask(client, "/update_weights_from_disk", told)
+
+
+def _from_tensor(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
+    """Hands the servers pieces of shared memory (on a GPU: handles of its memory) to copy from."""
+    for address in servers:
+        with _client(address) as client, _session(client):
+            for part in _buckets(state):
+                with _shared_by_name():
+                    # A copy: the trainer's own tensors stay out of shared memory, and the servers' view of them does too.
+                    named = [(name, tensor.detach().clone()) for name, tensor in part]
+                    packed = base64.b64encode(_pickled(named)).decode()
+                    told = {"serialized_named_tensors": [packed] * ranks, "weight_version": str(version)}
+                    _ask(client, "/update_weights_from_tensor", told)
+
+
+def _broadcast(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
+    """Sends each tensor once to all servers: over NCCL from a GPU, over gloo from a CPU."""
+    first = next(iter(state.values()))
+    backend = "nccl" if first.is_cuda else "gloo"
+    name = f"reodsl-{version}"
+    clients = [_client(address) for address in servers]
+    try:
+        store, host, port = _meeting(servers)
+        world = 1 + ranks * len(servers)
+        group_of: list[Any] = []
+
+        def join() -> None:
+            group_of.append(_group(backend, store, world, name))
+
+        joining = [
+            _asking(client, "/init_weights_update_group", told)
+            for client, told in zip(
+                clients,
+                (
+                    {
+                        "master_address": host,
+                        "master_port": port,
+                        "rank_offset": 1 + ranks * number,
+                        "world_size": world,
+                        "group_name": name,
+                        "backend": backend,
+                    }
+                    for number in range(len(servers))
+                ),
+                strict=True,
+            )
+        ]
+        _together([*joining, join])
+        group = group_of[0]
+        try:
+            for client in clients:
+                _ask(client, "/begin_weight_update", {})
+            for part in _buckets(state):
+                told = {
+                    "names": [name for name, _ in part],
+                    "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in part],
+                    "shapes": [list(tensor.shape) for _, tensor in part],
+                    "group_name": name,
+                    "weight_version": str(version),
+                }
+
+                def send(part: Sequence[tuple[str, torch.Tensor]] = part) -> None:
+                    for _, tensor in part:
+                        group.broadcast([tensor.detach().contiguous()], _from_first()).wait()
+
+                _together([*(_asking(c, "/update_weights_from_distributed", told) for c in clients), send])
+            for client in clients:
+                _ask(client, "/end_weight_update", {})
+        finally:
+            for client in clients:
+                _ask(client, "/destroy_weights_update_group", {"group_name": name})
+            dist.destroy_process_group(group)
+    finally:
+        for client in clients:
+            client.close()
+
+
+def _meeting(servers: Sequence[Address]) -> tuple[Any, str, int]:
+    """A store on a free port of the address that the servers see this machine at."""
+    host, port = servers[0].url.removeprefix("http://").rsplit(":", 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(port)))
+        own = probe.getsockname()[0]
+    from torch._C._distributed_c10d import TCPStore
+
+    store = TCPStore(own, 0, is_master=True, wait_for_workers=False, timeout=_JOIN)
+    return store, own, store.port
+
+
+def _group(backend: str, store: Any, world: int, name: str) -> Any:
+    """Rank 0 of a group that stands beside the trainer's own; torch has no public call for one."""
+    from torch.distributed.distributed_c10d import Backend, PrefixStore, _new_process_group_helper, _world
+
+    make: Any = _new_process_group_helper
+    group, _ = make(world, 0, [], Backend(backend), PrefixStore(name, store), group_name=name, timeout=_JOIN)
+    _world.pg_group_ranks[group] = {rank: rank for rank in range(world)}
+    return group
+
+
+def _from_first() -> Any:
+    options = dist.BroadcastOptions()
+    options.rootRank = 0
+    return options
+
+
+@contextmanager
+def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
+    """A model folder with these tensors and the config of `model`, for as long as it is read."""
+    aside.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="weights-", dir=aside))
+    try:
+        for name in ("config.json", "generation_config.json"):
+            if (model / name).is_file():
+                shutil.copyfile(model / name, folder / name)
+        places: dict[str, str] = {}
+        for number, part in enumerate(_buckets(state)):
+            file = f"model-{number:05d}.safetensors"
+            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in part}, folder / file)
+            places |= dict.fromkeys((name for name, _ in part), file)
+        index = {"metadata": {}, "weight_map": places}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _session(client: httpx.Client) -> Iterator[None]:
+    _ask(client, "/begin_weight_update", {})
+    yield
+    _ask(client, "/end_weight_update", {})
+
+
+@contextmanager
+def _shared_by_name() -> Iterator[None]:
+    """Tensors travel as names of shared memory: a server that is no child of ours cannot take our file descriptors."""
+    before = sharing.get_sharing_strategy()
+    sharing.set_sharing_strategy("file_system")
+    try:
+        yield
+    finally:
+        sharing.set_sharing_strategy(before)
+
+
+def _pickled(value: object) -> bytes:
+    buffer = io.BytesIO()
+    ForkingPickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
+def _buckets(state: State) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """The tensors in their order, some at a time. A tensor that is tied to one before it is left out, as in files."""
+    part: list[tuple[str, torch.Tensor]] = []
+    held = 0
+    seen: set[tuple[int, tuple[int, ...]]] = set()
+    for name, tensor in state.items():
+        mark = (tensor.data_ptr(), tuple(tensor.shape))
+        if mark in seen and name.startswith("lm_head"):
+            continue
+        seen.add(mark)
+        size = tensor.numel() * tensor.element_size()
+        if part and held + size > _BUCKET:
+            yield part
+            part, held = [], 0
+        part.append((name, tensor))
+        held += size
+    if part:
+        yield part
+
+
+def _together(calls: Sequence[Callable[[], None]]) -> None:
+    """Does calls that wait for each other, each in a thread; raises the first failure."""
+    failures: list[BaseException] = []
+
+    def guarded(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as fault:
+            failures.append(fault)
+
+    threads = [threading.Thread(target=guarded, args=(call,), daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _client(address: Address) -> httpx.Client:
+    return httpx.Client(base_url=address.url, headers=address.headers, trust_env=False, timeout=_PATIENCE)
+
+
+def _asking(client: httpx.Client, path: str, message: Mapping[str, Any]) -> Callable[[], None]:
+    return lambda: _ask(client, path, message)
+
+
+def _ask(client: httpx.Client, path: str, message: Mapping[str, Any]) -> None:
+    try:
+        reply = client.post(path, json=message)
+    except httpx.TransportError as fault:
+        raise Lost(str(fault)) from fault
+    told: Any = {}
+    if "json" in reply.headers.get("content-type", ""):
+        told = reply.json()
+    if reply.status_code != 200 or (isinstance(told, dict) and told.get("success") is False):
+        raise Refused(f"{path} answered {reply.status_code}: {reply.text[:300]}")

@@ -1,0 +1,186 @@
+"""New weights by each way, servers that are killed, and processes that must not stay behind, with a real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.graph.job import Resources
+from runners.engine.open import open_engine
+from runners.engine.protocol import Ahead, Request, Sampling
+from runners.engine.sglang import weights
+from runners.engine.sglang.engine import SGLangEngine
+from runners.engine.sglang.server import Server
+from runners.engine.sglang.settings import KEY
+from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
+
+pytestmark = pytest.mark.sglang
+
+GREEDY = Sampling(24, temperature=0.0, stop_ids=(STOP,))
+WHOLE = Sampling(100, stop_ids=())
+ANSWER = Sampling(4, temperature=0.0, stop_ids=(STOP,))
+
+
+def greedy(engine: Any) -> list[tuple[int, ...]]:
+    return [r.tokens for r in engine.generate(make_requests(6, 1, seed=1), GREEDY)]
+
+
+@pytest.mark.parametrize("way", ["tensor", "broadcast", "disk"])
+def test_weights_arrive_by_each_way(
+    engine: SGLangEngine, served_model: Any, way: weights.Way, tmp_path: Path
+) -> None:
+    other = make_model("qwen3-gqa-tied", seed=5 + len(way))
+    wanted, before = greedy(engine_of(other)), greedy(engine_of(served_model))
+    assert wanted != before
+    model = engine._settings.model
+    weights.update(way, other.state_dict(), engine._servers, 1, 41, tmp_path, model)
+    assert greedy(engine) == wanted
+    (response,) = engine.generate(make_requests(1, 1), GREEDY)
+    assert response.weight_version == 41
+    assert list(tmp_path.iterdir()) == []
+    assert all(not tensor.is_shared() for tensor in other.state_dict().values())
+    engine.load_weights(served_model.state_dict(), 2)
+    assert greedy(engine) == before
+    engine.load_weights(model, 3)
+    assert greedy(engine) == before
+    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_version == 3
+
+
+def test_weights_take_the_next_way_where_one_fails(
+    engine: SGLangEngine,
+    server: Server,
+    served_model: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no shared memory here")
+
+    monkeypatch.setattr(engine, "_way", None)
+    monkeypatch.setattr(weights, "_from_tensor", broken)
+    monkeypatch.setattr(weights, "_broadcast", broken)
+    engine.load_weights(served_model.state_dict(), 4)
+    assert engine._way == "disk"
+    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_version == 4
+    assert "weights do not go by tensor (RuntimeError: no shared memory here)" in caplog.text
+    assert "[reodsl] weights do not go by broadcast" in server.log.read_text()
+    monkeypatch.setattr(weights, "_laid_down", broken)
+    with pytest.raises(Problem) as caught:
+        engine.load_weights(served_model.state_dict(), 5)
+    assert caught.value.diagnostics[0].code == "E0826"
+    monkeypatch.undo()
+    engine._way = None
+    engine.load_weights(served_model.state_dict(), 6)
+
+
+def test_a_server_killed_in_the_middle_loses_nothing(
+    engine: SGLangEngine, server: Server, served_model: Any
+) -> None:
+    other = make_model("qwen3-gqa-tied", seed=9)
+    engine.load_weights(other.state_dict(), 7)
+    requests = make_requests(40, 4, seed=2)
+    ahead = Ahead(lambda _, response: range(0, len(response.tokens), 9), (11, 3), ANSWER)
+    wanted = engine.generate(requests, WHOLE, ahead)
+    cuts = [[0, 27, 54]] * len(requests)
+    answers = engine.force(requests, wanted, cuts, (11, 3), ANSWER)
+    assert server.process is not None
+    killed = server.process.pid
+
+    def kill() -> None:
+        time.sleep(0.7)
+        os.killpg(killed, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    found = engine.generate(requests, WHOLE, ahead)
+    thread.join()
+    assert server.process.pid != killed
+    assert [r.tokens for r in found] == [r.tokens for r in wanted]
+    assert {r.weight_version for r in found} == {7}
+    assert engine.force(requests, found, cuts, (11, 3), ANSWER) == answers
+    assert "started again after it was lost" in server.log.read_text()
+    engine.load_weights(served_model.state_dict(), 8)
+
+
+def test_a_server_at_an_address_is_used_and_left_alone(
+    engine: SGLangEngine, server: Server, folder: Path, served_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = engine._servers[0]
+    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", address.url)
+    monkeypatch.setenv(KEY, address.key)
+    guest = open_engine(folder, Resources(engine="sglang"), 100)
+    assert greedy(guest) == greedy(engine_of(served_model))
+    guest.close()
+    assert server.alive
+    assert greedy(engine) == greedy(engine_of(served_model))
+    monkeypatch.setenv(KEY, "another")
+    with pytest.raises(Problem) as caught:
+        open_engine(folder, Resources(engine="sglang"), 100)
+    assert caught.value.diagnostics[0].code == "E0828"
+
+
+def test_requests_need_the_key_and_come_from_this_machine_alone(engine: SGLangEngine, server: Server) -> None:
+    import httpx
+
+    address = engine._servers[0]
+    assert address.url.startswith("http://127.0.0.1:")
+    assert httpx.post(f"{address.url}/generate", json={"input_ids": [5]}).status_code == 401
+    assert server.process is not None
+    told = subprocess.run(
+        ["ps", "-o", "args=", "-p", str(server.process.pid)], capture_output=True, text=True
+    )
+    assert address.key not in told.stdout
+    assert server.log.stat().st_mode & 0o077 == 0
+
+
+def test_impossible_requests_are_refused_before_they_are_sent(engine: SGLangEngine) -> None:
+    for request, sampling in [
+        (Request((), 1), GREEDY),
+        (Request((5, 4000), 1), GREEDY),
+        (Request((5,) * 150, 1), GREEDY),
+    ]:
+        with pytest.raises(Problem) as caught:
+            engine.generate([request], sampling)
+        assert caught.value.diagnostics[0].code == "E0807"
+
+
+@pytest.mark.heavy
+def test_servers_do_not_outlive_who_started_them(python: Path, folder: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from reodsl.graph.job import Resources; from runners.engine.open import open_engine\n"
+        "engine = open_engine(Path(sys.argv[1]), Resources(engine='sglang'), 100, Path(sys.argv[2]))\n"
+        "print(engine._hosts[0].process.pid, flush=True); time.sleep(600)\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    launcher = psutil.Process(int(owner.stdout.readline()))
+    family = [launcher, *launcher.children(recursive=True)]
+    assert len(family) >= 3
+    owner.kill()
+    owner.wait()
+    gone, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+    assert len(gone) == len(family)
+
+
+def test_a_checkpoint_of_another_shape_is_refused(engine: SGLangEngine, served_model: Any) -> None:
+    state = {name: tensor[..., :-1] for name, tensor in served_model.state_dict().items()}
+    with pytest.raises(Problem) as caught:
+        engine.load_weights(state, 9)
+    assert caught.value.diagnostics[0].code == "E0826"
+    engine._way = None
+    engine.load_weights(served_model.state_dict(), 10)
+    assert greedy(engine) == greedy(engine_of(served_model))
