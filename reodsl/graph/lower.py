@@ -14,6 +14,7 @@ from reodsl.graph.payload import (
     pool_payload,
     report_payload,
     sample_payload,
+    sampled_by,
     score_payload,
     select_payload,
     train_payload,
@@ -75,6 +76,7 @@ class _Lowering:
     ) -> str:
         """The id of the task that does this work, a new one unless an equal task is there."""
         base = f"{name}.s{seed}" if seed is not None else name
+        payload = sampled_by(self.study.engine, kind, payload)
         task = Task(base, kind, payload, inputs, arm, seed)
         mark = digest(
             {

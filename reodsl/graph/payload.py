@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reodsl.graph.task import Kind, Task
 from reodsl.ir import IR, Spec
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Model
@@ -117,6 +118,22 @@ def score_payload(score: Score) -> Payload:
 def report_payload(spec: Spec) -> Payload:
     """`{"spec"}` with everything a reader sees: names, docstrings, params, changes, sources."""
     return {"spec": spec.model_dump(mode="json")}
+
+
+def sampled_by(engine: str, kind: Kind, payload: Payload) -> Payload:
+    """The payload with `"engine"` where its task samples responses, unless that is the embedded one.
+
+    Without a word of it results are the embedded engine's: as they were when there was no other.
+    """
+    samples = kind in ("sample", "evaluate") or (
+        kind == "train" and payload["stage"]["method"]["kind"] == "ppo"
+    )
+    return payload | {"engine": engine} if samples and engine != "embedded" else payload
+
+
+def engine_of(task: Task) -> str:
+    """The engine that a task samples with."""
+    return str(task.payload.get("engine", "embedded"))
 
 
 def _questions(data: Data) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Wording
 from reodsl.ir.training import FromTraining, Sampling, Start
 
+Engine = Literal["embedded", "sglang"]
+
 
 class Benchmark(IR):
     """Named evaluation questions."""
@@ -166,7 +168,10 @@ class Cluster(IR):
 
 
 class Study(IR):
-    """Everything one run does. `limit` is in GPU hours; every arm is trained and evaluated once a seed."""
+    """Everything one run does. `limit` is in GPU hours; every arm is trained and evaluated once a seed.
+
+    `engine` generates the responses. Engines draw from other random streams, so what is sampled depends on it.
+    """
 
     presentation = frozenset({"name", "doc"})
     name: str
@@ -178,6 +183,7 @@ class Study(IR):
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()
     cluster: Cluster | None = None
+    engine: Engine = "embedded"
     limit: float | None = None
 
     def arm(self, name: str) -> Arm:

@@ -98,6 +98,7 @@ def _study(low: Lowering, record: Record) -> Study:
         if parts.tables or parts.charts
         else _charts(lines),
         cluster=lower_model.cluster(cluster) if cluster is not None else None,
+        engine=lower_model.engine(record),
         limit=limit,
     )
 
@@ -131,6 +132,7 @@ def _lone(low: Lowering, record: Record) -> Study:
         tables=_tables(names, scored),
         charts=_charts((*names, *(each.name for each in frontiers))),
         cluster=lower_model.cluster(cluster) if cluster is not None else None,
+        engine=lower_model.engine(record),
         limit=record.data("limit"),
     )
 

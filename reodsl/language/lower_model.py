@@ -18,7 +18,7 @@ from reodsl.ir.model import (
     Wording,
     WordTokenizer,
 )
-from reodsl.ir.study import Benchmark, Cluster, Hardware, Suite
+from reodsl.ir.study import Benchmark, Cluster, Engine, Hardware, Suite
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Sampling
 from reodsl.language.resolve import grid_of
@@ -165,6 +165,12 @@ def benchmark(record: Record) -> Benchmark:
     questions = record.sub("data")
     assert questions is not None
     return Benchmark(name=record.name, data=data(questions))
+
+
+def engine(record: Record) -> Engine:
+    """What generates a study's responses; where it is left out, the engine for GPUs on a cluster."""
+    named: Engine | None = record.data("engine")
+    return named or ("sglang" if record.sub("cluster") is not None else "embedded")
 
 
 def cluster(record: Record) -> Cluster:

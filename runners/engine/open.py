@@ -42,7 +42,7 @@ def _sglang(
     import tempfile
 
     from runners.engine.sglang.engine import SGLangEngine
-    from runners.engine.sglang.hosts import hosts
+    from runners.engine.sglang.hosts import hosts, owns_gpus
     from runners.engine.sglang.settings import Settings, patience
 
     context = config.max_position_embeddings
@@ -59,11 +59,13 @@ def _sglang(
         context=longest or context,
         token_bytes=_token_bytes(config, 4 if resources.device == "cpu" else 2),
         device=resources.device,
+        tensor_parallel=resources.tensor_parallel,
+        memory_fraction=0.85 if owns_gpus(resources) else 0.5,
         patience=patience(),
     )
     place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))
     limits = Limits(settings.context, config.vocab_size)
-    return SGLangEngine(hosts(settings, 1, place, apart=False), settings, limits, place)
+    return SGLangEngine(hosts(settings, resources, place), settings, limits, place)
 
 
 def _token_bytes(config: Any, width: int) -> int:

@@ -14,7 +14,7 @@ from runners.answers import response_text
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Request, Sampling
 from runners.models.folder import load_tokenizer
-from runners.prompts import render_prompt, stop_tokens
+from runners.prompts import continuation_tokens, render_prompt, stop_tokens
 from runners.train.draws import purpose
 
 
@@ -57,7 +57,23 @@ class Reader:
         return response_text(self.tokenizer, tokens, self.stop)
 
 
-def open_reader(folder: Path, model: Model, resources: Resources) -> Reader:
-    """Loads a checkpoint folder into the engine that this machine uses. Raises E0801 to E0806 for bad folders."""
+def open_reader(
+    folder: Path,
+    model: Model,
+    resources: Resources,
+    questions: Sequence[Question] = (),
+    room: tuple[int, str] | None = None,
+    aside: Path | None = None,
+) -> Reader:
+    """Loads a checkpoint folder into the engine that the task uses. Raises what `open_engine` does.
+
+    `room` is what comes after the prompt of any of `questions` at most, in tokens and a text between them, so that the
+    engine knows its longest sequence.
+    """
     tokenizer = load_tokenizer(folder)
-    return Reader(open_engine(folder, resources), tokenizer, model, stop_tokens(tokenizer, folder))
+    longest = None
+    if room is not None and resources.engine != "embedded":
+        prompts = (len(render_prompt(model.prompt, question.text, tokenizer)) for question in questions)
+        longest = max(prompts, default=1) + room[0] + len(continuation_tokens(tokenizer, room[1]))
+    engine = open_engine(folder, resources, longest, aside)
+    return Reader(engine, tokenizer, model, stop_tokens(tokenizer, folder))

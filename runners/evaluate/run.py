@@ -17,6 +17,7 @@ from reodsl.ir.model import Model
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
 from runners.answers import bare_answers
+from runners.engine.protocol import Ahead, Response
 from runners.evaluate.chunks import Chunks
 from runners.evaluate.grade import Sampled, graded_forced, graded_samples
 from runners.evaluate.reader import Question, Reader, open_reader
@@ -56,7 +57,8 @@ def evaluate(job: Job) -> None:
             )
             return {"samples": whole, "forced": forced, "examples": examples}
 
-        work_through(job, model, chunks, parts, one)
+        room = suite.rollout.max_tokens + suite.forcing.answer_tokens
+        work_through(job, model, chunks, parts, one, room, suite.forcing.text)
     for table in ("samples", "forced", "examples"):
         chunks.join(len(parts), table, job.out / f"{table}.parquet")
     write_json(job.out / "curves.json", curves(job.out / "forced.parquet", tuple(kinds)))
@@ -82,7 +84,7 @@ def sample(job: Job) -> None:
                 "bare": bare_rows(sampled, reader, verifiers[kinds[""]]),
             }
 
-        work_through(job, model, chunks, parts, one)
+        work_through(job, model, chunks, parts, one, rollout.max_tokens)
     for table in ("samples", "bare"):
         chunks.join(len(parts), table, job.out / f"{table}.parquet")
 
@@ -115,17 +117,27 @@ def respond(
 ) -> list[Sampled]:
     """Responses to some questions; with a suite, answers forced at every budget of its grid below the response's end."""
     requests = [request for question in part for request in reader.requests(question, samples, seed)]
-    responses = reader.engine.generate(requests, reader.sampling(rollout))
-    forced: Sequence[Any] = [()] * len(requests)
-    if suite is not None:
-        cuts = [[b for b in suite.grid if b < len(response.tokens)] for response in responses]
-        words = continuation_tokens(reader.tokenizer, suite.forcing.text)
-        forced = reader.engine.force(requests, responses, cuts, words, reader.forced_sampling(suite.forcing))
+    if suite is None:
+        responses = reader.engine.generate(requests, reader.sampling(rollout))
+        forced: Sequence[Any] = [()] * len(requests)
+    else:
+        grid, words = suite.grid, continuation_tokens(reader.tokenizer, suite.forcing.text)
+        ahead = Ahead(
+            lambda _, response: cut_below(grid, response), words, reader.forced_sampling(suite.forcing)
+        )
+        responses = reader.engine.generate(requests, reader.sampling(rollout), ahead)
+        cuts = [cut_below(grid, response) for response in responses]
+        forced = reader.engine.force(requests, responses, cuts, words, ahead.sampling)
     owners = [(question, number) for question in part for number in range(samples)]
     return [
         Sampled(question, number, response, answers)
         for (question, number), response, answers in zip(owners, responses, forced, strict=True)
     ]
+
+
+def cut_below(grid: Sequence[int], response: Response) -> list[int]:
+    """The budgets that end within a response."""
+    return [budget for budget in grid if budget < len(response.tokens)]
 
 
 def bare_rows(sampled: Sequence[Sampled], reader: Reader, verifier: Verifier) -> pl.DataFrame:
@@ -154,16 +166,32 @@ def bare_rows(sampled: Sequence[Sampled], reader: Reader, verifier: Verifier) ->
 
 
 def work_through(
-    job: Job, model: Model, chunks: Chunks, parts: Sequence[Sequence[Question]], one: Any
+    job: Job,
+    model: Model,
+    chunks: Chunks,
+    parts: Sequence[Sequence[Question]],
+    one: Any,
+    room: int,
+    forcing: str = "",
 ) -> None:
-    """Does what is left of the chunks; the checkpoint is loaded only when something is. Reports each chunk."""
+    """Does what is left of the chunks; the checkpoint is loaded only when something is. Reports each chunk.
+
+    `room` is the most tokens of response and answer, which the text `forcing` comes between.
+    """
     reader: Reader | None = None
     right, length, count, tokens, started = 0.0, 0.0, 0, 0, time.monotonic()
     try:
         for index, part in enumerate(parts):
             fresh = not chunks.done(index)
             if fresh:
-                reader = reader or open_reader(job.inputs["start"] / "checkpoint", model, job.resources)
+                reader = reader or open_reader(
+                    job.inputs["start"] / "checkpoint",
+                    model,
+                    job.resources,
+                    [question for part in parts for question in part],
+                    (room, forcing),
+                    job.work / "engine",
+                )
                 chunks.put(index, one(reader, part))
             done = chunks.get(index, "samples", ("correct", "tokens"))
             right += float(done["correct"].sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reodsl.graph.job import Resources
+from reodsl.graph.payload import engine_of
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.study import Cluster
 from reodsl.plan.registry import Execution, Results
@@ -33,7 +34,7 @@ def execute(run: Execution) -> Results:
     device = "cuda" if gpus() or (run.machine.address and cluster is not None) else "cpu"
 
     def resources(task: Task) -> Resources:
-        return resources_of(task.kind, cluster, device)
+        return resources_of(task.kind, cluster, device, engine_of(task))
 
     return schedule(run, start, resources)
 

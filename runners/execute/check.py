@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Diagnostic, Problem, error
+from reodsl.graph.payload import engine_of
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import Spec
 from reodsl.ir.data import Data
@@ -30,6 +31,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
     """Every missing package, device, weight file and data source, each once. Reads file names, starts nothing."""
     found = [
         *_packages(tasks, machine),
+        *_engines(tasks, machine),
         *_devices(tasks, spec, machine),
         *_weights(tasks, folder),
         *_questions(tasks, folder),
@@ -55,10 +57,21 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
         )
 
 
+def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
+    """SGLang, where a task needs it and it has to be on this machine."""
+    if machine.address or not any(engine_of(task) == "sglang" for task in tasks):
+        return
+    from runners.engine.sglang.interpreter import missing
+
+    found = missing()
+    if found is not None:
+        yield found
+
+
 def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Diagnostic]:
     """E0971 where the machines have fewer GPUs than the cluster, or none that a role of a task fits."""
     cluster = spec.study.cluster
-    kinds = dict.fromkeys(task.kind for task in tasks if task.kind in COMPUTES)
+    kinds = {task.kind: engine_of(task) for task in tasks if task.kind in COMPUTES}
     if cluster is None or not kinds:
         return
     where = f"cluster `{cluster.name}`" if cluster.name else None
@@ -81,8 +94,8 @@ def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Di
             else f"add nodes with {asked - there} more GPUs, or take fewer in `cluster`",
         )
         return
-    for kind in kinds:
-        lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda")), nodes, where)
+    for kind, engine in kinds.items():
+        lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda", engine)), nodes, where)
         if lack is not None:
             yield lack
 

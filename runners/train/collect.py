@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from reodsl.diagnostics import Problem
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Reward, Steps
 from runners.answers import answer_after_forcing, bare_answers, response_text
-from runners.engine.protocol import Engine, Forced, Request, Response, Sampling
+from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
 from runners.prompts import continuation_tokens
 from runners.rewards.cuts import Cuts, needed_cuts
 from runners.rewards.splits import step_places
@@ -88,7 +89,7 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
         for position, own in enumerate(asked)
         for rollout, one in enumerate(own)
     ]
-    responses = collector.engine.generate(requests, collector.sampling)
+    responses = collector.engine.generate(requests, collector.sampling, _ahead(collector, questions, asked))
     generated = time.perf_counter()
     texts = [response_text(collector.tokenizer, r.tokens, collector.sampling.stop_ids) for r in responses]
     step = _unjudged(collector, questions, responses, asked)
@@ -115,6 +116,37 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
             "seconds_force": answered - measured,
             "seconds_grade": finished - answered + measured - generated,
         },
+    )
+
+
+def _ahead(
+    collector: Collector, questions: Sequence[Question], asked: Sequence[Sequence[Asked]]
+) -> Ahead | None:
+    """Where a response will be cut, as far as it can be told from that response alone."""
+    if collector.forcing is None or collector.reward.dense is None:
+        return None
+
+    def cuts(index: int, response: Response) -> Sequence[int]:
+        position, rollout = divmod(index, collector.rollouts)
+        alone = replace(collector, rollouts=1, references={})
+        try:
+            step = _unjudged(alone, [questions[position]], [response], [[asked[position][rollout]]])
+            return needed_cuts(collector.reward, step).forced[0]
+        except Problem:
+            # What a reward asks of all rollouts of a question is not there yet; it is forced after generation.
+            return ()
+
+    try:
+        text = continuation_tokens(collector.tokenizer, collector.forcing.text)
+    except Problem:
+        # A text that the tokenizer lacks words of is a problem only where something is forced after all.
+        return None
+    return Ahead(cuts, text, _forced_sampling(collector, collector.forcing))
+
+
+def _forced_sampling(collector: Collector, forcing: Forcing) -> Sampling:
+    return Sampling(
+        forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=collector.sampling.stop_ids
     )
 
 
@@ -184,11 +216,10 @@ def _force(
     forcing = collector.forcing
     if forcing is None or not any(cuts.forced):
         return [[] for _ in requests]
-    sampling = Sampling(
-        forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=collector.sampling.stop_ids
-    )
     text = continuation_tokens(collector.tokenizer, forcing.text)
-    return collector.engine.force(requests, responses, cuts.forced, text, sampling)
+    return collector.engine.force(
+        requests, responses, cuts.forced, text, _forced_sampling(collector, forcing)
+    )
 
 
 @dataclass(frozen=True, slots=True)

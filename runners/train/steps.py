@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import polars as pl
 import torch
@@ -22,7 +23,7 @@ from reodsl.store.files import sync
 from runners.engine.open import open_engine
 from runners.engine.protocol import Sampling
 from runners.models.folder import Loaded
-from runners.prompts import stop_tokens
+from runners.prompts import continuation_tokens, stop_tokens
 from runners.rewards.splits import budget_places, question_places
 from runners.train.agreement import Learnt
 from runners.train.asking import Asking
@@ -139,7 +140,8 @@ def ppo_steps(
         method.rollout.top_k,
         stop_tokens(loaded.tokenizer, folder),
     )
-    engine = open_engine(folder, job.resources)
+    longest = None if job.resources.engine == "embedded" else longest_of(method, loaded.tokenizer)
+    engine = open_engine(folder, job.resources, longest, job.work / "engine")
     engine.load_weights(learner.weights(), 0)
     verifier = make_verifier(verifier_kind)
     collector = Collector(
@@ -210,6 +212,14 @@ def _following(method: Ppo, learner: Learner, seed: int, same_numbers: bool) -> 
         return row, {}
 
     return Steps(take, {})
+
+
+def longest_of(method: Ppo, tokenizer: Any) -> int:
+    """The most tokens that a sequence of the stage can have: prompt, response, forcing text and answer."""
+    longest = method.max_prompt + method.rollout.max_tokens
+    if method.forcing is not None:
+        longest += len(continuation_tokens(tokenizer, method.forcing.text)) + method.forcing.answer_tokens
+    return longest
 
 
 def _part(number: int) -> str:

@@ -121,6 +121,21 @@ def test_gpus_at_an_address_are_counted_node_by_node(tmp_path: Path, monkeypatch
     assert not asked
 
 
+def test_sglang_is_wanted_here_where_servers_start_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make.four()
+    spec = spec.model_copy(update={"study": spec.study.model_copy(update={"engine": "sglang"})})
+    monkeypatch.setenv("REODSL_SGLANG_PYTHON", str(tmp_path / "none"))
+    assert found(spec, tmp_path) == ["E0820"]
+    assert found(spec, tmp_path, Machine(address="10.0.0.1:6379")) == []
+    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://10.0.0.7:30000")
+    assert found(spec, tmp_path) == []
+    monkeypatch.delenv("REODSL_SGLANG_ADDRESS")
+    only = tuple(task for task in lower(spec).tasks if task.kind in ("model", "data"))
+    assert check(only, spec, tmp_path, LOCAL) == ()
+
+
 def test_missing_data_and_packages_are_named_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

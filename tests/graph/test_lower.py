@@ -175,3 +175,22 @@ def test_what_scoring_reads_does_not_evaluate_anything_anew() -> None:
         return canonical_json(lower(make.spec(arm))["base.eval.s1"].payload)
 
     assert evaluation(8) == evaluation(16)
+
+
+def test_another_engine_makes_other_samples_and_nothing_else() -> None:
+    """Present results are the embedded engine's: a task that does not sample, or says nothing of an engine, stays."""
+    embedded = make.four()
+    study = embedded.study.model_copy(update={"engine": "sglang"})
+    before, after = lower(embedded), lower(embedded.model_copy(update={"study": study}))
+    assert not any("engine" in task.payload for task in before.tasks)
+    for task in after.tasks:
+        old = before[task.id]
+        sampled = (
+            task.kind in ("sample", "evaluate")
+            or task.payload.get("stage", {}).get("method", {}).get("kind") == "ppo"
+        )
+        if sampled:
+            assert task.payload == old.payload | {"engine": "sglang"}
+        elif task.kind != "report":
+            assert task.payload == old.payload
+    assert {task.kind for task in after.tasks if "engine" in task.payload} >= {"train", "evaluate"}

@@ -26,7 +26,7 @@ class ScriptedEngine:
     def __init__(self, texts, forced):
         self.texts, self.forced, self.calls = texts, forced, []
 
-    def generate(self, requests, sampling):
+    def generate(self, requests, sampling, ahead=None):
         self.calls.append(("generate", [r.seed for r in requests], sampling))
         found = [ids(text) for text in self.texts]
         return [Response(t, (0.0,) * len(t), (0.0,) * len(t), "stop", 0) for t in found]

@@ -6,6 +6,7 @@ from reodsl.language.kinds.training import TRAINING
 from reodsl.language.kinds.types import (
     CHECKPOINT,
     COUNT,
+    ENGINE,
     HOURS,
     LENGTHS,
     NATURAL,
@@ -112,6 +113,7 @@ KINDS_OF_STUDIES: tuple[Kind, ...] = (
             "score": Field(A(("reg",), "`reg(…)`"), "the measure against a frontier"),
             "report": Field(Block("report"), "tables and charts"),
             "cluster": Field(A(("cluster",)), "where it runs"),
+            "engine": ENGINE,
             "limit": Field(HOURS, "the most that may be spent"),
         },
         children=("arm", "frontier"),

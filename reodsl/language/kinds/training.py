@@ -6,6 +6,7 @@ from reodsl.language.kinds.types import (
     BETA,
     CHECKPOINT,
     COUNT,
+    ENGINE,
     HOURS,
     LR,
     NATURAL,
@@ -117,6 +118,7 @@ TRAINING: dict[str, Field] = {
     "score": Field(A(("reg",), "`reg(…)`"), "the measure against a frontier"),
     "seed": Field(NATURAL, "the run's seed, where no study replicates it", default=1),
     "cluster": Field(A(("cluster",)), "where it runs"),
+    "engine": ENGINE,
     "limit": Field(HOURS, "the most that may be spent"),
 }
 

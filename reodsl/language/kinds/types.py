@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reodsl.language.schema import A, Field, Num
+from reodsl.language.schema import A, Choice, Field, Num
 
 TOKENS = Num("tokens", whole=True, low=1, example="32K tokens")
 TOKENS0 = Num("tokens", whole=True, low=0)
@@ -30,3 +30,7 @@ SAMPLING = {
     "top_p": Field(Num(low=0, high=1, above=True), "nucleus; 1 keeps the whole distribution", default=1.0),
     "top_k": Field(Num(whole=True, low=-1), "most likely tokens kept; -1 keeps all", default=-1),
 }
+ENGINE = Field(
+    Choice(("embedded", "sglang")),
+    "what generates responses; left out, `sglang` with a cluster and `embedded` without",
+)

@@ -17,6 +17,7 @@ from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Loop, Lost, Read, Work, work_through
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
+from runners.models.tensors import tensor_shapes
 
 _LOG = logging.getLogger("reodsl.engine")
 _DEATHS = 3
@@ -64,6 +65,7 @@ class SGLangEngine:
         """Starts every host. `aside` is where weights may be laid down on their way. Raises what `Host.start` does."""
         self._hosts, self._settings, self._limits, self._aside = list(hosts), settings, limits, aside
         self._loop = Loop()
+        self._shapes = tensor_shapes(settings.model)
         self._weights: tuple[Mapping[str, torch.Tensor] | Path, int] = (settings.model, 0)
         self._way: weights.Way | None = None
         self._made: dict[Key, Work] = {}
@@ -80,8 +82,10 @@ class SGLangEngine:
     def load_weights(self, state: Mapping[str, torch.Tensor] | Path, version: int) -> None:
         """See `Engine.load_weights`. Tensors are kept in view until the next call, for servers that die meanwhile.
 
-        Raises E0826 where no way of sending them works.
+        Raises E0806 for tensors that are not the model's, E0826 where no way of sending them works.
         """
+        if not isinstance(state, Path):
+            self._check(state)
         self._made, self._ahead = {}, None
         self._weights = (state, version)
         self._renew(range(len(self._hosts)))
@@ -139,6 +143,19 @@ class SGLangEngine:
         for host in self._hosts:
             host.stop()
         self._loop.close()
+
+    def _check(self, state: Mapping[str, torch.Tensor]) -> None:
+        """A server does not survive tensors of other sizes: they are refused here."""
+        for name, size in self._shapes.items():
+            if name not in state:
+                raise problem(
+                    "E0806",
+                    f"the weights have no tensor `{name}`",
+                    help="load the weights of the same model, whole",
+                )
+            if tuple(state[name].shape) != size:
+                found, wanted = "×".join(map(str, state[name].shape)), "×".join(map(str, size))
+                raise problem("E0806", f"the tensor `{name}` is {found}, and the servers' model has {wanted}")
 
     def _finish(self, works: Sequence[Work], ahead: Ahead | None) -> None:
         """Asks until everything is answered, over as many lives of the servers as that takes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,30 +11,33 @@ from typing import Any
 import httpx
 
 from reodsl.diagnostics import problem
+from reodsl.graph.job import Resources
 from runners.engine.sglang import weights
 from runners.engine.sglang.engine import Host
-from runners.engine.sglang.interpreter import interpreter
+from runners.engine.sglang.interpreter import ADDRESS, interpreter
 from runners.engine.sglang.rounds import Lost
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import KEY, Settings
-
-ADDRESS = "REODSL_SGLANG_ADDRESS"
-"""The environment variable with addresses of servers that run already, separated by commas."""
+from runners.execute.placement import seat, seat_of_engine
 
 
-def hosts(settings: Settings, servers: int, logs: Path, apart: bool) -> list[Host]:
-    """What is asked for: servers at given addresses; else actors where Ray runs, processes where it does not.
-
-    `apart` lets Ray place each server on GPUs of its own, on any node; otherwise they stand beside this process.
-    """
+def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
+    """What is asked for: servers at given addresses; else actors in a task of Ray's, else one process here."""
     given = [url.strip().rstrip("/") for url in os.environ.get(ADDRESS, "").split(",") if url.strip()]
     if given:
         return [Given(Address(url, os.environ.get(KEY, "")), settings) for url in given]
-    ray = sys.modules.get("ray")
-    if ray is not None and ray.is_initialized():
-        return [Actor(ray, settings, logs / f"sglang-{i}.log", apart) for i in range(servers)]
-    python = interpreter()
-    return [Server(settings, python, logs / f"sglang-{i}.log") for i in range(servers)]
+    if on_ray():
+        return [Actor(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
+    return [Server(settings, interpreter(), logs / "sglang-0.log")]
+
+
+def owns_gpus(resources: Resources) -> bool:
+    """Whether servers have GPUs to themselves: those of a task that holds none itself."""
+    if not on_ray() or not resources.device.startswith("cuda"):
+        return False
+    import ray
+
+    return resources.apart or not ray.get_gpu_ids()
 
 
 class Given:
@@ -93,10 +95,17 @@ class Given:
 class Keeper:
     """The actor's side: a server process on the node where Ray put it."""
 
-    def __init__(self, settings: Settings, log: Path, anywhere: bool) -> None:
-        # Only who may be called from another node listens beyond this one; the key is asked for in both cases.
-        host = _own_address() if anywhere else "127.0.0.1"
+    def __init__(self, settings: Settings, log: Path, asker: str) -> None:
+        """`asker` is the node that the server is asked from: another one reaches it at this node's address."""
+        import ray
+
+        self.near = ray.get_runtime_context().get_node_id() == asker
+        host = "127.0.0.1" if self.near else str(ray.util.get_node_ip_address())
         self.server = Server(settings, interpreter(), log, host)
+
+    def is_near(self) -> bool:
+        """Whether asker and server share a node."""
+        return self.near
 
     def start(self) -> Address:
         """See `Server.start`."""
@@ -122,9 +131,13 @@ class Keeper:
 class Actor:
     """A server kept by a Ray actor, which is made anew when it or its node is gone."""
 
-    def __init__(self, ray: Any, settings: Settings, log: Path, apart: bool) -> None:
-        self.ray, self.settings, self.log, self.apart = ray, settings, log, apart
+    def __init__(self, settings: Settings, resources: Resources, number: int, log: Path) -> None:
+        import ray
+
+        self.ray: Any = ray
+        self.settings, self.resources, self.number, self.log = settings, resources, number, log
         self.keeper: Any = None
+        self.near = True
 
     def start(self) -> Address:
         """Makes the actor, if there is none, and starts its server. Raises what `Server.start` does, and E0821."""
@@ -133,11 +146,16 @@ class Actor:
                 self.keeper = self._make()
             try:
                 address: Address = self.ray.get(self.keeper.start.remote())
+                self.near = bool(self.ray.get(self.keeper.is_near.remote()))
                 return address
             except self.ray.exceptions.RayActorError as fault:
                 self.keeper = None
                 if attempt:
-                    raise problem("E0821", f"the SGLang server's actor ended: {fault}") from fault
+                    raise problem(
+                        "E0821",
+                        f"the SGLang server's actor ended: {fault}",
+                        help="its node may be gone or out of memory; running again goes on where the task stopped",
+                    ) from fault
             except self.ray.exceptions.RayTaskError as fault:
                 raise fault.cause from None
         raise AssertionError("unreachable")
@@ -150,11 +168,6 @@ class Actor:
         except self.ray.exceptions.RayActorError:
             self.keeper = None
             return False
-
-    @property
-    def near(self) -> bool:
-        """Whether it was put on this node."""
-        return not self.apart
 
     def said(self) -> list[str]:
         """The last lines of its log, where the actor still runs."""
@@ -181,23 +194,21 @@ class Actor:
     def _make(self) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        made = self.ray.remote(Keeper)
-        if self.apart:
-            gpus = 0 if self.settings.on_cpu else self.settings.tensor_parallel
-            return made.options(num_cpus=0, num_gpus=gpus).remote(self.settings, self.log, True)
-        node = self.ray.get_runtime_context().get_node_id()
-        beside = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        # It shares the GPUs that this task holds.
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-        environment = {"env_vars": {"CUDA_VISIBLE_DEVICES": seen}} if seen is not None else None
-        return made.options(
-            num_cpus=0, num_gpus=0, scheduling_strategy=beside, runtime_env=environment
-        ).remote(self.settings, self.log, False)
+        asker = self.ray.get_runtime_context().get_node_id()
+        options: dict[str, Any] = {"num_cpus": 0, "num_gpus": 0}
+        if owns_gpus(self.resources):
+            options["num_gpus"] = self.settings.tensor_parallel
+            options["scheduling_strategy"] = seat(seat_of_engine(self.resources, self.number))
+        else:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id=asker, soft=False)
+            # It uses the GPUs that this task holds.
+            seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+            if seen:
+                options["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": seen}}
+        return self.ray.remote(Keeper).options(**options).remote(self.settings, self.log, asker)
 
 
-def _own_address() -> str:
-    """This node's address as others see it."""
-    import ray
-
-    found = str(ray.util.get_node_ip_address())
-    return found or socket.gethostbyname(socket.gethostname())
+def on_ray() -> bool:
+    """Whether this process works for Ray or has joined it; Ray is not imported to find out."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())

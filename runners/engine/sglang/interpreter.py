@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Diagnostic, Problem, error
 
 VARIABLE = "REODSL_SGLANG_PYTHON"
+ADDRESS = "REODSL_SGLANG_ADDRESS"
+"""The environment variable with addresses of servers that run already, separated by commas."""
 
 
 def candidates() -> Iterator[Path]:
@@ -34,13 +36,24 @@ def interpreter() -> Path:
     """As `find_interpreter`. Raises E0820 where there is none."""
     found = find_interpreter()
     if found is None:
-        raise problem(
-            "E0820",
-            "SGLang is not installed here",
-            notes=[f"looked for: {', '.join(str(path) for path in candidates())}"],
-            help=f"run `make sglang`, or name a Python that has it in {VARIABLE}; without it: `engine = embedded`",
-        )
+        raise Problem(_absent())
     return found
+
+
+def missing() -> Diagnostic | None:
+    """E0820, where servers have to be started from here and there is nothing to start them with."""
+    if os.environ.get(ADDRESS) or find_interpreter() is not None:
+        return None
+    return _absent()
+
+
+def _absent() -> Diagnostic:
+    return error(
+        "E0820",
+        "SGLang is not installed here",
+        notes=(f"looked for: {', '.join(str(path) for path in candidates())}",),
+        help=f"run `make sglang`, or name a Python that has it in {VARIABLE}; without it: `engine = embedded`",
+    )
 
 
 def _serves(python: Path) -> bool:

@@ -62,22 +62,48 @@ def tell_drawn_probability() -> None:
     sampler.Sampler._build_sampling_mask_output = build
 
 
-def cut_in_order() -> None:
-    """Lets top-p keep its share of what top-k left, as this project defines them; SGLang takes it of the whole."""
+def draw_by_token() -> None:
+    """Lets cut distributions be drawn from as whole ones are, and cut in the order that this project defines.
+
+    SGLang gives its random numbers to tokens by id where nothing in a batch is cut, and by rank where anything is (a
+    greedy request does): what is drawn from one seed would depend on the batch. Here they always go by id. And top-p
+    keeps its share of what top-k left.
+    """
     import torch
     from sglang.srt.layers import sampler
 
-    original = sampler.top_k_top_p_min_p_sampling_from_probs_torch
+    def draw(
+        probs: Any,
+        top_ks: Any,
+        top_ps: Any,
+        min_ps: Any,
+        need_min_p_sampling: bool,
+        sampling_seed: Any,
+        positions: Any,
+        *,
+        return_filtered_probs: bool = False,
+        max_top_k: int | None = None,
+    ) -> Any:
+        falling, ids = probs.sort(dim=-1, descending=True, stable=True)
+        rank = torch.arange(probs.shape[-1], device=probs.device)
+        falling = falling.masked_fill(rank >= top_ks.view(-1, 1), 0.0)
+        share = falling / falling.sum(dim=-1, keepdim=True)
+        before = torch.cumsum(share, dim=-1) - share
+        top_ps = top_ps.view(-1, 1)
+        falling = falling.masked_fill((before >= top_ps) & (top_ps < 1.0) & (rank > 0), 0.0)
+        if need_min_p_sampling:
+            falling = falling.masked_fill(falling < falling[:, :1] * min_ps.view(-1, 1), 0.0)
+        kept = torch.zeros_like(probs).scatter_(-1, ids, falling)
+        if sampling_seed is None:
+            drawn = torch.multinomial(kept, num_samples=1)
+        else:
+            drawn = sampler.multinomial_with_seed(kept.double().log(), sampling_seed, positions)
+        tokens = drawn.view(-1).to(torch.int32)
+        if return_filtered_probs:
+            return tokens, falling, ids.to(torch.int32), kept.gather(1, drawn).view(-1)
+        return tokens
 
-    def cut(probs: Any, top_ks: Any, *rest: Any, **named: Any) -> Any:
-        if bool((top_ks < probs.shape[-1]).any()):
-            falling, ids = probs.sort(dim=-1, descending=True)
-            rank = torch.arange(probs.shape[-1], device=probs.device)
-            falling = falling.masked_fill(rank >= top_ks.view(-1, 1), 0.0)
-            probs = torch.zeros_like(probs).scatter_(-1, ids, falling / falling.sum(dim=-1, keepdim=True))
-        return original(probs, top_ks, *rest, **named)
-
-    sampler.top_k_top_p_min_p_sampling_from_probs_torch = cut
+    sampler.top_k_top_p_min_p_sampling_from_probs_torch = draw
 
 
 def end_with_parent() -> None:
@@ -98,7 +124,7 @@ def end_with_parent() -> None:
 if _ON_CPU:
     suit_cpu()
 tell_drawn_probability()
-cut_in_order()
+draw_by_token()
 
 if __name__ == "__main__":
     end_with_parent()

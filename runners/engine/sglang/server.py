@@ -164,4 +164,9 @@ def free_port(host: str) -> int:
             except OSError:
                 continue
             return port
-    raise problem("E0821", "no port is free for an SGLang server", where=host)
+    raise problem(
+        "E0821",
+        "no port is free for an SGLang server",
+        where=host,
+        help="end what listens on ports between 20000 and 32000",
+    )

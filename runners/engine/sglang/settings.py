@@ -102,9 +102,9 @@ class Settings:
         return made
 
 
-def gib(count: float) -> str:
+def size(count: float) -> str:
     """Bytes as people read them."""
-    return f"{count / (1 << 30):.1f} GiB"
+    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 29 else f"{count / (1 << 20):.1f} MiB"
 
 
 def patience() -> float:

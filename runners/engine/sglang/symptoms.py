@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reodsl.diagnostics import Problem, problem
-from runners.engine.sglang.settings import Settings, gib
+from runners.engine.sglang.settings import Settings, size
 
 IN_USE = ("address already in use", "Address already in use", "is already in use", "is not available")
 _MEMORY = re.compile(
     r"out of memory|OutOfMemory|Not enough memory|cannot allocate memory|MemoryError", re.IGNORECASE
 )
 _ARCHITECTURE = re.compile(
-    r"[Mm]odel architectures? .* (?:not supported|failed)|has no SGLang|Unsupported architecture"
+    r"[Mm]odel architectures? .*not supported|Cannot find model module|Unsupported architecture"
 )
 _LINES = 12
 _WIDTH = 200
@@ -67,7 +67,7 @@ def out_of_memory(settings: Settings, log: Path, lines: Sequence[str]) -> Proble
     )
     return problem(
         "E0823",
-        f"the SGLang server ran out of memory: weights {gib(weights)} on disk, {gib(sequence)} of keys and values for "
+        f"the SGLang server ran out of memory: weights {size(weights)} on disk, {size(sequence)} of keys and values for "
         f"one sequence of {settings.context} tokens",
         where=str(log),
         notes=list(lines)[-3:],

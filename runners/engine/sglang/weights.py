@@ -22,8 +22,8 @@ from typing import Any, Literal
 import httpx
 import torch
 import torch.multiprocessing as sharing
-from torch import distributed as dist
 from safetensors.torch import save_file
+from torch import distributed as dist
 
 from runners.engine.sglang.rounds import Lost
 from runners.engine.sglang.server import Address

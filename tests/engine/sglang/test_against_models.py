@@ -13,7 +13,14 @@ from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.rounds import Read
 from runners.engine.streams import forced_seed
-from tests.engine.engine_reference import STOP, engine_of, make_requests, reference_draw, reference_logits
+from tests.engine.engine_reference import (
+    STOP,
+    VOCAB,
+    engine_of,
+    make_requests,
+    reference_draw,
+    reference_logits,
+)
 
 pytestmark = pytest.mark.sglang
 
@@ -66,7 +73,7 @@ def test_draws_follow_the_distribution(engine: SGLangEngine, served_model: Any) 
     prompt = (7, 9, 30)
     sampling = Sampling(1, temperature=2.5)
     draw = random.Random(3)
-    count = 3000
+    count = 600
     requests = [Request(prompt, draw.getrandbits(64)) for _ in range(count)]
     drawn = Counter(r.tokens[0] for r in engine.generate(requests, sampling))
     logits = reference_logits(served_model, prompt)[-1] / 2.5
@@ -90,6 +97,19 @@ def test_a_response_depends_on_its_seed_alone(engine: SGLangEngine) -> None:
         assert alone.tokens == together[index].tokens
         assert alone.logprobs == pytest.approx(together[index].logprobs, abs=1e-4)
     assert len({r.tokens for r in together[:4]}) > 1
+
+
+def test_draws_do_not_depend_on_what_else_is_drawn_beside_them(engine: SGLangEngine) -> None:
+    """Greedy answers among the sampled responses: in one batch with them they must change nothing."""
+    requests = make_requests(12, 2, seed=5)
+    free = Sampling(20, temperature=1.5)
+    alone = engine.generate(requests, free)
+    ahead = Ahead(lambda _, response: (0, 5, 10, 15), FORCING, Sampling(12, temperature=0.0))
+    among = engine.generate(requests[::-1], free, ahead)[::-1]
+    assert [r.tokens for r in among] == [r.tokens for r in alone]
+    shorter = [Sampling(20, temperature=1.5, top_k=VOCAB), Sampling(20, temperature=1.5, top_p=1.0 - 1e-12)]
+    for cut in shorter:
+        assert [r.tokens for r in engine.generate(requests, cut)] == [r.tokens for r in alone]
 
 
 def test_generation_ends_with_our_stop_tokens_alone(engine: SGLangEngine, served_model: Any) -> None:

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
-from runners.engine.protocol import Ahead, Request, Sampling
+from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang import weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
@@ -27,7 +26,7 @@ from tests.engine.engine_reference import STOP, engine_of, make_model, make_requ
 pytestmark = pytest.mark.sglang
 
 GREEDY = Sampling(24, temperature=0.0, stop_ids=(STOP,))
-WHOLE = Sampling(100, stop_ids=())
+WHOLE = Sampling(60)
 ANSWER = Sampling(4, temperature=0.0, stop_ids=(STOP,))
 
 
@@ -88,23 +87,26 @@ def test_a_server_killed_in_the_middle_loses_nothing(
 ) -> None:
     other = make_model("qwen3-gqa-tied", seed=9)
     engine.load_weights(other.state_dict(), 7)
-    requests = make_requests(40, 4, seed=2)
-    ahead = Ahead(lambda _, response: range(0, len(response.tokens), 9), (11, 3), ANSWER)
+    requests = make_requests(20, 4, seed=2)
+    ahead = Ahead(lambda _, response: (0, 27), (11, 3), ANSWER)
     wanted = engine.generate(requests, WHOLE, ahead)
-    cuts = [[0, 27, 54]] * len(requests)
+    cuts = [[0, 27]] * len(requests)
     answers = engine.force(requests, wanted, cuts, (11, 3), ANSWER)
     assert server.process is not None
     killed = server.process.pid
 
-    def kill() -> None:
-        time.sleep(0.7)
-        os.killpg(killed, signal.SIGKILL)
+    took: list[int] = []
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    found = engine.generate(requests, WHOLE, ahead)
-    thread.join()
+    def deadly(index: int, response: Response) -> tuple[int, ...]:
+        """The cuts of the others; the tenth response that ends takes the server with it."""
+        took.append(index)
+        if len(took) == 10:
+            os.killpg(killed, signal.SIGKILL)
+        return (0, 27)
+
+    found = engine.generate(requests, WHOLE, replace(ahead, cuts=deadly))
     assert server.process.pid != killed
+    assert len(took) >= len(requests)
     assert [r.tokens for r in found] == [r.tokens for r in wanted]
     assert {r.weight_version for r in found} == {7}
     assert engine.force(requests, found, cuts, (11, 3), ANSWER) == answers
@@ -176,11 +178,13 @@ def test_servers_do_not_outlive_who_started_them(python: Path, folder: Path, tmp
     assert len(gone) == len(family)
 
 
-def test_a_checkpoint_of_another_shape_is_refused(engine: SGLangEngine, served_model: Any) -> None:
-    state = {name: tensor[..., :-1] for name, tensor in served_model.state_dict().items()}
-    with pytest.raises(Problem) as caught:
-        engine.load_weights(state, 9)
-    assert caught.value.diagnostics[0].code == "E0826"
-    engine._way = None
-    engine.load_weights(served_model.state_dict(), 10)
+def test_weights_of_another_shape_are_refused_before_they_are_sent(
+    engine: SGLangEngine, served_model: Any
+) -> None:
+    whole = served_model.state_dict()
+    cut = {name: tensor[..., :-1] for name, tensor in whole.items()}
+    for state in (cut, {name: whole[name] for name in list(whole)[1:]}):
+        with pytest.raises(Problem) as caught:
+            engine.load_weights(state, 9)
+        assert caught.value.diagnostics[0].code == "E0806"
     assert greedy(engine) == greedy(engine_of(served_model))

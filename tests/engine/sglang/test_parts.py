@@ -1,0 +1,246 @@
+"""What surrounds a server: arguments, places, symptoms, messages and the stand-in's hash, without starting one."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from reodsl.diagnostics import Problem
+from reodsl.diagnostics.render import render
+from reodsl.graph.job import Resources
+from runners.engine.open import open_engine
+from runners.engine.protocol import Request, Response, Sampling
+from runners.engine.sglang import interpreter, server
+from runners.engine.sglang.engine import _places
+from runners.engine.sglang.messages import Draft, drawing
+from runners.engine.sglang.rounds import Work
+from runners.engine.sglang.settings import HERE, KEY, Settings
+from runners.engine.sglang.symptoms import diagnose, last_lines
+from runners.engine.sglang.weights import _buckets, ways
+from runners.models.folder import save
+from runners.models.tokenizer import word_tokenizer
+from tests.engine.engine_reference import VOCAB, make_model
+
+SETTINGS = Settings(Path("/models/one"), context=300, token_bytes=1 << 12)
+
+
+def option(arguments: list[str], name: str) -> str:
+    return arguments[arguments.index(f"--{name}") + 1]
+
+
+def test_a_server_is_started_for_the_longest_sequence_with_seeds_and_a_prefix_cache() -> None:
+    given = SETTINGS.arguments("127.0.0.1", 20_001)
+    assert int(option(given, "context-length")) >= 300
+    assert option(given, "host") == "127.0.0.1"
+    assert "--enable-deterministic-inference" in given
+    assert "--disable-radix-cache" not in given
+    assert int(option(given, "max-total-tokens")) >= 2 * 300
+    environment = SETTINGS.environment({"PYTHONPATH": "/ours", "HOME": "/h"}, "secret")
+    assert environment["SGLANG_RETURN_ORIGINAL_LOGPROB"] == "1"
+    assert "/ours" not in environment["PYTHONPATH"]
+    assert environment["HOME"] == "/h"
+    assert environment[KEY] == "secret"
+    assert "secret" not in given
+
+
+def test_a_server_on_gpus_gets_their_share_of_memory_and_of_the_model() -> None:
+    many = Settings(Path("m"), 300, 1 << 12, device="cuda", tensor_parallel=4, memory_fraction=0.5)
+    given = many.arguments("10.0.0.2", 20_001)
+    assert option(given, "tp-size") == "4"
+    assert option(given, "mem-fraction-static") == "0.5"
+    assert "cpu" not in given
+    assert "SGLANG_USE_CPU_ENGINE" not in many.environment({}, "k")
+
+
+def test_a_port_that_is_taken_is_not_chosen(taken_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = probe.getsockname()[1]
+    monkeypatch.setattr(server, "_PORTS", [taken_port] * 3 + [free])
+    assert server.free_port("127.0.0.1") == free
+    monkeypatch.setattr(server, "_PORTS", [taken_port])
+    with pytest.raises(Problem) as caught:
+        server.free_port("127.0.0.1")
+    assert caught.value.diagnostics[0].code == "E0821"
+
+
+def test_without_sglang_the_remedy_is_named(
+    monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
+) -> None:
+    monkeypatch.setenv(interpreter.VARIABLE, "/no/such/python")
+    with pytest.raises(Problem) as caught:
+        interpreter.interpreter()
+    golden("engine/E0820.txt", render(caught.value.diagnostics, {}))
+    assert interpreter.missing() == caught.value.diagnostics[0]
+    monkeypatch.setenv(interpreter.ADDRESS, "http://10.0.0.7:30000")
+    assert interpreter.missing() is None
+
+
+def test_a_longest_sequence_past_the_context_is_refused_before_anything_starts(
+    tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
+    folder = tmp_path / "model"
+    save(make_model("qwen3-gqa-tied"), word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), folder)
+    with pytest.raises(Problem) as caught:
+        open_engine(folder, Resources(engine="sglang"), 600)
+    golden("engine/E0807-context.txt", render(caught.value.diagnostics, {}).replace(str(tmp_path), "MODELS"))
+
+
+LOGS = {
+    "E0823": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "E0801": "ValueError: Cannot find model module. 'Strange9ForCausalLM' is not a registered model",
+    "E0821": "ImportError: libcudart.so.13: cannot open shared object file",
+}
+
+
+@pytest.mark.parametrize("code", LOGS)
+def test_a_log_tells_why_a_server_ended(
+    code: str, tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
+    log = tmp_path / "sglang-0.log"
+    log.write_text("a line before\n\n" + LOGS[code] + "\n")
+    (tmp_path / "model.safetensors").write_bytes(b"0" * (1 << 20))
+    settings = Settings(tmp_path, context=40_000, token_bytes=147_456, device="cuda")
+    found = diagnose(last_lines(log), settings, log)
+    assert found.diagnostics[0].code == code
+    golden(f"engine/{code}.txt", render(found.diagnostics, {}).replace(str(tmp_path), "PLACE"))
+
+
+def test_the_end_of_a_log_is_short_and_of_this_life(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("before\n" * 100)
+    begin = log.stat().st_size
+    with log.open("a") as file:
+        file.write("x" * 1000 + "\n" + "\n".join(map(str, range(40))))
+    lines = last_lines(log, begin)
+    assert lines == [str(n) for n in range(28, 40)]
+    assert last_lines(tmp_path / "none") == []
+
+
+def test_an_answer_in_parts_is_one_response() -> None:
+    """A server that stops early (its own end of text, an abort) is asked for the rest, with the same stream."""
+    sampling = Sampling(5, temperature=0.7, stop_ids=(9,))
+    draft = Draft(Request((3, 4), (1 << 64) - 1), sampling)
+    first = draft.message()
+    assert first["input_ids"] == [3, 4]
+    assert first["return_sampling_mask"]
+    assert draft.take(part([5, 6], 1)) is None
+    second = draft.message()
+    assert second["input_ids"] == [3, 4, 5, 6]
+    assert second["sampling_params"]["max_new_tokens"] == 3
+    assert second["sampling_params"]["sampling_seed"] == first["sampling_params"]["sampling_seed"]
+    assert draft.take(part([7, 9], 2)) == Response((5, 6, 7, 9), (-1.0,) * 4, (-0.5,) * 4, "stop", 2)
+
+
+def part(tokens: list[int], version: int) -> dict[str, Any]:
+    told = {
+        "output_token_logprobs": [[-1.0, token, None] for token in tokens],
+        "output_token_sampling_logprobs": [-0.5] * len(tokens),
+        "weight_version": str(version),
+    }
+    return {"output_ids": tokens, "meta_info": told}
+
+
+def told_else(**other: object) -> dict[str, Any]:
+    return {"output_ids": [5], "meta_info": part([5], 1)["meta_info"] | other}
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (part([], 1), "E0824"),
+        ({"output_ids": [5], "meta_info": part([], 1)["meta_info"]}, "E0824"),
+        (told_else(output_token_sampling_logprobs=None), "E0824"),
+        (told_else(output_token_logprobs=[[None, 5, None]]), "E0802"),
+    ],
+    ids=["nothing", "no log-probabilities", "none of the draw", "not finite"],
+)
+def test_answers_that_lack_something_are_refused(answer: dict[str, Any], code: str) -> None:
+    with pytest.raises(Problem) as caught:
+        Draft(Request((3,), 1), Sampling(5, temperature=0.7)).take(answer)
+    assert caught.value.diagnostics[0].code == code
+
+
+def test_seeds_are_such_as_a_server_takes() -> None:
+    for seed in (0, 5, (1 << 63) + 5, (1 << 64) - 1):
+        assert 0 <= drawing(Sampling(1), seed)["sampling_seed"] < 1 << 63
+    assert drawing(Sampling(4, stop_ids=()), 1)["ignore_eos"]
+    assert drawing(Sampling(4), 1, made=3)["max_new_tokens"] == 1
+
+
+def test_equal_prompts_go_to_one_server_and_servers_get_about_as_much() -> None:
+    requests = [Request((prompt,), n) for n, prompt in enumerate([1, 1, 1, 2, 3, 4, 5])]
+    places = _places(requests, 2)
+    assert len({places[i] for i in range(3)}) == 1
+    assert sorted(places.count(p) for p in (0, 1)) == [3, 4]
+
+
+def test_only_what_has_no_answer_is_open() -> None:
+    work = Work(0, Request((1,), 1), 0, response=Response((5, 6, 7), (), (), "stop", 0), cuts=(0, 2, 2, 3, 9))
+    assert work.open == (0, 2)
+    work.answers = {0: (4,), 2: (4,)}
+    assert work.done
+
+
+def test_weights_go_in_buckets_without_what_is_tied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.engine.sglang.weights._BUCKET", 64)
+    shared = torch.zeros(4, 4)
+    state = {"a": shared, "b": torch.zeros(2), "c": torch.zeros(3), "lm_head.weight": shared}
+    assert [[name for name, _ in part] for part in _buckets(state)] == [["a"], ["b", "c"]]
+    assert ways(near=True) == ("tensor", "broadcast", "disk")
+    assert ways(near=False)[0] == "broadcast"
+
+
+def test_the_stand_ins_hash_is_murmur3() -> None:
+    """Against the algorithm over bytes, in plain Python."""
+    spec = importlib.util.spec_from_file_location("stand_in", HERE / "cpu" / "sgl_kernel" / "__init__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    seeds = torch.tensor([0, 1, (1 << 63) - 1, 123456789012345], dtype=torch.int64)
+    positions = torch.tensor([0, 7, 2**31 - 1, 40])
+    columns = torch.arange(5)
+    found = module.murmur_hash32(seeds, positions, columns)
+    for i, (seed, position) in enumerate(zip(seeds.tolist(), positions.tolist(), strict=True)):
+        for column in range(5):
+            assert found[i, column] == murmur3(struct.pack("<QII", seed, position, column))
+    # Published value of the algorithm: 4 bytes "test", seed 0.
+    assert murmur3(b"test") == 0xBA6BD213
+    with pytest.raises(NotImplementedError, match="fused_experts"):
+        module.fused_experts()
+
+
+def murmur3(data: bytes) -> int:
+    state = 0
+    for (word,) in struct.iter_unpack("<I", data):
+        word = word * 0xCC9E2D51 & 0xFFFFFFFF
+        word = (word << 15 | word >> 17) & 0xFFFFFFFF
+        state ^= word * 0x1B873593 & 0xFFFFFFFF
+        state = (state << 13 | state >> 19) & 0xFFFFFFFF
+        state = (state * 5 + 0xE6546B64) & 0xFFFFFFFF
+    state ^= len(data)
+    state = (state ^ state >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    state = (state ^ state >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    return state ^ state >> 16
+
+
+def test_this_python_serves_only_where_it_has_sglang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch()
+    monkeypatch.setenv(interpreter.VARIABLE, str(python))
+    assert interpreter.find_interpreter() is None
+    (tmp_path / "lib" / "python3.11" / "site-packages" / "sglang").mkdir(parents=True)
+    assert interpreter.find_interpreter() == python
+    monkeypatch.setenv(interpreter.VARIABLE, sys.executable)
+    there = importlib.util.find_spec("sglang") is not None
+    assert (interpreter.find_interpreter() is not None) == there
