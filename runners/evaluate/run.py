@@ -22,6 +22,7 @@ from runners.evaluate.chunks import Chunks
 from runners.evaluate.grade import Sampled, graded_forced, graded_samples
 from runners.evaluate.reader import Question, Reader, open_reader
 from runners.evaluate.summary import curves, summary
+from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
 from runners.verify import Answer, Verifier, make_verifier
 
@@ -116,6 +117,8 @@ def respond(
     suite: Suite | None = None,
 ) -> list[Sampled]:
     """Responses to some questions; with a suite, answers forced at every budget of its grid below the response's end."""
+    if suite is not None:
+        require_written(reader.tokenizer, suite.forcing.text, "the text that forces an answer")
     requests = [request for question in part for request in reader.requests(question, samples, seed)]
     if suite is None:
         responses = reader.engine.generate(requests, reader.sampling(rollout))

@@ -16,7 +16,7 @@ from reodsl.ir.data import Data
 from reodsl.plan.registry import Machine
 from reodsl.store.external import hub_cache, hub_snapshot, package_file
 from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
-from runners.models.names import CONVERT, INCOMPLETE, PICKLES, UNREAD
+from runners.models.names import ADAPTER, INCOMPLETE, unread
 
 _NEEDS: dict[Kind, tuple[str, ...]] = {
     "model": ("torch", "transformers"),
@@ -130,12 +130,10 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
 def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
     there = place.is_dir()
     lacking = [part for part in ("config.json", "tokenizer.json") if not (place / part).is_file()]
-    if there and not any(place.glob("*.safetensors")):
-        pickles = [path.name for pattern in PICKLES for path in sorted(place.glob(pattern))]
-        if pickles:
-            yield error(
-                "E0804", f"the weights are a pickle, `{pickles[0]}`: {UNREAD}", where=str(place), help=CONVERT
-            )
+    if there and not any(path for path in place.glob("*.safetensors") if path.name != ADAPTER):
+        other = unread(place)
+        if other is not None:
+            yield other
             return
         lacking.insert(0, "weights: no *.safetensors file")
     if there and not lacking:

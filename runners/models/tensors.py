@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from reodsl.diagnostics import Problem, problem
-from runners.models.names import AGAIN, CONVERT, INCOMPLETE, PICKLES, UNREAD
+from runners.models.names import AGAIN, INCOMPLETE, unread
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -17,7 +17,7 @@ _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model folder.
 
-    Raises E0803 when there are none, E0804 when there are only pickles, E0805 for a broken index.
+    Raises E0803 when there are none, E0804 when there are only pickles, E0814 for other formats, E0805 for a broken index.
     """
     if not folder.is_dir():
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
@@ -25,14 +25,9 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / _SINGLE]
     if (folder / _INDEX).is_file():
         return _indexed(folder)
-    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
-    if pickles:
-        raise problem(
-            "E0804",
-            f"the weights are a pickle, `{pickles[0]}`: {UNREAD}",
-            where=str(folder),
-            help=CONVERT,
-        )
+    other = unread(folder)
+    if other is not None:
+        raise Problem(other)
     message = f"the model folder has no weights: `{_SINGLE}` is missing"
     raise problem("E0803", message, where=str(folder), help=INCOMPLETE)
 

@@ -70,3 +70,27 @@ def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
     """The text of ids, special tokens included."""
     return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def require_written(tokenizer: Any, text: str, what: str) -> None:
+    """Refuses a text that the tokenizer has no tokens for, or that comes back from them as another. Raises E0815.
+
+    `what` says what the text is for. Space around it, and how many spaces stand together, do not count.
+    """
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    back = decode(tokenizer, ids)
+    unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
+    named = tokenizer.unk_token is not None and tokenizer.unk_token in text
+    if back.split() == text.split() and (not unknown or named):
+        return
+    marks = [token for token in tokenizer.get_vocab() if token.startswith("<") and token.endswith(">")]
+    raise problem(
+        "E0815",
+        f"the model's tokenizer cannot write `{_short(text)}`, which is {what}: it reads `{_short(back)}`",
+        notes=[f"marks that it has: {', '.join(sorted(marks)[:12])}"] if marks else (),
+        help="write it in words that the tokenizer has, or add its tokens to the model",
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"

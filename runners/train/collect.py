@@ -14,6 +14,7 @@ from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Reward, Steps
 from runners.answers import answer_after_forcing, bare_answers, response_text
 from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
+from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
 from runners.rewards.cuts import Cuts, needed_cuts
 from runners.rewards.splits import step_places
@@ -216,6 +217,7 @@ def _force(
     forcing = collector.forcing
     if forcing is None or not any(cuts.forced):
         return [[] for _ in requests]
+    require_written(collector.tokenizer, forcing.text, "the text that forces an answer")
     text = continuation_tokens(collector.tokenizer, forcing.text)
     return collector.engine.force(
         requests, responses, cuts.forced, text, _forced_sampling(collector, forcing)

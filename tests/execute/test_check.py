@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import studies as make
 
+from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
 from reodsl.ir import Spec
@@ -19,6 +20,7 @@ from runners.execute import check as checking
 from runners.execute import cluster as cluster_module
 from runners.execute.check import check
 from runners.execute.placement import Node
+from runners.models.tensors import weight_files
 
 LOCAL = Machine(local=True)
 
@@ -73,6 +75,34 @@ def test_a_model_folder_has_to_hold_weights(tmp_path: Path) -> None:
     (tmp_path / "weights" / "config.json").write_text("{}")
     (tmp_path / "weights" / "tokenizer.json").write_text("{}")
     assert found(spec, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tf_model.h5", "TensorFlow's format"),
+        ("flax_model.msgpack", "Flax's format"),
+        ("model.Q4_1.gguf", "a GGUF file"),
+        ("adapter_config.json", "an adapter to other weights"),
+    ],
+)
+def test_older_and_other_formats_are_named_with_a_remedy(tmp_path: Path, name: str, words: str) -> None:
+    place = tmp_path / "weights"
+    place.mkdir()
+    for file in (
+        name,
+        "config.json",
+        "tokenizer.json",
+        *(["adapter_model.safetensors"] * ("adapter" in name)),
+    ):
+        (place / file).write_text("{}")
+    spec = spec_on(make.downloaded("weights").model.source)
+    (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
+    assert diagnostic.code == "E0814"
+    assert diagnostic.message == f"the folder holds {words}, `{name}`, and safetensors are read"
+    with pytest.raises(Problem) as caught:
+        weight_files(place)
+    assert caught.value.diagnostics == (diagnostic,)
 
 
 def test_a_package_with_weights_has_to_be_installed(tmp_path: Path) -> None:

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
 
 from reodsl.diagnostics import Problem
 from runners.models.folder import load_tokenizer
-from runners.models.tokenizer import decode, encode, word_tokenizer
+from runners.models.tokenizer import decode, encode, require_written, word_tokenizer
 
 WORDS = ["answer", "\\boxed{", "}", "+7", "-7", "5", "6", ".", "so", "</think>"]
 TEXT = "<think> 5 +7 . so </think> answer \\boxed{ 6 } <eos>"
@@ -58,3 +61,25 @@ def test_an_unknown_word_is_named() -> None:
     with pytest.raises(Problem, match="`times`") as caught:
         encode(word_tokenizer(WORDS), "5 times 6")
     assert caught.value.diagnostics[0].code == "E0810"
+
+
+def test_marks_have_to_come_back_as_they_are() -> None:
+    words = word_tokenizer(("so", "answer", "\\boxed{"))
+    for text in ("<think>", "</think> answer \\boxed{", "so  answer\n", "<unk>"):
+        require_written(words, text, "a mark")
+    with pytest.raises(Problem) as caught:
+        require_written(words, "<thought> so", "the model's `think.open`")
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0815"
+    assert found.message == (
+        "the model's tokenizer cannot write `<thought> so`, which is the model's `think.open`: it reads `<unk> so`"
+    )
+    assert found.notes == ("marks that it has: </think>, <eos>, <pad>, <think>, <unk>",)
+
+
+def test_a_tokenizer_that_drops_what_it_does_not_know_is_found_out() -> None:
+    letters = Tokenizer(BPE({"a": 0, "b": 1}, []))
+    silent = PreTrainedTokenizerFast(tokenizer_object=letters)
+    with pytest.raises(Problem) as caught:
+        require_written(silent, "a<b>", "a mark")
+    assert caught.value.diagnostics[0].code == "E0815"

@@ -113,3 +113,20 @@ def test_weights_of_a_package_are_read_and_the_package_is_not_run(tmp_path, monk
     assert code("none.gguf") == code("../outside.gguf") == code("x.gguf", "os.path") == "E0850"
     (package / "broken.gguf").write_bytes(b"no weights")
     assert code("broken.gguf") == "E0851"
+
+
+def test_marks_of_thinking_that_the_tokenizer_lacks_are_refused(tmp_path):
+    for mark, code in (("<think>", None), ("<ponder>", "E0815")):
+        out, work = tmp_path / mark[1:-1], tmp_path / f"{mark[1:-1]}.work"
+        out.mkdir()
+        work.mkdir()
+        declared = Model(name="", source=SOURCE, context=40, think_open=mark, think_close="</think>")
+        payload = {"model": declared.model_dump(mode="json"), "seed": 1}
+        job = Job(Task("m", "model", payload, {}), {}, out, work, tmp_path, lambda _: None)
+        if code is None:
+            prepare.model(job)
+            continue
+        with pytest.raises(Problem) as caught:
+            prepare.model(job)
+        assert caught.value.diagnostics[0].code == code
+        assert "the model's `think.open`" in caught.value.diagnostics[0].message
