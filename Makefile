@@ -21,7 +21,7 @@ SERVES_cpu := --no-deps
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study smollm2 sglang test lint heavy bench golden clean
+.PHONY: run study smollm2 sglang test lint heavy bench scale golden clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -46,6 +46,9 @@ heavy: $(DEV) $(SMOLLM2)
 
 bench: $(DEV) $(PEER)/.ready
 	$(BIN)/python -m benchmarks --peer $(PEER)/bin/python
+
+scale: $(DEV)
+	$(BIN)/python -m benchmarks.scale
 
 # SGLang's pins differ from ours, so it has an environment of its own. The list is whole: pip resolves nothing.
 sglang: $(SERVES)

@@ -1,0 +1,141 @@
+"""`reodsl plan` on studies of many arms, cold: a whole process from the spec's text to the plan and its price, in seconds.
+
+Three states of the store: nothing was done, everything was done, and a setting that all arms share has changed since.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ARMS = (25, 50, 100, 200, 400)
+HEAD = '''"""A study of many arms on the miniature."""
+from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
+from std.rewards   import outcome, reo, length_group_norm
+from std.recipes   import ppo
+
+recipe small = ppo {
+  base        = checkpoint(overthinker)
+  data        = chain_train
+  forcing     = chain_forcing
+  batch       { prompts = 32, rollouts = 8 }
+  rollout     { max_tokens = 128 tokens }
+  max_prompt  = 32 tokens
+  minibatches = 2
+  epochs      = 1
+  steps       = 24 steps
+  optim       { algorithm = adamw, lr = 5e-4, warmup = 3 steps }
+  eval        = chain_suite
+}
+'''
+
+
+def study(arms: int) -> str:
+    """A spec with `arms` trained arms of which no two are alike, a frontier over two in three, a score and a report."""
+    lines = [HEAD]
+    for index in range(arms):
+        reward = (
+            "outcome",
+            "reo(at: exp(from: 4 tokens, to: 128 tokens, n: 5))",
+            f"length_group_norm(alpha: {0.1 + index / 1e4:.4f})",
+        )[index % 3]
+        lines.append(
+            f"experiment e{index} = small {{ reward = {reward}, optim {{ lr = {1e-5 * (index + 1):.6g} }} }}"
+        )
+    existing = [f"a{index}" for index in range(arms) if index % 3 != 1]
+    lines += ["study many {", "  arm base = checkpoint(overthinker)"]
+    lines += [f"  arm a{index} = e{index}" for index in range(arms)]
+    lines.append(f"  frontier edge = envelope(of: [base, {', '.join(existing)}], to: 128 tokens)")
+    lines.append("  score = reg(against: edge, to: 128 tokens, relative_to: base)")
+    lines.append("  report { table main { rows = arms, columns = [accuracy, length, reg] } }")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def fill(spec: Path, store: Path) -> int:
+    """Have every result of a spec in a store, made by stubs; how many there are."""
+    from benchmarks.scale_stubs import RUNNERS
+    from reodsl.graph.lower import lower
+    from reodsl.ir import digest
+    from reodsl.language import compile_file
+    from reodsl.plan.keys import Keys
+    from reodsl.plan.registry import Execution, Machine
+    from reodsl.store import runs
+    from reodsl.store.store import Store
+    from runners.execute import execute
+
+    compiled = compile_file(str(spec)).spec
+    assert compiled is not None
+    opened = Store(store).open()
+    record = runs.begin(opened, compiled, digest(compiled))
+    writer = runs.Writer(opened, record)
+    graph = lower(compiled)
+    keys = Keys(opened, spec.parent)
+    execute(Execution(graph, opened, keys, RUNNERS, Machine(local=True), lambda event: None, writer.add))
+    runs.end(opened, record, "finished")
+    return len(graph.tasks)
+
+
+def plan(spec: Path, store: Path, *more: str) -> tuple[float, float]:
+    """Wall and processor seconds of one `reodsl plan`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "reodsl.cli.main", "plan", str(spec), "--store", str(store), *more]
+    done = subprocess.run(command, capture_output=True, text=True)
+    wall = time.perf_counter() - began
+    assert done.returncode in (0, 2), done.stderr
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure(sizes: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
+    """A row a size: tasks, and the medians of each state over rounds; sizes and states take turns."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tasks = {}
+        for arms in sizes:
+            spec = folder / f"many{arms}.reo"
+            spec.write_text(study(arms))
+            tasks[arms] = fill(spec, folder / f"store{arms}")
+        # By state: what the store's folder is called, {} for the number of arms, and further arguments.
+        states: dict[str, tuple[str, tuple[str, ...]]] = {
+            "nothing_done": ("none", ()),
+            "all_done": ("store{}", ()),
+            "all_changed": ("store{}", ("--amend", "small.steps=25")),
+        }
+        found: dict[tuple[int, str], list[tuple[float, float]]] = {}
+        for turn in range(rounds + 1):
+            for arms in sizes:
+                for state, (store, more) in states.items():
+                    seconds = plan(folder / f"many{arms}.reo", folder / store.format(arms), *more)
+                    # The first turn warms the disk's cache.
+                    if turn:
+                        found.setdefault((arms, state), []).append(seconds)
+        return [
+            {"arms": arms, "tasks": tasks[arms]}
+            | {
+                f"{state}_{what}": round(statistics.median(each[place] for each in found[arms, state]), 2)
+                for state in states
+                for place, what in enumerate(("wall", "cpu"))
+            }
+            for arms in sizes
+        ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arms", type=int, nargs="+", default=ARMS)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    print(json.dumps(measure(tuple(args.arms), args.rounds), indent=1))
+
+
+if __name__ == "__main__":
+    main()
