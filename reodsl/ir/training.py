@@ -73,7 +73,7 @@ class Advantage(IR):
 
 
 class Ppo(IR):
-    """PPO with clipped ratios, no critic and no KL term.
+    """PPO with clipped ratios and no critic.
 
     `epochs` passes over each step's batch, in `minibatches` parts; `loss_mean`: over all `token`s of the
     minibatch, or over each response's and then over `response`s. Wholly equal groups give no gradient.
@@ -84,11 +84,12 @@ class Ppo(IR):
     token's loss is weighted by the trainer's probability over the engine's, at most that cap. A step stops the run
     where the median over tokens of exp |trainer's - engine's log-probability| is past `mismatch_limit`.
 
+    `kl` weighs the divergence from the model that the stage began with, over all tokens, in the loss.
     With `resample`, questions whose responses give no gradient are replaced by others, from that many further draws of
     `batch.prompts` questions at most.
     """
 
-    later = frozenset({"old_logprobs", "importance_cap", "mismatch_limit", "resample"})
+    later = frozenset({"old_logprobs", "importance_cap", "mismatch_limit", "resample", "kl"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     kind: Literal["ppo"] = "ppo"
     rollout: Sampling
@@ -109,6 +110,7 @@ class Ppo(IR):
     importance_cap: float | None = None
     mismatch_limit: float | None = None
     resample: int = 0
+    kl: float = 0.0
 
 
 class Sft(IR):

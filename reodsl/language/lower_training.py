@@ -187,7 +187,7 @@ def method(low: Lowering, record: Record) -> Method:
     sampling = Sampling(**_given(rollout, "max_tokens", "temperature", "top_p", "top_k"))
     names = ("max_prompt", "minibatches", "epochs", "loss_mean", "reference_samples", "old_logprobs")
     return Ppo(
-        **_given(record, *names, "importance_cap", "mismatch_limit", "resample"),
+        **_given(record, *names, "importance_cap", "mismatch_limit", "resample", "kl"),
         rollout=sampling,
         batch=Batch(**_given(batch, "prompts", "rollouts")),
         clip_low=clip.data("low"),

@@ -31,13 +31,16 @@ def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
     return tokens * numbers * devices.width + logits
 
 
-def trainer_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
-    """The peak of a training device: its part of the state, one gathered layer and its neighbour, activations."""
+def trainer_bytes(sizes: Sizes, devices: Devices, longest: float, *, frozen: bool = False) -> float:
+    """The peak of a training device: its part of the state, one gathered layer and its neighbour, activations.
+
+    With `frozen` it also holds its part of another model's float32 weights, which is only read.
+    """
     layer = (sizes.products - sizes.vocabulary * sizes.hidden) / sizes.layers
     gathered = 2 * layer * devices.width if devices.training > 1 else 0.0
-    return (
-        _runtime(devices) + state_bytes(sizes, devices) + gathered + activation_bytes(sizes, devices, longest)
-    )
+    beside = 4 * sizes.parameters / devices.training if frozen else 0.0
+    state = state_bytes(sizes, devices) + beside
+    return _runtime(devices) + state + gathered + activation_bytes(sizes, devices, longest)
 
 
 def cache_tokens(sizes: Sizes, devices: Devices) -> float:

@@ -104,7 +104,7 @@ def _ppo(stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, devices)
     whole = method.rollout.temperature == 1.0 and method.rollout.top_p >= 1.0 and method.rollout.top_k <= 0
-    passes = 3 * method.epochs + (0 if whole else 1)
+    passes = 3 * method.epochs + (0 if whole else 1) + (1 if method.kl else 0)
     tokens = responses * facts.trained_share * (prompt + lengths.mean)
     # Attention is causal: a token attends to half of its sequence on average.
     context = responses * facts.trained_share * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
@@ -126,7 +126,7 @@ def _ppo(stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices
         seconds=seconds,  # type: ignore[arg-type]
         gpus=devices.gpus,
         memory={
-            "trainer": memory.trainer_bytes(sizes, devices, prompt + longest),
+            "trainer": memory.trainer_bytes(sizes, devices, prompt + longest, frozen=method.kl > 0),
             "engine": memory.engine_bytes(
                 sizes, devices, responses / devices.engines * (prompt + lengths.mean)
             ),

@@ -35,10 +35,13 @@ class Learnt:
     logprobs: Sequence[Floats]
     behaviour: Sequence[Floats]
     advantages: Sequence[Floats]
+    whole: bool = False
 
     @property
     def cuts(self) -> list[int]:
-        """How many tokens of each are run: up to the last with an advantage."""
+        """How many tokens of each are run: up to the last with an advantage, or all of them where `whole`."""
+        if self.whole:
+            return [len(own) for own in self.advantages]
         return [int(np.flatnonzero(own)[-1]) + 1 if own.any() else 0 for own in self.advantages]
 
 
@@ -70,10 +73,10 @@ def old_logprobs(
         return Old(
             [own[:cut] for own, cut in zip(learnt.logprobs, cuts, strict=True)], [1.0] * len(cuts), None, {}
         )
-    mine = _recomputed(learner, learnt, cuts, temperature)
+    mine = recomputed(learner, learnt, cuts, temperature)
     # At temperature 0 nothing was drawn, and at others with a cropped distribution the engine's are of another one.
     plain = rollout.temperature in (0.0, 1.0) or cropped
-    compared = mine if temperature == 1.0 or not plain else _recomputed(learner, learnt, cuts, 1.0)
+    compared = mine if temperature == 1.0 or not plain else recomputed(learner, learnt, cuts, 1.0)
     apart = _joined(_gaps(compared, learnt.logprobs if plain else learnt.behaviour, learnt.leads))
     if method.importance_cap is not None:
         ratios = [np.exp(gap) for gap in _gaps(mine, learnt.behaviour, learnt.leads)]
@@ -141,7 +144,7 @@ def require_agreement(apart: NDArray[np.floating], limit: float | None, number: 
     )
 
 
-def _recomputed(learner: Learner, learnt: Learnt, cuts: Sequence[int], temperature: float) -> list[Floats]:
+def recomputed(learner: Learner, learnt: Learnt, cuts: Sequence[int], temperature: float) -> list[Floats]:
     """Log-probabilities by the trainer as it is, of each response's first tokens."""
     found = [np.zeros(cut, dtype=np.float32) for cut in cuts]
     chosen = [i for i, cut in enumerate(cuts) if cut]

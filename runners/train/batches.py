@@ -18,7 +18,8 @@ CPU_TOKENS, GPU_TOKENS = 2048, 32768
 class Example:
     """A prompt and the tokens after it that are trained; the arrays have one number for each of those tokens.
 
-    `weights` multiply each token's loss; `advantages` and `old` (log-probabilities when sampled) are PPO's.
+    `weights` multiply each token's loss; `advantages`, `old` (log-probabilities when sampled) and `reference` (those of the
+    frozen model, where there is one) are PPO's.
     """
 
     prompt: tuple[int, ...]
@@ -26,6 +27,7 @@ class Example:
     weights: NDArray[np.float32]
     advantages: NDArray[np.float32] | None = None
     old: NDArray[np.float32] | None = None
+    reference: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.tokens)
@@ -46,6 +48,7 @@ class Microbatch:
     weights: Tensor
     advantages: Tensor
     old: Tensor
+    reference: Tensor
 
 
 def token_bound(device: torch.device) -> int:
@@ -98,7 +101,7 @@ def microbatches(
 def _padded(rows: Sequence[Example], members: tuple[int, ...], device: torch.device) -> Microbatch:
     if not rows:
         nothing = np.zeros(1, dtype=np.float32)
-        rows = [Example((0,), (0,), nothing, nothing, nothing)]
+        rows = [Example((0,), (0,), nothing, nothing, nothing, nothing)]
     # The last token is never an input: nothing is predicted from it.
     width = max(len(row) for row in rows) - 1
     ids = np.zeros((len(rows), max(width, 1)), dtype=np.int64)
@@ -121,4 +124,5 @@ def _padded(rows: Sequence[Example], members: tuple[int, ...], device: torch.dev
         weights=floats([row.weights for row in rows]),
         advantages=floats([row.advantages for row in rows]),
         old=floats([row.old for row in rows]),
+        reference=floats([row.reference for row in rows]),
     )

@@ -40,17 +40,18 @@ def gather(experience_of: Callable[[int], Experience], method: Ppo, number: int)
     learnt: list[Learnt] = []
     made: list[tuple[Experience, Scored]] = []
     wanted = method.batch.prompts
+    whole = method.kl > 0
     for own in range(rounds):
         experience = experience_of(number * rounds + own)
         scored = score(experience, method)
         made.append((experience, scored))
         size = experience.step.length.shape[1]
         groups = with_gradient(scored, size)[:wanted]
-        learnt.append(of_groups(learnt_of(experience, scored), groups, size))
+        learnt.append(of_groups(learnt_of(experience, scored, whole), groups, size))
         wanted -= len(groups)
         if wanted == 0:
             break
-    first = learnt_of(*made[0])
+    first = learnt_of(*made[0], whole)
     batch = first if not method.resample or not any(each.tokens for each in learnt) else joined(learnt)
     row = _merged([step_metrics(*each) for each in made])
     if method.resample:
@@ -80,6 +81,7 @@ def of_groups(learnt: Learnt, groups: Iterable[int], size: int) -> Learnt:
         [learnt.logprobs[i] for i in kept],
         [learnt.behaviour[i] for i in kept],
         [learnt.advantages[i] for i in kept],
+        learnt.whole,
     )
 
 
@@ -92,6 +94,7 @@ def joined(parts: Sequence[Learnt]) -> Learnt:
         [each for part in parts for each in part.logprobs],
         [each for part in parts for each in part.behaviour],
         [each for part in parts for each in part.advantages],
+        any(part.whole for part in parts),
     )
 
 

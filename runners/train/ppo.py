@@ -16,11 +16,11 @@ from reodsl.ir.training import Ppo
 from runners.rewards.step import Floats
 from runners.rewards.vectorise import vectorise
 from runners.train.advantages import advantages_of, batch_normalised, normalised
-from runners.train.agreement import Learnt, agreement, old_logprobs, require_agreement
+from runners.train.agreement import Learnt, agreement, old_logprobs, recomputed, require_agreement
 from runners.train.batches import Example, Microbatch
 from runners.train.collect import Experience
 from runners.train.draws import permutation, purpose
-from runners.train.ppo_loss import clipped_loss, token_weights
+from runners.train.ppo_loss import clipped_loss, divergence, token_weights
 from runners.train.update import Learner, take_step
 
 
@@ -78,8 +78,8 @@ def _score_parts(experience: Experience, method: Ppo, values: Floats) -> Scored:
     return Scored(values * weights, advantages, equal)
 
 
-def learnt_of(experience: Experience, scored: Scored) -> Learnt:
-    """What the update reads of a step."""
+def learnt_of(experience: Experience, scored: Scored, whole: bool = False) -> Learnt:
+    """What the update reads of a step; `whole` where tokens without an advantage are learnt as well."""
     pairs = list(zip(experience.requests, experience.responses, experience.leads, strict=True))
     reads = [len(request.prompt) - lead for request, _, lead in pairs]
     return Learnt(
@@ -92,24 +92,33 @@ def learnt_of(experience: Experience, scored: Scored) -> Learnt:
         [np.asarray(one.logprobs, dtype=np.float32) for one in experience.responses],
         [np.asarray(one.behaviour, dtype=np.float32) for one in experience.responses],
         scored.advantages,
+        whole,
     )
 
 
 def update(
-    learner: Learner, learnt: Learnt, method: Ppo, seed: int, number: int, same_numbers: bool = True
+    learner: Learner,
+    learnt: Learnt,
+    method: Ppo,
+    seed: int,
+    number: int,
+    same_numbers: bool = True,
+    reference: Learner | None = None,
 ) -> dict[str, float]:
     """All epochs and minibatches of one step; its numbers for `metrics.parquet`.
 
     A response is only run as far as its last token with an advantage, and not at all without one: what
     is left out has no gradient. It still counts in the mean. `same_numbers` says that the engine's log-probabilities
-    are computed as the trainer's. Raises a Disagreement before anything changes where they differ too much.
+    are computed as the trainer's. With `reference` the divergence from it is part of the loss, over all tokens of `learnt`,
+    which has to be `whole`. Raises a Disagreement before anything changes where they differ too much.
     """
     temperature = method.rollout.temperature or 1.0
     old = old_logprobs(learner, learnt, method, temperature, same_numbers)
     apart, cuts = old.apart, learnt.cuts
     if apart is not None:
         require_agreement(apart, method.mismatch_limit, number)
-    totals = {"loss": 0.0, "grad_norm": 0.0, "clipped": 0.0, "trained": 0.0, "steps": 0.0}
+    totals = {"loss": 0.0, "grad_norm": 0.0, "clipped": 0.0, "trained": 0.0, "steps": 0.0, "kl": 0.0}
+    frozen = None if reference is None else recomputed(reference, learnt, cuts, temperature)
     moved: list[Tensor] = []
 
     def check() -> None:
@@ -130,6 +139,7 @@ def update(
                     np.full(cuts[i], weight, dtype=np.float32) * old.weights[i],
                     learnt.advantages[i][: cuts[i]],
                     old.logprobs[i],
+                    None if frozen is None else frozen[i],
                 )
                 for i, weight in zip(members, weights, strict=True)
                 if cuts[i]
@@ -144,14 +154,18 @@ def update(
                 )
                 totals["clipped"] += found.clipped
                 totals["trained"] += int((batch.advantages != 0).sum())
-                return found.loss
+                if frozen is None:
+                    return found.loss
+                apart_now = divergence(logprobs, batch.reference, batch.weights)
+                totals["kl"] += float(apart_now.detach())
+                return found.loss + method.kl * apart_now
 
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {part + 1}"
             stepped = take_step(learner, examples, loss, temperature, at, check)
             totals["loss"] += stepped.loss
             totals["grad_norm"] += stepped.grad_norm
             totals["steps"] += 1
-    clipped, trained = learner.ranks.total([totals["clipped"], totals["trained"]])
+    clipped, trained, diverged = learner.ranks.total([totals["clipped"], totals["trained"], totals["kl"]])
     errors = np.abs(np.concatenate([np.zeros(0, np.float32), *learner.ranks.gather(_numpy(moved))]))
     return {
         "loss": totals["loss"] / totals["steps"],
@@ -159,6 +173,7 @@ def update(
         "clip_fraction": clipped / max(trained, 1.0),
         "ratio_error": float(errors.max()) if len(errors) else 0.0,
         "ratio_error_median": float(torch.from_numpy(errors).median()) if len(errors) else 0.0,
+        **({} if frozen is None else {"kl": diverged / totals["steps"]}),
         **agreement(apart),
         **old.numbers,
         "trained_tokens": trained / method.epochs,

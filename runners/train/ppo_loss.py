@@ -34,6 +34,16 @@ def clipped_loss(
     return Clipped(loss, int((held.detach() < plain.detach()).sum()))
 
 
+def divergence(logprobs: Tensor, reference: Tensor, weights: Tensor) -> Tensor:
+    """`sum w (r - 1 - log r)` with r the reference's probability over the policy's; all arguments [tokens].
+
+    Its gradient estimates that of KL(policy || reference) from the policy's own tokens (Schulman 2020, Approximating KL
+    Divergence, k3).
+    """
+    gap = reference - logprobs
+    return (weights * (torch.expm1(gap) - gap)).sum()
+
+
 def token_weights(lengths: list[int], mean: Literal["token", "response"]) -> list[float]:
     """The weight of each token of responses of these lengths in a minibatch.
 

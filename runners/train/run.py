@@ -34,7 +34,7 @@ from runners.train.optimizers import (
 )
 from runners.train.ranks import ALONE, Ranks
 from runners.train.saved import Row, Standing, load_tensors, save_tensors
-from runners.train.sharding import shard, whole, whole_state
+from runners.train.sharding import Scorer, shard, whole, whole_state
 from runners.train.shards import load_anywhere, save_anywhere, spread
 from runners.train.steps import Steps, ppo_steps, sft_steps, simpo_steps
 from runners.train.throughput import peak_flops
@@ -89,18 +89,30 @@ def _learner(stage: Stage, loaded: Loaded, job: Job, ranks: Ranks) -> Learner:
     device = job.resources.device
     if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device.startswith("cuda")):
         keep_little(loaded.model)
-    if ranks.mesh is None:
-        loaded.model.to(device)
-        scorer = None
-    else:
-        scorer = shard(loaded.model, ranks, _passes_in(stage, device))
+    scorer = _placed(stage, loaded, device, ranks)
     optimizers = build_optimizers(loaded.model, stage.optim)
     return Learner.of(loaded.model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)
 
 
+def _frozen(stage: Stage, job: Job, ranks: Ranks) -> Learner:
+    """The model as the stage found it, which a divergence is measured from; nothing of it is trained."""
+    loaded = load(job.inputs["start"] / "checkpoint")
+    scorer = _placed(stage, loaded, job.resources.device, ranks)
+    return Learner.of(loaded.model, (), 0.0, ranks, scorer, stage.microbatch)
+
+
+def _placed(stage: Stage, loaded: Loaded, device: str, ranks: Ranks) -> Scorer | None:
+    """Puts a model on this process's device; its pass where it is sharded."""
+    if ranks.mesh is None:
+        loaded.model.to(device)
+        return None
+    return shard(loaded.model, ranks, _passes_in(stage, device))
+
+
 def _steps_of(stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int) -> Steps:
     if isinstance(stage.method, Ppo):
-        return ppo_steps(stage.method, stage.data.verifier, model, job, loaded, learner, seed)
+        frozen = _frozen(stage, job, learner.ranks) if stage.method.kl else None
+        return ppo_steps(stage.method, stage.data.verifier, model, job, loaded, learner, seed, frozen)
     if isinstance(stage.method, Sft):
         return sft_steps(stage.method, model, job, loaded, learner, seed)
     return simpo_steps(stage.method, model, job, loaded, learner, seed)

@@ -110,7 +110,14 @@ def _require_a_batch(count: int, batch: int, what: str, job: Job) -> None:
 
 
 def ppo_steps(
-    method: Ppo, verifier_kind: str, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int
+    method: Ppo,
+    verifier_kind: str,
+    model: Model,
+    job: Job,
+    loaded: Loaded,
+    learner: Learner,
+    seed: int,
+    reference: Learner | None = None,
 ) -> Steps:
     """Steps of generation, forcing, grading and clipped updates; each leaves its rollouts in the work folder.
 
@@ -119,7 +126,7 @@ def ppo_steps(
     # The embedded engine computes in float32.
     same_numbers = job.resources.engine == "embedded" and learner.precision == torch.float32
     if not learner.ranks.first:
-        return _following(method, learner, seed, same_numbers)
+        return _following(method, learner, seed, same_numbers, reference)
     reward = (
         method.reward if method.reward.name else method.reward.model_copy(update={"name": job.task.arm or ""})
     )
@@ -178,7 +185,7 @@ def ppo_steps(
         found = gather(experience_of, method, number)
         began = time.perf_counter()
         learnt = learner.ranks.share(found.learnt)
-        row = {**found.row, **update(learner, learnt, method, seed, number, same_numbers)}
+        row = {**found.row, **update(learner, learnt, method, seed, number, same_numbers, reference)}
         engine.load_weights(learner.weights(), number + 1)
         seconds = {**found.seconds, "seconds_update": time.perf_counter() - began}
         write_parquet(found.rollouts, parts / _part(number))
@@ -201,13 +208,15 @@ def ppo_steps(
     return Steps(take, facts, 0, write_tables, (engine.close, verifier.close))
 
 
-def _following(method: Ppo, learner: Learner, seed: int, same_numbers: bool) -> Steps:
+def _following(
+    method: Ppo, learner: Learner, seed: int, same_numbers: bool, reference: Learner | None
+) -> Steps:
     """The same steps on a process that learns from what the first one generates."""
     learner.weights()
 
     def take(number: int) -> Numbers:
         learnt: Learnt = learner.ranks.share(None)
-        row = update(learner, learnt, method, seed, number, same_numbers)
+        row = update(learner, learnt, method, seed, number, same_numbers, reference)
         learner.weights()
         return row, {}
 

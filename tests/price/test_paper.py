@@ -89,6 +89,17 @@ def test_memory_by_hand(prices: Prices) -> None:
     assert prices.tasks[TASK].memory["engine"] == near(8.04e9 + 16 * 10390 * 147456)
 
 
+def test_a_divergence_takes_a_frozen_model_and_a_pass_of_it(prices: Prices) -> None:
+    compiled = compile_file(ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"kl": "0.001"})
+    assert compiled.spec is not None
+    held = price(lower(compiled.spec), compiled.spec)
+    # Float32 weights over 128 GPUs beside the rest; 7 passes in place of 6.
+    more = held.tasks[TASK].memory["trainer"] - prices.tasks[TASK].memory["trainer"]
+    assert more == pytest.approx(4 * 4022468096 / 128)
+    one, two = (each.tasks[TASK].step_hours["training"] for each in (prices, held))
+    assert two == pytest.approx(7 / 6 * one, rel=0.01)
+
+
 def test_disk_by_hand(prices: Prices) -> None:
     # An fp32 checkpoint, two fp32 moments, and a few bytes a rollout.
     assert prices.tasks[TASK].disk == near(4.022e9 * (4 + 8))

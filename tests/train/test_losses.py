@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.train.ppo_loss import clipped_loss, token_weights
+from runners.train.ppo_loss import clipped_loss, divergence, token_weights
 from runners.train.preference_loss import simpo_loss
 
 
@@ -48,6 +48,19 @@ def test_clipped_loss_and_gradient(tokens, clip):
     assert leaf.grad is not None
     np.testing.assert_allclose(leaf.grad.numpy(), gradient, atol=1e-12)
     assert found.clipped == clipped
+
+
+def test_divergence_by_hand():
+    """Probabilities 1/2 and 1/4 under the policy, 1/4 and 1/2 under the reference: r = 1/2 and 2."""
+    logprobs = torch.log(torch.tensor([0.5, 0.25])).requires_grad_()
+    reference = torch.log(torch.tensor([0.25, 0.5]))
+    weights = torch.tensor([1.0, 3.0])
+    found = divergence(logprobs, reference, weights)
+    by_hand = (0.5 - 1 - math.log(0.5)) + 3 * (2 - 1 - math.log(2))
+    assert float(found.detach()) == pytest.approx(by_hand)
+    found.backward()
+    # The gradient in a log-probability is w (1 - r).
+    assert logprobs.grad.tolist() == pytest.approx([0.5, -3.0])
 
 
 def test_means_over_tokens_and_over_responses():

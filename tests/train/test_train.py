@@ -92,6 +92,19 @@ def test_a_stage_that_resamples_ends_with_the_same_bytes(bench):
     same(whole, bench.train(saved, "resampled", start="base", data="questions"))
 
 
+def test_a_stage_held_to_where_it_began(bench):
+    """With a divergence its first step has none, later ones do, and an interruption changes nothing."""
+    plain = ppo(OUTCOME, steps=3)
+    stage = plain.model_copy(update={"method": plain.method.model_copy(update={"kl": 0.5})})
+    whole = bench.train(stage, "held_whole", start="base", data="questions")
+    found = pl.read_parquet(whole / "metrics.parquet")["kl"]
+    assert found[0] < found[2]
+    saved = stage.model_copy(update={"save_every": 1})
+    with pytest.raises(Stopped):
+        bench.train(saved, "held", start="base", data="questions", stop_at=2)
+    same(whole, bench.train(saved, "held", start="base", data="questions"))
+
+
 def test_a_stage_that_says_nothing_is_saved_as_time_passes(bench, monkeypatch):
     monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(module, "SAVE_SHARE", 0.0)

@@ -74,8 +74,12 @@ def experience(model, temperature=1.0):
     )
 
 
-def slow_update(model, found, rule, settings, seed):
-    """Every response in every minibatch, one by one, with autograd through the model as it is."""
+def slow_update(model, found, rule, settings, seed, frozen=None):
+    """Every response in every minibatch, one by one, with autograd through the model as it is.
+
+    With `frozen`, `rule.kl` times its divergence is added: over every token, r - 1 - log r of the frozen model's probability
+    over the model's.
+    """
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=settings.lr,
@@ -105,6 +109,15 @@ def slow_update(model, found, rule, settings, seed):
                 kept = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
                 weight = 1 / total if rule.loss_mean == "token" else 1 / (len(members) * len(tokens))
                 loss = loss - weight * kept.sum()
+                if frozen is not None:
+                    with torch.no_grad():
+                        theirs = frozen(input_ids=torch.tensor([prompt + tokens])).logits[
+                            0, len(prompt) - 1 : -1
+                        ]
+                    theirs = (theirs / rule.rollout.temperature).log_softmax(-1)
+                    theirs = theirs.gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
+                    r = torch.exp(theirs) / torch.exp(new)
+                    loss = loss + rule.kl * weight * (r - 1 - torch.log(r)).sum()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.grad_norm)
             optimizer.step()
@@ -168,6 +181,42 @@ def test_a_step_in_which_all_groups_agree_leaves_only_momentum_and_decay():
     learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
     numbers = update(learner, learnt_of(found, scored), method(), 5, 0)
     assert (numbers["loss"], numbers["grad_norm"], numbers["trained_tokens"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("loss_mean", ["token", "response"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_a_divergence_is_over_all_tokens_those_without_an_advantage_too(loss_mean, temperature):
+    model, far = small_model(), small_model()
+    draw = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in far.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=draw))
+    slow = copy.deepcopy(model)
+    rule = method(loss_mean=loss_mean, rollout=Sampling(max_tokens=12, temperature=temperature), kl=0.7)
+    found = experience(model, temperature)
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
+    learnt = learnt_of(found, score(found, rule), whole=True)
+    assert learnt.cuts == [len(one.tokens) for one in found.responses]
+    numbers = update(learner, learnt, rule, 5, 0, reference=Learner.of(far, (), 0.0))
+    expected = slow_update(slow, found, rule, SETTINGS, 5, far)
+    assert numbers["loss"] == pytest.approx(expected, abs=2e-5)
+    assert numbers["kl"] > 1e-3
+    for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
+        assert float((p - q).detach().abs().mean()) < 2e-4, name
+
+
+def test_a_divergence_from_itself_is_nothing_at_first():
+    model = small_model()
+    frozen = Learner.of(copy.deepcopy(model), (), 0.0)
+    found = experience(model)
+    found.step.correct[:] = 1
+    rule = method(kl=1.0, epochs=1, minibatches=1)
+    learnt = learnt_of(found, score(found, rule), whole=True)
+    settings = SETTINGS.model_copy(update={"weight_decay": 0.0})
+    learner = Learner.of(model, build_optimizers(model, settings), 1.0)
+    numbers = update(learner, learnt, rule, 5, 0, reference=frozen)
+    assert numbers["kl"] == pytest.approx(0, abs=1e-9)
+    assert numbers["grad_norm"] < 1e-5
 
 
 def test_what_is_reported_of_a_step():

@@ -65,6 +65,12 @@ TRAINING: dict[str, Field] = {
     "reference_samples": Field(
         NATURAL, "samples of the starting model per question, for `ref`", default=0, methods=PPO
     ),
+    "kl": Field(
+        Num(low=0),
+        "weight in the loss of the divergence from the model that the stage began with; 0 trains without",
+        default=0.0,
+        methods=PPO,
+    ),
     "resample": Field(
         Num(whole=True, low=0, high=1000),
         "further draws of questions, at most, to replace those whose responses all earn the same; 10 in DAPO",
