@@ -94,8 +94,12 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
             return {**source, "path": f"sha256:{prints.folder(folder / source['path'])}"}
         case "hub":
             found = {**source, "revision": hub_revision(hub_kind, source["repo"], source.get("revision"))}
-            copy = _local_copy(source["repo"], folder) if hub_kind == "datasets" else None
-            return found if copy is None else {**found, "copy": prints.tree(copy)}
+            copies = _local_copies(source["repo"], folder) if hub_kind == "datasets" else []
+            if not copies:
+                return found
+            # The run reads the first that has the split: which it is depends on the files of all.
+            trees = [prints.tree(copy) for copy in copies]
+            return {**found, "copy": trees[0] if len(trees) == 1 else trees}
         case "package":
             found = {**source, "version": package_version(source["package"])}
             inside = package_file(source["package"], source["file"]) if "file" in source else None
@@ -103,11 +107,12 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
     return dict(source)
 
 
-def _local_copy(repo: str, folder: Path) -> Path | None:
-    """A data set's copy beside the spec or in REODSL_DATA, which a run prefers to the hub's cache."""
-    places = [folder / "data", *([Path(os.environ["REODSL_DATA"])] if os.environ.get("REODSL_DATA") else [])]
+def _local_copies(repo: str, folder: Path) -> list[Path]:
+    """A data set's copies beside the spec and in REODSL_DATA, which a run prefers, in this order, to the hub's cache."""
+    mirror = os.environ.get("REODSL_DATA")
+    places = [folder / "data", *([Path(mirror)] if mirror else [])]
     inside = ".." not in Path(repo).parts and not Path(repo).is_absolute()
-    return next((place / repo for place in places if (place / repo).is_dir()), None) if inside else None
+    return [place / repo for place in places if (place / repo).is_dir()] if inside else []
 
 
 def hub_cache() -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import problem
-from reodsl.graph.job import Job, Progress
+from reodsl.graph.job import Job, Progress, Resources
 from reodsl.ir.model import Model
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
@@ -30,8 +30,16 @@ CHUNK = 256
 """Responses generated and graded at a time: what is in memory, and what an interruption can cost. Part of the result
 only as far as arithmetic differs between batches, which is why no machine chooses its own."""
 
+PER_SERVER = 4
+"""Chunks that a server is asked at once: four times what it decodes together, so that its last responses, which leave it
+half idle, are a small part. An interruption costs so much."""
+
 EXAMPLE_QUESTIONS = 8
 """Questions of each benchmark whose first sample is kept with its cuts, for reading."""
+
+
+Ask = Callable[[Reader, Sequence[Question]], list[Sampled]]
+Graded = Callable[[Reader, Sequence[Sampled]], dict[str, pl.DataFrame]]
 
 
 def evaluate(job: Job) -> None:
@@ -50,8 +58,10 @@ def evaluate(job: Job) -> None:
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
     with verifiers_of(kinds.values()) as verifiers:
 
-        def one(reader: Reader, part: Sequence[Question]) -> dict[str, pl.DataFrame]:
-            sampled = respond(reader, part, suite.rollout, suite.samples, seed, suite)
+        def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
+            return respond(reader, part, suite.rollout, suite.samples, seed, suite)
+
+        def graded(reader: Reader, sampled: Sequence[Sampled]) -> dict[str, pl.DataFrame]:
             whole = graded_samples(sampled, reader, verifiers, kinds)
             forced, examples = graded_forced(
                 sampled, whole, suite.forcing, suite.grid, reader, verifiers, kinds, shown
@@ -59,7 +69,7 @@ def evaluate(job: Job) -> None:
             return {"samples": whole, "forced": forced, "examples": examples}
 
         room = suite.rollout.max_tokens + suite.forcing.answer_tokens
-        work_through(job, model, chunks, parts, one, room, suite.forcing.text)
+        work_through(job, model, chunks, parts, (ask, graded), room, suite.forcing.text)
     for table in ("samples", "forced", "examples"):
         chunks.join(len(parts), table, job.out / f"{table}.parquet")
     write_json(job.out / "curves.json", curves(job.out / "forced.parquet", tuple(kinds)))
@@ -77,15 +87,17 @@ def sample(job: Job) -> None:
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
     with verifiers_of(kinds.values()) as verifiers:
 
-        def one(reader: Reader, part: Sequence[Question]) -> dict[str, pl.DataFrame]:
-            sampled = respond(reader, part, rollout, samples, seed)
+        def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
+            return respond(reader, part, rollout, samples, seed)
+
+        def graded(reader: Reader, sampled: Sequence[Sampled]) -> dict[str, pl.DataFrame]:
             whole = graded_samples(sampled, reader, verifiers, kinds)
             return {
                 "samples": whole.drop("benchmark"),
                 "bare": bare_rows(sampled, reader, verifiers[kinds[""]]),
             }
 
-        work_through(job, model, chunks, parts, one, rollout.max_tokens)
+        work_through(job, model, chunks, parts, (ask, graded), rollout.max_tokens)
     for table in ("samples", "bare"):
         chunks.join(len(parts), table, job.out / f"{table}.parquet")
 
@@ -168,24 +180,51 @@ def bare_rows(sampled: Sequence[Sampled], reader: Reader, verifier: Verifier) ->
     )
 
 
+def asked_together(resources: Resources) -> int:
+    """Chunks whose questions are asked at once: one of the embedded engine's, some for each server.
+
+    A server takes a new request as soon as one ends, and answers it alike whatever is beside; the embedded engine's
+    last bits follow its batches, so that no machine chooses those.
+    """
+    return 1 if resources.engine == "embedded" else PER_SERVER * resources.engines
+
+
+def _asked(
+    reader: Reader, ask: Ask, parts: Sequence[Sequence[Question]], together: Sequence[int]
+) -> dict[int, list[Sampled]]:
+    """The responses to the questions of several chunks, by chunk."""
+    sampled = ask(reader, [question for index in together for question in parts[index]])
+    each = len(sampled) // sum(len(parts[index]) for index in together)
+    found, at = {}, 0
+    for index in together:
+        size = each * len(parts[index])
+        found[index] = sampled[at : at + size]
+        at += size
+    return found
+
+
 def work_through(
     job: Job,
     model: Model,
     chunks: Chunks,
     parts: Sequence[Sequence[Question]],
-    one: Any,
+    work: tuple[Ask, Graded],
     room: int,
     forcing: str = "",
 ) -> None:
     """Does what is left of the chunks; the checkpoint is loaded only when something is. Reports each chunk.
 
-    `room` is the most tokens of response and answer, which the text `forcing` comes between.
+    `work` asks questions, as many chunks of them at once as `asked_together` says, and grades the responses of a
+    chunk. `room` is the most tokens of response and answer, which the text `forcing` comes between.
     """
     reader: Reader | None = None
     right, length, count, tokens, started = 0.0, 0.0, 0, 0, time.monotonic()
     try:
-        for index, part in enumerate(parts):
-            fresh = not chunks.done(index)
+        ask, graded = work
+        left = [index for index in range(len(parts)) if not chunks.done(index)]
+        held: dict[int, list[Sampled]] = {}
+        for index in range(len(parts)):
+            fresh = index in left
             if fresh:
                 reader = reader or open_reader(
                     job.inputs["start"] / "checkpoint",
@@ -195,7 +234,10 @@ def work_through(
                     (room, forcing),
                     job.work / "engine",
                 )
-                chunks.put(index, one(reader, part))
+                if index not in held:
+                    at = left.index(index)
+                    held = _asked(reader, ask, parts, left[at : at + asked_together(job.resources)])
+                chunks.put(index, graded(reader, held.pop(index)))
             done = chunks.get(index, "samples", ("correct", "tokens"))
             right += float(done["correct"].sum())
             length += float(done["tokens"].sum())

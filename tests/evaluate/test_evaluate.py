@@ -114,6 +114,37 @@ def test_an_interrupted_evaluation_goes_on_and_ends_the_same(
         assert (whole / name).read_bytes() == (again / name).read_bytes(), name
 
 
+def test_servers_are_asked_several_chunks_at_once_and_answer_the_same(
+    job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run.asked_together(Resources(trainers=16, engines=1)) == 1
+    assert run.asked_together(Resources(engine="sglang", engines=16)) == 16 * run.asked_together(
+        Resources(engine="sglang")
+    )
+    usual = done(job, checkpoint, questions)
+    monkeypatch.setattr(run, "CHUNK", 6)
+    monkeypatch.setattr(run, "asked_together", lambda resources: 3)
+    calls: list[int] = []
+    original = run.respond
+
+    def counting(reader: Reader, part: Any, *rest: Any) -> Any:
+        calls.append(len(part))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(reader, part, *rest)
+
+    monkeypatch.setattr(run, "respond", counting)
+    with pytest.raises(KeyboardInterrupt):
+        done(job, checkpoint, questions, "two")
+    together = done(job, checkpoint, questions, "two")
+    assert calls == [6, 6, 6, 2], "seven chunks of two questions: three, three that were lost, and the rest"
+    for name in ("samples.parquet", "forced.parquet", "examples.parquet"):
+        one, other = pl.read_parquet(usual / name), pl.read_parquet(together / name)
+        keys = [*KEYS, *(key for key in ("budget", "cut") if key in one.columns)]
+        assert one.sort(keys).equals(other.sort(keys), null_equal=True), name
+    assert (usual / "curves.json").read_bytes() == (together / "curves.json").read_bytes()
+
+
 def test_curves_and_summary_are_the_means(job: MakeJob, checkpoint: Path, questions: Path) -> None:
     out = done(job, checkpoint, questions)
     samples = pl.read_parquet(out / "samples.parquet").to_dicts()

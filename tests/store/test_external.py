@@ -101,6 +101,27 @@ def test_a_local_copy_of_a_data_set_is_its_content(tmp_path: Path, monkeypatch: 
     assert len({str(absent), str(first), str(seen(task, tmp_path))}) == 3
 
 
+def test_every_local_copy_of_a_data_set_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy beside the spec that lacks the split leaves the one in REODSL_DATA to be read."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("REODSL_DATA", str(tmp_path / "mirror"))
+    task = Task(
+        "d", "data", {"data": {"sources": [{"kind": "hub", "repo": "owner/name", "revision": None}]}}, {}
+    )
+    other = tmp_path / "mirror" / "owner" / "name"
+    other.mkdir(parents=True)
+    (other / "train.jsonl").write_text("1")
+    alone = seen(task, tmp_path)
+    beside = tmp_path / "data" / "owner" / "name"
+    beside.mkdir(parents=True)
+    (beside / "test.jsonl").write_text("1")
+    both = seen(task, tmp_path)
+    (other / "train.jsonl").write_text("2")
+    assert len({str(alone), str(both), str(seen(task, tmp_path))}) == 3
+    monkeypatch.delenv("REODSL_DATA")
+    assert seen(task, tmp_path) not in (alone, both)
+
+
 def test_weights_of_a_package_are_their_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "site" / "some_weights"
     package.mkdir(parents=True)
