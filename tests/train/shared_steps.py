@@ -29,7 +29,7 @@ PAIRS = [(TRACES[1], TRACES[4]), (TRACES[3], TRACES[0]), (TRACES[2], TRACES[6])]
 RULE = Simpo(batch=3, max_tokens=64, beta=2.0, gamma=0.5)
 ADAM = Optimizer(algorithm="adamw", lr=1e-3, weight_decay=0.05, grad_norm=0.5)
 MUON = Optimizer(algorithm="muon", lr=1e-3, grad_norm=0.5)
-CASES = ("sft", "muon", "simpo", "ppo", "ppo_tempered", "checkpointed")
+CASES = ("sft", "muon", "simpo", "ppo", "ppo_tempered", "ppo_held", "checkpointed")
 BOUND = 40
 """Tokens of a micro-batch: some hold one row, some several."""
 
@@ -43,19 +43,28 @@ def take_steps(case: str, ranks: Ranks) -> tuple[Learner, list[dict[str, float]]
     scorer = shard(model, ranks, torch.float32) if ranks.mesh is not None else None
     rule = MUON if case == "muon" else ADAM
     learner = Learner.of(model, build_optimizers(model, rule), rule.grad_norm, ranks, scorer, BOUND)
+    frozen = held(ranks) if case == "ppo_held" else None
     rows = []
     for number in range(3):
         if case == "simpo":
             rows.append(simpo_step(learner, PAIRS[: 3 - number], RULE, number))
         elif case.startswith("ppo"):
             rollout = Sampling(max_tokens=12, temperature=0.7 if case == "ppo_tempered" else 1.0)
-            ours = method(rollout=rollout, minibatches=4)
+            ours = method(rollout=rollout, minibatches=4, kl=0.0 if frozen is None else 0.3)
             # What the first process has drawn, the others are handed.
-            learnt = ranks.share(learnt_of(found, score(found, ours)) if ranks.first else None)
-            rows.append(update(learner, learnt, ours, 5, number))
+            learnt = learnt_of(found, score(found, ours), frozen is not None)
+            learnt = ranks.share(learnt if ranks.first else None)
+            rows.append(update(learner, learnt, ours, 5, number, reference=frozen))
         else:
             rows.append(sft_step(learner, BATCHES[number], number))
     return learner, rows
+
+
+def held(ranks: Ranks) -> Learner:
+    """Another model, shared out in the same way, that a divergence is measured from."""
+    model = small_model(seed=1)
+    scorer = shard(model, ranks, torch.float32) if ranks.mesh is not None else None
+    return Learner.of(model, (), 0.0, ranks, scorer, BOUND)
 
 
 def body(job: Job, ranks: Ranks) -> None:
