@@ -60,6 +60,8 @@ BUT = {
     "pool Pool.samples": "sample select",
     "pool Pool.wordings": "select",
     "pool Wording.prefix": "sample select",
+    # Engines draw from streams of their own, so everything that samples depends on which.
+    "study Study.engine": "train sample evaluate",
     # Which tasks there are.
     "study Study.arms": "score",
     "study FromTraining.stage": "train sample evaluate",
