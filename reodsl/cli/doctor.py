@@ -27,12 +27,18 @@ Examples:
   reodsl doctor                                  this machine, and every spec under specs/
   reodsl doctor specs/qwen3_4b_reo_exp.reo       one spec: exits 1 where it cannot run here
   reodsl doctor specs/paper --json               the specs of a folder, as JSON
+  reodsl doctor specs/paper --address 10.0.0.7:6379   whether the Ray cluster there has room for them
 """,
 )
 @click.argument("specs", nargs=-1, type=click.Path(path_type=Path))
 @store_option
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="Whether they can run on the Ray cluster there (`auto`: this node's).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(specs: tuple[Path, ...], store_dir: Path | None, as_json: bool) -> None:
+def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None, as_json: bool) -> None:
     """Say what this machine has of what runs need, and which SPECS (files or folders) can run here.
 
     Nothing is started, fetched or changed. Exits 1 when something that every run needs is missing, or a spec that was
@@ -41,12 +47,13 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, as_json: bool) -> N
     from reodsl.cli.fits import fit
     from reodsl.cli.machine import measure
     from reodsl.cli.output import print_json
+    from reodsl.plan.registry import Machine
 
     files = list(_files(specs or ((_SPECS,) if _SPECS.is_dir() else ())))
     measures = measure(store_dir or (files[0].parent if files else Path()))
     registry, parts = _survey()
     everything = (*_own(measures), *parts)
-    fits = [fit(path, registry, measures) for path in files]
+    fits = [fit(path, registry, measures, Machine(address=address)) for path in files]
     ready = all(part.state == "ok" for part in everything if part.needed)
     if as_json:
         print_json(_json(everything, fits, ready))

@@ -19,8 +19,8 @@ class Fit:
     lacks: tuple[Diagnostic, ...]
 
 
-def fit(path: Path, registry: Registry | None, measures: Measures) -> Fit:
-    """What a spec lacks here: a correct text, packages, devices, weights, data, memory, disk. Starts nothing.
+def fit(path: Path, registry: Registry | None, measures: Measures, machine: Machine) -> Fit:
+    """What a spec lacks on `machine`: a correct text, packages, devices, weights, data, memory, disk. Starts nothing.
 
     Without a `registry` the runners' part of it is not known. What the spec's store already has is not looked at.
     """
@@ -37,7 +37,7 @@ def fit(path: Path, registry: Registry | None, measures: Measures) -> Fit:
     folder = Path(spec.folder) if spec.folder else path.resolve().parent
     graph = lower(spec)
     prices = price(graph, spec, None, sizes_at_hand(spec, folder))
-    missing = registry.check(graph.tasks, spec, folder, Machine()) if registry is not None else ()
+    missing = registry.check(graph.tasks, spec, folder, machine) if registry is not None else ()
     return Fit(
         str(path),
         (*missing, *refusals(prices, (task.id for task in graph.tasks), spec), *_room(prices, measures)),

@@ -7,12 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from reodsl.plan.registry import Part
+from runners.engine.sglang.interpreter import ADDRESS, VARIABLE, find_interpreter
 
 _PATIENCE = 120.0
 """Seconds that an import may take on a cold disk."""
@@ -29,12 +29,12 @@ _SGLANG = (
 )
 
 
-def survey(places: Iterable[Path] | None = None) -> tuple[Part, ...]:
-    """torch with its device, the packages of every run, Ray, and SGLang: here or in an environment of `places`.
+def survey() -> tuple[Part, ...]:
+    """torch with its device, the packages of every run, Ray, and SGLang: here, in its environment or at an address.
 
     torch is imported by another process, so that one which crashes or hangs is a finding like any other.
     """
-    return (_torch(), *(_package(name) for name in _PACKAGES), _ray(), _sglang(places))
+    return (_torch(), *(_package(name) for name in _PACKAGES), _ray(), _sglang())
 
 
 def _torch() -> Part:
@@ -68,25 +68,24 @@ def _ray() -> Part:
     return Part("ray", "ok", _version("ray") + (f", RAY_ADDRESS is {address}" if address else ""))
 
 
-def _sglang(places: Iterable[Path] | None) -> Part:
-    if importlib.util.find_spec("sglang") is not None:
-        return Part("sglang", "ok", f"{_version('sglang')}, beside reodsl", needed=False)
-    folders = tuple(places) if places is not None else (Path.cwd(), Path(__file__).resolve().parents[2])
-    for folder in folders:
-        python = folder / ".venv-sglang" / "bin" / "python"
-        if not python.exists():
-            continue
-        told = _ask(python, _SGLANG)
-        if isinstance(told, str):
-            return Part("sglang", "broken", f"{python} does not run: {told}", "make sglang", needed=False)
-        return Part("sglang", "ok", f"{told[0]} with torch {told[1]}, in .venv-sglang", needed=False)
-    return Part(
-        "sglang",
-        "missing",
-        "not installed; the embedded engine generates instead",
-        "make sglang (an environment of its own, .venv-sglang)",
-        needed=False,
-    )
+def _sglang() -> Part:
+    address = os.environ.get(ADDRESS)
+    if address:
+        return Part("sglang", "ok", f"servers that run at {address}", needed=False)
+    python = find_interpreter()
+    if python is None:
+        return Part(
+            "sglang",
+            "missing",
+            "not installed; the embedded engine generates instead",
+            f"make sglang (an environment of its own), or name a Python that has it in {VARIABLE}",
+            needed=False,
+        )
+    told = _ask(python, _SGLANG)
+    if isinstance(told, str):
+        return Part("sglang", "broken", f"{python} does not run: {told}", "make sglang", needed=False)
+    beside = "beside reodsl" if python == Path(sys.executable) else f"in {python.parent.parent}"
+    return Part("sglang", "ok", f"{told[0]} with torch {told[1]}, {beside}", needed=False)
 
 
 def _ask(python: Path, code: str) -> Any:

@@ -15,6 +15,7 @@ from reodsl.cli.main import main
 from reodsl.diagnostics import problem
 from reodsl.plan.registry import Machine, Part, Registry
 from runners.execute import check as checking
+from runners.execute.placement import Node
 from runners.registry import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -36,7 +37,9 @@ def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("REODSL_DATA", raising=False)
+    monkeypatch.setenv("REODSL_SGLANG_PYTHON", str(tmp_path / "none"))
+    for name in ("REODSL_DATA", "REODSL_SGLANG_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("REODSL_STORE", raising=False)
     monkeypatch.setattr(checking, "gpus", lambda: 0)
     monkeypatch.setattr(machine, "measure", lambda place: LAPTOP)
@@ -88,7 +91,7 @@ def test_json_has_every_lack_with_its_code(capsys: pytest.CaptureFixture[str]) -
     fits = {each["path"]: (each["fits"], {lack["code"] for lack in each["lacks"]}) for each in told["specs"]}
     assert fits == {
         "specs/quickstart.reo": (True, set()),
-        "specs/qwen3_4b_reo_exp.reo": (False, {"E0971", "E0850", "E0708", "E0974"}),
+        "specs/qwen3_4b_reo_exp.reo": (False, {"E0820", "E0971", "E0850", "E0708", "E0974"}),
     }
 
 
@@ -143,8 +146,21 @@ def test_what_is_said_of_a_spec_is_what_a_run_would_refuse_it_for() -> None:
     spec = compile_file("specs/qwen3_4b_reo_exp.reo").spec
     assert spec is not None
     refused = REGISTRY.check(lower(spec).tasks, spec, Path("specs"), Machine())
-    lacks = fit(Path("specs/qwen3_4b_reo_exp.reo"), REGISTRY, replace(LAPTOP, disk=10**12)).lacks
+    lacks = fit(Path("specs/qwen3_4b_reo_exp.reo"), REGISTRY, replace(LAPTOP, disk=10**12), Machine()).lacks
     assert [each.code for each in lacks] == [each.code for each in refused]
+
+
+def test_a_ray_clusters_room_is_looked_at(
+    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+    there = tuple(Node(f"node{number}", 64, 8) for number in range(15))
+    monkeypatch.setattr("runners.execute.cluster.nodes_at", lambda address: asked.append(address) or there)
+    assert call("specs/qwen3_4b_reo_exp.reo", "--address", "10.0.0.7:6379", "--json") == 1
+    (told,) = json.loads(capsys.readouterr().out)["specs"]
+    messages = [lack["message"] for lack in told["lacks"] if lack["code"] == "E0971"]
+    assert messages == ["the spec runs on 16 x 8 H800, and the Ray cluster has 120 GPUs"]
+    assert asked == ["10.0.0.7:6379"]
 
 
 def test_a_container_has_the_memory_it_was_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,8 +14,14 @@ from runners.execute import survey as surveying
 from runners.execute.survey import survey
 
 
-def parts(places: tuple[Path, ...] = ()) -> dict[str, Part]:
-    return {part.name: part for part in survey(places)}
+@pytest.fixture(autouse=True)
+def no_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REODSL_SGLANG_PYTHON", "/nowhere/bin/python")
+    monkeypatch.delenv("REODSL_SGLANG_ADDRESS", raising=False)
+
+
+def parts() -> dict[str, Part]:
+    return {part.name: part for part in survey()}
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, told: object) -> None:
@@ -65,15 +71,19 @@ def test_a_torch_that_sees_no_gpu_where_there_is_one_is_broken(
 
 
 def test_sglang_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parts((tmp_path,))["sglang"].state == "missing"
+    assert parts()["sglang"].state == "missing"
     python = tmp_path / ".venv-sglang" / "bin" / "python"
-    python.parent.mkdir(parents=True)
+    (tmp_path / ".venv-sglang" / "lib" / "python3.11" / "site-packages" / "sglang").mkdir(parents=True)
+    python.parent.mkdir()
     python.symlink_to(sys.executable)
+    monkeypatch.setenv("REODSL_SGLANG_PYTHON", str(python))
     monkeypatch.setattr(
         surveying, "_SGLANG", "import json; print('hello'); print(json.dumps(['0.5.23', '2.13.0']))"
     )
-    assert parts((tmp_path,))["sglang"].says == "0.5.23 with torch 2.13.0, in .venv-sglang"
+    assert parts()["sglang"].says == f"0.5.23 with torch 2.13.0, in {tmp_path / '.venv-sglang'}"
     monkeypatch.setattr(surveying, "_SGLANG", "raise SystemExit(3)")
-    assert parts((tmp_path,))["sglang"] == Part(
+    assert parts()["sglang"] == Part(
         "sglang", "broken", f"{python} does not run: exit code 3", "make sglang", needed=False
     )
+    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:30000")
+    assert parts()["sglang"].says == "servers that run at http://127.0.0.1:30000"
