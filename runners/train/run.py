@@ -194,7 +194,7 @@ def _finish(
     cpu = torch.device("cpu")
     weights = None
     if learner.scorer is not None:
-        weights = whole_state(loaded.model, learner.ranks, cpu)
+        weights = whole_state(loaded.model, learner.ranks, cpu, torch.float32)
     state = {}
     for name, value in optimizer_state(learner.model, learner.optimizers).items():
         made = whole(value)

@@ -53,10 +53,10 @@ def whole(value: Tensor) -> Tensor:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def whole_state(model: Any, ranks: Ranks, device: torch.device) -> dict[str, Tensor]:
+def whole_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.dtype) -> dict[str, Tensor]:
     """All tensors by their `transformers` names on the first process, nothing on the others; all have to ask.
 
-    A tied matrix is there under each of its names.
+    A tied matrix is there under each of its names. Rounded to `precision` before they travel.
     """
     found: dict[str, Tensor] = {}
     names: dict[int, str] = {}
@@ -65,7 +65,7 @@ def whole_state(model: Any, ranks: Ranks, device: torch.device) -> dict[str, Ten
             found.update({name: found[names[id(parameter)]]} if ranks.first else {})
             continue
         names[id(parameter)] = name
-        made = whole(parameter.detach())
+        made = whole(parameter.detach().to(precision))
         if ranks.first:
             found[name] = made.to(device)
     return found

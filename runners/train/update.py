@@ -107,10 +107,12 @@ class Learner:
         return [every[member] for member in range(len(examples))]
 
     def weights(self) -> dict[str, Tensor]:
-        """All tensors by their `transformers` names; every process has to ask, and only the first one gets any."""
+        """All tensors by their `transformers` names, as the passes see them; every process has to ask, and only the
+        first one gets any.
+        """
         if self.scorer is None:
             return self.model.state_dict()
-        return whole_state(self.model, self.ranks, self.device)
+        return whole_state(self.model, self.ranks, self.device, self.precision)
 
 
 @dataclass(frozen=True, slots=True)

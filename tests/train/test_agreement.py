@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -163,14 +164,26 @@ def test_too_far_apart_stops_before_anything_changes(old):
     update(own, learnt_of(near, score(near, ours)), ours, 5, 0)
 
 
-def test_passes_in_bfloat16_differ_from_the_engines_float32_and_are_recomputed(bench):
-    """`auto` then divides by the trainer's, so that ratios begin at 1, and the difference is that of eight bits."""
+def test_passes_in_bfloat16_differ_from_the_engines_float32_and_are_recomputed(bench, monkeypatch):
+    """`auto` then divides by the trainer's, so that ratios begin at 1, and the difference is that of eight bits.
+
+    The engine gets the weights that the passes see, rounded; the checkpoint has them whole (`test_sharded`).
+    """
+    dtypes, take = set(), embedded.EmbeddedEngine.load_weights
+
+    def note(self, state, version):
+        if not isinstance(state, Path):
+            dtypes.update(value.dtype for value in state.values())
+        take(self, state, version)
+
+    monkeypatch.setattr(embedded.EmbeddedEngine, "load_weights", note)
     stage = ppo(OUTCOME, steps=4, forcing=None, precision="bfloat16")
     metrics = pl.read_parquet(
         bench.train(stage, "rough_ppo", start="base", data="questions") / "metrics.parquet"
     )
     told = metrics.drop_nulls("mismatch_median")
     assert told.height
+    assert dtypes == {torch.bfloat16}
     assert 1.00001 < told["mismatch_median"].min() <= told["mismatch_median"].max() < 1.05
     assert told["ratio_error"].max() == 0
 
