@@ -14,10 +14,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 1,
-    "train": 1,
-    "sample": 1,
+    "train": 2,
+    "sample": 2,
     "select": 1,
-    "evaluate": 1,
+    "evaluate": 2,
     "frontier": 1,
     "budgets": 1,
     "score": 1,

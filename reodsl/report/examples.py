@@ -13,12 +13,15 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.report import formats, theme
-from reodsl.report.markup import Markup, tag
+from reodsl.report.markup import Child, Markup, tag
 from reodsl.report.material import Material
 
 MOST_QUESTIONS = 4
 MOST_ARMS = 5
 MOST_CUTS = 6
+MOST_REFERENCES = 8
+SEPARATOR = "\x1e"
+"""Stands between the right answers of a question that has several (docs/ARTIFACTS.md)."""
 STRETCH = 900
 """Characters of a response shown in one piece; a longer stretch between cuts loses its middle."""
 
@@ -150,7 +153,7 @@ def section(material: Material, arms: Sequence[str]) -> Markup | None:
                 tag(
                     "div",
                     tag("p", head.question, class_="question"),
-                    tag("p", "Reference answer: ", tag("b", head.gold), class_="note"),
+                    _reference(head.gold),
                     [_response(example, colour[example.arm]) for example in group],
                     class_="inside",
                 ),
@@ -158,6 +161,17 @@ def section(material: Material, arms: Sequence[str]) -> Markup | None:
             )
         )
     return tag("div", boxes)
+
+
+def _reference(gold: str) -> Markup:
+    """The right answer of a question, or the several that it has, which artifacts hold joined by a separator."""
+    several = [text for text in gold.split(SEPARATOR) if text.strip()]
+    shown: list[Child] = []
+    for text in several[:MOST_REFERENCES]:
+        shown += [" or " if shown else None, tag("b", _clip(text, 200))]
+    if len(several) > MOST_REFERENCES:
+        shown.append(f" or one of {len(several) - MOST_REFERENCES} more")
+    return tag("p", f"Reference answer{'s' if len(several) > 1 else ''}: ", shown or "none", class_="note")
 
 
 def _response(example: Example, colour: str) -> Markup:

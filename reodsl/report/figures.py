@@ -15,7 +15,7 @@ from reodsl.report.curve_chart import curves
 from reodsl.report.markup import Markup, legible, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.tradeoff_charts import gaps, scatter
-from reodsl.report.training_chart import LABELS, training, training_rows
+from reodsl.report.training_chart import COUNTS, LABELS, training, training_rows
 
 Draw = Callable[[], alt.LayerChart]
 
@@ -137,7 +137,7 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
         arms: set[str] = set()
         for metric in LABELS:
             rows = training_rows(material, metric, method)
-            if rows.height:
+            if rows.height and not (metric in COUNTS and rows[metric].max() == 0):
                 arms |= set(rows["arm"])
                 figures[metric] = gallery.figure(f"{method}-{metric}", _training(material, metric, method))
         if not figures:

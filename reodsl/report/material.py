@@ -37,6 +37,8 @@ _SUMMARY = {
     "questions": pl.Int64,
     "samples": pl.Int64,
     "unfinished": pl.Float64,
+    "verifier_timeouts": pl.Int64,
+    "verifier_failures": pl.Int64,
 }
 
 

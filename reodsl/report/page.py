@@ -25,7 +25,7 @@ from reodsl.report import (
 )
 from reodsl.report.balanced import Subset, balanced_table
 from reodsl.report.markup import Child, Markup, json_block, tag
-from reodsl.report.material import Material
+from reodsl.report.material import MEAN, Material
 
 _HERE = Path(__file__).parent
 
@@ -128,7 +128,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
         words.append(f" Arrows: change from {score.relative_to}.")
     if material.framed:
         words.append(" Tinted arms are judged by the frontier and not part of it.")
-    parts: list[Child] = [tag("p", "".join(words), class_="about")]
+    parts: list[Child] = [tag("p", "".join(words), class_="about"), _unjudged(material)]
     if study.tables:
         for wanted in study.tables:
             if len(study.tables) > 1:
@@ -172,6 +172,22 @@ def _subset_words(subset: Subset) -> str:
         f"On the balanced subset: the {found} of {subset.asked} questions{by_seed} that every arm of this table solves "
         "in more than half of its samples. Lengths are those of right responses, averaged question by question."
     )
+
+
+def _unjudged(material: Material) -> Markup | None:
+    """How many answers the verifier never judged, where there are any."""
+    means = material.summary.filter(pl.col("benchmark") == MEAN)
+    counts = [
+        (int(means["verifier_timeouts"].sum()), "took the verifier more than its time"),
+        (int(means["verifier_failures"].sum()), "made it fail"),
+    ]
+    said = [f"{formats.plural(count, 'answer')} {words}" for count, words in counts if count]
+    if not said:
+        return None
+    worst = means.with_columns((pl.col("verifier_timeouts") + pl.col("verifier_failures")).alias("all"))
+    arm = worst.sort("all", descending=True, maintain_order=True)["arm"][0]
+    text = f"{' and '.join(said)}, whole or forced, most of {arm}'s; they count as wrong."
+    return tag("p", text, class_="about warn")
 
 
 def spread_note(material: Material) -> str:

@@ -11,7 +11,7 @@ from reodsl.ir.model import Forcing
 from runners.answers import answer_after_forcing
 from runners.engine.protocol import Forced, Response
 from runners.evaluate.reader import Question, Reader
-from runners.verify import Answer, Verifier, final_answer
+from runners.verify import Answer, Verdict, Verifier, final_answer
 
 SAMPLES = {
     "benchmark": pl.String,
@@ -24,6 +24,7 @@ SAMPLES = {
     "finish": pl.String,
     "answer": pl.String,
     "correct": pl.Boolean,
+    "unsettled": pl.String,
 }
 FORCED = {
     "benchmark": pl.String,
@@ -33,6 +34,7 @@ FORCED = {
     "forced": pl.Boolean,
     "answer": pl.String,
     "correct": pl.Boolean,
+    "unsettled": pl.String,
 }
 EXAMPLES = {
     "benchmark": pl.String,
@@ -63,7 +65,7 @@ class _Grader:
     verifiers: Mapping[str, Verifier]
     kinds: Mapping[str, str]
     waiting: dict[str, list[Answer]] = field(default_factory=dict)
-    verdicts: dict[str, list[bool]] = field(default_factory=dict)
+    verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
 
     def ask(self, question: Question, answer: str) -> tuple[str, int]:
         kind = self.kinds[question.benchmark]
@@ -73,9 +75,9 @@ class _Grader:
 
     def settle(self) -> None:
         for kind, answers in self.waiting.items():
-            self.verdicts[kind] = [verdict.correct for verdict in self.verifiers[kind].grade(answers)]
+            self.verdicts[kind] = self.verifiers[kind].grade(answers)
 
-    def correct(self, ticket: tuple[str, int]) -> bool:
+    def verdict(self, ticket: tuple[str, int]) -> Verdict:
         return self.verdicts[ticket[0]][ticket[1]]
 
 
@@ -99,7 +101,8 @@ def graded_samples(
             len(item.response.tokens),
             item.response.finish,
             answer or None,
-            grader.correct(ticket),
+            grader.verdict(ticket).correct,
+            grader.verdict(ticket).unsettled,
         )
         for item, text, answer, ticket in zip(sampled, texts, answers, tickets, strict=True)
     ]
@@ -134,9 +137,10 @@ def graded_forced(
     grader.settle()
     rows, examples = [], []
     for item, budget, words, given, ticket in pending:
-        right = ticket if isinstance(ticket, bool) else grader.correct(ticket)
+        found = None if isinstance(ticket, bool) else grader.verdict(ticket)
+        right = bool(ticket) if found is None else found.correct
         keys = (item.question.benchmark, item.question.id, item.number, budget)
-        rows.append((*keys, words is not None, given, right))
+        rows.append((*keys, words is not None, given, right, found.unsettled if found else None))
         if item.number == 0 and keys[:2] in shown:
             characters = len(reader.text(item.response.tokens[:budget]))
             examples.append((*keys, characters, words, given, right))

@@ -73,7 +73,10 @@ def evaluate(job: Job) -> None:
     for table in ("samples", "forced", "examples"):
         chunks.join(len(parts), table, job.out / f"{table}.parquet")
     write_json(job.out / "curves.json", curves(job.out / "forced.parquet", tuple(kinds)))
-    write_json(job.out / "summary.json", summary(job.out / "samples.parquet", tuple(kinds)))
+    write_json(
+        job.out / "summary.json",
+        summary(job.out / "samples.parquet", job.out / "forced.parquet", tuple(kinds)),
+    )
 
 
 def sample(job: Job) -> None:

@@ -27,8 +27,15 @@ def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[
     return found
 
 
-def summary(samples: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Accuracy, mean length in tokens, share of unfinished responses, and counts; `mean` is that over benchmarks."""
+UNSETTLED = {"verifier_timeouts": "timeout", "verifier_failures": "failed"}
+"""Counts of answers that were never judged, and so count as wrong, by what stopped the verifier."""
+
+
+def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Accuracy, mean length in tokens, share of unfinished responses, and counts; `mean` is that over benchmarks.
+
+    Answers that were never judged are counted among whole and forced ones alike.
+    """
     frame = (
         pl.scan_parquet(samples)
         .group_by("benchmark")
@@ -42,10 +49,29 @@ def summary(samples: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, Any
         .collect(engine="streaming")
     )
     rows = {row.pop("benchmark"): row for row in frame.to_dicts()}
-    found: dict[str, dict[str, Any]] = {name: rows[name] for name in benchmarks}
+    unsettled = _unsettled((samples, forced))
+    found: dict[str, dict[str, Any]] = {
+        name: rows[name] | {key: unsettled.get((name, why), 0) for key, why in UNSETTLED.items()}
+        for name in benchmarks
+    }
     measures = ("accuracy", "length", "unfinished")
     found[MEAN] = {m: sum(found[name][m] for name in benchmarks) / len(benchmarks) for m in measures} | {
         "questions": sum(found[name]["questions"] for name in benchmarks),
         "samples": max(found[name]["samples"] for name in benchmarks),
+        **{key: sum(found[name][key] for name in benchmarks) for key in UNSETTLED},
     }
     return found
+
+
+def _unsettled(files: Sequence[Path]) -> dict[tuple[str, str], int]:
+    """How many answers of a benchmark were never judged, by the reason."""
+    rows = [
+        pl.scan_parquet(file)
+        .filter(pl.col("unsettled").is_not_null())
+        .group_by("benchmark", "unsettled")
+        .len()
+        .collect(engine="streaming")
+        for file in files
+    ]
+    totals = pl.concat(rows).group_by("benchmark", "unsettled").agg(pl.col("len").sum())
+    return {(benchmark, why): int(count) for benchmark, why, count in totals.iter_rows()}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from runners.rewards.step import CutVerdicts, Floats, Step, pad_places
 from runners.train.asking import Asked, Asking, given_arrays
 from runners.train.draws import purpose
 from runners.train.questions import Question, shared_given
-from runners.verify import Answer, Verifier, final_answer
+from runners.verify import Answer, Unsettled, Verifier, final_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class Experience:
     prefixes: tuple[tuple[tuple[int, bool], ...], ...]
     leads: tuple[int, ...]
     seconds: dict[str, float]
+    unsettled: Mapping[Unsettled, int] = field(default_factory=dict)
+    """How many answers, whole, forced or of prefixes, the verifier could not judge, by the reason."""
 
 
 def collect(collector: Collector, questions: Sequence[Question], number: int) -> Experience:
@@ -117,6 +120,7 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
             "seconds_force": answered - measured,
             "seconds_grade": finished - answered + measured - generated,
         },
+        graded.unsettled,
     )
 
 
@@ -230,6 +234,7 @@ class _Graded:
     forced: list[tuple[int, int, bool]]
     bare: list[tuple[int, int, bool]]
     prefixes: tuple[tuple[tuple[int, bool], ...], ...]
+    unsettled: Mapping[Unsettled, int]
 
 
 def _grade(
@@ -262,13 +267,19 @@ def _grade(
         [(at, ask(answer, number)) for at, answer in bare_answers(response.tokens, decode)]
         for number, response in enumerate(responses)
     ]
-    verdicts = [verdict.correct for verdict in collector.verifier.grade(answers)]
+    found = collector.verifier.grade(answers)
+    verdicts = [verdict.correct for verdict in found]
+    unsettled = Counter(verdict.unsettled for verdict in found if verdict.unsettled is not None)
     prefixes = tuple(tuple((at, verdicts[i]) for at, i in own) for own in changes)
     bare = [
         (number, cut, _bare_at(prefixes[number], cut)) for number, own in enumerate(cuts.bare) for cut in own
     ]
     return _Graded(
-        [verdicts[i] for i in whole], [(n, cut, verdicts[i]) for n, cut, i in at_cut], bare, prefixes
+        [verdicts[i] for i in whole],
+        [(n, cut, verdicts[i]) for n, cut, i in at_cut],
+        bare,
+        prefixes,
+        unsettled,
     )
 
 

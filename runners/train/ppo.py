@@ -201,6 +201,8 @@ def step_metrics(experience: Experience, scored: Scored) -> dict[str, float]:
         "entropy": float(-logprobs.mean()),
         "equal_groups": scored.equal_groups,
         "tokens": float(experience.step.length.sum()),
+        "verifier_timeouts": float(experience.unsettled.get("timeout", 0)),
+        "verifier_failures": float(experience.unsettled.get("failed", 0)),
     }
     if len(experience.forced.values):
         found["forced_answers"] = float(len(experience.forced.values))

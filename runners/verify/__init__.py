@@ -1,6 +1,6 @@
 """Verification: from a response's text to its answer, and from an answer to whether it is right."""
 
-from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
+from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Unsettled, Verdict, Verifier
 from runners.verify.extract import final_answer, forced_answer
 from runners.verify.verifier import ExactVerifier, PooledVerifier, make_verifier
 
@@ -11,6 +11,7 @@ __all__ = [
     "PooledVerifier",
     "Stats",
     "Status",
+    "Unsettled",
     "Verdict",
     "Verifier",
     "final_answer",

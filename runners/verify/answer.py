@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+Unsettled = Literal["timeout", "failed"]
 Status = Literal["fast", "cached", "checked", "timeout", "failed"]
 
 
@@ -37,6 +38,11 @@ class Verdict:
 
     correct: bool
     status: Status
+
+    @property
+    def unsettled(self) -> Unsettled | None:
+        """Why the answer was never judged, where it was not: it counts as wrong, and is told apart."""
+        return self.status if self.status == "timeout" or self.status == "failed" else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from runners.evaluate import run
 from runners.evaluate.reader import Reader, open_reader
 from runners.models.folder import load
 from runners.prompts import render_prompt
+from runners.verify import Verdict
 from tests.evaluate.conftest import FORCING, MakeJob, payload
 
 KEYS = ["benchmark", "question", "sample"]
@@ -222,3 +223,37 @@ def test_chat_prompts_go_through_the_template(checkpoint: Path) -> None:
     )
     ids = render_prompt(Prompt(kind="chat", template="{question} ?", system="wait"), "1 +2", tokenizer)
     assert tokenizer.decode(list(ids)) == "so wait <q> 1 +2 ? answer"
+
+
+class Stopping:
+    """A verifier that is stopped at every even answer, and fails on an empty one."""
+
+    def grade(self, answers):
+        status = ["failed" if not a.text else "timeout" if a.text in "02468" else "checked" for a in answers]
+        return [Verdict(False, each) for each in status]
+
+    def close(self):
+        pass
+
+
+def test_answers_that_were_never_judged_are_counted_apart(
+    job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "make_verifier", lambda kind: Stopping())
+    out = done(job, checkpoint, questions)
+    samples, forced = pl.read_parquet(out / "samples.parquet"), pl.read_parquet(out / "forced.parquet")
+    summary = json.loads((out / "summary.json").read_text())
+    assert (
+        forced.filter(~pl.col("forced"))["unsettled"].null_count() == forced.filter(~pl.col("forced")).height
+    )
+    for key, why in (("verifier_timeouts", "timeout"), ("verifier_failures", "failed")):
+        counts = {
+            name: sum(
+                f.filter(pl.col("benchmark") == name, pl.col("unsettled") == why).height
+                for f in (samples, forced)
+            )
+            for name in ("one", "two")
+        }
+        assert {name: summary[name][key] for name in counts} == counts
+        assert summary["mean"][key] == sum(counts.values()) > 0
+    assert samples.filter(pl.col("answer").is_null())["unsettled"].unique().to_list() == ["failed"]

@@ -210,6 +210,8 @@ def _evaluation(
             "questions": 128,
             "samples": 2,
             "unfinished": 0.01,
+            "verifier_timeouts": 0,
+            "verifier_failures": 0,
         }
         for q in range(4):
             count = int(np.clip(rng.normal(mean, 6), 10, L_MAX))
@@ -262,6 +264,8 @@ def _evaluation(
         "questions": 128 * len(benchmarks),
         "samples": 2,
         "unfinished": 0.01,
+        "verifier_timeouts": 0,
+        "verifier_failures": 0,
     }
     (path / "curves.json").write_text(json.dumps(_json(curves)))
     (path / "summary.json").write_text(json.dumps(summary))

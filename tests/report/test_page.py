@@ -17,7 +17,7 @@ import pytest
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
 from reodsl.report.figures import Gallery
-from reodsl.report.material import Material
+from reodsl.report.material import Material, read
 from reodsl.report.page import page as page_of
 from reodsl.report.run import report
 from tests.report.conftest import HOSTILE
@@ -211,3 +211,39 @@ def test_two_reports_on_one_study_are_equal(three_seeds: World, folder: Path, tm
     assert all(
         (again / "charts" / name).read_bytes() == (folder / "charts" / name).read_bytes() for name in names
     )
+
+
+def test_answers_that_were_never_judged_are_told(material: Material, page: Page) -> None:
+    arm = (pl.col("arm") == "vanilla") & (pl.col("benchmark") == "mean")
+    counted = material.summary.with_columns(
+        pl.when(arm).then(1201).otherwise(pl.col("verifier_timeouts")).alias("verifier_timeouts"),
+        pl.when(arm).then(1).otherwise(pl.col("verifier_failures")).alias("verifier_failures"),
+    )
+    told = " ".join(Page(page_of(replace(material, summary=counted), Gallery(), {})).words)
+    assert "1,201 answers took the verifier more than its time and 1 answer made it fail" in told
+    assert "most of vanilla's; they count as wrong" in told
+    assert "took the verifier" not in " ".join(page.words)
+
+
+def test_time_outs_of_training_are_drawn_where_there_are_any(material: Material) -> None:
+    for count, drawn in ((0.0, False), (3.0, True)):
+        metrics = material.metrics.with_columns(pl.lit(count).alias("verifier_timeouts"))
+        gallery = Gallery()
+        page_of(replace(material, metrics=metrics), gallery, {})
+        assert ("ppo-verifier_timeouts" in gallery.specs) is drawn
+
+
+def test_several_right_answers_are_shown_apart(three_seeds: World, tmp_path: Path) -> None:
+    for role, folder in three_seeds.inputs.items():
+        if role.startswith("evaluate:"):
+            (tmp_path / role).mkdir()
+            for path in folder.iterdir():
+                (tmp_path / role / path.name).write_bytes(path.read_bytes())
+            samples = pl.read_parquet(folder / "samples.parquet")
+            samples = samples.with_columns(pl.lit("\\frac{1}{2}\x1e0.5\x1e<b>half</b>").alias("gold"))
+            samples.write_parquet(tmp_path / role / "samples.parquet")
+    inputs = {r: tmp_path / r if r.startswith("evaluate:") else f for r, f in three_seeds.inputs.items()}
+    text = page_of(read(three_seeds.spec, inputs), Gallery(), {})
+    words = "Reference answers: <b>\\frac{1}{2}</b> or <b>0.5</b> or <b>&lt;b&gt;half&lt;/b&gt;</b>"
+    assert words in text
+    assert "\x1e" not in text

@@ -9,8 +9,9 @@ from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Response, Sampling
 from runners.models.tokenizer import word_tokenizer
 from runners.train.collect import Collector, Reference, collect
+from runners.train.ppo import Scored, step_metrics
 from runners.train.questions import Question
-from runners.verify import make_verifier
+from runners.verify import Verdict, make_verifier
 
 TOKENIZER = word_tokenizer(("a", "b", "wait", "7", "8", "\\boxed{", "}", "so"))
 STOP = TOKENIZER.eos_token_id
@@ -160,3 +161,21 @@ def test_the_answer_after_a_forcing_text(text, continuation, answer):
     from runners.answers import answer_after_forcing
 
     assert answer_after_forcing(Forcing(text=text, answer_tokens=9), continuation) == answer
+
+
+class Stopping:
+    """A verifier that is stopped at the answer 8, fails on 9, and takes 7 for right."""
+
+    def grade(self, answers):
+        status = {"8": "timeout", "9": "failed"}
+        return [Verdict(answer.text == "7", status.get(answer.text, "checked")) for answer in answers]
+
+
+def test_answers_that_were_never_judged_are_counted():
+    engine = ScriptedEngine(RESPONSES, {(0, 2): "8 }", (1, 2): "7 }"})
+    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 12), l_max=20))
+    found = collect(collector(engine, rule, (2, 12, 20), verifier=Stopping()), [QUESTION], 4)
+    # One forced answer, and the first box of the second response.
+    assert found.unsettled == {"timeout": 2}
+    row = step_metrics(found, Scored(found.step.correct[:, :, None], [], 0.0))
+    assert (row["verifier_timeouts"], row["verifier_failures"]) == (2, 0)
