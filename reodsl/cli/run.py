@@ -199,16 +199,18 @@ def _tell(ready: Ready, plan: Plan, results: Results, page: Path | None, as_json
         click.echo("Nothing to do: every result is there.")
     if page is not None:
         if not quiet:
-            show(_doubts(page))
+            show(_doubts(ready, results, page))
             _print_table(page.parent)
         click.echo(f"report: {page}")
 
 
-def _doubts(page: Path) -> list[Diagnostic]:
+def _doubts(ready: Ready, results: Results, page: Path) -> list[Diagnostic]:
     """What a finished run should be taken with care for."""
+    from reodsl.report.overlap import overlaps
     from reodsl.report.unended import unended
 
-    return unended(page.parent)
+    folders = {name: ready.store.path(key) for name, key in results.keys.items()}
+    return [*overlaps(ready.graph, folders), *unended(page.parent)]
 
 
 def _print_table(folder: Path) -> None:
@@ -245,7 +247,7 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None) -> dict
         "report": str(page) if page else None,
         "store": str(ready.store.root),
         "tasks": tasks,
-        "diagnostics": to_json([*located(results.failed), *(_doubts(page) if page else ())]),
+        "diagnostics": to_json([*located(results.failed), *(_doubts(ready, results, page) if page else ())]),
     }
 
 

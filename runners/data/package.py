@@ -12,11 +12,11 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
-from reodsl.ir.data import PackageData
+from reodsl.ir.data import PackageData, normal_question
 from runners.data.chain import chain_of_expression
 from runners.data.draws import Stream
 from runners.data.fold import HELD_OUT_ONE_IN, split_of
-from runners.data.table import normal_question, question_id
+from runners.data.table import question_id
 from runners.data.traces import check_traces, write_trace
 
 PACKAGES = {"reasoning_gym": "reasoning-gym"}

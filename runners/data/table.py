@@ -8,14 +8,13 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import polars as pl
 
 from reodsl.diagnostics import problem
-from reodsl.ir.data import Columns
+from reodsl.ir.data import Columns, normal_question
 from runners.verify import SEPARATOR
 
 SHOWN = 5
@@ -26,11 +25,6 @@ _SPACE = re.compile(r"\s+")
 def question_id(question: str) -> str:
     """The identity of a question: 16 hexadecimal digits of the SHA-256 of its text."""
     return hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def normal_question(question: str) -> str:
-    """The text by which two questions count as the same: Unicode NFKC, case folded, runs of space made one."""
-    return _SPACE.sub(" ", unicodedata.normalize("NFKC", question).casefold()).strip()
 
 
 def require_columns(present: Sequence[str], columns: Columns, where: str) -> None:

@@ -137,10 +137,10 @@ def graded_forced(
     grader.settle()
     rows, examples = [], []
     for item, budget, words, given, ticket in pending:
-        found = None if isinstance(ticket, bool) else grader.verdict(ticket)
-        right = bool(ticket) if found is None else found.correct
+        verdict = None if isinstance(ticket, bool) else grader.verdict(ticket)
+        right = bool(ticket) if verdict is None else verdict.correct
         keys = (item.question.benchmark, item.question.id, item.number, budget)
-        rows.append((*keys, words is not None, given, right, found.unsettled if found else None))
+        rows.append((*keys, words is not None, given, right, verdict.unsettled if verdict else None))
         if item.number == 0 and keys[:2] in shown:
             characters = len(reader.text(item.response.tokens[:budget]))
             examples.append((*keys, characters, words, given, right))

@@ -122,3 +122,18 @@ def test_a_data_set_that_is_no_file_is_found_before_anything_starts(place: Place
     with permissions_count():
         refused(place.run(), "E0706", at)
     assert not (place.folder / ".reodsl").exists()
+
+
+def test_questions_that_are_trained_and_evaluated_on(place: Place) -> None:
+    """Equal questions from different files: a warning, once the run is done."""
+    place.write(GOOD, "train.jsonl")
+    place.write(GOOD.splitlines()[0].replace("<q> 1", "<q>  1") + "\n", "test.jsonl")
+    text = with_file("train.jsonl").replace(", chain_easy", "")
+    place.write(
+        text.replace("generated(chain_easy, count: 4, seed: 1, split: held_out)", 'file("test.jsonl")')
+    )
+    told = place.call("run", "tiny.reo", "--local")
+    assert told.code == 0, told.err
+    assert sorted(told.findings()) == ["W0801", "W0802"], told.err
+    assert "1 of 1 questions of `held.data` are trained on, in `asked.data`" in told.err
+    assert "it matters to tiny" in told.err

@@ -6,9 +6,8 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem
-from reodsl.ir.data import Columns
+from reodsl.ir.data import Columns, normal_question
 from runners.data.table import (
-    normal_question,
     question_id,
     questions_table,
     require_filled,
