@@ -157,19 +157,12 @@ def _of_run(text: str, store_dir: Path | None) -> Side:
     from reodsl.cli.place import existing_store
     from reodsl.diff.metrics import read_metrics
     from reodsl.graph.lower import lower
-    from reodsl.store.runs import began, records, spec_of
+    from reodsl.store.runs import began, kept_spec, records
     from reodsl.store.select import pick
 
     store = existing_store(store_dir)
     record = pick(records(store), text)
-    spec = spec_of(store, record)
-    if spec is None:
-        raise problem(
-            "E0968",
-            f"the spec of the run `{record.name}` was not kept",
-            where=str(store.root),
-            help="name its folder instead, where spec.reo.json is",
-        )
+    spec = kept_spec(store, record)
     graph = lower(spec)
     folders = {task: store.path(key) for task, key in record.tasks.items() if store.get(key) is not None}
 

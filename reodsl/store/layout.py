@@ -51,6 +51,12 @@ def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> P
     return out / "report.html"
 
 
+def put_report(store: Store, drawn: Path, out: Path) -> None:
+    """Put a report that was drawn in a folder of its own under `out`, each file replaced in one step."""
+    with storing(out), store.turn("layout"):
+        _bring(drawn, out, copy=True)
+
+
 def _bring(source: Path, out: Path, copy: bool = False) -> None:
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)

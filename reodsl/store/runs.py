@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from reodsl.diagnostics import Problem
+from reodsl.diagnostics import Problem, problem
 from reodsl.ir import Spec
 from reodsl.store.files import storing, write_atomic
 from reodsl.store.locks import is_held, keep, let_go
@@ -93,6 +93,19 @@ def spec_of(store: Store, record: Record) -> Spec | None:
         return Spec.model_validate_json(_file(store, record, "spec").read_bytes())
     except (OSError, ValueError):
         return None
+
+
+def kept_spec(store: Store, record: Record) -> Spec:
+    """The compiled spec that a run was of. Raises E0968 where it is not kept."""
+    spec = spec_of(store, record)
+    if spec is None:
+        raise problem(
+            "E0968",
+            f"the spec of the run `{record.name}` was not kept",
+            where=str(store.root),
+            help="name its folder instead, where spec.reo.json is",
+        )
+    return spec
 
 
 def _file(store: Store, record: Record, suffix: str) -> Path:

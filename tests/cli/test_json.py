@@ -77,6 +77,7 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
         ("diff", "small", "other.reo"),
         ("diff", "other.reo", "tiny.reo"),
     ],
+    "report": [("report", "small", "--out", "again")],
     "ls": [("ls",), ("ls", "small"), ("ls", "--verify")],
     "gc": [("gc", "--dry-run")],
 }

@@ -1,0 +1,50 @@
+"""`reodsl report RUN`: the report of a finished run drawn anew from its stored results, with nothing run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reodsl.cli.place import existing_store, store_option
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl report quickstart                    the last run of that study, where its report was
+  reodsl report 20260101T120000               a run by how its name starts; see `reodsl ls`
+  reodsl report quickstart --out /tmp/shown   somewhere else
+""",
+)
+@click.argument("run")
+@store_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where to put it. Default: where the run left its report, or runs/STUDY-DIGEST.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")
+def command(run: str, store_dir: Path | None, out: Path | None, as_json: bool) -> None:
+    """Draw the report of a finished run anew, from what its store holds.
+
+    RUN is a study, or how a run's name starts. Nothing is trained or evaluated, and nothing in the store changes: this
+    is for a report that was lost or edited, and for one that an earlier version of reodsl drew.
+    """
+    from reodsl.cli.destination import folder_to_fill
+    from reodsl.cli.output import print_json
+    from reodsl.report.redraw import redraw
+    from reodsl.store.runs import records, slug
+    from reodsl.store.select import pick
+
+    store = existing_store(store_dir)
+    record = pick(records(store), run)
+    if out is None and record.report is not None:
+        out = Path(record.report).parent
+    place = folder_to_fill(out or Path("runs") / f"{slug(record.study)}-{record.spec[:8]}")
+    page = redraw(store, record, place)
+    if as_json:
+        print_json({"run": record.name, "study": record.study, "report": str(page)})
+    else:
+        click.echo(f"report: {page}")

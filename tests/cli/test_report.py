@@ -1,0 +1,85 @@
+"""`reodsl report`: the report of a finished run again, with nothing run and nothing changed in the store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bad_input"))
+
+from commands import SPEC
+
+from reodsl.cli.main import main
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Calls of commands in a folder with a small spec that ran."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    Path("tiny.reo").write_text(SPEC)
+
+    def one(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(list(arguments))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    assert one("run", "tiny.reo", "--local", "--quiet")[0] == 0
+    return one
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_lost_report_is_drawn_again(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing() -> None:
+        pytest.fail("a report runs nothing")
+
+    monkeypatch.setattr("reodsl.cli.run.load_registry", nothing)
+    (page,) = Path("runs").glob("*/report.html")
+    drawn, kept = contents(page.parent), contents(Path(".reodsl/objects"))
+    page.unlink()
+    (page.parent / "tables" / "main.csv").write_text("edited")
+    code, out, err = call("report", "tiny")
+    assert (code, out, err) == (0, f"report: {page.resolve()}\n", "")
+    assert contents(page.parent) == drawn
+    assert contents(Path(".reodsl/objects")) == kept
+    assert not list(Path(".reodsl/tmp").iterdir())
+
+
+def test_a_report_somewhere_else(call: Call) -> None:
+    (page,) = Path("runs").glob("*/report.html")
+    code, out, _ = call("report", "tiny", "--out", "else/where", "--json")
+    found = json.loads(out)
+    assert (code, found["study"], found["report"]) == (0, "tiny", "else/where/report.html")
+    assert Path(found["report"]).read_bytes() == page.read_bytes()
+    assert {path.name for path in Path("else/where").iterdir()} == {
+        "report.html",
+        "tables",
+        "charts",
+        "spec.reo.json",
+    }
+
+
+def test_what_cannot_be_drawn_is_refused(call: Call) -> None:
+    code, out, err = call("report", "other")
+    assert (code, out) == (1, "")
+    assert "error[E0954]: no run is called `other`" in err
+    next(Path().glob(".reodsl/objects/*/*/forced.parquet")).unlink()
+    code, out, err = call("report", "tiny", "--out", "else")
+    assert (code, out) == (1, "")
+    assert "error[E0957]: 1 of the 3 results that the report shows are not there" in err
+    assert "finish the run, which does only what is missing: reodsl run" in err
+    assert not Path("else").exists()
+    next(Path().glob(".reodsl/runs/*.spec")).unlink()
+    assert "error[E0968]" in call("report", "tiny")[2]
+    Path("file").write_text("")
+    assert "error[E0118]" in call("report", "tiny", "--out", "file/below")[2]
