@@ -155,7 +155,11 @@ class SGLangEngine:
                 )
             if tuple(state[name].shape) != size:
                 found, wanted = "×".join(map(str, state[name].shape)), "×".join(map(str, size))
-                raise problem("E0806", f"the tensor `{name}` is {found}, and the servers' model has {wanted}")
+                raise problem(
+                    "E0806",
+                    f"the tensor `{name}` is {found}, and the servers' model has {wanted}",
+                    help="load the weights of the same model, whole",
+                )
 
     def _finish(self, works: Sequence[Work], ahead: Ahead | None) -> None:
         """Asks until everything is answered, over as many lives of the servers as that takes."""
