@@ -34,7 +34,7 @@ smollm2: $(SMOLLM2)
 
 test: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'sglang and not heavy'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engine/sglang -m 'sglang and not heavy'
 
 lint: $(DEV)
 	$(BIN)/ruff check .
