@@ -92,6 +92,17 @@ def filled(wording: Wording, budget: int | None) -> Wording:
     return wording.model_copy(update=done)
 
 
+def longest_prefix(wordings: Sequence[Wording], tokenizer: Any) -> int:
+    """The most tokens that any wording puts behind a prompt, whatever budget is written into it."""
+    longest = 0
+    for wording in wordings:
+        drawn = wording.draws and "{budget}" in wording.prefix
+        ranged = range(wording.low or 0, (wording.high or 0) + 1)
+        for budget in (wording.budgets or ranged) if drawn else (None,):
+            longest = max(longest, len(continuation_tokens(tokenizer, filled(wording, budget).prefix)))
+    return longest
+
+
 @lru_cache(maxsize=4096)
 def rendered(prompt: Prompt, wording: Wording, text: str, tokenizer: Any) -> tuple[tuple[int, ...], int]:
     """A question's tokens in a wording, its prefix at the end, and how many those of the prefix are."""

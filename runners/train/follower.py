@@ -90,7 +90,9 @@ def _tell(out: Any, value: object) -> None:
 
 def _end_with_parent() -> None:
     """Standard input closes when the parent is gone, and nobody is left to train for."""
-    sys.stdin.buffer.read()
+    # Not through `sys.stdin`: Python aborts at its own end when a thread waits inside it.
+    while os.read(0, 4096):
+        pass
     os._exit(1)
 
 

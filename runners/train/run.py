@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -94,11 +95,15 @@ def _learner(stage: Stage, loaded: Loaded, job: Job, ranks: Ranks) -> Learner:
     return Learner.of(loaded.model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)
 
 
-def _frozen(stage: Stage, job: Job, ranks: Ranks) -> Learner:
-    """The model as the stage found it, which a divergence is measured from; nothing of it is trained."""
+def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
+    """The model as the stage found it, which a divergence is measured from; nothing of it is trained.
+
+    What it runs is counted with what `learner` does.
+    """
     loaded = load(job.inputs["start"] / "checkpoint")
-    scorer = _placed(stage, loaded, job.resources.device, ranks)
-    return Learner.of(loaded.model, (), 0.0, ranks, scorer, stage.microbatch)
+    scorer = _placed(stage, loaded, job.resources.device, learner.ranks)
+    found = Learner.of(loaded.model, (), 0.0, learner.ranks, scorer, stage.microbatch)
+    return replace(found, tally=learner.tally)
 
 
 def _placed(stage: Stage, loaded: Loaded, device: str, ranks: Ranks) -> Scorer | None:
@@ -111,7 +116,7 @@ def _placed(stage: Stage, loaded: Loaded, device: str, ranks: Ranks) -> Scorer |
 
 def _steps_of(stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int) -> Steps:
     if isinstance(stage.method, Ppo):
-        frozen = _frozen(stage, job, learner.ranks) if stage.method.kl else None
+        frozen = _frozen(stage, job, learner) if stage.method.kl else None
         return ppo_steps(stage.method, stage.data.verifier, model, job, loaded, learner, seed, frozen)
     if isinstance(stage.method, Sft):
         return sft_steps(stage.method, model, job, loaded, learner, seed)

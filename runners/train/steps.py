@@ -26,7 +26,7 @@ from runners.models.folder import Loaded
 from runners.prompts import continuation_tokens, stop_tokens
 from runners.rewards.splits import budget_places, question_places
 from runners.train.agreement import Learnt
-from runners.train.asking import Asking
+from runners.train.asking import Asking, longest_prefix
 from runners.train.collect import Collector, Experience, Reference, collect
 from runners.train.draws import drawn
 from runners.train.gather import gather
@@ -149,8 +149,14 @@ def ppo_steps(
     )
     longest = None if job.resources.engine == "embedded" else longest_of(method, loaded.tokenizer)
     engine = open_engine(folder, job.resources, longest, job.work / "engine")
-    engine.load_weights(learner.weights(), 0)
-    verifier = make_verifier(verifier_kind)
+    try:
+        # Servers take minutes to start, and others wait less than that inside a collective.
+        learner.ranks.wait()
+        engine.load_weights(learner.weights(), 0)
+        verifier = make_verifier(verifier_kind)
+    except BaseException:
+        engine.close()
+        raise
     collector = Collector(
         engine,
         verifier,
@@ -212,6 +218,7 @@ def _following(
     method: Ppo, learner: Learner, seed: int, same_numbers: bool, reference: Learner | None
 ) -> Steps:
     """The same steps on a process that learns from what the first one generates."""
+    learner.ranks.wait()
     learner.weights()
 
     def take(number: int) -> Numbers:
@@ -224,8 +231,9 @@ def _following(
 
 
 def longest_of(method: Ppo, tokenizer: Any) -> int:
-    """The most tokens that a sequence of the stage can have: prompt, response, forcing text and answer."""
-    longest = method.max_prompt + method.rollout.max_tokens
+    """The most tokens that a sequence of the stage can have: prompt with its wording's prefix, response, forcing text
+    and answer."""
+    longest = method.max_prompt + longest_prefix(method.wordings, tokenizer) + method.rollout.max_tokens
     if method.forcing is not None:
         longest += len(continuation_tokens(tokenizer, method.forcing.text)) + method.forcing.answer_tokens
     return longest

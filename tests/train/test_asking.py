@@ -14,10 +14,11 @@ from reodsl.ir.reward import Part, Reward
 from reodsl.ir.training import Advantage
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
-from runners.train.asking import Asking
+from runners.train.asking import Asking, longest_prefix
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import learnt_of, score, update
 from runners.train.questions import Question
+from runners.train.steps import longest_of
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import ROLLOUTS, SETTINGS, experience, method
@@ -66,6 +67,23 @@ def test_a_prompt_that_its_wording_makes_too_long_is_refused():
     with pytest.raises(Problem) as caught:
         asking(Wording(question="{question} now now"), longest=3).ask(QUESTION, 0, 0)
     assert caught.value.diagnostics[0].code == "E0933"
+
+
+def test_room_is_left_for_the_longest_prefix_behind_the_longest_prompt():
+    wordings = (
+        Wording(prefix="go now"),
+        Wording(prefix="within {budget} tokens go", low=7, high=9),
+        Wording(question="{question} now now now now now now", budgets=(2,)),
+    )
+    for wording in (*wordings, Wording(prefix="now {budget}", budgets=(2, 8))):
+        leads = {len(a.prompt) - 2 for step in range(40) for a in asking(wording).ask(QUESTION, step, 0)}
+        if wording.prefix:
+            assert longest_prefix([wording], TOKENIZER) == max(leads)
+    assert longest_prefix(wordings, TOKENIZER) == 4
+    assert longest_prefix((), TOKENIZER) == 0
+    settings = method(wordings=wordings)
+    room = settings.max_prompt + settings.rollout.max_tokens
+    assert longest_of(settings.model_copy(update={"forcing": None}), TOKENIZER) == room + 4
 
 
 def mean_correct(mode):

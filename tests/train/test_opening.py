@@ -1,0 +1,82 @@
+"""How a stage of rollouts begins and what it shares: engines that start slowly or fail, and what is counted together."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from reodsl.diagnostics import Problem, problem
+from reodsl.graph.job import Job, Resources
+from reodsl.graph.task import Task
+from runners.train import steps
+from runners.train.follower import Part, silent
+from runners.train.processes import Processes
+from runners.train.ranks import Ranks
+from runners.train.run import _frozen
+from runners.train.update import Learner
+from tests.train.models import small_model
+from tests.train.test_train import ppo
+
+
+class Deaf:
+    """An engine that takes no weights."""
+
+    def __init__(self, said):
+        self.said = said
+
+    def load_weights(self, state, version):
+        raise problem("E0826", "new weights do not reach the server")
+
+    def close(self):
+        self.said.append("close")
+
+
+def test_all_processes_wait_for_the_engine_before_any_collective_and_it_is_closed_when_it_fails(
+    bench, monkeypatch
+):
+    """A collective gives up after minutes, and a server may take longer than that to start."""
+    said = []
+
+    def opened(*_):
+        said.append("open")
+        return Deaf(said)
+
+    weights = Learner.weights
+    monkeypatch.setattr(steps, "open_engine", opened)
+    monkeypatch.setattr(Ranks, "wait", lambda _: said.append("wait"))
+    monkeypatch.setattr(Learner, "weights", lambda own: (said.append("weights"), weights(own))[1])
+    with pytest.raises(Problem, match="do not reach"):
+        bench.train(ppo(), "deaf", start="base", data="questions")
+    assert said == ["open", "wait", "weights", "close"]
+    said.clear()
+    other = SimpleNamespace(ranks=Ranks(), weights=lambda: said.append("weights"))
+    steps._following(ppo().method, other, 1, True, None)
+    assert said == ["wait", "weights"]
+
+
+def test_what_a_frozen_model_runs_is_counted_with_the_trained_ones_and_forgotten_with_it(bench):
+    learner = Learner.of(small_model(), (), 0.0)
+    start = {"start": bench.root / "base"}
+    frozen = _frozen(
+        ppo(), Job(Task("t", "train", {}, {}), start, *[bench.root] * 3, silent, Resources()), learner
+    )
+    frozen.tally.add([3], 1)
+    assert learner.tally.runs == [(3, 1)]
+    assert learner.tally.empty(1.0, None, 1, None) == {}
+    assert frozen.tally.runs == []
+
+
+def body(job, ranks):
+    """Nothing to do."""
+
+
+def test_a_process_that_is_through_ends_in_order(tmp_path):
+    job = Job(Task("t", "train", {}, {}), {}, *[tmp_path] * 3, silent, Resources(trainers=1))
+    others = Processes(
+        [Part(job, "tests.train.test_opening:body", 0, 1, f"file://{tmp_path / 'meeting'}", 0)]
+    )
+    child = others._running[0].child
+    assert child.wait(60) == 0
+    others.stop(0.0)
+    assert (others.dead(), others.faults()) == ({}, {})
