@@ -23,7 +23,8 @@ class Resources:
     """What a task gets of the machines: torch device, threads, the rollout engine, and how many of each work on it.
 
     `trainers` processes train together, each on one device; `engines` generate, each on `tensor_parallel` devices:
-    those of the trainers in turn or, with `apart`, their own.
+    those of the trainers in turn or, with `apart`, their own. `devices` names those of each engine that shares them
+    (as CUDA_VISIBLE_DEVICES does on its node), once the trainers have them.
     """
 
     device: str = "cpu"
@@ -33,6 +34,7 @@ class Resources:
     engines: int = 1
     tensor_parallel: int = 1
     apart: bool = False
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

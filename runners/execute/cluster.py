@@ -71,7 +71,7 @@ class Cluster:
             "num_gpus": 0 if serves or not wanted[0].gpus else 1,
             "name": order.task.id,
         }
-        if len(wanted) > 1 or wanted[0].gpus > 1:
+        if len(wanted) > 1 or wanted[0].gpus > options["num_gpus"]:
             options["scheduling_strategy"] = self._room(order, wanted)
         self.flying[self.remote.options(**options).remote(order)] = order
 

@@ -6,7 +6,7 @@ an engine uses the GPUs of the trainers of its bundle in turn with them; apart, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,21 @@ def seat_of_trainer(resources: Resources, rank: int) -> int:
 def seat_of_engine(resources: Resources, number: int) -> int:
     """The bundle that the engine of this number uses."""
     return resources.trainers + number if resources.apart else number
+
+
+def shared_devices(resources: Resources, held: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
+    """The devices of each engine that uses trainers' in turn with them: what the ranks of its bundle hold, in their order.
+
+    `held` has each rank's device numbers on its node. Nothing where engines are apart, or none has a whole bundle.
+    """
+    if not held or resources.apart or resources.engine == "embedded":
+        return ()
+    found: list[list[str]] = [[] for _ in range(resources.engines)]
+    for rank in sorted(held):
+        engine = seat_of_trainer(resources, rank)
+        if engine < len(found):
+            found[engine] += [str(device) for device in held[rank]]
+    return tuple(",".join(devices) for devices in found)
 
 
 def seat(bundle: int) -> Any:

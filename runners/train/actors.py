@@ -33,7 +33,12 @@ class Actors:
             place = seat(seat_of_trainer(resources, part.rank))
             options = made.options(num_cpus=resources.threads, num_gpus=gpus, scheduling_strategy=place)
             self._actors[part.rank] = options.remote()
-        ray.get([actor.ready.remote() for actor in self._actors.values()])
+        told = ray.get([actor.ready.remote() for actor in self._actors.values()])
+        # The first rank is this process.
+        self.held: dict[int, list[object]] = {
+            0: ray.get_gpu_ids(),
+            **dict(zip(self._actors, told, strict=True)),
+        }
         self._parts = {part.rank: self._actors[part.rank].follow.remote(part) for part in parts}
 
     def dead(self) -> dict[int, str]:
@@ -74,9 +79,11 @@ class Actors:
 class _Actor:
     """A follower inside Ray."""
 
-    def ready(self) -> bool:
-        """Whether the actor's packages are loaded."""
-        return True
+    def ready(self) -> list[object]:
+        """The devices that Ray gave this rank, by their numbers on its node, once its packages are loaded."""
+        import ray
+
+        return list(ray.get_gpu_ids())
 
     def follow(self, part: Part) -> Fault | None:
         """Does the part to its end."""

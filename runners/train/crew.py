@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job
+from runners.execute.placement import shared_devices
 from runners.train.actors import Actors, on_ray
 from runners.train.follower import Fault, Part, function, silent
 from runners.train.processes import Processes
@@ -30,7 +31,12 @@ _FAREWELL, _WORDS, _LOOK = 20.0, 5.0, 1.0
 
 
 class Others(Protocol):
-    """The other processes, ranks 1 and up."""
+    """The other processes, ranks 1 and up.
+
+    `held` has the devices that Ray gave each rank, this process's among them; none where Ray has nothing to do with it.
+    """
+
+    held: dict[int, list[object]]
 
     def dead(self) -> dict[int, str]:
         """Why each rank that has ended without a result did so, in words, by rank."""
@@ -62,6 +68,8 @@ def together(job: Job, body: str) -> None:
             for rank in range(world)
         ]
         others: Others = Actors(parts[1:]) if on_ray() else Processes(parts[1:])
+        shared = shared_devices(job.resources, others.held)
+        job = replace(job, resources=replace(job.resources, devices=shared))
         patience = 0.0
         try:
             with watched(others), joined(0, world, address, parts[0].device) as ranks:

@@ -25,6 +25,7 @@ class Processes:
 
     def __init__(self, parts: list[Part]) -> None:
         """Starts them, and waits until each has loaded its packages. Raises E0938 where one does not."""
+        self.held: dict[int, list[object]] = {}
         self._found: dict[int, Fault] = {}
         self._ended: dict[int, str] = {}
         self._stopping = False

@@ -193,6 +193,32 @@ def test_a_cluster_that_wants_a_token_runs_for_who_has_it(bench: Bench, tmp_path
     assert "holds the cluster's own token" in told["other"][1]
 
 
+@pytest.mark.heavy
+def test_trainers_and_engines_sit_on_the_gpus_that_are_theirs() -> None:
+    """Two nodes of four GPUs that are only said to be there; engines take two each."""
+    out = subprocess.run(
+        [sys.executable, str(HERE / "seats.py")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": ":".join([str(HERE), str(HERE.parent.parent)])},
+    )
+    assert out.returncode == 0, out.stderr[-3000:]
+    found = json.loads(out.stdout.splitlines()[-1])
+    every = {(node, device) for told in found["colocated"]["trainers"] for node, (device,) in [told]}
+    assert len(every) == 8
+    assert len({node for node, _ in every}) == 2
+    for node, devices in found["colocated"]["engines"]:
+        assert {(node, device) for device in devices} <= every
+    shared = [(node, device) for node, devices in found["colocated"]["engines"] for device in devices]
+    assert sorted(shared) == sorted(every)
+    apart = [
+        (node, device) for told in found["apart"].values() for node, devices in told for device in devices
+    ]
+    assert [len(devices) for _, devices in found["apart"]["engines"]] == [2, 2, 2]
+    assert sorted(apart) == sorted(every), "each GPU is one's alone"
+
+
 def test_a_node_sees_a_store_by_its_mark(tmp_path: Path) -> None:
     assert not sees(str(tmp_path))
     (tmp_path / "format").write_text("")

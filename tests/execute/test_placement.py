@@ -17,6 +17,7 @@ from runners.execute.placement import (
     resources_of,
     seat_of_engine,
     seat_of_trainer,
+    shared_devices,
 )
 
 
@@ -82,6 +83,17 @@ def test_nobody_sits_on_more_gpus_than_a_bundle_has(
     if found.apart:
         assert not set(trainers) & set(engines)
     assert lacking(places, room(nodes, gpus), None) is None
+
+
+def test_an_engine_that_shares_gpus_uses_those_of_the_trainers_beside_it() -> None:
+    """Two nodes that number their GPUs alike, and trainers that Ray gave them in some order."""
+    found = resources_of("train", cluster(2, 4, tensor_parallel=2), "cuda", "sglang")
+    held = {0: [3], 1: [1], 2: [0], 3: [2], 4: [0], 5: [1], 6: [2], 7: [3]}
+    assert shared_devices(found, held) == ("3,1", "0,2", "0,1", "2,3")
+    assert shared_devices(found, {}) == ()
+    apart = resources_of("train", cluster(2, 4, placement="apart"), "cuda", "sglang")
+    assert shared_devices(apart, {0: [0], 1: [1]}) == ()
+    assert shared_devices(resources_of("train", cluster(), "cuda"), held) == ()
 
 
 def test_what_is_missing_is_said_with_numbers_and_names() -> None:

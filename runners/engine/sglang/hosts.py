@@ -199,13 +199,22 @@ class Actor:
         if owns_gpus(self.resources):
             options["num_gpus"] = self.settings.tensor_parallel
             options["scheduling_strategy"] = seat(seat_of_engine(self.resources, self.number))
+        elif self.resources.trainers > 1 and self.resources.devices:
+            # It uses the GPUs of the trainers in its bundle, which may be on another node.
+            options["scheduling_strategy"] = seat(seat_of_engine(self.resources, self.number))
+            options["runtime_env"] = _seeing(self.resources.devices[self.number])
         else:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node_id=asker, soft=False)
             # It uses the GPUs that this task holds.
             seen = os.environ.get("CUDA_VISIBLE_DEVICES")
             if seen:
-                options["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": seen}}
+                options["runtime_env"] = _seeing(seen)
         return self.ray.remote(Keeper).options(**options).remote(self.settings, self.log, asker)
+
+
+def _seeing(devices: str) -> dict[str, Any]:
+    """The environment of an actor that uses GPUs which others hold: Ray itself would show it none."""
+    return {"env_vars": {"CUDA_VISIBLE_DEVICES": devices, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}}
 
 
 def on_ray() -> bool:
