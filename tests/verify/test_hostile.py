@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runners.verify import Answer, PooledVerifier, Verdict
+from runners.verify import Answer, PooledVerifier, Verdict, make_verifier
 from runners.verify.pool import wall_seconds
 
 CORPUS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("hostile.json").read_text())
@@ -111,6 +111,15 @@ def test_the_whole_corpus_in_every_way_of_calling(call: Any) -> None:
     # The largest child this process ever had, whoever started it (KiB).
     if call is grade:
         assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= MEMORY_MIB * 1024
+
+
+def test_words_and_numbers_alone_settle_every_hostile_answer_here() -> None:
+    """The verifier of word tasks starts no process, and takes nothing for right that is not."""
+    verifier = make_verifier("exact")
+    for row, verdict in zip(CORPUS, verifier.grade(answers(CORPUS)), strict=True):
+        assert verdict.status == "fast", row["name"]
+        assert row["correct"] or not verdict.correct or build(row["text"]).strip() == row["gold"], row["name"]
+    assert verifier.stats().workers_started == 0
 
 
 def test_nothing_a_hostile_answer_asks_for_is_done() -> None:
