@@ -192,42 +192,44 @@ class SGLangEngine:
         self._renew(fallen)
 
     def _renew(self, numbers: Sequence[int]) -> None:
-        """Brings the present weights to some servers; those that they start with are there."""
+        """Brings the present weights to some servers, those that have died meanwhile started again."""
         state, version = self._weights
         if not numbers or (state, version) == (self._settings.model, 0):
             return
-        servers = [self._servers[number] for number in numbers]
-        if isinstance(state, Path):
-            try:
-                weights.from_disk(state, servers, version)
-            except (Lost, weights.Refused) as fault:
-                raise self._unsent([f"disk: {fault}"]) from fault
-            return
         near = all(self._hosts[number].near for number in numbers)
-        known = weights.ways(near)
+        known: tuple[weights.Way, ...] = ("disk",) if isinstance(state, Path) else weights.ways(near)
         failed: list[str] = []
         for way in known[known.index(self._way) :] if self._way in known else known:
-            try:
-                weights.update(
-                    way,
-                    state,
-                    servers,
-                    self._settings.tensor_parallel,
-                    version,
-                    self._aside,
-                    self._settings.model,
-                )
-            except (Lost, weights.Refused) as fault:
-                failed.append(f"{way}: {fault}")
-                self._tell(f"weights do not go by {way} ({fault}); trying the next way")
-                servers = self._standing(numbers)
-            else:
-                self._way = way
+            fault = self._sent(way, numbers)
+            if fault is None:
+                self._way = self._way if isinstance(state, Path) else way
                 return
+            failed.append(f"{way}: {fault}")
+            if way != known[-1]:
+                self._tell(f"weights do not go by {way} ({fault}); trying the next way")
         raise self._unsent(failed)
 
+    def _sent(self, way: weights.Way, numbers: Sequence[int]) -> Exception | None:
+        """Sends the weights one way, once more where a server was lost meanwhile; why it failed, if it did."""
+        state, version = self._weights
+        found: Exception | None = None
+        for _ in range(2):
+            servers = self._standing(numbers)
+            try:
+                if isinstance(state, Path):
+                    weights.from_disk(state, servers, version)
+                else:
+                    ranks, model = self._settings.tensor_parallel, self._settings.model
+                    weights.update(way, state, servers, ranks, version, self._aside, model)
+                return None
+            except weights.Refused as fault:
+                return fault
+            except Lost as fault:
+                found = fault
+        return found
+
     def _standing(self, numbers: Sequence[int]) -> list[Address]:
-        """The servers, those started again that a failed update has ended."""
+        """The servers, those that have died started again."""
         for number in numbers:
             if not self._hosts[number].alive:
                 self._servers[number] = self._hosts[number].start()

@@ -81,9 +81,13 @@ class Loop:
             raise
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the thread, and gives the loop's files back."""
+        if self._loop.is_closed():
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5.0)
+        if not self._thread.is_alive():
+            self._loop.close()
 
 
 def _first(several: BaseException) -> BaseException:

@@ -13,7 +13,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -143,7 +143,9 @@ def _broadcast(state: State, servers: Sequence[Address], ranks: int, version: in
                 _ask(client, "/end_weight_update", {})
         finally:
             for client in clients:
-                _ask(client, "/destroy_weights_update_group", {"group_name": name})
+                # A server that is gone has none; what failed before is what is told.
+                with suppress(Lost, Refused):
+                    _ask(client, "/destroy_weights_update_group", {"group_name": name})
             dist.destroy_process_group(group)
     finally:
         for client in clients:
