@@ -57,9 +57,9 @@ def load_config(folder: Path) -> Any:
     except ValueError as fault:
         # transformers asks for trust, or tells of an unknown model_type, by the same exception.
         message = "the model's architecture is unknown to the installed transformers, or runs code of its own"
-        TOGETHER = "take a model whose architecture transformers has, such as Qwen3 or Llama"
+        remedy = "take a model whose architecture transformers has, such as Qwen3 or Llama"
         notes = [_first_line(fault)]
-        raise problem("E0801", message, where=str(folder), notes=notes, help=TOGETHER) from fault
+        raise problem("E0801", message, where=str(folder), notes=notes, help=remedy) from fault
     except (OSError, TypeError, AttributeError, KeyError) as fault:
         message = f"config.json cannot be read: {_first_line(fault)}"
         raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
@@ -165,8 +165,8 @@ def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Ten
         if is_full(fault):
             raise
         message = f"the model cannot be saved: {getattr(fault, 'strerror', None) or fault}"
-        TOGETHER = "free some space, or choose a folder that you may write to"
-        raise problem("E0811", message, where=str(folder), help=TOGETHER) from fault
+        remedy = "free some space, or choose a folder that you may write to"
+        raise problem("E0811", message, where=str(folder), help=remedy) from fault
 
 
 def _size(size: tuple[Any, ...]) -> str:

@@ -38,7 +38,10 @@ def unpack(path: Path) -> Loaded:
     file = Gguf(path)
     try:
         return Loaded(_model(file), _tokenizer(file))
-    except (KeyError, TypeError, ValueError, RuntimeError, ZeroDivisionError) as fault:
+    except Problem:
+        raise
+    except Exception as fault:
+        # Settings may be of any type and size, and the tokenizers library raises bare Exception.
         words = f"it has no `{fault.args[0]}`" if isinstance(fault, KeyError) else str(fault).split("\n")[0]
         raise _unfit(file, words[:200]) from fault
 

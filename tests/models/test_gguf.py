@@ -80,8 +80,8 @@ def written(place: Path, model: Any, **change: Any) -> Path:
     tokens = ["<|endoftext|>", "<|im_end|>", *letters, "he", "Ġhe"]
     file.add_token_list(tokens)
     file.add_token_types([3, 3] + [1] * (len(tokens) - 2))
-    file.add_token_merges(["h e", "Ġ he"])
-    file.add_eos_token_id(1)
+    file.add_token_merges(change.get("merges", ["h e", "Ġ he"]))
+    file.add_eos_token_id(change.get("eos", 1))
     file.add_pad_token_id(1)
     file.add_chat_template("{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}")
     for name, tensor in model.state_dict().items():
@@ -175,6 +175,11 @@ def test_forged_counts_and_sizes_ask_for_no_memory(tmp_path: Path) -> None:
     assert "does not lie inside the file" in refused(place)
     place.write_bytes(head.replace(b"\x03", b"\x09") + b"x" * 64)
     assert "of version 9" in refused(place)
+
+
+@pytest.mark.parametrize("change", [{"eos": 100_000}, {"merges": [3, 4]}, {"merges": ["h q", "no such"]}])
+def test_settings_that_fit_nothing_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    refused(written(tmp_path / "forged.gguf", small(), **change))
 
 
 def test_what_is_not_read_is_named(tmp_path: Path) -> None:
