@@ -19,7 +19,7 @@ import httpx
 
 from reodsl.diagnostics import problem
 from runners.engine.sglang.settings import LAUNCHER, Settings
-from runners.engine.sglang.symptoms import IN_USE, diagnose, last_lines
+from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 
 _PORTS = range(20_000, 32_000)
 """Below where systems take ports for outgoing connections, so that none comes between the choice and the server."""
@@ -64,7 +64,7 @@ class Server:
                 return address
             lines = last_lines(self.log, self._begin)
             self.stop()
-            if not any(mark in line for line in lines for mark in IN_USE):
+            if not port_taken(self.log, self._begin):
                 raise diagnose(lines, self.settings, self.log)
         raise problem(
             "E0821",

@@ -23,20 +23,14 @@ _TAIL = 1 << 16
 
 def last_lines(log: Path, begin: int = 0) -> list[str]:
     """The last lines of a log after its byte `begin`, blank ones left out and long ones cut."""
-    try:
-        with log.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(begin, size - _TAIL))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return []
+    text = _end(log, begin)
     lines = [line.rstrip()[:_WIDTH] for line in text.splitlines() if line.strip()]
     return lines[-_LINES:]
 
 
 def diagnose(lines: Sequence[str], settings: Settings, log: Path) -> Problem:
     """The problem of a server that ended before it was healthy (E0801, E0821, E0823)."""
-    whole = last_words(log, lines)
+    whole = _end(log)
     if _MEMORY.search(whole):
         return out_of_memory(settings, log, lines)
     if _ARCHITECTURE.search(whole):
@@ -75,9 +69,20 @@ def out_of_memory(settings: Settings, log: Path, lines: Sequence[str]) -> Proble
     )
 
 
-def last_words(log: Path, lines: Sequence[str]) -> str:
-    """The end of the log as one text; further back than what is shown."""
+def port_taken(log: Path, begin: int = 0) -> bool:
+    """Whether a log says, after its byte `begin`, that something else listens on the server's port.
+
+    SGLang says more after that, and ends only when its own first request to the port has failed.
+    """
+    return any(mark in _end(log, begin) for mark in IN_USE)
+
+
+def _end(log: Path, begin: int = 0) -> str:
+    """The end of a log, after its byte `begin`; further back than what is shown."""
     try:
-        return log.read_bytes()[-_TAIL:].decode("utf-8", "replace")
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(begin, size - _TAIL))
+            return file.read().decode("utf-8", "replace")
     except OSError:
-        return "\n".join(lines)
+        return ""

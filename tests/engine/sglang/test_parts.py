@@ -23,7 +23,7 @@ from runners.engine.sglang.engine import _places
 from runners.engine.sglang.messages import Draft, drawing
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.settings import HERE, KEY, Settings
-from runners.engine.sglang.symptoms import diagnose, last_lines
+from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 from runners.engine.sglang.weights import _buckets, ways
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
@@ -112,6 +112,15 @@ def test_a_log_tells_why_a_server_ended(
     found = diagnose(last_lines(log), settings, log)
     assert found.diagnostics[0].code == code
     golden(f"engine/{code}.txt", render(found.diagnostics, {}).replace(str(tmp_path), "PLACE"))
+
+
+def test_a_port_that_was_taken_is_seen_behind_what_came_after(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    taken = "ERROR: [Errno 98] error while attempting to bind on address ('127.0.0.1', 2): address already in use\n"
+    log.write_text(taken + "  File ...\n" * 40)
+    assert port_taken(log)
+    assert not port_taken(log, len(taken))
+    assert not port_taken(tmp_path / "none")
 
 
 def test_the_end_of_a_log_is_short_and_of_this_life(tmp_path: Path) -> None:
