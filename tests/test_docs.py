@@ -10,6 +10,8 @@ import pytest
 
 from reodsl.cli.main import cli
 from reodsl.language import check_file
+from reodsl.syntax import format_source
+from reodsl.syntax.source import Source
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -62,3 +64,8 @@ def test_the_diagnostic_of_the_readme_is_what_is_printed(
     found = check_file("specs/qwen3_4b_reo_exp.reo")
     wrong = tuple(each for each in found.diagnostics if each.code == "E0402")
     assert render(wrong, found.sources).strip() in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize(("where", "text"), [each for each in blocks("reo") if "experiment" in each[1]])
+def test_a_whole_spec_in_a_document_is_laid_out_as_fmt_does(where: str, text: str) -> None:
+    assert format_source(Source(where, text)).text == text

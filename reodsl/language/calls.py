@@ -188,7 +188,10 @@ def _argument_name(
             message = f"`{kind.name}` takes {most}, and this is one more"
             ctx.report(error("E0310", message, arg.span, help=f"it takes {', '.join(kind.fields)}"))
             return None
-        first = next((name for name in kind.fields if name not in kind.positional), "name")
+        given = {each.name.name for each in expr.args if each.name is not None}
+        open_names = [name for name in kind.fields if name not in kind.positional and name not in given]
+        nameless = [each for each in expr.args if each.name is None][len(kind.positional) :]
+        first = (open_names[nameless.index(arg) :] or ["name"])[0]
         ctx.report(
             error(
                 "E0310",

@@ -9,7 +9,7 @@ from reodsl.language.context import Context, Scope
 from reodsl.language.declare import declared
 from reodsl.language.modules import Loaded
 from reodsl.language.schema import Choice, Either, Many, Type
-from reodsl.language.suggest import advice, there_is
+from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Record, Symbol, Value
 from reodsl.syntax import tree
@@ -49,7 +49,10 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
         return None if value is None else used_at(value, name, expr.span)
     if name in scope.module.imports or _declared_badly(scope.module, name):
         return None
-    unknown(ctx, expr, scope, words)
+    unprovided = [each for each in scope.module.imports if not _provided(ctx, scope.module, each)]
+    # An import that nothing provides has been reported, and most likely was meant to bring this name.
+    if words or nearest(name, unprovided) is None:
+        unknown(ctx, expr, scope, words)
     return None
 
 
@@ -98,7 +101,8 @@ def unknown(ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...])
             f"there is no `{name}` here",
             expr.span,
             "unknown",
-            help=advice(name, scope.names(), "this file has") + _import_hint(name),
+            help=(advice(name, scope.names(), "this file has") if scope.names() else "write its value here")
+            + _import_hint(name),
         )
     )
 
@@ -134,6 +138,12 @@ def lookup(ctx: Context, module: Loaded, name: str) -> tuple[Loaded, tree.Module
         return None
     ctx.used.add((target.key, imported.name))
     return target, target.items[imported.name]
+
+
+def _provided(ctx: Context, module: Loaded, name: str) -> bool:
+    imported = module.imports[name]
+    target = ctx.modules.loaded.get(imported.module) if imported.module is not None else None
+    return target is not None and imported.name in target.items
 
 
 def _declared_badly(module: Loaded, name: str) -> bool:

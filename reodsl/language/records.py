@@ -11,7 +11,7 @@ from reodsl.language.evaluate import evaluated
 from reodsl.language.finish import EVALUATION, UNKNOWN, finished, finished_experiment
 from reodsl.language.kinds import KINDS
 from reodsl.language.schema import Kind
-from reodsl.language.values import Record, Slot, Value, article, describe
+from reodsl.language.values import Record, Slot, Value, article, describe, one_of
 from reodsl.syntax import tree
 
 FROM_CHECKPOINT = ("checkpoint", "model")
@@ -95,7 +95,7 @@ def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: S
                 f"{article(kind.name)} {kind.name} cannot be made from {describe(value)}",
                 parent.span,
                 describe(value),
-                help="start from " + " or ".join(f"{article(each)} {each}" for each in kind.parents)
+                help=f"start from {one_of(kind.parents)}"
                 if kind.parents
                 else f"write `{kind.name} {start.name} {{ … }}`",
             )

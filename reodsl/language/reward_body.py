@@ -9,7 +9,7 @@ from reodsl.diagnostics.model import Label, Span, error, warning
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.params import declared_type
-from reodsl.language.reward_constant import report_constant
+from reodsl.language.reward_constant import report_blind, report_constant
 from reodsl.language.reward_names import Body, Data, Environment, Typed
 from reodsl.language.reward_parts import part_terms, typed_parts
 from reodsl.language.reward_types import typed
@@ -37,21 +37,24 @@ class TypedReward:
     parts: tuple[Data, ...] = ()
 
 
-def typed_reward(ctx: Context, record: Record, *, symbolic: bool = False) -> TypedReward | None:
+def typed_reward(
+    ctx: Context, record: Record, *, symbolic: bool = False, at: Span | None = None
+) -> TypedReward | None:
     """The body of a reward in types and units, or None with what is wrong reported.
 
-    Without arguments for its parameters that is an error, unless `symbolic`, where any value in range is meant.
+    Without arguments for its parameters that is an error at `at`, where it is used, unless `symbolic`, where any value
+    in range is meant.
     """
 
     def typed() -> TypedReward | None:
-        found = environment(ctx, record, Environment(), symbolic=symbolic)
+        found = environment(ctx, record, Environment(), symbolic=symbolic, at=at)
         return None if found is None else _body(ctx, record.made.item, *found)
 
     return ctx.once_of("symbolic" if symbolic else "typed", record, typed)
 
 
 def environment(
-    ctx: Context, record: Record, env: Environment, *, symbolic: bool
+    ctx: Context, record: Record, env: Environment, *, symbolic: bool, at: Span | None = None
 ) -> tuple[Environment, Scope] | None:
     """The names that the parameters of a reward or a selection stand for; None with what is missing reported."""
     definition: Definition = record.made
@@ -82,7 +85,7 @@ def environment(
                 error(
                     "E0310",
                     f"the {record.kind} `{record.name}` needs `{name}`",
-                    record.span,
+                    at or record.span,
                     f"no `{name}`",
                     others=[Label(param.span, "declared here")],
                     help=f"write `{record.name}({name}: …)`",
@@ -187,6 +190,7 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
         return None
     _unread(ctx, item)
     report_constant(ctx, item.name.name, values, dict(lets))
+    report_blind(ctx, item.name.name, values, dict(lets))
     return TypedReward(tuple(lets), outcome, dense, split, frozenset(body.uses), parts)
 
 
@@ -240,7 +244,8 @@ def _plain(ctx: Context, value: Typed, span: Span) -> bool:
             f"a reward is a plain number, and this is {unit_words(value.unit)}",
             span,
             unit_words(value.unit),
-            help="divide by a length, such as `mean(len(z) for z in group)`",
+            help=("multiply" if dict(value.unit).get("tokens", 0) < 0 else "divide")
+            + " by a length, such as `mean(len(z) for z in group)`",
         )
     )
     return False

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from reodsl.diagnostics.model import Label, Span, error
 from reodsl.language.context import Context, Scope
 from reodsl.language.intervals import Interval
-from reodsl.language.units import Dimension, unit_words
+from reodsl.language.units import PLAIN, Dimension, Quantity, shown, unit_words
 from reodsl.language.values import Value
 from reodsl.syntax import tree
 
@@ -93,7 +93,17 @@ def same_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what:
             left,
             unit_words(one.unit),
             others=[Label(right, unit_words(two.unit))],
-            help="write the unit, such as `1 tokens`, or divide by a length to get a plain number",
+            help=_evened(one, two),
         )
     )
     return False
+
+
+def _evened(one: Typed, two: Typed) -> str:
+    """How to give two expressions one unit: a written number gets it, a length is divided by another."""
+    for side, other in ((one, two), (two, one)):
+        if side.unit == PLAIN and side.data.get("op") == "number" and "open" not in side.data:
+            return f"give the number its unit: `{shown(Quantity(side.data['value'], other.unit))}`"
+    if PLAIN in (one.unit, two.unit):
+        return "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`"
+    return "bring both to one unit, or divide each by a length to get plain numbers"

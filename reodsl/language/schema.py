@@ -15,7 +15,7 @@ from reodsl.language.units import (
     unit_name,
     unit_words,
 )
-from reodsl.language.values import Bounds, Items, Record, Symbol, Value, article, describe
+from reodsl.language.values import Bounds, Items, Record, Symbol, Value, article, as_written, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +239,8 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
                 if isinstance(fitted, Value):
                     return fitted
                 misfits.append(fitted)
+                if isinstance(option, Many) and isinstance(value.data, Items):
+                    return fitted
             ranged = [misfit for misfit in misfits if misfit.code != "E0301"]
             return ranged[0] if ranged else _other(value, type_)
 
@@ -280,6 +282,8 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
             data = Quantity(int(data.number), data.unit)
     if not type_.holds(data.number):
         helps = f"write `{type_.example}`, for example" if type_.example else None
+        if type_.high == 1 and not want and not type_.whole and 1 < data.number <= 100:
+            helps = f"write `{shown(Quantity(data.number))}%`, if a share is meant"
         return Misfit("E0303", f"{{what}} must be {type_.range_words()}", shown(data), value, helps)
     return replace(value, data=data)
 
@@ -291,9 +295,10 @@ def _near(data: Quantity) -> str:
 def _fit_list(value: Value, type_: Many) -> Value | Misfit:
     data = value.data
     if not isinstance(data, Items):
-        if not type_.lone:
-            return _other(value, type_)
         lone = fit(value, type_.item)
+        if not type_.lone:
+            helps = f"write `[{as_written(value)}]`" if isinstance(lone, Value) else None
+            return replace(_other(value, type_), help=helps)
         return Value(Items((lone,)), value.span, value.via) if isinstance(lone, Value) else lone
     if len(data.values) < type_.least:
         return Misfit("E0303", f"{{what}} needs at least {type_.least} in its list", "too few", value)
@@ -301,7 +306,7 @@ def _fit_list(value: Value, type_: Many) -> Value | Misfit:
     for item in data.values:
         fitted = fit(item, type_.item)
         if isinstance(fitted, Misfit):
-            return fitted
+            return replace(fitted, message=fitted.message.replace("{what}", "each of {what}", 1))
         items.append(fitted)
     return replace(value, data=Items(tuple(items)))
 

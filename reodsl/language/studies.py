@@ -13,7 +13,7 @@ from reodsl.language.finish import EVALUATION, finished, finished_experiment
 from reodsl.language.kinds import KINDS
 from reodsl.language.modules import Loaded
 from reodsl.language.records import record, split_amend
-from reodsl.language.values import Record, Slot, Value, article, describe
+from reodsl.language.values import Record, Slot, Value, describe, one_of
 from reodsl.syntax import tree
 
 ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model")
@@ -154,7 +154,7 @@ def _underlying(
             return Record(
                 "experiment", {"base": base}, member.name.span, name, member.doc or "", owner, made=EVALUATION
             )
-    helps = "start from " + " or ".join(f"{article(each)} {each}" for each in ARM_PARENTS)
+    helps = f"start from {one_of(ARM_PARENTS)}"
     ctx.report(
         error(
             "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps

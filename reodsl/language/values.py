@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -174,6 +174,12 @@ def as_written(value: Value) -> str:
 def article(word: str) -> str:
     """`a` or `an`."""
     return "an" if word[:1] in "aeiou" else "a"
+
+
+def one_of(words: Sequence[str]) -> str:
+    """`a model`, `a recipe or a model`, `an arm, a recipe or a model`."""
+    *first, last = [f"{article(word)} {word}" for word in words]
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def walk(record: Record, prefix: str = "") -> Iterator[tuple[str, Slot]]:

@@ -6,6 +6,16 @@ from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.syntax.place import BINARY, ENDS, KEYWORDS, Place, clipped, describe, spelled, wanted, where
 
 
+def _dotted(place: Place) -> str:
+    """The module's name behind the `import` that begins a file's item, dots and all."""
+    name = ""
+    for token in place.tokens[1:]:
+        if token.type not in ("NAME", "DOT"):
+            break
+        name += token.text
+    return clipped(name) or "…"
+
+
 def missing_name(place: Place) -> Diagnostic | None:
     """A keyword where a new name is given."""
     token = place.found
@@ -52,12 +62,11 @@ def outside_a_block(place: Place) -> Diagnostic | None:
                 help="put the `{` at the end of the line above: `experiment NAME = parent {`",
             )
         if token.type == "IMPORT":
-            name = spelled(place.tokens[1])
             return error(
                 "E0130",
                 "an import names its module first",
                 token.span,
-                help=f"write `from {name} import NAME`",
+                help=f"write `from {_dotted(place)} import NAME`",
             )
         if token.type in ("LET", "DENSE"):
             return error(

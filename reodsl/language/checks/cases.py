@@ -79,8 +79,10 @@ def _case(program: Program, name: str, record: Record, suite: Record | None, stu
     stages: list[StageCase] = []
     if is_trained(record):
         for part, stage in complete_stages(program.context, record):
-            reward = stage.sub("reward") if stage.data("method") == "ppo" else None
-            typed = typed_reward(program.context, reward) if reward is not None else None
+            value = stage.get("reward") if stage.data("method") == "ppo" else None
+            reward = value.data if value is not None and isinstance(value.data, Record) else None
+            at = value.span if value is not None else None
+            typed = typed_reward(program.context, reward, at=at) if reward is not None else None
             stages.append(StageCase(part, stage, typed))
     return Case(name, record, suite, tuple(stages), study)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
-from reodsl.language.checks.cases import Case, found, place
+from reodsl.language.checks.cases import LIBRARY_PATH, Case, found, place
 from reodsl.language.context import Context
 from reodsl.language.selections import questions_of
 from reodsl.language.values import Items, Record
@@ -26,21 +26,23 @@ def check_vocabulary(ctx: Context, case: Case) -> Iterator[Diagnostic]:
     if tokenizer is None:
         return
     words = ctx.once_of("words", tokenizer, lambda: _known(tokenizer))
-    for record, name, span in _texts(case):
+    for record, name, span, user in _texts(case):
         text = record.data(name)
         for word in _words(text):
             if word not in words:
                 labels = [
                     Label(span, f"has `{word}`"),
+                    *([Label(user.span, f"forces answers by `{record.name}`")] if user is not None else []),
                     Label(
                         place(tokenizer.fields.get("words"), tokenizer.span),
                         f"the words of `{tokenizer.name}`",
                     ),
                 ]
                 message = f"the model's vocabulary has no `{word}`, which `{name}` of `{record.name}` needs"
-                yield found(
-                    error, "E0721", message, labels, "add it to the tokenizer's words, or write it otherwise"
-                )
+                helps = "add it to the tokenizer's words, or write it otherwise"
+                if user is not None:
+                    helps = f"set a `forcing` of this model's words in `{user.name}`, or {helps}"
+                yield found(error, "E0721", message, labels, helps)
                 break
 
 
@@ -55,21 +57,27 @@ def _words(text: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for part in parts for word in HOLE.sub(" ", str(part)).split()))
 
 
-def _texts(case: Case) -> Iterator[tuple[Record, str, Span]]:
-    """The texts that the model of a case reads or writes, each with its place."""
+def _texts(case: Case) -> Iterator[tuple[Record, str, Span, Record | None]]:
+    """The texts that the model of a case reads or writes, each with its place.
+
+    The last of each is what has a text of the library by default, and can be given another.
+    """
     data = [questions_of(stage.record.sub("data")) for stage in case.stages]
     forcings = [
-        stage.record.sub("forcing") for stage in case.stages if stage.reward and "forced" in stage.reward.uses
+        (stage.record.sub("forcing"), stage.record)
+        for stage in case.stages
+        if stage.reward and "forced" in stage.reward.uses
     ]
     if case.suite is not None:
-        forcings.append(case.suite.sub("forcing"))
+        forcings.append((case.suite.sub("forcing"), case.suite))
         data += [benchmark.sub("data") for benchmark in _records(case.suite, "benchmarks")]
-    for forcing in forcings:
+    for forcing, user in forcings:
         if forcing is not None:
-            yield forcing, "text", place(forcing.fields.get("text"), forcing.span)
+            span = place(forcing.fields.get("text"), forcing.span)
+            yield forcing, "text", span, user if span.path.startswith(LIBRARY_PATH) else None
     for table in data:
         for source in _records(table, "source") if table is not None else ():
-            yield from _of_source(source)
+            yield from ((*text, None) for text in _of_source(source))
 
 
 def _of_source(source: Record) -> Iterator[tuple[Record, str, Span]]:
