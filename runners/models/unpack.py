@@ -73,9 +73,13 @@ def _model(file: Gguf) -> Any:
     )
     if config.num_hidden_layers > len(file.tensors):
         raise _unfit(file, f"it claims {config.num_hidden_layers} layers and has {len(file.tensors)} tensors")
+    scaling = told.get("llama.rope.scaling.type", "none")
+    if scaling != "none":
+        raise _unfit(file, f"its positions are scaled as `{scaling!s:.40}`, and plain rotary ones are read")
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
     state = {name: torch.from_numpy(values) for name, values in _weights(file, config, heads, kv_heads)}
+    _require_all_read(file, config.num_hidden_layers)
     if tied:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model = model.to_empty(device="cpu")
@@ -84,6 +88,15 @@ def _model(file: Gguf) -> Any:
     # What is no weight (the rotary frequencies) was on no device: it is derived from the config again.
     model.model.rotary_emb = type(model.model.rotary_emb)(config=config)
     return model.eval()
+
+
+def _require_all_read(file: Gguf, layers: int) -> None:
+    """A tensor that is left out (a bias, factors of rotary frequencies) would make other numbers without a word."""
+    known = {"token_embd.weight", "output_norm.weight", "output.weight"}
+    known |= {f"blk.{layer}.{theirs}.weight" for layer in range(layers) for theirs in _LAYER}
+    more = sorted(set(file.tensors) - known)
+    if more:
+        raise _unfit(file, f"it has a tensor `{more[0]:.80}`, which no Llama model of transformers has here")
 
 
 def _weights(file: Gguf, config: Any, heads: int, kv_heads: int) -> Iterator[tuple[str, NDArray[np.float32]]]:

@@ -84,6 +84,10 @@ def written(place: Path, model: Any, **change: Any) -> Path:
     file.add_eos_token_id(change.get("eos", 1))
     file.add_pad_token_id(1)
     file.add_chat_template("{% for m in messages %}{{ m['content'] }}<|im_end|>{% endfor %}")
+    if "scaling" in change:
+        file.add_rope_scaling_type(change["scaling"])
+    for name in change.get("more", ()):
+        file.add_tensor(name, np.ones(8, dtype=np.float32))
     for name, tensor in model.state_dict().items():
         values = tensor
         if name == "lm_head.weight":
@@ -180,6 +184,14 @@ def test_forged_counts_and_sizes_ask_for_no_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", [{"eos": 100_000}, {"merges": [3, 4]}, {"merges": ["h q", "no such"]}])
 def test_settings_that_fit_nothing_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
     refused(written(tmp_path / "forged.gguf", small(), **change))
+
+
+def test_what_would_change_numbers_unseen_is_refused(tmp_path: Path) -> None:
+    for name in ("rope_freqs.weight", "blk.1.attn_q.bias", "blk.2.attn_q.weight"):
+        assert f"`{name}`" in refused(written(tmp_path / "more.gguf", small(), more=(name,)))
+    yarn = written(tmp_path / "scaled.gguf", small(), scaling=gguf.RopeScalingType.YARN)
+    assert "scaled as `yarn`" in refused(yarn)
+    unpack(written(tmp_path / "plain.gguf", small(), scaling=gguf.RopeScalingType.NONE))
 
 
 def test_what_is_not_read_is_named(tmp_path: Path) -> None:
