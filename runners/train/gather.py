@@ -18,6 +18,8 @@ from runners.train.ppo import ROLLOUTS, Scored, learnt_of, rollout_columns, scor
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
+WEIGHTS = {"entropy": "tokens", "forced_accuracy": "forced_answers"}
+"""Means over something that rounds have unlike amounts of, and its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,11 @@ def _merged(rows: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> 
     """Numbers of rounds of one size as those of a step: sums, or means over the rounds that have them."""
     found: dict[str, float] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
-        values = [row[name] for row in rows if name in row]
-        found[name] = sum(values) if name in sums else sum(values) / len(values)
+        own = [row for row in rows if name in row]
+        if name in sums:
+            found[name] = sum(row[name] for row in own)
+        else:
+            weights = [row[WEIGHTS[name]] if name in WEIGHTS else 1.0 for row in own]
+            weighted = zip(own, weights, strict=True)
+            found[name] = sum(row[name] * weight for row, weight in weighted) / sum(weights)
     return found

@@ -9,10 +9,11 @@ import polars as pl
 import pytest
 
 from reodsl.ir.training import Ppo
-from runners.rewards.step import Step
+from runners.rewards.step import CutVerdicts, Step
 from runners.train.collect import Experience
+from runners.train.gather import _merged as merged
 from runners.train.gather import gather
-from runners.train.ppo import learnt_of, score, step_metrics
+from runners.train.ppo import Scored, learnt_of, score, step_metrics
 from tests.train.models import small_model
 from tests.train.test_update import QUESTIONS, ROLLOUTS, experience, method
 
@@ -109,6 +110,40 @@ def test_without_resampling_a_step_is_one_draw_as_it_is() -> None:
     expected = learnt_of(own, score(own, rule))
     assert found.learnt.tokens == expected.tokens
     assert found.row == step_metrics(own, score(own, rule))
+
+
+def test_means_over_tokens_and_forced_answers_count_each_of_them_once() -> None:
+    """Rounds have unlike numbers of both."""
+    draws, made = Draws([0, 2]), list[Experience]()
+
+    def of_other_lengths(draw: int) -> Experience:
+        found = draws(draw)
+        kept = [i % (1 + len(made)) == 0 for i in range(6)]
+        forced = CutVerdicts.of([(i, 0, i % 4 == 0) for i, own in enumerate(kept) if own], found.forced.width)
+        responses = tuple(
+            replace(r, logprobs=tuple(x * (1 + len(made)) for x in r.logprobs)) for r in found.responses
+        )
+        if made:
+            responses = tuple(replace(r, tokens=r.tokens[:2], logprobs=r.logprobs[:2]) for r in responses)
+        length = np.array([len(r.tokens) for r in responses], dtype=float).reshape(found.step.length.shape)
+        made.append(
+            replace(found, responses=responses, forced=forced, step=replace(found.step, length=length))
+        )
+        return made[-1]
+
+    scored = Scored(np.zeros((QUESTIONS, ROLLOUTS, 1)), [np.zeros(1, np.float32)] * QUESTIONS * ROLLOUTS, 1.0)
+    rows = [step_metrics(of_other_lengths(draw), scored) for draw in range(2)]
+    found = merged(rows)
+    logprobs = np.concatenate([r.logprobs for one in made for r in one.responses])
+    assert len(logprobs) == found["tokens"]
+    assert found["entropy"] == pytest.approx(-logprobs.mean())
+    assert found["entropy"] != pytest.approx((rows[0]["entropy"] + rows[1]["entropy"]) / 2)
+    verdicts = np.concatenate([one.forced.values for one in made])
+    assert found["forced_accuracy"] == pytest.approx(verdicts.mean())
+    assert found["forced_accuracy"] != pytest.approx(
+        (rows[0]["forced_accuracy"] + rows[1]["forced_accuracy"]) / 2
+    )
+    assert found["length"] == pytest.approx((rows[0]["length"] + rows[1]["length"]) / 2)
 
 
 def test_rollouts_say_how_each_response_was_asked() -> None:

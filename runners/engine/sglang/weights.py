@@ -153,15 +153,25 @@ def _broadcast(state: State, servers: Sequence[Address], ranks: int, version: in
 
 
 def _meeting(servers: Sequence[Address]) -> tuple[Any, str, int]:
-    """A store on a free port of the address that the servers see this machine at."""
-    host, port = servers[0].url.removeprefix("http://").rsplit(":", 1)
+    """A store on a free port of the address that the servers see this machine at, and of no other."""
+    host, _, theirs = servers[0].url.removeprefix("http://").rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, int(port)))
+        probe.connect((host, int(theirs)))
         own = probe.getsockname()[0]
     from torch._C._distributed_c10d import TCPStore
 
-    store = TCPStore(own, 0, is_master=True, wait_for_workers=False, timeout=_JOIN)
-    return store, own, store.port
+    # By itself it would listen on every address.
+    listening = socket.create_server((own, 0))
+    port = listening.getsockname()[1]
+    store = TCPStore(
+        own,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=_JOIN,
+        master_listen_fd=listening.detach(),
+    )
+    return store, own, port
 
 
 def _group(backend: str, store: Any, world: int, name: str) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -22,9 +23,10 @@ from runners.engine.sglang import interpreter, server
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.messages import Draft, drawing
 from runners.engine.sglang.rounds import Work
+from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import HERE, KEY, Settings
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
-from runners.engine.sglang.weights import _buckets, ways
+from runners.engine.sglang.weights import _buckets, _meeting, ways
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -206,6 +208,18 @@ def test_weights_go_in_buckets_without_what_is_tied(monkeypatch: pytest.MonkeyPa
     assert [[name for name, _ in part] for part in _buckets(state)] == [["a"], ["b", "c"]]
     assert ways(near=True) == ("tensor", "broadcast", "disk")
     assert ways(near=False)[0] == "broadcast"
+
+
+def test_where_servers_and_trainer_meet_is_not_reached_from_elsewhere() -> None:
+    store, host, port = _meeting([Address("http://127.0.0.1:9", "")])
+    heard = [
+        each.laddr.ip
+        for each in psutil.Process().net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN and each.laddr.port == port
+    ]
+    assert (host, heard) == ("127.0.0.1", ["127.0.0.1"])
+    store.set("a", "b")
+    assert store.get("a") == b"b"
 
 
 def test_the_stand_ins_hash_is_murmur3() -> None:
