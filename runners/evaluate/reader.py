@@ -75,5 +75,6 @@ def open_reader(
     if room is not None and resources.engine != "embedded":
         prompts = (len(render_prompt(model.prompt, question.text, tokenizer)) for question in questions)
         longest = max(prompts, default=1) + room[0] + len(continuation_tokens(tokenizer, room[1]))
-    engine = open_engine(folder, resources, longest, aside)
-    return Reader(engine, tokenizer, model, stop_tokens(tokenizer, folder))
+    # All that can be refused comes first: nobody would close an engine that is not handed out.
+    stop = stop_tokens(tokenizer, folder)
+    return Reader(open_engine(folder, resources, longest, aside), tokenizer, model, stop)
