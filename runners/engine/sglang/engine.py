@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +23,8 @@ from runners.models.tensors import tensor_shapes
 _LOG = logging.getLogger("reodsl.engine")
 _DEATHS = 3
 """Times that servers may be lost one after another without an answer in between."""
+_PAUSE = 1.0
+"""Seconds, times how often it was lost, until a server that seems alive is asked again: one may take a while to end."""
 
 Key = tuple[Request, tuple[int, ...]]
 
@@ -184,6 +187,8 @@ class SGLangEngine:
                 notes=self._hosts[lost[0]].said(),
                 help="its log ends in the reason; less memory is needed with a shorter longest response",
             )
+        if all(self._hosts[number].alive for number in lost):
+            time.sleep(_PAUSE * deaths)
         fallen = [number for number in lost if not self._hosts[number].alive]
         for number in fallen:
             _LOG.warning("an SGLang server was lost and is started again; its open requests are sent again")

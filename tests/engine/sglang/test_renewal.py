@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from reodsl.diagnostics import Problem
+from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.requests import Limits
 from runners.engine.sglang import weights
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.rounds import Lost
+from runners.engine.sglang.rounds import Lost, Work
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
 from runners.models.folder import save
@@ -95,6 +96,29 @@ def test_servers_that_die_of_every_way_are_given_up(
     assert found.code == "E0826"
     assert found.notes == tuple(f"{way}: no answer" for way in ("tensor", "broadcast", "disk"))
     assert len(sent) == 6
+    engine.close()
+
+
+def test_a_server_that_answers_no_more_and_has_not_ended_yet_is_waited_for(
+    engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sockets close before its process is gone; asked again at once, it would be given up for good."""
+    host, waited = engine._hosts[0], list[float]()
+    assert isinstance(host, Told)
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        host.alive = len(waited) < 3
+
+    async def ask(works: Sequence[Work], servers: Sequence[Address], *_: object) -> None:
+        for work in works:
+            if servers[work.server].url.endswith("2"):
+                work.response = Response((5,), (0.0,), (0.0,), "length", 0)
+
+    monkeypatch.setattr("runners.engine.sglang.engine.time.sleep", sleep)
+    monkeypatch.setattr("runners.engine.sglang.engine.work_through", ask)
+    (found,) = engine.generate([Request((5,), 1)], Sampling(1))
+    assert (found.tokens, host.lives, waited) == ((5,), 2, [1.0, 2.0, 3.0])
     engine.close()
 
 
