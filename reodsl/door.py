@@ -11,12 +11,14 @@ run.curves("easy")              # an Altair chart
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics.render import render
 
 if TYPE_CHECKING:
     import altair as alt
@@ -30,6 +32,18 @@ if TYPE_CHECKING:
     from reodsl.store.store import Store
 
 
+@contextmanager
+def _telling() -> Iterator[None]:
+    """A `Problem` from here shows in its traceback what the command line would: place, values and remedy."""
+    try:
+        yield
+    except Problem as found:
+        if not getattr(found, "__notes__", None):
+            found.add_note(render(found.diagnostics, {}))
+        raise
+
+
+@_telling()
 def load(
     path: str | Path,
     *,
@@ -48,9 +62,11 @@ def load(
     from reodsl.store.store import Store
 
     compiled = compile_file(str(path), sets=_texts(params), amends=_texts(amend or {}), target=target)
-    errors = tuple(found for found in compiled.diagnostics if found.severity == "error")
+    errors = tuple(each for each in compiled.diagnostics if each.severity == "error")
     if compiled.spec is None or errors:
-        raise Problem(*errors)
+        found = Problem(*errors)
+        found.add_note(render(errors, compiled.sources))
+        raise found
     beside = Path(path).resolve().parent
     place = Store(Path(store) if store is not None else beside / ".reodsl")
     folder = Path(compiled.spec.folder) if compiled.spec.folder else beside
@@ -66,10 +82,12 @@ class Loaded:
     store: Store
     keys: Keys
 
+    @_telling()
     def plan(self) -> dict[str, str]:
         """Each task's verdict: `reuse`, `run`, `rerun` or `later`."""
         return {item.task.id: item.verdict for item in self._plan().items}
 
+    @_telling()
     def run(
         self, out: str | Path | None = None, *, local: bool = False, address: str | None = None
     ) -> Finished:
@@ -141,6 +159,7 @@ class Finished:
         """The names that `table` takes."""
         return tuple(sorted(path.stem for path in (self.report.parent / "tables").glob("*.parquet")))
 
+    @_telling()
     def table(self, name: str) -> pl.DataFrame:
         """A table of the report: `main`, `per_seed`, `curves`, `frontier`, `training`, `budgets`, …"""
         import polars as pl
@@ -150,6 +169,7 @@ class Finished:
             raise problem("E0969", f"there is no table {name!r}", help=f"there is {', '.join(self.tables())}")
         return pl.read_parquet(path)
 
+    @_telling()
     def samples(self, arm: str, seed: int) -> pl.DataFrame:
         """Every evaluated response of an arm, as `samples.parquet` has it."""
         import polars as pl
@@ -164,11 +184,18 @@ class Finished:
             )
         return pl.read_parquet(self.inputs[role] / "samples.parquet")
 
+    @_telling()
     def curves(self, benchmark: str = "mean", **options: Any) -> alt.LayerChart:
         """Accuracy over token budgets on a benchmark, with the frontier."""
         from reodsl.report.curve_chart import curves
 
-        return curves(self._material(), benchmark, **options)
+        material = self._material()
+        known = sorted({str(each) for each in material.curves["benchmark"]})
+        if benchmark not in known:
+            raise problem(
+                "E0969", f"nothing was evaluated on {benchmark!r}", help=f"there is {', '.join(known)}"
+            )
+        return curves(material, benchmark, **options)
 
     def _material(self) -> Material:
         from reodsl.report.material import read

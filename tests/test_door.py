@@ -61,9 +61,15 @@ def test_a_spec_is_loaded_overridden_planned_and_run(spec: Path, tmp_path: Path)
         run.table("mian")
     with pytest.raises(Problem, match="nothing was evaluated as tinny@1"):
         run.samples("tinny", 1)
+    with pytest.raises(Problem, match="nothing was evaluated on 'fw'") as caught:
+        run.curves("fw")
+    assert caught.value.__notes__[0].endswith("= help: there is few, mean\n")
 
 
 def test_a_spec_with_errors_says_all_of_them(spec: Path) -> None:
     with pytest.raises(Problem) as caught:
         reodsl.load(spec, length=12)
+    (shown,) = caught.value.__notes__
+    assert "must be from 1 step to 9 steps" in shown
+    assert "= help: " in shown
     assert [found.code for found in caught.value.diagnostics]
