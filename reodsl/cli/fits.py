@@ -69,7 +69,7 @@ def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
             error(
                 "E0974",
                 f"the results take about {size(disk)}, and {size(measures.disk)} are free",
-                help="keep them on a larger disk with --store DIR, or make room: reodsl gc",
+                help="keep results on a larger disk with --store DIR, or make room: reodsl gc",
             )
         )
     return tuple(found)

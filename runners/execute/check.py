@@ -89,7 +89,7 @@ def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Di
             f"{'the Ray cluster' if machine.address else 'this machine'} has {have}",
             where=where,
             notes=[f"{node.name} has {node.gpus:g}" for node in nodes] if machine.address else (),
-            help=f"start it on a Ray cluster that has {'them' if asked > 1 else 'one'}: --address HOST:PORT"
+            help=f"start the spec on a Ray cluster that has {'such GPUs' if asked > 1 else 'a GPU'}: --address HOST:PORT"
             if not machine.address
             else f"add nodes with {asked - there} more GPUs, or take fewer in `cluster`",
         )
@@ -173,7 +173,7 @@ def _hub(source: dict[str, Any]) -> Iterator[Diagnostic]:
         "E0850",
         f"the weights of `{repo}` are not on this machine",
         where=str(hub_cache()),
-        help=f"fetch them where there is a network: `hf download {repo}{option}` (HF_HOME says where to)",
+        help=f"fetch the weights where there is a network: `hf download {repo}{option}` (HF_HOME says where to)",
     )
 
 
