@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reodsl.ir.study import Study
-from reodsl.ir.training import FromTraining, Stage
+from reodsl.ir.training import FromTraining, Ppo, Stage
 from reodsl.language import compile_file
 
 ROOT = Path(__file__).resolve().parents[2] / "specs"
@@ -30,19 +30,16 @@ ARMS = {
     "simpo_tops": "simpo_tops",
     "simpo_dast": "simpo_dast",
 }
-# L1-Max and ThinkPrune are asked in fewer ways in miniature, and DAPO's questions are not resampled, as their docstrings
-# there say: only their rewards are equal.
-REWARDS = {
-    ("l1", "max_4k"): "l1_max",
-    ("more_baselines", "prune"): "thinkprune",
-    ("more_baselines", "overlong"): "overlong",
-}
 MORE = {
     ("deepseek_7b", "reo_linear"): "reo_linear",
     ("deepseek_7b", "reo_coef1"): "reo_coef1",
     ("deepseek_7b", "reo_task_hard"): "reo_hard",
     ("l1", "exact_4k"): "l1_exact",
+    ("l1", "max_4k"): "l1_max",
     ("more_baselines", "kimi"): "kimi",
+    ("more_baselines", "overlong"): "overlong",
+    ("more_baselines", "brpo"): "brpo",
+    ("more_baselines", "prune"): "thinkprune",
 }
 PAIRS = {**{("qwen3_4b", arm): own for arm, own in ARMS.items()}, **MORE}
 # What may differ: model, data, lengths, batch, steps, learning rate and forcing, and numbers scaled with the length.
@@ -93,11 +90,29 @@ def test_a_method_is_the_same_in_miniature(file: str, arm: str) -> None:
     assert list(differences(paper, small)) == []
 
 
-@pytest.mark.parametrize(("file", "arm"), REWARDS)
-def test_a_reward_is_the_same_in_miniature(file: str, arm: str) -> None:
-    paper = last(study(f"paper/{file}.reo"), arm).model_dump(mode="json")["method"]["reward"]
-    small = last(study("miniature/paper.reo"), REWARDS[file, arm]).model_dump(mode="json")["method"]["reward"]
-    assert list(differences(paper, small)) == []
+def test_thinkprune_names_each_of_its_limits_in_miniature() -> None:
+    """Every stage is the paper's, and each asks for the length that it allows."""
+    start = study("miniature/paper.reo").arm("thinkprune").checkpoint
+    paper = study("paper/more_baselines.reo").arm("prune").checkpoint
+    assert isinstance(start, FromTraining)
+    assert isinstance(paper, FromTraining)
+    for one, two in zip(paper.experiment.stages, start.experiment.stages, strict=True):
+        assert list(differences(one.model_dump(mode="json"), two.model_dump(mode="json"))) == []
+    for stage in start.experiment.stages:
+        assert isinstance(stage.method, Ppo)
+        asked = [each.question for each in stage.method.wordings]
+        assert asked == [f"within {stage.method.rollout.max_tokens} tokens {{question}}"]
+
+
+@pytest.mark.parametrize(("path", "arm"), [("paper/l1.reo", "max_4k"), ("miniature/paper.reo", "l1_max")])
+def test_l1_max_is_asked_in_two_ways_for_the_same_budgets(path: str, arm: str) -> None:
+    method = last(study(path), arm).method
+    assert isinstance(method, Ppo)
+    exactly, at_most = method.wordings
+    assert exactly.question != at_most.question
+    assert "{budget}" in exactly.question
+    assert "{budget}" in at_most.question
+    assert (exactly.budgets, exactly.low, exactly.high) == (at_most.budgets, at_most.low, at_most.high)
 
 
 def test_other_methods_differ() -> None:
