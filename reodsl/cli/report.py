@@ -27,9 +27,10 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")
 def command(run: str, store_dir: Path | None, out: Path | None, as_json: bool) -> None:
-    """Draw the report of a finished run anew, from what its store holds.
+    """Draw the report of a finished run anew.
 
-    RUN is a study, or how a run's name starts. Nothing is trained or evaluated, and nothing in the store changes: this
+    RUN is a study, or how a run's name starts. The report is made from what the store holds; nothing is trained or
+    evaluated, and nothing in the store changes: this
     is for a report that was lost or edited, and for one that an earlier version of reodsl drew.
     """
     from reodsl.cli.destination import folder_to_fill
