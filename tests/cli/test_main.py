@@ -34,6 +34,7 @@ def test_help_lists_the_commands_and_every_command_teaches_by_example(
         "budgets",
         "frontier",
         "reg",
+        "report",
     )
     # Every line of the list is a whole sentence.
     assert "..." not in text.partition("Commands:")[2]

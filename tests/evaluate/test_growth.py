@@ -31,12 +31,13 @@ def written(folder: Path, samples: int) -> Path:
             "response": "1 " * s,
         }
         | {"tokens": 3 + s % 5, "finish": "stop", "answer": "1", "correct": (q + s) % 2 == 0}
+        | {"unsettled": "timeout" if s == 3 else None}
         for q in range(QUESTIONS)
         for s in range(samples)
     ]
     frame = pl.DataFrame(rows)
     frame.write_parquet(folder / "samples.parquet")
-    forced = frame.select("benchmark", "question", "sample", "answer", "correct")
+    forced = frame.select("benchmark", "question", "sample", "answer", "correct", "unsettled")
     forced.join(pl.DataFrame({"budget": GRID}), how="cross").write_parquet(folder / "forced.parquet")
     shown = forced.filter(pl.col("sample") == 0).join(pl.DataFrame({"budget": GRID}), how="cross")
     shown.with_columns(characters=1, forced_text=None).write_parquet(folder / "examples.parquet")
@@ -68,7 +69,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 READERS: dict[str, Callable[[Path], object]] = {
     "scores": lambda folder: arm_scores(folder, "arm"),
     "curves": lambda folder: curves(folder / "forced.parquet", ["easy"]),
-    "summary": lambda folder: summary(folder / "samples.parquet", ["easy"]),
+    "summary": lambda folder: summary(folder / "samples.parquet", folder / "forced.parquet", ["easy"]),
     "examples": _rows,
 }
 
