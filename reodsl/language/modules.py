@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from reodsl.language.suggest import advice, there_is
 from reodsl.syntax import tree
 from reodsl.syntax.parse import parse
 from reodsl.syntax.place import clipped
-from reodsl.syntax.source import Source, read_source
+from reodsl.syntax.source import Source, read_source, source_from_bytes
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # A wheel carries the library inside the package; a checkout has it beside.
@@ -48,9 +49,13 @@ class Imported:
 
 @dataclass(slots=True)
 class Modules:
-    """The files of one compilation. Findings go to `diagnostics`; texts to `sources`, by shown path."""
+    """The files of one compilation. Findings go to `diagnostics`; texts to `sources`, by shown path.
+
+    `drafts` are texts that stand in for files of the disk, by resolved path: what an editor has not saved.
+    """
 
     root: Path
+    drafts: Mapping[str, str] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
     loaded: dict[str, Loaded | None] = field(default_factory=dict)
@@ -85,7 +90,8 @@ class Modules:
             return self.loaded[key]
         self.loaded[key] = None
         try:
-            source = read_source(path, shown)
+            draft = self.drafts.get(_key(path)) if self.drafts else None
+            source = read_source(path, shown) if draft is None else source_from_bytes(draft.encode(), shown)
         except Problem as found:
             self.diagnostics.extend(found.diagnostics)
             return None

@@ -37,14 +37,19 @@ class Program:
         return self.main is not None and not any(each.severity == "error" for each in self.context.findings)
 
 
-def load(path: str | Path, sets: Mapping[str, str], amends: Mapping[str, str]) -> Program:
-    """Read, parse and evaluate a spec and what it imports. Findings are in the context; nothing is raised."""
+def load(
+    path: str | Path, sets: Mapping[str, str], amends: Mapping[str, str], drafts: Mapping[str, str] = {}
+) -> Program:
+    """Read, parse and evaluate a spec and what it imports. Findings are in the context; nothing is raised.
+
+    `drafts` are texts, by resolved path, that stand in for what is on the disk.
+    """
     place = Path(path)
     try:
         root = place.resolve().parent
     except (OSError, RuntimeError, ValueError):
         root = place.parent
-    modules = Modules(root)
+    modules = Modules(root, drafts)
     main = modules.main(place)
     return evaluate(modules, main, sets, amends)
 

@@ -82,7 +82,7 @@ def _call(kind: Kind) -> str:
 
 
 def _table(fields: Iterable[tuple[str, Field]]) -> str:
-    rows = [f"| `{name}` | {_type(field)} | {_default(field)} | {field.doc} |" for name, field in fields]
+    rows = [f"| `{name}` | {_type(field)} | {default_words(field)} | {field.doc} |" for name, field in fields]
     return (
         "\n| setting | type | default | |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
         if rows
@@ -99,7 +99,8 @@ def _type(field: Field) -> str:
     return (f"{words}, {sense}" if sense else words).replace("|", "\\|") + methods
 
 
-def _default(field: Field) -> str:
+def default_words(field: Field) -> str:
+    """A setting's default as a spec would write it, `required`, or nothing."""
     if field.required:
         return "required"
     if field.default is None:

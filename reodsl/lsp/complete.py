@@ -1,0 +1,198 @@
+"""A place in a spec to what may be written there: kinds, settings, words, names in scope, modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from reodsl.diagnostics.model import Span
+from reodsl.language.functions import SIGNATURES
+from reodsl.language.kinds import DECLARED, KINDS
+from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, library_names
+from reodsl.language.names import RESPONSE_NAMES
+from reodsl.language.schema import A, Either, Field, Flag, Many, Type
+from reodsl.lsp.analysis import Analysis
+from reodsl.lsp.meaning import described, parameters, words_of
+from reodsl.lsp.outline import ASSIGNS, Site, site
+from reodsl.lsp.positions import lines_of
+from reodsl.syntax import tree
+
+Sort = Literal["kind", "setting", "word", "name", "function", "module"]
+_MODULE = re.compile(r"\s*from\s+([.\w]*)$")
+_NAMES = re.compile(r"\s*from\s+([.\w]+)\s+import\s+(?:[\w\s,]*[\s,])?(\w*)$")
+MOST_FILES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Something to write at `span`; `detail` is a few words beside it, `doc` Markdown. `first` ones fit best."""
+
+    label: str
+    sort: Sort
+    span: Span
+    detail: str = ""
+    doc: str = ""
+    first: bool = False
+
+
+def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion, ...]:
+    """What may stand at line and column (from 1), each label once."""
+    lines = lines_of(analysis.text)
+    prefix = lines[line - 1][: column - 1] if line <= len(lines) else ""
+    if _in_comment_or_text(prefix):
+        return ()
+    found = _MODULE.match(prefix)
+    if found:
+        return _distinct(_modules(analysis, _back(analysis, line, column, found.group(1))))
+    found = _NAMES.match(prefix)
+    if found:
+        return _distinct(_provided(analysis, found.group(1), _back(analysis, line, column, found.group(2))))
+    here = site(analysis.text, line, column)
+    word = here.word
+    span = Span(str(analysis.path), line, word.span.column if word else column, line, column)
+    return _distinct(_at(analysis, here, span))
+
+
+def _in_comment_or_text(prefix: str) -> bool:
+    """Whether a line's beginning ends inside a text in quotes or a comment."""
+    bare = re.sub(r'"(?:\\.|[^"\\])*"', "", prefix)
+    return '"' in bare or "#" in bare
+
+
+def _back(analysis: Analysis, line: int, column: int, typed: str) -> Span:
+    return Span(str(analysis.path), line, column - len(typed), line, column)
+
+
+def _distinct(found: Iterable[Completion]) -> tuple[Completion, ...]:
+    kept: dict[str, Completion] = {}
+    for each in found:
+        kept.setdefault(each.label, each)
+    return tuple(kept.values())
+
+
+def _at(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+    frame, before = here.frame, here.before
+    if before and before[-1].type in ("DOT", "DOTDOT"):
+        return
+    if not frame.bracket and not before:
+        for name in DECLARED:
+            yield Completion(name, "kind", span, doc=KINDS[name].doc if name in KINDS else "")
+        yield Completion("param", "kind", span, doc="A value that `--set` changes.")
+        yield Completion("from", "kind", span, doc="An import: `from std.recipes import ppo`.")
+        return
+    if frame.bracket == "{" and not before and (frame.fields() or frame.kind in KINDS):
+        yield from _settings(here, span)
+        return
+    reward_value = frame.kind in ("reward", "selection") and bool(before) and before[0].type != "LET"
+    assigned = any(token.type in ASSIGNS for token in before)
+    if frame.bracket in ("", "{") and before and not assigned and not reward_value:
+        return  # a new name, or the type of a param
+    if frame.bracket == "(" and frame.kind and not any(token.type == "COLON" for token in before):
+        yield from _arguments(analysis, here, span)
+    yield from _values(analysis, here, span)
+
+
+def _settings(here: Site, span: Span) -> Iterator[Completion]:
+    kind = KINDS.get(here.frame.kind)
+    for name, field in here.frame.fields().items():
+        if name not in here.given:
+            yield Completion(name, "setting", span, _brief(field), described(name, field), field.required)
+    for child in kind.children if kind is not None else ():
+        yield Completion(child, "kind", span, doc=KINDS[child].doc if child in KINDS else "")
+        if child == "stage":
+            yield Completion("stages", "kind", span, doc="A stage for each value of a list.")
+
+
+def _brief(field: Field) -> str:
+    return "required" if field.required else ""
+
+
+def _arguments(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+    for name, field in here.frame.fields().items():
+        yield Completion(name, "setting", span, _brief(field), described(name, field), field.required)
+    main = analysis.program.main
+    for each in parameters(analysis, main, here.frame.kind) if main is not None else ():
+        yield Completion(each.name.name, "setting", span, "" if each.default is not None else "required")
+
+
+def _values(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+    field = here.wanted
+    fitting = kinds_of(field.type) if field is not None else ()
+    if field is None and not here.frame.bracket and here.before:
+        made = KINDS.get(here.before[0].text)
+        fitting = made.parents if made is not None else ()
+    if field is not None:
+        flags = ("true", "false") if isinstance(field.type, Flag) else ()
+        for word in (*words_of(field.type), *flags):
+            yield Completion(word, "word", span, doc=field.doc, first=True)
+    for local in here.locals.values():
+        yield Completion(local.name, "name", span, local.what, first=local.what in fitting)
+    main = analysis.program.main
+    for name, item in _scope(analysis, main) if main is not None else ():
+        if name != here.frame.owner:
+            kind = item.kind.name if isinstance(item, tree.Decl) else "param"
+            yield Completion(name, "name", span, kind, item.doc or "", kind in fitting)
+    functions = [*SIGNATURES.values(), *(each for each in KINDS.values() if each.form == "call")]
+    for each in functions:
+        yield Completion(each.name, "function", span, "", each.doc, each.name in fitting)
+    if here.frame.kind in ("reward", "selection"):
+        for name in sorted(RESPONSE_NAMES):
+            yield Completion(name, "name", span, "of a response")
+
+
+def kinds_of(type_: Type) -> tuple[str, ...]:
+    """The kinds of thing that a setting of this type takes, also as elements of a list."""
+    match type_:
+        case A():
+            return type_.kinds
+        case Many():
+            return kinds_of(type_.item)
+        case Either():
+            return tuple(kind for option in type_.options for kind in kinds_of(option))
+    return ()
+
+
+def _scope(analysis: Analysis, main: Loaded) -> Iterator[tuple[str, tree.ModuleItem]]:
+    """The names of a file with what they declare, its own and those imported."""
+    yield from main.items.items()
+    loaded = analysis.program.context.modules.loaded
+    for name, imported in main.imports.items():
+        target = loaded.get(imported.module) if imported.module is not None else None
+        if target is not None and imported.name in target.items:
+            yield name, target.items[imported.name]
+
+
+def _modules(analysis: Analysis, span: Span) -> Iterator[Completion]:
+    """The library's modules, and the files beside this one and below."""
+    for name in library_names():
+        yield Completion(f"{STD}.{name}", "module", span)
+    folder = analysis.path.parent
+    if folder.is_relative_to(LIBRARY):
+        return
+    beside = [*folder.glob("*.reo"), *folder.glob("*/*.reo")]
+    for path in sorted(beside)[:MOST_FILES]:
+        parts = path.relative_to(folder).with_suffix("").parts
+        if path != analysis.path and all(part.isidentifier() for part in parts):
+            yield Completion("." + ".".join(parts), "module", span)
+
+
+def _provided(analysis: Analysis, module: str, span: Span) -> Iterator[Completion]:
+    """The names that a module declares."""
+    for item in _items(analysis, module):
+        kind = item.kind.name if isinstance(item, tree.Decl) else "param"
+        yield Completion(item.name.name, "name", span, kind, item.doc or "")
+
+
+def _items(analysis: Analysis, module: str) -> tuple[tree.ModuleItem, ...]:
+    """What a module declares, read as an import of this file would: no further than the spec's folder."""
+    own = analysis.program.context.modules
+    modules = Modules(own.root, own.drafts)
+    place = str(analysis.path)
+    probe = modules.parsed(
+        place, f"from {module} import x\n", place, std=analysis.path.is_relative_to(LIBRARY)
+    )
+    imported = probe.imports.get("x") if probe is not None else None
+    target = modules.loaded.get(imported.module) if imported is not None and imported.module else None
+    return target.module.items if target is not None else ()

@@ -1,0 +1,245 @@
+"""A place in a spec to what the word there means: words for a hover, and where it is defined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reodsl.diagnostics.model import Span
+from reodsl.language.functions import SIGNATURES
+from reodsl.language.kinds import KINDS
+from reodsl.language.modules import Loaded
+from reodsl.language.reference import default_words
+from reodsl.language.schema import Choice, Either, Field, Many, Num, Type, type_words
+from reodsl.language.values import BLOCK, Record, Slot, Value, as_written, describe
+from reodsl.lsp.analysis import Analysis
+from reodsl.lsp.outline import ASSIGNS, Site, site
+from reodsl.numbers.budgets import Schedule
+from reodsl.syntax import tree
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a word means, as Markdown, where the word stands, and where it was defined (None: in the language)."""
+
+    text: str
+    span: Span
+    defined: Span | None
+
+
+def meaning(analysis: Analysis, line: int, column: int) -> Meaning | None:
+    """What the word at line and column (from 1) means, or None where there is no word, or nothing known of it."""
+    here = site(analysis.text, line, column)
+    if here.word is None:
+        return None
+    found = _of(analysis, here)
+    return Meaning(found[0], here.word.span, found[1]) if found is not None else None
+
+
+def _of(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
+    word, before, frame = here.word, here.before, here.frame
+    assert word is not None
+    if before and before[0].type == "FROM" and not frame.bracket:
+        return _import(analysis, here)
+    if before and before[-1].type in ("DOT", "DOTDOT"):
+        return None
+    follows = here.after.type if here.after is not None else ""
+    if frame.bracket == "(" and frame.kind and follows == "COLON":
+        return _argument(analysis, frame.kind, word.text)
+    if not before and not frame.bracket:
+        return (f"**{word.text}**: {KINDS[word.text].doc}", None) if word.text in KINDS else None
+    if not before and frame.bracket == "{":
+        field = frame.fields().get(word.text)
+        if field is not None and follows != "NAME":
+            return _setting(analysis, here, field)
+        if follows == "NAME" and word.text in KINDS:
+            return f"**{word.text}**: {KINDS[word.text].doc}", None
+    return _name(analysis, here)
+
+
+def _import(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
+    """A module, or a name that it provides."""
+    word, main = here.word, analysis.program.main
+    assert word is not None
+    if main is None:
+        return None
+    if any(token.type == "IMPORT" for token in here.before):
+        return _declared(analysis, main, word.text) or next(
+            (
+                _declared(analysis, main, local)
+                for local, each in main.imports.items()
+                if each.name == word.text and each.at.span.line == word.span.line
+            ),
+            None,
+        )
+    for each in main.imports.values():
+        target = _loaded(analysis, each.module)
+        if target is not None and each.at.span.line == word.span.line:
+            start = Span(target.path, 1, 1, 1, 1)
+            return f"**{each.source}**\n\n{target.module.doc or ''}".strip(), start
+    return None
+
+
+def _name(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
+    """A name used as a value: a word of its setting, a name of the declaration around, of the file, a function."""
+    word, main = here.word, analysis.program.main
+    assert word is not None
+    field = here.wanted
+    if field is not None and word.text in words_of(field.type):
+        return f"`{word.text}`: {field.doc}", None
+    local = here.locals.get(word.text)
+    # `arm vanilla = vanilla`: what stands behind the sign is not the arm itself.
+    own = local is not None and local.span.line == word.span.line and _assigned(here)
+    if local is not None and not (own and local.what not in ("variable", "parameter")):
+        return f"**{local.what}** `{word.text}`", replace(local.span, path=str(analysis.path))
+    found = _declared(analysis, main, word.text) if main is not None else None
+    if found is not None:
+        return found
+    function = SIGNATURES.get(word.text) or KINDS.get(word.text)
+    if function is not None and function.form == "call":
+        arguments = "".join(f"\n- `{name}`: {each.doc}" for name, each in function.fields.items())
+        return f"**{word.text}**(…): {function.doc}\n{arguments}", None
+    return None
+
+
+def _assigned(here: Site) -> bool:
+    return any(token.type in ASSIGNS for token in here.before)
+
+
+def _declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str, Span | None] | None:
+    """A declaration or param of the file, or one that it imports: its text, value, and where it stands."""
+    module, item = main, main.items.get(name)
+    imported = main.imports.get(name)
+    if item is None and imported is not None:
+        target = _loaded(analysis, imported.module)
+        if target is None or imported.name not in target.items:
+            return None
+        module, item = target, target.items[imported.name]
+    if item is None:
+        return None
+    kind = item.kind.name if isinstance(item, tree.Decl) else "param"
+    parts = [f"**{kind}** `{item.name.name}`"]
+    if isinstance(item, tree.Decl) and item.params:
+        given = ", ".join(_written(analysis, each.span) for each in item.params)
+        parts[0] += f"({given})"
+    if isinstance(item, tree.Param):
+        parts.append(f"`{_written(analysis, item.span)}`")
+    value = analysis.program.context.memo.get((module.key, item.name.name))
+    shown = _shown(value)
+    if shown and not (
+        isinstance(value, Value) and isinstance(value.data, Record) and not _budgets(value.data)
+    ):
+        parts.append(f"value: {shown}")
+    if item.doc:
+        parts.append(item.doc.strip())
+    if module is not main:
+        parts.append(f"from {module.path}, line {item.name.span.line}")
+    return "\n\n".join(parts), item.name.span
+
+
+def _setting(analysis: Analysis, here: Site, field: Field) -> tuple[str, Span | None]:
+    """A setting: its sense and type, and its value with where that, and what it replaces, was set."""
+    word = here.word
+    assert word is not None
+    slot = _slot(analysis, here, word.text)
+    parts = [described(word.text, field)]
+    defined = None
+    if slot is not None and not _is_block(slot.value):
+        parts.append(f"value: {_shown(slot.value)}{_origin(slot)}")
+        above = slot.before
+        if above is not None:
+            parts.append(f"replaces {_shown(above.value) or 'a value'}{_origin(above)}")
+    if slot is not None:
+        above = slot.before or slot
+        defined = above.span
+    return "\n\n".join(parts), defined
+
+
+def described(name: str, field: Field) -> str:
+    """A setting or argument as Markdown: sense, type with unit and range, default, the methods that have it."""
+    range_ = field.type.range_words() if isinstance(field.type, Num) else ""
+    facts = [f"{type_words(field.type)}, {range_}" if range_ else type_words(field.type)]
+    default = default_words(field)
+    if default:
+        facts.append(default if field.required else f"default {default}")
+    if field.methods:
+        facts.append(f"for {', '.join(field.methods)}")
+    return f"**{name}**: {field.doc}\n\n{'; '.join(facts)}"
+
+
+def words_of(type_: Type) -> tuple[str, ...]:
+    """The words that a setting of this type offers, also as elements of a list."""
+    match type_:
+        case Choice():
+            return type_.words
+        case Many():
+            return words_of(type_.item)
+        case Either():
+            return tuple(word for option in type_.options for word in words_of(option))
+    return ()
+
+
+def _slot(analysis: Analysis, here: Site, name: str) -> Slot | None:
+    value = analysis.program.values.get(here.frame.owner)
+    if here.frame.path is None or value is None or not isinstance(value.data, Record):
+        return None
+    return value.data.at(".".join((*here.frame.path, name)))
+
+
+def _is_block(value: Value) -> bool:
+    return isinstance(value.data, Record) and value.data.made is BLOCK
+
+
+def _shown(value: Value | None) -> str:
+    """A value in one line, or nothing where its text says no more than its name."""
+    if value is None:
+        return ""
+    if isinstance(value.data, Record):
+        budgets = _budgets(value.data)
+        if budgets is not None:
+            return f"{', '.join(str(each) for each in budgets.budgets)}, to {budgets.l_max} tokens"
+        return describe(value) if value.data.name else ""
+    text = as_written(value)
+    return f"`{text if len(text) <= 80 else text[:79] + '…'}`"
+
+
+def _budgets(record: Record) -> Schedule | None:
+    return record.made if isinstance(record.made, Schedule) else None
+
+
+def _origin(slot: Slot) -> str:
+    where = f" ({slot.span.path}, line {slot.span.line})" if slot.span is not None else ""
+    return f"{where}: {slot.doc.strip()}" if slot.doc.strip() else where
+
+
+def _argument(analysis: Analysis, function: str, name: str) -> tuple[str, Span | None] | None:
+    """An argument of a function, or a parameter of a reward or selection."""
+    known = SIGNATURES.get(function) or KINDS.get(function)
+    if known is not None and name in known.fields:
+        return described(name, known.fields[name]), None
+    main = analysis.program.main
+    for parameter in parameters(analysis, main, function) if main is not None else ():
+        if parameter.name.name == name:
+            return f"**{name}**: `{_written(analysis, parameter.span)}`", parameter.name.span
+    return None
+
+
+def parameters(analysis: Analysis, main: Loaded, name: str) -> tuple[tree.ParamDecl, ...]:
+    """The parameters of a reward or selection that the file declares or imports."""
+    item = main.items.get(name)
+    imported = main.imports.get(name)
+    if item is None and imported is not None:
+        target = _loaded(analysis, imported.module)
+        item = target.items.get(imported.name) if target is not None else None
+    return (item.params or ()) if isinstance(item, tree.Decl) else ()
+
+
+def _loaded(analysis: Analysis, key: str | None) -> Loaded | None:
+    return analysis.program.context.modules.loaded.get(key) if key is not None else None
+
+
+def _written(analysis: Analysis, span: Span) -> str:
+    """The text of a span, on one line."""
+    lines = analysis.sources[span.path].split("\n")[span.line - 1 : span.end_line]
+    lines[-1] = lines[-1][: span.end_column - 1]
+    lines[0] = lines[0][span.column - 1 :]
+    return " ".join(" ".join(lines).split())

@@ -1,0 +1,253 @@
+"""A text and a place in it to where that is: the block or call around it, the statement so far, the word at hand.
+
+It reads tokens alone, so that it answers in a file that is being typed and does not parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from reodsl.diagnostics.model import Span
+from reodsl.language.functions import SIGNATURES
+from reodsl.language.kinds import KINDS
+from reodsl.language.schema import A, Block, Field, Many
+from reodsl.syntax.source import Source
+from reodsl.syntax.tokens import Tok, lex
+
+OPENERS = {"LBRACE": "{", "LPAR": "(", "LSQB": "["}
+CLOSERS = frozenset({"RBRACE", "RPAR", "RSQB"})
+BREAKS = frozenset({"NEWLINE", "COMMA"})
+ASSIGNS = frozenset({"EQUAL", "PLUS_EQUAL"})
+
+
+@dataclass(slots=True)
+class Frame:
+    """A bracket that is open, or the file itself: `bracket` is `{`, `(`, `[` or empty.
+
+    `kind` names the settings in it, or for a call the function. `owner` is the declaration at the top of the file,
+    `path` leads from it through blocks to this one (None where that is no plain path), `setting` is the one whose
+    value a list is. `statement` holds the tokens since the last break, `given` the settings that stand in it.
+    """
+
+    bracket: str
+    kind: str = ""
+    owner: str = ""
+    path: tuple[str, ...] | None = ()
+    setting: Field | None = None
+    statement: list[Tok] = field(default_factory=list)
+    given: set[str] = field(default_factory=set)
+
+    def fields(self) -> Mapping[str, Field]:
+        """The settings or arguments that may stand here."""
+        return fields_of(self.kind)
+
+
+@dataclass(slots=True)
+class Local:
+    """A name that a declaration has inside: `let`, an arm, a parameter, a variable; `what` says which."""
+
+    name: str
+    what: str
+    span: Span
+
+
+@dataclass(slots=True)
+class Site:
+    """Where a place is: its frame, the statement before it there, the word under it and the token after that.
+
+    `locals` are the names inside of the declaration around it, `given` the settings of the whole block.
+    """
+
+    frame: Frame
+    before: list[Tok]
+    word: Tok | None
+    after: Tok | None
+    locals: dict[str, Local]
+    given: set[str]
+
+    @property
+    def wanted(self) -> Field | None:
+        """The setting or argument whose value stands here."""
+        return wanted(self.frame, self.before)
+
+
+def fields_of(kind: str) -> Mapping[str, Field]:
+    """The settings of a kind, or the arguments of a function; a stage has those of an experiment."""
+    found = KINDS.get(kind) or SIGNATURES.get(kind)
+    return found.fields if found is not None else {}
+
+
+def wanted(frame: Frame, before: list[Tok]) -> Field | None:
+    """The field whose value begins or goes on after these tokens."""
+    if frame.bracket == "(" and frame.kind:
+        for name, colon in pairwise(before):
+            if colon.type == "COLON":
+                return frame.fields().get(name.text)
+        known = KINDS.get(frame.kind) or SIGNATURES.get(frame.kind)
+        return frame.fields().get(known.positional[0]) if known is not None and known.positional else None
+    if frame.bracket == "{":
+        return frame.fields().get(before[0].text) if len(before) > 1 and before[1].type in ASSIGNS else None
+    return frame.setting
+
+
+def site(text: str, line: int, column: int) -> Site:
+    """Where line and column (from 1) are in a text; the word is the one that the place touches."""
+    tokens = lex(Source("", text.replace("\r\n", "\n").replace("\r", "\n"))).tokens
+    at = next(
+        (
+            i
+            for i, token in enumerate(tokens)
+            if is_word(token)
+            and token.span.line == line
+            and token.span.column <= column <= token.span.end_column
+        ),
+        None,
+    )
+    stop = at if at is not None else _first_after(tokens, line, column)
+    stack, locals_ = [Frame("")], {}
+    for i, token in enumerate(tokens[:stop]):
+        _take(stack, token, tokens[i - 1] if i else None)
+    frame = stack[-1]
+    before = list(frame.statement)
+    given = set(frame.given)
+    locals_ = _locals(tokens, _top_of(tokens, stop))
+    depth = len(stack)
+    for i in range(stop, len(tokens)):
+        _take(stack, tokens[i], tokens[i - 1] if i else None)
+        if len(stack) < depth:
+            break
+    if at is not None:
+        given |= frame.given - {tokens[at].text}
+    else:
+        given |= frame.given
+    follows = (at + 1) if at is not None else stop
+    after = tokens[follows] if follows < len(tokens) else None
+    return Site(frame, before, tokens[at] if at is not None else None, after, locals_, given)
+
+
+def is_word(token: Tok) -> bool:
+    """Whether a token is a name, or a keyword, which may be one elsewhere."""
+    return (token.text[:1].isalpha() and token.text.isidentifier()) or (
+        token.text[:1] == "_" and token.type == "NAME"
+    )
+
+
+def _first_after(tokens: list[Tok], line: int, column: int) -> int:
+    return next(
+        (i for i, token in enumerate(tokens) if (token.span.line, token.span.column) >= (line, column)),
+        len(tokens),
+    )
+
+
+def _take(stack: list[Frame], token: Tok, before: Tok | None) -> None:
+    """Follow one token: brackets open and close frames, breaks end statements."""
+    frame = stack[-1]
+    if token.type in OPENERS:
+        inner = _opened(frame, OPENERS[token.type], before)
+        frame.statement.append(token)
+        stack.append(inner)
+    elif token.type in CLOSERS:
+        if len(stack) > 1:
+            stack.pop()
+    elif token.type in BREAKS or token.text == ";":
+        if (token.type == "COMMA" and frame.bracket == "") or (
+            token.type == "NEWLINE" and frame.bracket in ("(", "[")
+        ):
+            return
+        frame.statement.clear()
+    else:
+        if not frame.statement and is_word(token):
+            frame.given.add(token.text)
+        frame.statement.append(token)
+
+
+def _opened(frame: Frame, bracket: str, before: Tok | None) -> Frame:
+    """The frame that a bracket opens after the statement so far."""
+    said = frame.statement
+    words = [token.text for token in said]
+    owner = frame.owner or (words[1] if len(words) > 1 else "")
+    field_ = wanted(frame, said)
+    if bracket == "[":
+        return Frame(bracket, owner=owner, path=None, setting=field_)
+    if bracket == "(":
+        declares = not any(token.type in ASSIGNS for token in said) and frame.bracket == ""
+        call = before.text if before is not None and is_word(before) and not declares else ""
+        return Frame(bracket, kind=call, owner=owner, path=None, setting=None if call else field_)
+    if not frame.bracket:
+        return Frame(bracket, kind=words[0] if words else "", owner=owner)
+    if not said:
+        return Frame(bracket, owner=owner, path=None)
+    head = frame.fields().get(words[0])
+    if len(said) > 1 and said[1].type in ASSIGNS:
+        return Frame(bracket, kind=_amended(field_), owner=owner, path=None)
+    if len(said) > 1 and is_word(said[1]):
+        return Frame(bracket, kind=words[0], owner=owner, path=None)
+    if words[0] == "stages":
+        return Frame(bracket, kind="stage", owner=owner, path=None)
+    path = (*frame.path, words[0]) if frame.path is not None else None
+    return Frame(
+        bracket, kind=head.type.kind if head and isinstance(head.type, Block) else "", owner=owner, path=path
+    )
+
+
+def _amended(field_: Field | None) -> str:
+    """The kind of thing whose settings a block after a value changes."""
+    type_ = field_.type if field_ is not None else None
+    type_ = type_.item if isinstance(type_, Many) else type_
+    return next((kind for kind in type_.kinds if kind in KINDS), "") if isinstance(type_, A) else ""
+
+
+def _top_of(tokens: list[Tok], stop: int) -> int:
+    """Where the declaration around a token begins: after the last line end outside of all brackets."""
+    depth, start = 0, 0
+    for i, token in enumerate(tokens[:stop]):
+        depth += (token.type in OPENERS) - (token.type in CLOSERS)
+        if token.type == "NEWLINE" and depth <= 0:
+            start = i + 1
+    return start
+
+
+def _locals(tokens: list[Tok], start: int) -> dict[str, Local]:
+    """The names that the declaration beginning at `start` has inside."""
+    found: dict[str, Local] = {}
+    depth = 0
+    for i in range(start, len(tokens)):
+        token = tokens[i]
+        if token.type == "NEWLINE" and depth <= 0:
+            break
+        depth += (token.type in OPENERS) - (token.type in CLOSERS)
+        above = tokens[i - 1] if i > start else None
+        below = tokens[i + 1] if i + 1 < len(tokens) else None
+        if above is None or below is None or token.type != "NAME":
+            continue
+        what = ""
+        if above.type == "LET":
+            what = "let"
+        elif below.type == "IN" and above.type in ("FOR", "DENSE", "LPAR"):
+            what = "variable"
+        elif (
+            depth == 1
+            and below.type == "COLON"
+            and above.type in ("LPAR", "COMMA")
+            and i - start < _params(tokens, start)
+        ):
+            what = "parameter"
+        elif depth > 0 and above.type == "NAME" and below.type in ("EQUAL", "LBRACE") and above.text in KINDS:
+            what = above.text
+        if what:
+            found.setdefault(token.text, Local(token.text, what, token.span))
+    return found
+
+
+def _params(tokens: list[Tok], start: int) -> int:
+    """How many tokens of a declaration come before its `=` or block: `kind name(params)`; 0 without parameters."""
+    if start + 2 >= len(tokens) or tokens[start + 2].type != "LPAR":
+        return 0
+    depth = 0
+    for i in range(start + 2, len(tokens)):
+        depth += (tokens[i].type in OPENERS) - (tokens[i].type in CLOSERS)
+        if depth == 0:
+            return i - start
+    return len(tokens) - start

@@ -1,0 +1,194 @@
+"""Standard input to standard output: what an editor asks, answered by the pure functions of this package."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+from pygls.uris import from_fs_path, to_fs_path
+from pygls.workspace import TextDocument
+
+import reodsl
+from reodsl.diagnostics.model import Severity, Span
+from reodsl.lsp.analysis import Analysis, Finding, analysed, found
+from reodsl.lsp.complete import Completion, Sort, completions
+from reodsl.lsp.meaning import meaning
+from reodsl.lsp.positions import Position, Range, place, range_of, whole
+from reodsl.syntax import format_source
+from reodsl.syntax.source import Source
+
+PAUSE = 0.15
+"""Seconds without a key before a text is checked."""
+SEVERITIES: dict[Severity, types.DiagnosticSeverity] = {
+    "error": types.DiagnosticSeverity.Error,
+    "warning": types.DiagnosticSeverity.Warning,
+    "note": types.DiagnosticSeverity.Information,
+}
+SORTS: dict[Sort, types.CompletionItemKind] = {
+    "kind": types.CompletionItemKind.Keyword,
+    "setting": types.CompletionItemKind.Property,
+    "word": types.CompletionItemKind.EnumMember,
+    "name": types.CompletionItemKind.Variable,
+    "function": types.CompletionItemKind.Function,
+    "module": types.CompletionItemKind.Module,
+}
+
+
+def serve() -> None:
+    """Answer an editor over standard input and output until it says `exit`."""
+    # The server closes its end when it stops; standard output itself stays open for the command line.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
+        make().start_io(stdout=out)
+
+
+def make() -> LanguageServer:
+    """The server with what it can do."""
+    server = LanguageServer("reodsl", reodsl.__version__)
+
+    def opened(params: types.DidOpenTextDocumentParams) -> None:
+        _publish(server)
+
+    async def changed(params: types.DidChangeTextDocumentParams) -> None:
+        await asyncio.sleep(PAUSE)
+        document = _open(server, params.text_document.uri)
+        if document is not None and document.version == params.text_document.version:
+            _publish(server)
+
+    def closed(params: types.DidCloseTextDocumentParams) -> None:
+        _send(server, params.text_document.uri, [])
+        _publish(server)
+
+    def saved(params: types.DidSaveTextDocumentParams) -> None:
+        _publish(server)
+
+    def hover(params: types.HoverParams) -> types.Hover | None:
+        analysis = _analysis(server, params.text_document.uri)
+        what = meaning(analysis, *_place(server, analysis, params.position))
+        if what is None:
+            return None
+        text = types.MarkupContent(types.MarkupKind.Markdown, what.text)
+        return types.Hover(text, _range(server, analysis.text, what.span))
+
+    def definition(params: types.DefinitionParams) -> types.Location | None:
+        analysis = _analysis(server, params.text_document.uri)
+        what = meaning(analysis, *_place(server, analysis, params.position))
+        if what is None or what.defined is None:
+            return None
+        return _location(server, analysis, what.defined)
+
+    def complete(params: types.CompletionParams) -> list[types.CompletionItem]:
+        analysis = _analysis(server, params.text_document.uri)
+        found_here = completions(analysis, *_place(server, analysis, params.position))
+        return [_item(server, analysis, each) for each in found_here]
+
+    def formatted(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+        document = server.workspace.get_text_document(params.text_document.uri)
+        text = document.source
+        result = format_source(Source(document.path or "", text.replace("\r\n", "\n").replace("\r", "\n")))
+        if result.text is None:
+            return None
+        return (
+            []
+            if result.text == text
+            else [types.TextEdit(_wire(whole(text, _encoding(server))), result.text)]
+        )
+
+    server.feature(types.TEXT_DOCUMENT_DID_OPEN)(opened)
+    server.feature(types.TEXT_DOCUMENT_DID_CHANGE)(changed)
+    server.feature(types.TEXT_DOCUMENT_DID_CLOSE)(closed)
+    server.feature(types.TEXT_DOCUMENT_DID_SAVE)(saved)
+    server.feature(types.TEXT_DOCUMENT_HOVER)(hover)
+    server.feature(types.TEXT_DOCUMENT_DEFINITION)(definition)
+    server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["."]))(
+        complete
+    )
+    server.feature(types.TEXT_DOCUMENT_FORMATTING)(formatted)
+    return server
+
+
+def _path(uri: str) -> Path:
+    """The path of a document; one that is in no file stands in the working folder."""
+    return Path(to_fs_path(uri) or "untitled.reo").absolute()
+
+
+def _texts(server: LanguageServer) -> dict[Path, str]:
+    return {_path(each.uri): each.source for each in server.workspace.text_documents.values()}
+
+
+def _open(server: LanguageServer, uri: str) -> TextDocument | None:
+    """An open document by its address; two spellings of the same one may differ in what they quote."""
+    same = (each for each in server.workspace.text_documents.values() if unquote(each.uri) == unquote(uri))
+    return next(same, None)
+
+
+def _analysis(server: LanguageServer, uri: str) -> Analysis:
+    return analysed(_path(uri), _texts(server))
+
+
+def _publish(server: LanguageServer) -> None:
+    """The findings on every open document: one may import another."""
+    for document in server.workspace.text_documents.values():
+        analysis = _analysis(server, document.uri)
+        _send(server, document.uri, [_diagnostic(server, analysis, each) for each in found(analysis)])
+
+
+def _send(server: LanguageServer, uri: str, findings: list[types.Diagnostic]) -> None:
+    document = _open(server, uri)
+    version = document.version if document is not None else None
+    server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, findings, version))
+
+
+def _diagnostic(server: LanguageServer, analysis: Analysis, finding: Finding) -> types.Diagnostic:
+    related = [
+        types.DiagnosticRelatedInformation(_location(server, analysis, each.span), each.text or "here")
+        for each in finding.related
+    ]
+    return types.Diagnostic(
+        _range(server, analysis.text, finding.span),
+        finding.message,
+        severity=SEVERITIES[finding.severity],
+        code=finding.code,
+        source="reodsl",
+        related_information=related or None,
+    )
+
+
+def _item(server: LanguageServer, analysis: Analysis, each: Completion) -> types.CompletionItem:
+    return types.CompletionItem(
+        each.label,
+        kind=SORTS[each.sort],
+        detail=each.detail or None,
+        documentation=types.MarkupContent(types.MarkupKind.Markdown, each.doc) if each.doc else None,
+        sort_text=f"{0 if each.first else 1}{each.label}",
+        text_edit=types.TextEdit(_range(server, analysis.text, each.span), each.label),
+    )
+
+
+def _location(server: LanguageServer, analysis: Analysis, span: Span) -> types.Location:
+    text = analysis.text if span.path == str(analysis.path) else analysis.sources.get(span.path, "")
+    uri = from_fs_path(str(analysis.file_of(span.path))) or ""
+    return types.Location(uri, _range(server, text, span))
+
+
+def _place(server: LanguageServer, analysis: Analysis, position: types.Position) -> tuple[int, int]:
+    return place(analysis.text, Position(position.line, position.character), _encoding(server))
+
+
+def _range(server: LanguageServer, text: str, span: Span | None) -> types.Range:
+    return _wire(range_of(text, span, _encoding(server)))
+
+
+def _wire(range_: Range) -> types.Range:
+    start, end = range_.start, range_.end
+    return types.Range(types.Position(start.line, start.character), types.Position(end.line, end.character))
+
+
+def _encoding(server: LanguageServer) -> str:
+    """The code units that client and server agreed on."""
+    agreed = server.workspace.position_encoding
+    return str(getattr(agreed, "value", agreed) or "utf-16")

@@ -1,0 +1,111 @@
+"""What may be written at places of the quickstart, as it is and while it is being typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reodsl.language.kinds import DECLARED
+from reodsl.language.modules import library_names
+from reodsl.lsp.analysis import analysed
+from reodsl.lsp.complete import Completion, completions
+from tests.lsp.quickstart import TEXT, at, opened
+
+
+def offered(text: str) -> list[Completion]:
+    """What is offered at the `|` of a text."""
+    place = at(text, "|")
+    return list(completions(opened(text.replace("|", "")), *place))
+
+
+def labels(found: list[Completion]) -> set[str]:
+    return {each.label for each in found}
+
+
+def test_kinds_stand_at_the_top() -> None:
+    found = labels(offered(TEXT + "\nexp|"))
+    assert found == {*DECLARED, "param", "from"}
+
+
+def test_settings_of_the_block_that_it_does_not_have_yet() -> None:
+    found = offered(TEXT.replace("  epochs      = 1\n", "  |\n"))
+    assert {"epochs", "kl", "advantage", "stages"} <= labels(found)
+    assert not {"steps", "batch", "lr", "benchmarks"} & labels(found)
+    epochs = next(each for each in found if each.label == "epochs")
+    assert epochs.first
+    assert "passes over a step's batch" in epochs.doc
+
+
+def test_settings_of_a_nested_block_and_of_a_stage() -> None:
+    assert "rollouts" in labels(offered(TEXT.replace("prompts = 32, rollouts = 8", "prompts = 32, r|")))
+    assert "kl" in labels(offered(TEXT.replace("    steps   = 20 steps", "    k|")))
+    assert labels(offered(TEXT.replace("table main   {", "table main { | ,"))) >= {"subset"}
+
+
+def test_words_of_a_setting_come_first() -> None:
+    found = offered(TEXT.replace("decay = linear", "decay = |"))
+    assert {each.label for each in found if each.first} == {"constant", "linear"}
+
+
+def test_names_that_fit_come_first() -> None:
+    found = offered(TEXT.replace("eval        = chain_suite", "eval        = |"))
+    assert {each.label for each in found if each.first} == {"chain_suite"}
+    assert {"chain_train", "seeds", "five", "vanilla"} <= labels(found)
+    assert "small" not in labels(found)  # it would need itself
+
+
+def test_what_a_declaration_can_be_made_from_comes_first() -> None:
+    found = offered(TEXT.replace("experiment vanilla    = small", "experiment vanilla    = |"))
+    first = {each.label for each in found if each.first}
+    assert {"small", "ppo", "reo_exp"} <= first
+    assert "outcome" not in first
+
+
+def test_names_inside_of_a_declaration() -> None:
+    assert "cap" in labels(offered(TEXT.replace("max_tokens = cap", "max_tokens = c|")))
+    assert {"base", "edge", "shrink_64"} <= labels(offered(TEXT.replace("lines = [base, ", "lines = [|, ")))
+
+
+def test_arguments_of_functions_and_rewards() -> None:
+    assert {"to", "n"} <= labels(offered(TEXT.replace("to: 128 tokens, n: n)", "|")))
+    assert "alpha" in labels(offered(TEXT.replace("length_group_norm(alpha: 0.2)", "length_group_norm(|)")))
+
+
+def test_modules_after_from_and_names_after_import() -> None:
+    found = offered("from std.|\n" + TEXT)
+    assert labels(found) >= {f"std.{name}" for name in library_names()}
+    assert found[0].span.column == len("from ") + 1
+    names = offered("from std.rewards import outcome, re|\n" + TEXT)
+    assert {"reo", "outcome", "length_group_norm"} <= labels(names)
+    assert names[0].span.column == len("from std.rewards import outcome, ") + 1
+    assert offered("from std.nothing import |\n" + TEXT) == []
+
+
+def test_files_beside_are_modules_and_those_outside_are_not_read(tmp_path: Path) -> None:
+    spec = tmp_path / "in" / "spec.reo"
+    for path, name in ((spec.with_name("common.reo"), "five"), (tmp_path / "secret.reo", "six")):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"budgets {name} = exp(from: 1K tokens, to: 32K tokens, n: 5)\n")
+
+    def here(text: str) -> set[str]:
+        return labels(list(completions(analysed(spec, {spec: text}), 1, len(text) + 1)))
+
+    assert ".common" in here("from .")
+    assert here("from .common import ") == {"five"}
+    assert here("from ..secret import ") == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["# exp|\n", 'param t: text = "ex|"\n', "budgets fi|\n", "budgets a = shrink.st|\n"]
+)
+def test_nothing_in_comments_texts_new_names_and_members(text: str) -> None:
+    assert offered(text) == []
+
+
+def test_every_place_of_the_quickstart_has_an_answer() -> None:
+    analysis = opened()
+    for number, line in enumerate(TEXT.split("\n"), 1):
+        for column in range(1, len(line) + 2, 7):
+            names = [each.label for each in completions(analysis, number, column)]
+            assert len(names) == len(set(names))

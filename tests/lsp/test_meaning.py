@@ -1,0 +1,78 @@
+"""What words of the quickstart mean, and where they were defined."""
+
+from __future__ import annotations
+
+import pytest
+
+from reodsl.lsp.meaning import meaning
+from tests.lsp.quickstart import PATH, TEXT, at, opened
+
+HERE = str(PATH)
+
+
+@pytest.mark.parametrize(
+    ("words", "offset", "says", "where"),
+    [
+        (
+            "lr = 5e-4",
+            0,
+            ["learning rate", "above 0 and at most 1", "`0.0005`", "replaces `5e-6`"],
+            "std/recipes.reo",
+        ),
+        (
+            "max_tokens = 128",
+            0,
+            ["number of tokens", "required", "`128 tokens`", "`32K tokens`"],
+            "std/recipes.reo",
+        ),
+        ("decay_from = 50%", 0, ["default `0.0`", "share of the steps"], HERE),
+        ("= small { reward = outcome }", 2, ["**recipe** `small`"], HERE),
+        (
+            "eval        = chain_suite",
+            15,
+            ["**suite** `chain_suite`", "Held-out questions"],
+            "std/miniature.reo",
+        ),
+        ("import outcome, reo", 7, ["**reward** `outcome`"], "std/rewards.reo"),
+        ("from std.rewards", 10, ["**std.rewards**", "Rewards of the paper"], "std/rewards.reo"),
+        ("reo(at: five)", 0, ["**reward** `reo`(at: budgets)", "trapezoid"], "std/rewards.reo"),
+        ("reo(at: five)", 4, ["at: budgets"], "std/rewards.reo"),
+        ("reo(at: five)", 8, ["**budgets** `five`", "4, 8, 16, 32, 64, to 128 tokens"], HERE),
+        ("replicate = seeds", 12, ["**param** `seeds`", "[int] = [1]"], HERE),
+        ("= cap }", 2, ["**variable** `cap`"], HERE),
+        ("halve(from", 0, ["**halve**"], None),
+        ("halve(from", 6, ["**from**", "number of tokens"], None),
+        ("decay = linear", 8, ["`linear`: after the warm-up"], None),
+        ("study quickstart", 0, ["**study**: Arms that are evaluated alike"], None),
+        ("arm shrink_64", 0, ["**arm**: A checkpoint with a name"], None),
+    ],
+)
+def test_a_word_means_and_was_defined(words: str, offset: int, says: list[str], where: str | None) -> None:
+    found = meaning(opened(), *at(TEXT, words, offset))
+    assert found is not None
+    for each in says:
+        assert each in found.text
+    assert (found.defined.path if found.defined else None) == where
+
+
+def test_an_arm_is_made_from_the_experiment_and_then_meant_by_its_name() -> None:
+    behind = meaning(opened(), *at(TEXT, "arm vanilla    = vanilla", 17))
+    assert behind is not None
+    assert behind.defined is not None
+    assert (behind.defined.line, behind.defined.column) == at(TEXT, "experiment vanilla ", 11)
+    used = meaning(opened(), *at(TEXT, "lines = [base, vanilla", 9))
+    assert used is not None
+    assert used.defined is not None
+    assert (used.defined.line, used.defined.column) == at(TEXT, "arm base ", 4)
+
+
+@pytest.mark.parametrize(("words", "offset"), [("# budgets below", 4), ("5e-4", 1), ("\nbudgets five", 0)])
+def test_where_no_word_is_nothing_is_said(words: str, offset: int) -> None:
+    assert meaning(opened(), *at(TEXT, words, offset)) is None
+
+
+def test_a_setting_is_explained_in_a_file_that_does_not_parse() -> None:
+    text = TEXT.replace("steps       = 40 steps", "steps       = 40 steps )")
+    found = meaning(opened(text), *at(text, "lr = 5e-4"))
+    assert found is not None
+    assert "learning rate" in found.text

@@ -1,0 +1,165 @@
+"""The server as an editor meets it: started as a process, spoken to in JSON-RPC; and the command without its package."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+
+from reodsl.cli.main import main
+from reodsl.language.modules import LIBRARY
+from reodsl.syntax import format_source
+from reodsl.syntax.source import Source
+
+
+class Editor:
+    """One end of the protocol: requests with their answers, and what the server says by itself."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.number = 0
+        self.notices: list[dict[str, Any]] = []
+
+    def send(self, method: str, params: Any, number: int | None = None) -> None:
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        body = json.dumps(message if number is None else {**message, "id": number}).encode()
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self.process.stdin.flush()
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        length = 0
+        while line := self.process.stdout.readline().strip():
+            name, _, value = line.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+        assert length, "the server has gone"
+        found: dict[str, Any] = json.loads(self.process.stdout.read(length))
+        return found
+
+    def ask(self, method: str, params: Any) -> Any:
+        self.number += 1
+        self.send(method, params, self.number)
+        while True:
+            message = self.read()
+            if message.get("id") == self.number and "method" not in message:
+                assert "error" not in message, message
+                return message["result"]
+            self.notices.append(message)
+
+    def published(self) -> dict[str, Any]:
+        """The next diagnostics that the server sends."""
+        while True:
+            message = self.notices.pop(0) if self.notices else self.read()
+            if message.get("method") == "textDocument/publishDiagnostics":
+                params: dict[str, Any] = message["params"]
+                return params
+
+
+@pytest.fixture
+def editor() -> Iterator[Editor]:
+    pytest.importorskip("pygls", reason="the extra `lsp` is not installed")
+    with subprocess.Popen(
+        [sys.executable, "-m", "reodsl.cli.main", "lsp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        silent = Timer(120, process.kill)  # a server that says nothing ends, and with it the test
+        silent.start()
+        yield Editor(process)
+        silent.cancel()
+        process.kill()
+
+
+@pytest.mark.parametrize("encodings", [None, ["utf-8", "utf-16"]])
+def test_an_editing_session(editor: Editor, tmp_path: Path, encodings: list[str] | None) -> None:
+    spec = tmp_path / "spéc.reo"
+    text = (
+        "from std.recipes import ppo\n"
+        "recipe mine = ppo { optim { lr = 5e-4 } }\n"
+        'published t { row a { title = "é😀", accurac = 5% } }\n'
+    )
+    spec.write_text("recipe other = 1\n")
+    general = {} if encodings is None else {"general": {"positionEncodings": encodings}}
+    answer = editor.ask("initialize", {"processId": None, "rootUri": None, "capabilities": general})
+    assert answer["capabilities"].get("positionEncoding") == (encodings or ["utf-16"])[0]
+    editor.send("initialized", {})
+    uri = spec.as_uri()
+    document = {"uri": uri, "languageId": "reo", "version": 1, "text": text}
+    editor.send("textDocument/didOpen", {"textDocument": document})
+
+    # What stands after the face is found where this editor counts it.
+    found = editor.published()
+    unit = "utf-8" if encodings else "utf-16-le"
+    before = 'published t { row a { title = "é😀", '.encode(unit)
+    column = len(before) if encodings else len(before) // 2
+    wrong = next(each for each in found["diagnostics"] if "accurac`" in each["message"])
+    assert wrong["range"]["start"] == {"line": 2, "character": column}
+    assert wrong["severity"] == 1
+    assert wrong["source"] == "reodsl"
+
+    this = {"uri": uri}
+    lr = {"line": 1, "character": text.split("\n")[1].index("lr")}
+    hover = editor.ask("textDocument/hover", {"textDocument": this, "position": lr})
+    assert "learning rate" in hover["contents"]["value"]
+    assert "5e-6" in hover["contents"]["value"]
+    ppo = {"line": 1, "character": text.split("\n")[1].index("ppo")}
+    place = editor.ask("textDocument/definition", {"textDocument": this, "position": ppo})
+    assert place["uri"] == (LIBRARY / "recipes.reo").as_uri()
+    line = (LIBRARY / "recipes.reo").read_text().split("\n")[place["range"]["start"]["line"]]
+    assert line.startswith("recipe ppo {")
+    inside = {"line": 2, "character": column}
+    items = editor.ask("textDocument/completion", {"textDocument": this, "position": inside})
+    accuracy = next(each for each in items if each["label"] == "accuracy")
+    assert accuracy["textEdit"]["range"]["start"] == inside
+
+    edits = editor.ask(
+        "textDocument/formatting",
+        {"textDocument": this, "options": {"tabSize": 2, "insertSpaces": True}},
+    )
+    canonical = format_source(Source("", text)).text
+    assert canonical != text
+    assert [edit["newText"] for edit in edits] == [canonical]
+
+    right = {"text": text.replace("accurac =", "accuracy =")}
+    editor.send("textDocument/didChange", {"textDocument": {**this, "version": 2}, "contentChanges": [right]})
+    found = editor.published()
+    assert found["version"] == 2
+    assert not any("accurac`" in each["message"] for each in found["diagnostics"])
+
+    assert editor.ask("shutdown", None) is None
+    editor.send("exit", None)
+    assert editor.process.wait(30) == 0
+
+
+def test_without_its_package_the_command_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    present = importlib.util.find_spec
+
+    def absent(name: str, package: str | None = None) -> Any:
+        return None if name == "pygls" else present(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", absent)
+    assert main(["lsp"]) == 1
+    said = capsys.readouterr().err
+    assert "error[E0121]" in said
+    assert "pip install 'reodsl[lsp]'" in said
+
+
+def test_only_the_server_reads_its_package() -> None:
+    code = (
+        "import sys, reodsl; from reodsl.cli.main import main;"
+        "main(['check', 'specs/quickstart.reo']); main(['lsp', '--help']);"
+        "import reodsl.lsp.complete, reodsl.lsp.meaning, reodsl.lsp.analysis;"
+        "print([name for name in sys.modules if name.startswith(('pygls', 'lsprotocol'))])"
+    )
+    root = Path(__file__).resolve().parents[2]
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert out.stdout.strip().splitlines()[-1] == "[]"
+    assert "reodsl lsp" in out.stdout
