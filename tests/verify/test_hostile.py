@@ -77,7 +77,7 @@ def in_a_process(rows: list[dict[str, Any]], seconds: float) -> list[Verdict]:
 def in_ray(rows: list[dict[str, Any]], seconds: float) -> list[Verdict]:
     import ray
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
         found: list[Verdict] = ray.get(ray.remote(grade).remote(rows, seconds))
         return found
