@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
 # What took less than this to make is not waited for until it is on the disk: making it anew costs less than that wait.
-_WORTH_A_WAIT = 1.0
+WORTH_A_WAIT = 1.0
 _PACKAGES = ("torch", "transformers", "numpy", "polars", "math-verify", "ray", "sglang")
 
 
@@ -76,7 +76,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         inputs = {role: store.path(key) for role, key in order.inputs.items()}
         runner(Job(order.task, inputs, out, work, order.folder, progress, order.resources))
         seconds = time.monotonic() - began
-        store.commit(order.key, out, order.material, _made(order, seconds), seconds >= _WORTH_A_WAIT)
+        store.commit(order.key, out, order.material, _made(order, seconds), seconds >= WORTH_A_WAIT)
         return Outcome("done", seconds)
     except Problem as caught:
         # A process that trained with this one went away: as if it had been this one.
