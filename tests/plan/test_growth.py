@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.scale_plan import study
 from reodsl.graph.lower import lower
 from reodsl.language import compile_file
 from reodsl.plan.keys import Keys
@@ -12,36 +13,6 @@ from reodsl.plan.render import to_text
 from reodsl.plan.verdict import make_plan
 from reodsl.price import price
 from reodsl.store.store import Store
-
-HEAD = """from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
-from std.rewards import outcome
-from std.recipes import ppo
-
-recipe small = ppo {
-  base = checkpoint(overthinker)
-  data = chain_train
-  forcing = chain_forcing
-  batch { prompts = 32, rollouts = 8 }
-  rollout { max_tokens = 128 tokens }
-  max_prompt = 32 tokens
-  minibatches = 2
-  epochs = 1
-  steps = 24 steps
-  optim { algorithm = adamw, lr = 5e-4, warmup = 3 steps }
-  eval = chain_suite
-  reward = outcome
-}
-"""
-
-
-def many(arms: int) -> str:
-    """A spec with that many arms, all on one frontier."""
-    names = [f"a{index}" for index in range(arms)]
-    lines = [f"experiment {name} = small {{ steps = {24 + i} steps }}" for i, name in enumerate(names)]
-    lines += ["study many {", *(f"  arm {name} = {name}" for name in names)]
-    lines += [f"  frontier edge = envelope(of: [{', '.join(names)}], to: 128 tokens)"]
-    lines += ["  score = reg(against: edge, to: 128 tokens)", "}"]
-    return HEAD + "\n".join(lines) + "\n"
 
 
 def plan(path: Path) -> str:
@@ -59,7 +30,7 @@ def test_planning_twice_as_many_arms_takes_about_twice_the_work(
     plans = {arms: tmp_path / f"many{arms}.reo" for arms in (4, 20, 40, 80)}
     counted = {}
     for arms, path in plans.items():
-        path.write_text(many(arms))
+        path.write_text(study(arms))
         # The first fills caches.
         counted[arms] = calls(lambda path=path: plan(path))  # type: ignore[misc]
     first, second = counted[40] - counted[20], counted[80] - counted[40]
@@ -69,7 +40,7 @@ def test_planning_twice_as_many_arms_takes_about_twice_the_work(
 
 def test_a_long_plan_shows_its_start_and_how_many_tasks_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "many.reo"
-    path.write_text(many(60))
+    path.write_text(study(60))
     lines = plan(path).splitlines()
     shown = [line for line in lines if line.startswith("  + ")]
     (left_out,) = [line for line in lines if line.endswith(" more tasks to do (--all shows them)")]
