@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from reodsl.diagnostics import problem
 
 HERE = Path(__file__).resolve().parent
 LAUNCHER = HERE / "launch.py"
@@ -108,5 +111,17 @@ def size(count: float) -> str:
 
 
 def patience() -> float:
-    """Seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or a quarter of an hour."""
-    return float(os.environ.get("REODSL_SGLANG_PATIENCE", "900"))
+    """Seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or a quarter of an hour. Raises E0829."""
+    given = os.environ.get("REODSL_SGLANG_PATIENCE", "900")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise problem(
+            "E0829",
+            f"`{given}` is not how long a server may take to get healthy",
+            where="REODSL_SGLANG_PATIENCE",
+            help="give a number of seconds above 0, as in REODSL_SGLANG_PATIENCE=1800, or unset it",
+        )
+    return seconds

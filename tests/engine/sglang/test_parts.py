@@ -24,7 +24,7 @@ from runners.engine.sglang.engine import _places
 from runners.engine.sglang.messages import Draft, drawing
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.settings import HERE, KEY, Settings
+from runners.engine.sglang.settings import HERE, KEY, Settings, patience
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 from runners.engine.sglang.weights import _buckets, _meeting, ways
 from runners.models.folder import save
@@ -72,6 +72,16 @@ def test_a_port_that_is_taken_is_not_chosen(taken_port: int, monkeypatch: pytest
     with pytest.raises(Problem) as caught:
         server.free_port("127.0.0.1")
     assert caught.value.diagnostics[0].code == "E0821"
+
+
+@pytest.mark.parametrize("given", ["30min", "", "0", "-1", "nan", "inf"])
+def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("REODSL_SGLANG_PATIENCE", given)
+    with pytest.raises(Problem) as caught:
+        patience()
+    assert caught.value.diagnostics[0].code == "E0829"
+    monkeypatch.setenv("REODSL_SGLANG_PATIENCE", "2.5")
+    assert patience() == 2.5
 
 
 def test_without_sglang_the_remedy_is_named(
