@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from runners.execute.placement import seat, seat_of_trainer
-from runners.train.follower import Fault, Part, follow
+from runners.train.follower import Fault, Part, follow, gone
 
 
 def on_ray() -> bool:
@@ -21,7 +21,10 @@ class Actors:
     """Other ranks as Ray actors, each with the cores and the GPU of one."""
 
     def __init__(self, parts: list[Part]) -> None:
-        """Starts them in their bundles of the task's placement group; where it has none, where there is room."""
+        """Starts them in their bundles of the task's placement group; where it has none, where there is room.
+
+        Raises E0938 where one of them ends before it could begin.
+        """
         import ray
 
         self._ray = ray
@@ -33,13 +36,23 @@ class Actors:
             place = seat(seat_of_trainer(resources, part.rank))
             options = made.options(num_cpus=resources.threads, num_gpus=gpus, scheduling_strategy=place)
             self._actors[part.rank] = options.remote()
-        told = ray.get([actor.ready.remote() for actor in self._actors.values()])
+        self._parts: dict[int, Any] = {}
+        told = [self._ready(part) for part in parts]
         # The first rank is this process.
         self.held: dict[int, list[object]] = {
             0: ray.get_gpu_ids(),
             **dict(zip(self._actors, told, strict=True)),
         }
-        self._parts = {part.rank: self._actors[part.rank].follow.remote(part) for part in parts}
+        self._parts |= {part.rank: self._actors[part.rank].follow.remote(part) for part in parts}
+
+    def _ready(self, part: Part) -> list[object]:
+        """The devices of a rank that has loaded its packages; the others are ended where it did not live to."""
+        try:
+            devices: list[object] = self._ray.get(self._actors[part.rank].ready.remote())
+        except self._ray.exceptions.RayError as caught:
+            self.stop(0.0)
+            raise gone(part.rank, part.world, _words(caught)) from caught
+        return devices
 
     def dead(self) -> dict[int, str]:
         found = {}
@@ -47,7 +60,7 @@ class Actors:
             try:
                 self._ray.get(ref)
             except self._ray.exceptions.RayError as caught:
-                found[rank] = (str(caught).strip().splitlines() or [type(caught).__name__])[0]
+                found[rank] = _words(caught)
         return found
 
     def faults(self) -> dict[int, Fault]:
@@ -74,6 +87,11 @@ class Actors:
             self._ray.wait(refs, num_returns=len(refs), timeout=patience)
         for actor in self._actors.values():
             self._ray.kill(actor)
+
+
+def _words(caught: Exception) -> str:
+    """The first line of what Ray says."""
+    return (str(caught).strip().splitlines() or [type(caught).__name__])[0]
 
 
 class _Actor:

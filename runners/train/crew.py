@@ -18,11 +18,11 @@ from typing import Protocol
 
 import torch.distributed as dist
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job
 from runners.execute.placement import shared_devices
 from runners.train.actors import Actors, on_ray
-from runners.train.follower import Fault, Part, function, silent
+from runners.train.follower import Fault, Part, function, gone, silent
 from runners.train.processes import Processes
 from runners.train.ranks import joined
 
@@ -135,13 +135,7 @@ def _blame(others: Others, world: int) -> Exception | None:
     # Where one is killed, the rest report that it no longer answers, and may do so first.
     time.sleep(0.5)
     for rank, words in others.dead().items():
-        return problem(
-            "E0938",
-            f"process {rank} of {world} that train together ended: {words}",
-            notes=["the last saved step is kept"],
-            help="run again to go on from there; a process that the system kills has usually used up the memory: see how"
-            " much is free, and lower `microbatch`",
-        )
+        return gone(rank, world, words)
     faults = others.faults()
     for fault in faults.values():
         if fault.diagnostics:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from reodsl.diagnostics import Diagnostic, Problem
+from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.graph.job import Job, Progress
 from runners.train.ranks import Ranks, joined
 
@@ -48,6 +48,17 @@ class Fault:
     diagnostics: tuple[Diagnostic, ...]
     words: str
     trace: str = ""
+
+
+def gone(rank: int, world: int, words: str) -> Problem:
+    """What is said of a process that ended without a word of its own."""
+    return problem(
+        "E0938",
+        f"process {rank} of {world} that train together ended: {words}",
+        notes=["the last saved step is kept"],
+        help="run again to go on from there; a process that the system kills has usually used up the memory: see how much"
+        " is free, and lower `microbatch`",
+    )
 
 
 def silent(progress: Progress) -> None:

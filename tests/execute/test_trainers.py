@@ -20,6 +20,7 @@ from reodsl.graph.task import Task
 from reodsl.store.store import Store
 from runners.execute.cluster import Cluster
 from runners.execute.order import Order, Outcome
+from runners.train import actors
 from runners.train.crew import together
 from runners.train.ranks import Ranks
 from runners.train.run import train as train_stage
@@ -64,6 +65,26 @@ def outcomes(cluster: Cluster, *orders: Order) -> dict[str, Outcome]:
 def cluster(ray_bench: Bench) -> Cluster:
     Store(ray_bench.folder / "store").open()
     return Cluster(None, ray_bench.store.root, lambda event: None)
+
+
+def ends(job: Job) -> None:
+    """A runner whose second process does not live to begin."""
+
+    class Ending:
+        def ready(self) -> None:
+            os._exit(3)
+
+    # Ray gives the next task the same process, which has to find the module as it was.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(actors, "_Actor", Ending)
+        together(job, f"{HERE}:meet")
+
+
+def test_a_process_that_ends_before_it_begins_is_told_of(ray_bench: Bench, cluster: Cluster) -> None:
+    told = outcomes(cluster, replace(order(ray_bench, "early", 2), runner=f"{HERE}:ends"))["early"]
+    assert told.status == "died"
+    assert (told.diagnostics[0].code, "process 1 of 2" in told.diagnostics[0].message) == ("E0938", True)
+    assert not cluster.groups
 
 
 def test_two_orders_of_two_processes_each_both_end(ray_bench: Bench, cluster: Cluster) -> None:
