@@ -18,9 +18,9 @@ def open_engine(
     """The rollout engine that `resources` names, with a checkpoint's weights.
 
     `longest` is the most tokens of any sequence (prompt, response, forcing text and answer; the model's context where
-    it is left out); `aside` is a folder for what the engine writes while it runs, such as its servers' logs. Raises
-    E0801 to E0806 for the folder, E0807 for sequences longer than the model's context, E0813 for an unknown engine,
-    E0820 to E0828 where a server does not start.
+    it is left out); `aside` is a folder for what the engine writes while it runs, such as its servers' logs; left out, a
+    temporary one, which goes when the engine is closed. Raises E0801 to E0806 for the folder, E0807 for sequences longer
+    than the model's context, E0813 for an unknown engine, E0820 to E0828 where a server does not start.
     """
     config = load_config(folder)
     if resources.engine == "sglang":
@@ -40,6 +40,7 @@ def _sglang(
     folder: Path, config: Any, resources: Resources, longest: int | None, aside: Path | None
 ) -> Engine:
     import tempfile
+    from contextlib import suppress
 
     from runners.engine.sglang.engine import SGLangEngine
     from runners.engine.sglang.hosts import hosts, owns_gpus
@@ -63,9 +64,16 @@ def _sglang(
         memory_fraction=0.85 if owns_gpus(resources) else 0.5,
         patience=patience(),
     )
-    place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))
     limits = Limits(settings.context, config.vocab_size)
-    return SGLangEngine(hosts(settings, resources, place), settings, limits, place)
+    place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))
+    try:
+        return SGLangEngine(hosts(settings, resources, place), settings, limits, place, aside is None)
+    except BaseException:
+        if aside is None:
+            # It stays where it has the log that the problem names.
+            with suppress(OSError):
+                place.rmdir()
+        raise
 
 
 def _token_bytes(config: Any, width: int) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -64,9 +66,14 @@ class SGLangEngine:
     draws depend on seeds and places alone, so the answers are those that it would have given.
     """
 
-    def __init__(self, hosts: Sequence[Host], settings: Settings, limits: Limits, aside: Path) -> None:
-        """Starts every host. `aside` is where weights may be laid down on their way. Raises what `Host.start` does."""
+    def __init__(
+        self, hosts: Sequence[Host], settings: Settings, limits: Limits, aside: Path, passing: bool = False
+    ) -> None:
+        """Starts every host. `aside` is where weights may be laid down on their way; `passing`, it goes when the engine
+        is closed. Raises what `Host.start` does.
+        """
         self._hosts, self._settings, self._limits, self._aside = list(hosts), settings, limits, aside
+        self._passing = False
         self._loop = Loop()
         self._shapes = tensor_shapes(settings.model)
         self._weights: tuple[Mapping[str, torch.Tensor] | Path, int] = (settings.model, 0)
@@ -81,6 +88,7 @@ class SGLangEngine:
         except BaseException:
             self.close()
             raise
+        self._passing = passing
 
     def load_weights(self, state: Mapping[str, torch.Tensor] | Path, version: int) -> None:
         """See `Engine.load_weights`. Tensors are kept in view until the next call, for servers that die meanwhile.
@@ -143,9 +151,13 @@ class SGLangEngine:
 
     def close(self) -> None:
         """Ends the servers that are ours, with whatever they were doing."""
-        for host in self._hosts:
-            host.stop()
-        self._loop.close()
+        # Each of these, whatever becomes of the others.
+        with ExitStack() as ends:
+            if self._passing:
+                ends.callback(shutil.rmtree, self._aside, ignore_errors=True)
+            ends.callback(self._loop.close)
+            for host in self._hosts:
+                ends.callback(host.stop)
 
     def _check(self, state: Mapping[str, torch.Tensor]) -> None:
         """A server does not survive tensors of other sizes: they are refused here."""

@@ -10,6 +10,7 @@ import ctypes
 import os
 import runpy
 import signal
+import stat
 import sys
 import threading
 from typing import Any
@@ -106,28 +107,35 @@ def draw_by_token() -> None:
     sampler.top_k_top_p_min_p_sampling_from_probs_torch = draw
 
 
-def end_with_parent() -> None:
-    """Ends this process and all that it starts when who started it ends, however that comes.
+def end_with_owner() -> None:
+    """Ends this process, and all others of its server, when who started the server ends, however that comes.
 
-    Standard input is a pipe from there: its end is seen even where the kernel's signal was missed.
+    Standard input is a pipe that the owner holds open; where it is none, the server belongs to nobody and stays. Each
+    process of the server watches the pipe from its first moment on: the kernel's signal alone would miss a process that
+    is only being started when its parent ends.
     """
+    if not stat.S_ISFIFO(os.fstat(0).st_mode):
+        return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Its own, since processes that Python starts give up their standard input.
+    pipe = os.dup(0)
 
     def watch() -> None:
-        while os.read(0, 4096):
+        while os.read(pipe, 4096):
             pass
-        os.killpg(os.getpgid(0), signal.SIGKILL)
+        os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
+# Before all that takes long.
+end_with_owner()
 if _ON_CPU:
     suit_cpu()
 tell_drawn_probability()
 draw_by_token()
 
 if __name__ == "__main__":
-    end_with_parent()
     # The key comes in the environment, since command lines can be read by everyone on a machine.
     sys.argv = ["sglang.launch_server", *sys.argv[1:], "--api-key", os.environ.pop("REODSL_SGLANG_KEY")]
     runpy.run_module("sglang.launch_server", run_name="__main__")

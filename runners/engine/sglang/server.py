@@ -6,11 +6,9 @@ import contextlib
 import os
 import random
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from pathlib import Path
 import httpx
 
 from reodsl.diagnostics import problem
+from runners.engine.sglang.scratch import Scratch
 from runners.engine.sglang.settings import LAUNCHER, Settings
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 
@@ -48,7 +47,7 @@ class Server:
         """`log` takes what the servers say, one after another."""
         self.settings, self.python, self.log, self.host = settings, python, log, host
         self.process: subprocess.Popen[bytes] | None = None
-        self._folder: Path | None = None
+        self._scratch: Scratch | None = None
         self._begin = 0
 
     def start(self, port: int | None = None) -> Address:
@@ -97,13 +96,15 @@ class Server:
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(_FAREWELL)
+            # Where the system is slow to give its memory back it ends later, of the same signal.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_FAREWELL)
             if self.process.stdin is not None:
                 self.process.stdin.close()
             self.process = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None
 
     def _launch(self, address: Address, port: int) -> None:
         self.stop()
@@ -112,8 +113,10 @@ class Server:
         self.log.touch(mode=0o600)
         self._begin = self.log.stat().st_size if self.log.exists() else 0
         # Its sockets are files: short names, gone with it.
-        self._folder = Path(tempfile.mkdtemp(prefix="sgl-"))
-        environment = self.settings.environment(os.environ, address.key) | {"TMPDIR": str(self._folder)}
+        self._scratch = Scratch()
+        environment = self.settings.environment(os.environ, address.key) | {
+            "TMPDIR": str(self._scratch.folder)
+        }
         command = [str(self.python), "-P", str(LAUNCHER), *self.settings.arguments(self.host, port)]
         with self.log.open("ab") as log:
             # A session of its own is a process group that can be ended whole; the open pipe tells it that we live.

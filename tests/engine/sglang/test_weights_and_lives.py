@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang import weights
 from runners.engine.sglang.engine import SGLangEngine
+from runners.engine.sglang.scratch import sweep
 from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import KEY
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
@@ -157,25 +160,36 @@ def test_impossible_requests_are_refused_before_they_are_sent(engine: SGLangEngi
 
 
 @pytest.mark.heavy
-def test_servers_do_not_outlive_who_started_them(python: Path, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["starting", "serving"])
+def test_servers_do_not_outlive_who_started_them(
+    python: Path, folder: Path, tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
         "from reodsl.graph.job import Resources; from runners.engine.open import open_engine\n"
         "engine = open_engine(Path(sys.argv[1]), Resources(engine='sglang'), 100, Path(sys.argv[2]))\n"
-        "print(engine._hosts[0].process.pid, flush=True); time.sleep(600)\n"
+        "print('serving', flush=True); time.sleep(600)\n"
     )
-    owner = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    owner = psutil.Popen(
+        [sys.executable, "-c", code, str(folder), str(tmp_path / "logs")], stdout=subprocess.PIPE, text=True
     )
-    assert owner.stdout is not None
-    launcher = psutil.Process(int(owner.stdout.readline()))
-    family = [launcher, *launcher.children(recursive=True)]
-    assert len(family) >= 3
+    if when == "serving":
+        assert owner.stdout.readline() == "serving\n"
+    family: list[psutil.Process] = []
+    # The launcher, what tracks its shared memory, and the first process that computes.
+    while len(family) < 3:
+        assert owner.poll() is None
+        family = owner.children(recursive=True)
+        time.sleep(0.01)
     owner.kill()
     owner.wait()
-    gone, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive
-    assert len(gone) == len(family)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert len(list(tmp_path.glob("sgl-*"))) == 1
+    sweep()
+    assert not list(tmp_path.glob("sgl-*"))
 
 
 def test_weights_of_another_shape_are_refused_before_they_are_sent(
