@@ -18,6 +18,7 @@ from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
 from runners.answers import bare_answers
 from runners.engine.protocol import Ahead, Response
+from runners.engine.versions import PLACE
 from runners.evaluate.chunks import Chunks
 from runners.evaluate.grade import Sampled, graded_forced, graded_samples
 from runners.evaluate.reader import Question, Reader, open_reader
@@ -235,7 +236,7 @@ def work_through(
                     job.resources,
                     [question for part in parts for question in part],
                     (room, forcing),
-                    job.work / "engine",
+                    job.work / PLACE,
                 )
                 if index not in held:
                     at = left.index(index)

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any, cast
 
 import reodsl
@@ -18,6 +19,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.job import Job, Progress, Runner
 from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.store import Store
+from runners.engine.versions import PLACE, recorded
 from runners.execute.memory import give_back_freed
 from runners.execute.order import Order, Outcome
 
@@ -35,7 +37,7 @@ ENVIRONMENT = {
 }
 # What took less than this to make is not waited for until it is on the disk: making it anew costs less than that wait.
 WORTH_A_WAIT = 1.0
-_PACKAGES = ("torch", "transformers", "numpy", "polars", "math-verify", "ray", "sglang")
+_PACKAGES = ("torch", "transformers", "numpy", "polars", "math-verify", "ray")
 
 
 def perform(order: Order, progress: Callable[[Progress], None]) -> Outcome:
@@ -76,7 +78,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         inputs = {role: store.path(key) for role, key in order.inputs.items()}
         runner(Job(order.task, inputs, out, work, order.folder, progress, order.resources))
         seconds = time.monotonic() - began
-        store.commit(order.key, out, order.material, _made(order, seconds), seconds >= WORTH_A_WAIT)
+        store.commit(order.key, out, order.material, _made(order, seconds, work), seconds >= WORTH_A_WAIT)
         return Outcome("done", seconds)
     except Problem as caught:
         # A process that trained with this one went away: as if it had been this one.
@@ -111,8 +113,9 @@ def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
     )
 
 
-def _made(order: Order, seconds: float) -> dict[str, Any]:
+def _made(order: Order, seconds: float, work: Path) -> dict[str, Any]:
     """How a result came to be: for the report and for people, no part of any identity."""
+    served = {package: " and ".join(each) for package, each in recorded(work / PLACE).items()}
     return {
         "task": order.task.id,
         "inputs": order.inputs,
@@ -123,7 +126,7 @@ def _made(order: Order, seconds: float) -> dict[str, Any]:
         "machine": platform.machine(),
         "system": platform.system(),
         "cores": os.cpu_count(),
-        "versions": dict(_versions()),
+        "versions": {**_versions(), **served},
     }
 
 

@@ -22,6 +22,7 @@ from reodsl.ir.training import Ppo, Sft, Simpo
 from reodsl.store.files import sync
 from runners.engine.open import open_engine
 from runners.engine.protocol import Sampling
+from runners.engine.versions import PLACE
 from runners.models.folder import Loaded
 from runners.prompts import continuation_tokens, stop_tokens
 from runners.rewards.splits import budget_places, question_places
@@ -148,7 +149,7 @@ def ppo_steps(
         stop_tokens(loaded.tokenizer, folder),
     )
     longest = None if job.resources.engine == "embedded" else longest_of(method, loaded.tokenizer)
-    engine = open_engine(folder, job.resources, longest, job.work / "engine")
+    engine = open_engine(folder, job.resources, longest, job.work / PLACE)
     try:
         # Servers take minutes to start, and others wait less than that inside a collective.
         learner.ranks.wait()

@@ -20,6 +20,7 @@ from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Loop, Lost, Read, Work, work_through
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
+from runners.engine.versions import record
 from runners.models.tensors import tensor_shapes
 
 _LOG = logging.getLogger("reodsl.engine")
@@ -84,7 +85,7 @@ class SGLangEngine:
         self._servers: list[Address] = []
         try:
             for host in self._hosts:
-                self._servers.append(host.start())
+                self._servers.append(self._started(host))
         except BaseException:
             self.close()
             raise
@@ -159,6 +160,12 @@ class SGLangEngine:
             for host in self._hosts:
                 ends.callback(host.stop)
 
+    def _started(self, host: Host) -> Address:
+        """Starts a host, and writes down which SGLang it is: servers are no packages of this process."""
+        address = host.start()
+        record(self._aside, "sglang", address.version)
+        return address
+
     def _check(self, state: Mapping[str, torch.Tensor]) -> None:
         """A server does not survive tensors of other sizes: they are refused here."""
         for name, size in self._shapes.items():
@@ -204,7 +211,7 @@ class SGLangEngine:
         fallen = [number for number in lost if not self._hosts[number].alive]
         for number in fallen:
             _LOG.warning("an SGLang server was lost and is started again; its open requests are sent again")
-            self._servers[number] = self._hosts[number].start()
+            self._servers[number] = self._started(self._hosts[number])
             self._hosts[number].note("started again after it was lost")
         self._renew(fallen)
 
@@ -249,7 +256,7 @@ class SGLangEngine:
         """The servers, those that have died started again."""
         for number in numbers:
             if not self._hosts[number].alive:
-                self._servers[number] = self._hosts[number].start()
+                self._servers[number] = self._started(self._hosts[number])
         return [self._servers[number] for number in numbers]
 
     def _tell(self, words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from runners.engine.sglang import weights
 from runners.engine.sglang.engine import Host
 from runners.engine.sglang.interpreter import ADDRESS, interpreter
 from runners.engine.sglang.rounds import Lost
-from runners.engine.sglang.server import Address, Server
+from runners.engine.sglang.server import Address, Server, version_of
 from runners.engine.sglang.settings import KEY, Settings
 from runners.execute.placement import seat, seat_of_engine
 
@@ -58,7 +59,7 @@ class Given:
             weights.from_disk(self.settings.model, [self.address], 0)
         except (httpx.HTTPError, httpx.InvalidURL, Lost, weights.Refused) as fault:
             raise self._deaf(str(fault)) from fault
-        return self.address
+        return replace(self.address, version=version_of(self.address))
 
     @property
     def alive(self) -> bool:

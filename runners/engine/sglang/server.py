@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -29,10 +29,11 @@ _FAREWELL = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server answers, and the key that it asks for."""
+    """Where a server answers, the key that it asks for, and the version of SGLang that it says it is."""
 
     url: str
     key: str
+    version: str = ""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -60,7 +61,7 @@ class Server:
             address = Address(f"http://{self.host}:{chosen}", secrets.token_urlsafe(24))
             self._launch(address, chosen)
             if self._healthy(address):
-                return address
+                return replace(address, version=version_of(address))
             lines = last_lines(self.log, self._begin)
             self.stop()
             if not port_taken(self.log, self._begin):
@@ -154,6 +155,15 @@ class Server:
                     )
                 time.sleep(_LOOK)
         return False
+
+
+def version_of(address: Address) -> str:
+    """The version of SGLang that answers there; nothing where it does not say."""
+    try:
+        told = httpx.get(f"{address.url}/server_info", headers=address.headers, trust_env=False, timeout=30.0)
+        return str(told.json()["version"])
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def free_port(host: str) -> int:

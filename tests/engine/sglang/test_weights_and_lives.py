@@ -24,6 +24,7 @@ from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.scratch import sweep
 from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import KEY
+from runners.engine.versions import recorded
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
 pytestmark = pytest.mark.sglang
@@ -146,6 +147,14 @@ def test_requests_need_the_key_and_come_from_this_machine_alone(engine: SGLangEn
     )
     assert address.key not in told.stdout
     assert server.log.stat().st_mode & 0o077 == 0
+
+
+def test_the_version_that_answers_is_noted_beside_the_logs(
+    engine: SGLangEngine, server: Server, python: Path
+) -> None:
+    code = "from importlib.metadata import version; print(version('sglang'))"
+    told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    assert recorded(server.log.parent) == {"sglang": [told.stdout.strip()]}
 
 
 def test_impossible_requests_are_refused_before_they_are_sent(engine: SGLangEngine) -> None:

@@ -1,0 +1,30 @@
+"""Versions of what generates outside the task's process: noted in its work folder as they are met, read when it is done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from reodsl.store.files import write_atomic
+
+PLACE = "engine"
+"""What an engine writes while it runs is in this folder of a task's work folder."""
+
+_FILE = "versions.json"
+
+
+def record(aside: Path, package: str, version: str) -> None:
+    """Notes that `package` in this version worked for the task; nothing for a version that is not known."""
+    found = recorded(aside)
+    if version and version not in found.get(package, []):
+        found.setdefault(package, []).append(version)
+        aside.mkdir(parents=True, exist_ok=True)
+        write_atomic(aside / _FILE, json.dumps(found).encode())
+
+
+def recorded(aside: Path) -> dict[str, list[str]]:
+    """All that was noted there, in its order, by package: of every attempt at the task."""
+    try:
+        return dict(json.loads((aside / _FILE).read_bytes()))
+    except (OSError, ValueError):
+        return {}
