@@ -22,9 +22,10 @@ Examples:
   reodsl ls                              every run, the latest first
   reodsl ls quickstart                   the results of the latest run of that study
   reodsl ls 20260101T120000              those of the run whose name starts so
-  reodsl ls quickstart 'reo_exp.*'       those of one arm
-  reodsl ls quickstart reo_exp.train.s1+ a result and all that was made from it
+  reodsl ls quickstart reo_exp           those of one arm
+  reodsl ls quickstart reo_exp+          and all that was made from them
   reodsl ls quickstart +score.s1         a result and all that it was made from
+  reodsl ls quickstart '*.train'         those of one kind, by a pattern
   reodsl ls --verify                     read every byte of every result
 """,
 )

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 from reodsl.diagnostics import problem
 from reodsl.graph.lower import lower
+from reodsl.graph.task import Graph
 from reodsl.store.runs import Record, spec_of
 from reodsl.store.store import Store
 
@@ -22,17 +23,20 @@ def pick(found: tuple[Record, ...], name: str) -> Record:
 def select(store: Store, record: Record, selector: str | None) -> dict[str, str]:
     """The results of a run, as id to key, that a selector names.
 
-    A pattern of ids (`reo_exp.*`); `+` before it adds all that those were made from, `+` after it all that was made
-    from them, as the run's spec has it. Raises E0954 when no id fits.
+    A pattern of ids, or of how their names begin (`reo_exp`, `reo_*.train`), or an arm; `+` before it adds all that
+    those were made from, `+` after it all that was made from them, as the run's spec has it. Raises E0954 when none fits.
     """
     tasks = record.tasks
     if not selector:
         return tasks
     pattern = selector.strip("+")
-    chosen = {name for name in tasks if fnmatchcase(name, pattern)}
+    graph = _graph(store, record)
+    chosen = {name for name in tasks if any(fnmatchcase(name, form) for form in (pattern, f"{pattern}.*"))}
+    # What an arm shares with another one has that one's name.
+    chosen = chosen or _of_arm(graph, pattern).intersection(tasks)
     if not chosen:
         raise problem("E0954", f"no result is called `{pattern}`", help=f"there is {', '.join(tasks)}")
-    reads = _reads(store, record)
+    reads = {task.id: set(task.inputs.values()) for task in graph.tasks}
     up, down = set(chosen), set(chosen)
     if selector.startswith("+"):
         for name in reversed(reads):
@@ -45,10 +49,21 @@ def select(store: Store, record: Record, selector: str | None) -> dict[str, str]
     return {name: key for name, key in tasks.items() if name in up | down}
 
 
-def _reads(store: Store, record: Record) -> dict[str, set[str]]:
-    """For every task of a run, each after what it reads, the tasks that it reads.
+def _graph(store: Store, record: Record) -> Graph:
+    """The tasks of a run's spec, each after what it reads; none where the spec is gone.
 
     Its results alone do not say: one that was made from another result with the same content names that one's key.
     """
     spec = spec_of(store, record)
-    return {task.id: set(task.inputs.values()) for task in lower(spec).tasks} if spec is not None else {}
+    return lower(spec) if spec is not None else Graph(())
+
+
+def _of_arm(graph: Graph, arm: str) -> set[str]:
+    """The tasks that train and evaluate an arm, as the report reads them: its roles name arms (`evaluate:vanilla@1`)."""
+    if "report" not in graph:
+        return set()
+    return {
+        source
+        for role, source in graph["report"].inputs.items()
+        if role.partition("@")[0].split(":")[1:2] == [arm]
+    }

@@ -197,9 +197,24 @@ def test_a_selector_follows_what_was_made_of_what(bench: Bench) -> None:
     assert {"tiny.model.s1", "overthinker.train.s1"} < names("+reo_exp.train.s1")
     assert "vanilla.train.s1" not in names("+reo_exp.train.s1")
     assert names("+report") == {task.id for task in lower(make.four()).tasks}
+    assert names("reo_exp") == names("reo_exp.*")
+    assert names("reo_exp+") == names("reo_exp.train.s1+")
+    assert names("reo_exp.train+") == names("reo_exp.train.s1+")
+    assert names("+score") == names("+score.s1")
+    assert names("*.eval") == {name for name in record.tasks if ".eval." in name}
     with pytest.raises(Problem) as caught:
         names("bogus")
     assert caught.value.diagnostics[0].code == "E0954"
+
+
+def test_an_arm_that_shares_all_its_work_is_selected_by_its_name(bench: Bench) -> None:
+    vanilla = make.trained("vanilla", make.ppo(make.outcome()))
+    record = recorded(
+        bench, make.spec(make.arm("base", make.base()), make.arm("vanilla", vanilla), make.arm("twin", vanilla))
+    )
+    assert not any(name.startswith("twin") for name in record.tasks)
+    assert set(select(bench.store, record, "twin")) == {"vanilla.train.s1", "vanilla.eval.s1"}
+    assert set(select(bench.store, record, "twin+")) == set(select(bench.store, record, "vanilla+"))
 
 
 def test_a_selector_follows_what_was_made_anew_with_the_same_content(
