@@ -21,6 +21,8 @@ _PATIENCE = 0.5
 _ATTEMPTS = 3
 # The store cannot be written, or is full.
 _NO_STORE = frozenset({"E0950", "E0951"})
+# They take long to read, and whatever starts from them does.
+_WEIGHTS = ("checkpoint/", "optimizer/")
 
 
 class Backend(Protocol):
@@ -74,6 +76,8 @@ class _Loop:
         self.blocked: set[str] = set()
         self.root, self.folder = run.store.root.resolve(), run.keys.folder.resolve()
         self.readers = run.graph.readers()
+        self.shown = {task.id for task in run.graph.tasks if not self.readers[task.id]}
+        self.shown.update(source for last in tuple(self.shown) for source in run.graph[last].inputs.values())
         self.place = {task.id: index for index, task in enumerate(run.graph.tasks)}
         self.height = self._heights()
         self.missing = {task.id: set(task.inputs.values()) for task in run.graph.tasks}
@@ -93,8 +97,8 @@ class _Loop:
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
         key, material = self.run.keys.key(task, inputs)
         manifest = self.run.store.get(key)
-        # What nothing reads is read by people alone: it is checked here, as inputs are by those who read them.
-        if manifest is not None and not self.readers[task.id] and self.run.store.damage(key):
+        # What is laid out for people is checked here, as inputs are by those who read them.
+        if manifest is not None and task.id in self.shown and self.run.store.damage(key, _WEIGHTS):
             self.run.emit(Event("rebuilding", task.id))
             self.run.store.remove(key)
             manifest = None

@@ -164,6 +164,26 @@ def test_a_damaged_report_is_found_though_nothing_reads_it(bench: Bench) -> None
     assert bench.started() == ["report"]
 
 
+def test_damage_to_what_the_report_shows_is_found_though_nothing_is_to_be_done(bench: Bench) -> None:
+    """Samples are laid out beside the report; weights, which take long to read, are checked by what starts from them."""
+    first = bench.run(make.four())
+    for task, file, found in (
+        ("vanilla.eval.s1", "samples.parquet", True),
+        ("reo_exp.train.s1", "metrics.parquet", True),
+        ("reo_exp.train.s1", "checkpoint/model.safetensors", False),
+    ):
+        path = bench.store.path(first.keys[task]) / file
+        text = path.read_text()
+        path.chmod(0o644)
+        path.write_text(text[:-1] + ("z" if text[-1] != "z" else "y"))
+        bench.started()
+        bench.events.clear()
+        results = bench.run(make.four())
+        assert bench.started() == ([task] if found else [])
+        assert bench.of("rebuilding") == ([task] if found else [])
+        assert results.keys == first.keys
+
+
 def test_a_truncated_result_is_made_anew(bench: Bench) -> None:
     key = bench.run(make.four()).keys["edge.frontier.s1"]
     file = bench.store.path(key) / "frontier.json"
