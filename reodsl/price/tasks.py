@@ -39,7 +39,8 @@ def price_task(
     if kind == "train":
         stage = Stage.model_validate(payload["stage"])
         if isinstance(stage.method, Ppo):
-            return _ppo(stage, stage.method, sizes, facts, devices, words)
+            own = scored_again(stage, stage.method, payload.get("engine", "embedded"), devices.width)
+            return _ppo(stage, stage.method, sizes, facts, devices, words, own)
         return _sequences(stage, stage.method, sizes, facts, devices)
     if kind == "sample":
         rollout = Sampling.model_validate(payload["rollout"])
@@ -92,7 +93,32 @@ def _forced_at(value: Expression) -> Iterator[Expression]:
                 yield from _forced_at(item)  # type: ignore[arg-type]
 
 
-def _ppo(stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices, words: bool) -> Price:
+def scored_again(stage: Stage, method: Ppo, engine: str, width: int) -> int:
+    """How often the trainer computes a step's old log-probabilities, before it changes anything.
+
+    Not at all where the engine's are taken for them: drawn from the model's own distribution, by the embedded engine,
+    in the numbers of the trainer's passes (`width` bytes where the stage does not say).
+    """
+    rollout = method.rollout
+    cropped = rollout.top_p < 1.0 or rollout.top_k > 0
+    learnt = any(part.on == "prefix" for part in method.reward.parts)
+    whole = rollout.temperature == 1.0 and not cropped and not learnt
+    same = engine == "embedded" and (
+        stage.precision == "float32" or (stage.precision == "auto" and width == 4)
+    )
+    taken = method.old_logprobs == "engine" or (
+        method.old_logprobs == "auto" and same and method.importance_cap is None
+    )
+    if whole and taken:
+        return 0
+    # The engine's numbers are of the plain distribution: another pass at temperature 1 is compared with them.
+    return 2 if cropped and rollout.temperature not in (0.0, 1.0) else 1
+
+
+def _ppo(
+    stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices, words: bool, scored: int
+) -> Price:
+    """`scored` is how often the trainer computes log-probabilities of its own before a step's passes."""
     batch, longest = method.batch, method.rollout.max_tokens
     responses = batch.prompts * batch.rollouts
     prompt = min(facts.prompt if facts.prompt is not None else method.max_prompt / 4, method.max_prompt)
@@ -103,8 +129,7 @@ def _ppo(stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices
     text = text_tokens(method.forcing.text, words) if method.forcing is not None else 0.0
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, devices)
-    whole = method.rollout.temperature == 1.0 and method.rollout.top_p >= 1.0 and method.rollout.top_k <= 0
-    passes = 3 * method.epochs + (0 if whole else 1) + (1 if method.kl else 0)
+    passes = 3 * method.epochs + scored + (1 if method.kl else 0)
     tokens = responses * facts.trained_share * (prompt + lengths.mean)
     # Attention is causal: a token attends to half of its sequence on average.
     context = responses * facts.trained_share * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2

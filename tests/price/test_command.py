@@ -30,9 +30,9 @@ def store(tmp_path: Path) -> str:
 def test_the_plan_of_the_papers_run_shows_its_price(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("plan", PAPER, "--store", store) == 2
     out = capsys.readouterr().out
-    assert "A step of qwen3_4b_reo_exp.train.s1: 10.1 gpu_hours on 16 x 8 H800 (generation" in out
-    assert "4K gpu_hours buy 397 such steps; the spec asks for 380" in out
-    assert out.splitlines()[-1].startswith("Plan: 12 run. 3.92K gpu_hours now, at most 3.92K of 4K")
+    assert "A step of qwen3_4b_reo_exp.train.s1: 10.3 gpu_hours on 16 x 8 H800 (generation" in out
+    assert "4K gpu_hours buy 389 such steps; the spec asks for 380" in out
+    assert out.splitlines()[-1].startswith("Plan: 12 run. 4K gpu_hours now, at most 4K of 4K")
     assert "prefix tokens read again" in out
 
 

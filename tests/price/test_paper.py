@@ -58,22 +58,23 @@ def test_verification_by_hand(prices: Prices) -> None:
 
 
 def test_training_by_hand(prices: Prices) -> None:
-    # Two passes over 2048 sequences of 150 + 10240 tokens, 6 FLOPs a weight and token.
-    weights = 2 * 6 * 4.022e9 * 2048 * 10390
-    # Attention: 4 FLOPs x 36 layers x 4096 wide for each of the squared length / 2 pairs, three times, two passes.
-    attention = 2 * 3 * 4 * 36 * 4096 * 2048 * (150**2 + 2 * 150 * 10240 + 1.87e8) / 2
+    # Two passes over 2048 sequences of 150 + 10240 tokens, 6 FLOPs a weight and token, and 2 for the log-probabilities
+    # that ratios divide by: SGLang's are computed in other kernels than the trainer's.
+    weights = (2 * 6 + 2) * 4.022e9 * 2048 * 10390
+    # Attention: 4 FLOPs x 36 layers x 4096 wide for each of the squared length / 2 pairs, seven times.
+    attention = 7 * 4 * 36 * 4096 * 2048 * (150**2 + 2 * 150 * 10240 + 1.87e8) / 2
     # 40% of 128 GPUs of 989.4e12.
     seconds = (weights + attention) / (0.4 * 128 * 989.4e12)
     assert prices.tasks[TASK].step_hours["training"] == near(128 * seconds / 3600)
 
 
 def test_what_the_papers_hours_buy(prices: Prices) -> None:
-    by_hand = 8.64 + 0.014 + 0.21 + 1.20  # the four terms above
+    by_hand = 8.64 + 0.014 + 0.21 + 1.41  # the four terms above
     total = sum(prices.tasks[TASK].step_hours.values())
     assert total == near(by_hand)
     assert int(4000 / total) == near(4000 / by_hand)
     first, second = step(prices, TASK, prices.tasks[TASK])
-    assert first.startswith(f"A step of {TASK}: 10.1 gpu_hours on 16 x 8 H800 (generation 8.6")
+    assert first.startswith(f"A step of {TASK}: 10.3 gpu_hours on 16 x 8 H800 (generation 8.6")
     assert second == f"  4K gpu_hours buy {int(4000 / total)} such steps; the spec asks for 380"
 
 
@@ -93,11 +94,11 @@ def test_a_divergence_takes_a_frozen_model_and_a_pass_of_it(prices: Prices) -> N
     compiled = compile_file(ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"kl": "0.001"})
     assert compiled.spec is not None
     held = price(lower(compiled.spec), compiled.spec)
-    # Float32 weights over 128 GPUs beside the rest; 7 passes in place of 6.
+    # Float32 weights over 128 GPUs beside the rest; 8 passes in place of 7.
     more = held.tasks[TASK].memory["trainer"] - prices.tasks[TASK].memory["trainer"]
     assert more == pytest.approx(4 * 4022468096 / 128)
     one, two = (each.tasks[TASK].step_hours["training"] for each in (prices, held))
-    assert two == pytest.approx(7 / 6 * one, rel=0.01)
+    assert two == pytest.approx(8 / 7 * one, rel=0.01)
 
 
 def test_disk_by_hand(prices: Prices) -> None:

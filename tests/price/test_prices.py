@@ -108,12 +108,16 @@ def test_devices_apart_share_the_work() -> None:
     assert parted.seconds["training"] > together.seconds["training"]
 
 
-def test_sampling_below_temperature_one_needs_one_more_pass() -> None:
-    whole = one(make.outcome())
-    cooled = one(make.outcome(), rollout=make.Sampling(max_tokens=16, temperature=0.6))
+def test_log_probabilities_of_the_trainers_own_take_a_pass_and_where_draws_are_tempered_and_cut_another() -> (
+    None
+):
+    """In bfloat16 on GPUs they are always the trainer's own, unless the engine's are asked for."""
+    cut = make.Sampling(max_tokens=16, temperature=0.6, top_p=0.9)
+    changes: list[dict[str, Any]] = [{"old_logprobs": "engine"}, {}, {"rollout": cut}]
+    engines, own, twice = (one(make.outcome(), **more).seconds["training"] for more in changes)
     transfer = from_architecture(make.DRAWN).parameters * 2 / 5e9 * 2
-    extra = (cooled.seconds["training"] - transfer) / (whole.seconds["training"] - transfer)
-    assert extra == pytest.approx(4 / 3)
+    assert (own - transfer) / (engines - transfer) == pytest.approx(4 / 3)
+    assert (twice - transfer) / (engines - transfer) == pytest.approx(5 / 3)
 
 
 def test_a_cluster_without_figures_has_no_price() -> None:

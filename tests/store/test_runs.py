@@ -210,7 +210,8 @@ def test_a_selector_follows_what_was_made_of_what(bench: Bench) -> None:
 def test_an_arm_that_shares_all_its_work_is_selected_by_its_name(bench: Bench) -> None:
     vanilla = make.trained("vanilla", make.ppo(make.outcome()))
     record = recorded(
-        bench, make.spec(make.arm("base", make.base()), make.arm("vanilla", vanilla), make.arm("twin", vanilla))
+        bench,
+        make.spec(make.arm("base", make.base()), make.arm("vanilla", vanilla), make.arm("twin", vanilla)),
     )
     assert not any(name.startswith("twin") for name in record.tasks)
     assert set(select(bench.store, record, "twin")) == {"vanilla.train.s1", "vanilla.eval.s1"}

@@ -14,6 +14,7 @@ import torch
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.training import Sampling
+from reodsl.price.tasks import scored_again
 from runners.engine.embedded import engine as embedded
 from runners.train.agreement import Learnt, agreement, old_logprobs
 from runners.train.optimizers import build_optimizers
@@ -85,6 +86,27 @@ def test_whose_log_probabilities_ratios_divide_by(changes, same_numbers, mine):
     for got, expected, cut in zip(old.logprobs, wanted, learnt.cuts, strict=True):
         np.testing.assert_allclose(got, expected[:cut], atol=2e-5)
     assert (old.apart is None) == (not mine and temperature == 1.0)
+
+
+CUT = Sampling(max_tokens=12, temperature=0.7, top_p=0.9)
+
+
+@pytest.mark.parametrize("old", ["auto", "engine", "trainer"])
+@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize("rollout", [Sampling(max_tokens=12), Sampling(max_tokens=12, temperature=0.7), CUT])
+@pytest.mark.parametrize(
+    ("engine", "precision"), [("embedded", "float32"), ("embedded", "bfloat16"), ("sglang", "auto")]
+)
+def test_a_plan_counts_the_passes_before_the_update(monkeypatch, old, cap, rollout, engine, precision):
+    """What `reodsl plan` charges for is what is done: passes over all responses, counted."""
+    ours = rule(old_logprobs=old, importance_cap=cap, rollout=rollout)
+    found = experience(small_model(seed=1), rollout.temperature)
+    learnt = learnt_of(found, score(found, ours))
+    passes, scores = [], Learner.score
+    monkeypatch.setattr(Learner, "score", lambda *given: passes.append(1) or scores(*given))
+    old_logprobs(learner(), learnt, ours, rollout.temperature, (engine, precision) == ("embedded", "float32"))
+    stage = ppo(OUTCOME, steps=1).model_copy(update={"method": ours, "precision": precision})
+    assert scored_again(stage, ours, engine, 4) == len(passes)
 
 
 def test_the_difference_is_the_trainers_minus_the_engines():
