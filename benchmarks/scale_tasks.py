@@ -123,7 +123,7 @@ def measure(sizes: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
     """A row a size: milliseconds a task, bare and ours, medians over rounds, and the driver's peak memory so far."""
     import ray
 
-    from runners.execute.cluster import start_ray
+    from runners.execute.instance import start_ray
 
     start_ray(None)
     rows = []

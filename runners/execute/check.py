@@ -103,7 +103,7 @@ def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Di
 def _nodes(machine: Machine) -> tuple[Node, ...]:
     """What Ray would have: the nodes at the address, or this machine."""
     if machine.address:
-        from runners.execute.cluster import nodes_at
+        from runners.execute.instance import nodes_at
 
         return nodes_at(machine.address)
     return (Node("this machine", float(len(os.sched_getaffinity(0))), float(gpus())),)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import signal
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,17 +14,11 @@ from reodsl.diagnostics import Problem, error, problem
 from reodsl.graph.event import Event
 from reodsl.graph.job import Progress
 from reodsl.store.store import Store
+from runners.execute.instance import imported, nodes, start_ray
 from runners.execute.order import Order, Outcome
-from runners.execute.perform import ENVIRONMENT, perform
-from runners.execute.placement import Bundle, Node, bundles, lacking
+from runners.execute.perform import perform
+from runners.execute.placement import Bundle, bundles, lacking
 
-_QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
-}
-_OBJECT_STORE = 80 * 1024 * 1024
 _PROGRESS_EVERY = 0.3
 # The task is whole and another process of it is gone, with its node perhaps.
 _DIED = frozenset({"E0938"})
@@ -47,10 +38,10 @@ class Cluster:
         self.refused: list[tuple[str, Outcome]] = []
         self.groups: dict[str, Any] = {}
         self.looked = 0.0
-        self.owner = not _ray().is_initialized()
+        self.owner = not imported().is_initialized()
         if self.owner:
             start_ray(address)
-        ray = _ray()
+        ray = imported()
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.remote = ray.remote(max_retries=0)(perform_remotely)
         if address:
@@ -99,7 +90,7 @@ class Cluster:
         if not self.flying:
             time.sleep(timeout)
             return []
-        ray = _ray()
+        ray = imported()
         ended, _ = ray.wait(list(self.flying), num_returns=1, timeout=timeout)
         found = []
         for ref in ended:
@@ -112,7 +103,7 @@ class Cluster:
 
     def stop(self) -> None:
         """End the tasks that still run, by force: they go on from their work folders next time."""
-        ray = _ray()
+        ray = imported()
         for ref in self.flying:
             ray.cancel(ref, force=True)
         if self.flying:
@@ -140,7 +131,7 @@ class Cluster:
 
     def _see_the_store(self) -> None:
         """Every node has to see the store at the same path."""
-        ray = _ray()
+        ray = imported()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         look = ray.remote(max_retries=0)(sees)
@@ -157,32 +148,6 @@ class Cluster:
                         where=str(self.store),
                         help="put the store on a file system that every node mounts: --store DIR",
                     )
-
-
-def nodes() -> tuple[Node, ...]:
-    """The nodes of the Ray cluster that this process has joined, with all they have."""
-    return tuple(
-        Node(
-            str(each.get("NodeManagerHostname") or each["NodeID"]),
-            each["Resources"].get("CPU", 0.0),
-            each["Resources"].get("GPU", 0.0),
-        )
-        for each in _ray().nodes()
-        if each["Alive"]
-    )
-
-
-def nodes_at(address: str) -> tuple[Node, ...]:
-    """The nodes of the Ray cluster at an address, which is left again. Raises E0962."""
-    ray = _ray()
-    joined = ray.is_initialized()
-    if not joined:
-        start_ray(address)
-    try:
-        return nodes()
-    finally:
-        if not joined:
-            ray.shutdown()
 
 
 def sees(store: str) -> bool:
@@ -230,66 +195,6 @@ def read_progress(place: Path) -> Progress | None:
         return None
 
 
-def start_ray(address: str | None) -> None:
-    """Start Ray on this machine, quietly and small, or join it at `address`. Raises E0962."""
-    ray = _ray()
-    if address and ":" in address:
-        _answers(address)
-    before = signal.getsignal(signal.SIGTERM)
-    options: dict[str, Any] = {
-        "log_to_driver": False,
-        "logging_level": logging.CRITICAL,
-        "include_dashboard": False,
-    }
-    if address:
-        options |= {"address": address, "runtime_env": {"env_vars": ENVIRONMENT}}
-        del options["include_dashboard"]
-    else:
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        options |= {
-            "address": "local",
-            "num_cpus": len(os.sched_getaffinity(0)),
-            "object_store_memory": _OBJECT_STORE,
-        }
-    try:
-        ray.init(**options)
-    except Exception as caught:
-        ray.shutdown()
-        words = (str(caught).strip().splitlines() or [type(caught).__name__])[0]
-        raise _no_ray(words, address, heard=True) from caught
-    finally:
-        # Ray takes the signal for itself; what stops a run cleanly is ours.
-        signal.signal(signal.SIGTERM, before)
-
-
-def _answers(address: str) -> None:
-    """Whether anything listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except (OSError, ValueError, OverflowError) as caught:
-        raise _no_ray(str(caught), address) from caught
-
-
-def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
-    """E0962; `heard` is for an address where something listens, which Ray still cannot join."""
-    alone = "`--local` runs the tasks in this process, one after another, without Ray"
-    if address is None:
-        return problem("E0962", f"Ray does not start: {words}", help=alone)
-    if not heard:
-        return problem("E0962", f"no Ray cluster answers at {address}: {words}", help=alone)
-    if os.environ.get("RAY_AUTH_MODE") == "token":
-        hint = "see that RAY_AUTH_TOKEN (or the file RAY_AUTH_TOKEN_PATH) holds the cluster's own token"
-    else:
-        hint = "a cluster that wants a token is joined with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN set"
-    return problem(
-        "E0962",
-        f"what listens at {address} does not let this process join as a Ray cluster does: {words}",
-        help=f"{hint}; else it is another program, or Ray of another version",
-    )
-
-
 def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
     try:
         outcome = ray.get(ref)
@@ -312,17 +217,3 @@ def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
     if any(found.code in _DIED for found in outcome.diagnostics):
         return replace(outcome, status="died")
     return outcome
-
-
-def _ray() -> Any:
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError as caught:
-        raise problem(
-            "E0962",
-            f"Ray cannot be imported: {caught}",
-            help="install it with `pip install 'reodsl[run]'`, or use --local to run without it",
-        ) from caught
-    return ray

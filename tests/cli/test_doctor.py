@@ -155,7 +155,7 @@ def test_a_ray_clusters_room_is_looked_at(
 ) -> None:
     asked: list[str] = []
     there = tuple(Node(f"node{number}", 64, 8) for number in range(15))
-    monkeypatch.setattr("runners.execute.cluster.nodes_at", lambda address: asked.append(address) or there)
+    monkeypatch.setattr("runners.execute.instance.nodes_at", lambda address: asked.append(address) or there)
     assert call("specs/qwen3_4b_reo_exp.reo", "--address", "10.0.0.7:6379", "--json") == 1
     (told,) = json.loads(capsys.readouterr().out)["specs"]
     messages = [lack["message"] for lack in told["lacks"] if lack["code"] == "E0971"]

@@ -25,7 +25,7 @@ def bench(tmp_path: Path) -> Bench:
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
     """One local Ray instance for all tests: it takes seconds to start."""
-    from runners.execute.cluster import start_ray
+    from runners.execute.instance import start_ray
 
     os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
     start_ray(None)

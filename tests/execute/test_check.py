@@ -17,7 +17,7 @@ from reodsl.ir.study import Cluster
 from reodsl.ir.training import FromModel
 from reodsl.plan.registry import Machine
 from runners.execute import check as checking
-from runners.execute import cluster as cluster_module
+from runners.execute import instance
 from runners.execute.check import check
 from runners.execute.placement import Node
 from runners.models.tensors import weight_files
@@ -132,7 +132,7 @@ def test_gpus_of_the_cluster_are_wanted_here_or_at_the_address(
 def test_gpus_at_an_address_are_counted_node_by_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there: list[Node] = []
     asked: list[str] = []
-    monkeypatch.setattr(cluster_module, "nodes_at", lambda address: asked.append(address) or tuple(there))
+    monkeypatch.setattr(instance, "nodes_at", lambda address: asked.append(address) or tuple(there))
     cluster = Cluster(name="h800", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
     spec = make.four()
     spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster})})

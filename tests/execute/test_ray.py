@@ -14,7 +14,7 @@ from bench import Bench
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.event import Event
-from runners.execute.cluster import start_ray
+from runners.execute.instance import start_ray
 
 
 def test_results_are_equal_to_those_of_one_process(ray_bench: Bench, tmp_path: Path) -> None:

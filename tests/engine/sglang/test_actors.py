@@ -27,7 +27,7 @@ Tokens = list[tuple[int, ...]]
 def ray() -> Iterator[Any]:
     import ray
 
-    from runners.execute.cluster import start_ray
+    from runners.execute.instance import start_ray
 
     start_ray(None)
     yield ray

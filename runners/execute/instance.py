@@ -1,0 +1,122 @@
+"""A Ray cluster: nothing or an address in; Ray started on this machine or joined, and what nodes there are, out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from typing import Any
+
+from reodsl.diagnostics import Problem, problem
+from runners.execute.perform import ENVIRONMENT
+from runners.execute.placement import Node
+
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+}
+_OBJECT_STORE = 80 * 1024 * 1024
+
+
+def imported() -> Any:
+    """Ray, told to be quiet. Raises E0962 where it is not installed."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as caught:
+        raise problem(
+            "E0962",
+            f"Ray cannot be imported: {caught}",
+            help="install it with `pip install 'reodsl[run]'`, or use --local to run without it",
+        ) from caught
+    return ray
+
+
+def start_ray(address: str | None) -> None:
+    """Start Ray on this machine, quietly and small, or join it at `address`. Raises E0962."""
+    ray = imported()
+    if address and ":" in address:
+        _answers(address)
+    before = signal.getsignal(signal.SIGTERM)
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.CRITICAL,
+        "include_dashboard": False,
+    }
+    if address:
+        options |= {"address": address, "runtime_env": {"env_vars": ENVIRONMENT}}
+        del options["include_dashboard"]
+    else:
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        options |= {
+            "address": "local",
+            "num_cpus": len(os.sched_getaffinity(0)),
+            "object_store_memory": _OBJECT_STORE,
+        }
+    try:
+        ray.init(**options)
+    except Exception as caught:
+        ray.shutdown()
+        words = (str(caught).strip().splitlines() or [type(caught).__name__])[0]
+        raise _no_ray(words, address, heard=True) from caught
+    finally:
+        # Ray takes the signal for itself; what stops a run cleanly is ours.
+        signal.signal(signal.SIGTERM, before)
+
+
+def _answers(address: str) -> None:
+    """Whether anything listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, ValueError, OverflowError) as caught:
+        raise _no_ray(str(caught), address) from caught
+
+
+def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
+    """E0962; `heard` is for an address where something listens, which Ray still cannot join."""
+    alone = "`--local` runs the tasks in this process, one after another, without Ray"
+    if address is None:
+        return problem("E0962", f"Ray does not start: {words}", help=alone)
+    if not heard:
+        return problem("E0962", f"no Ray cluster answers at {address}: {words}", help=alone)
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        hint = "see that RAY_AUTH_TOKEN (or the file RAY_AUTH_TOKEN_PATH) holds the cluster's own token"
+    else:
+        hint = "a cluster that wants a token is joined with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN set"
+    return problem(
+        "E0962",
+        f"what listens at {address} does not let this process join as a Ray cluster does: {words}",
+        help=f"{hint}; else it is another program, or Ray of another version",
+    )
+
+
+def nodes() -> tuple[Node, ...]:
+    """The nodes of the Ray cluster that this process has joined, with all they have."""
+    return tuple(
+        Node(
+            str(each.get("NodeManagerHostname") or each["NodeID"]),
+            each["Resources"].get("CPU", 0.0),
+            each["Resources"].get("GPU", 0.0),
+        )
+        for each in imported().nodes()
+        if each["Alive"]
+    )
+
+
+def nodes_at(address: str) -> tuple[Node, ...]:
+    """The nodes of the Ray cluster at an address, which is left again. Raises E0962."""
+    ray = imported()
+    joined = ray.is_initialized()
+    if not joined:
+        start_ray(address)
+    try:
+        return nodes()
+    finally:
+        if not joined:
+            ray.shutdown()
