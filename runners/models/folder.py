@@ -6,14 +6,16 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from reodsl.diagnostics import Problem, problem
@@ -102,6 +104,39 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     for name in sorted(told["missing_keys"]):
         raise _unfit(folder, f"the weights have no tensor `{name}`")
     return model.eval()
+
+
+def outline(folder: Path) -> Any:
+    """The model of a local folder in evaluation mode without its weights: parameters are float32 on the meta device, and
+    buffers are as the config makes them. Raises as `load`.
+    """
+    config = load_config(folder)
+    require_fit(folder, config)
+    with _weightless():
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
+    if (folder / "generation_config.json").is_file():
+        try:
+            model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError, TypeError) as fault:
+            raise _unfit(folder, f"generation_config.json cannot be read: {_first_line(fault)}") from fault
+    return model.eval()
+
+
+@contextmanager
+def _weightless() -> Iterator[None]:
+    """What modules register as parameters meanwhile has no memory; buffers, which no file has, are computed."""
+    register = nn.Module.register_parameter
+
+    def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        register(module, name, parameter)
+
+    nn.Module.register_parameter = on_meta  # type: ignore[assignment,method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def require_fit(folder: Path, config: Any) -> None:

@@ -89,8 +89,8 @@ def load_optimizer_state(
     model: Any, optimizers: Sequence[torch.optim.Optimizer], state: Mapping[str, Tensor]
 ) -> None:
     """Puts back what `optimizer_state` gave, for the same model and kinds of optimizers."""
-    parameters = dict(model.named_parameters())
     for key, value in state.items():
         number, field, name = key.split("/", 2)
-        own = optimizers[int(number)].state[parameters[name]]
-        own[field] = value.clone() if value.ndim == 0 else value.to(parameters[name].device, copy=True)
+        parameter = model.get_parameter(name)
+        own = optimizers[int(number)].state[parameter]
+        own[field] = value.clone() if value.ndim == 0 else value.to(parameter.device, copy=True)

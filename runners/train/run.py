@@ -20,7 +20,8 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.model import Model
 from reodsl.ir.training import Plateau, Ppo, Sft, Stage
-from runners.models.folder import Loaded, load, save
+from runners.models.folder import Loaded, load_tokenizer, save
+from runners.models.stored import Stored
 from runners.train.agreement import Disagreement
 from runners.train.crew import together
 from runners.train.draws import purpose
@@ -33,10 +34,11 @@ from runners.train.optimizers import (
     optimizer_state,
     set_learning_rate,
 )
+from runners.train.placed import place
 from runners.train.ranks import ALONE, Ranks
-from runners.train.saved import Row, Standing, load_tensors, save_tensors
-from runners.train.sharding import Scorer, shard, whole, whole_state
-from runners.train.shards import load_anywhere, save_anywhere, spread
+from runners.train.saved import Row, Standing, save_tensors
+from runners.train.sharding import whole, whole_state
+from runners.train.shards import load_anywhere, own_parts, save_anywhere
 from runners.train.steps import Steps, ppo_steps, sft_steps, simpo_steps
 from runners.train.throughput import peak_flops
 from runners.train.update import Learner
@@ -66,8 +68,10 @@ def train_among(job: Job, ranks: Ranks) -> None:
     model = Model.model_validate(job.task.payload["model"])
     index = int(job.task.payload["index"])
     seed = purpose(int(job.task.payload["seed"]), "stage", index)
-    loaded = load(job.inputs["start"] / "checkpoint")
-    learner = _learner(stage, loaded, job, ranks)
+    start = job.inputs["start"] / "checkpoint"
+    tokenizer = load_tokenizer(start)
+    learner = _learner(stage, job, ranks)
+    loaded = Loaded(learner.model, tokenizer)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
     standing = load_anywhere(job.work, learner.model, learner.optimizers, ranks)
     steps = _steps_of(stage, model, job, loaded, learner, seed)
@@ -85,14 +89,16 @@ def _passes_in(stage: Stage, device: str) -> torch.dtype:
     return torch.bfloat16 if chosen == "bfloat16" else torch.float32
 
 
-def _learner(stage: Stage, loaded: Loaded, job: Job, ranks: Ranks) -> Learner:
+def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
     """The model on this process's device, sharded where others share it or its passes are in bfloat16."""
     device = job.resources.device
+    model, scorer = place(
+        job.inputs["start"] / "checkpoint", torch.device(device), _passes_in(stage, device), ranks
+    )
     if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device.startswith("cuda")):
-        keep_little(loaded.model)
-    scorer = _placed(stage, loaded, device, ranks)
-    optimizers = build_optimizers(loaded.model, stage.optim)
-    return Learner.of(loaded.model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)
+        keep_little(model)
+    optimizers = build_optimizers(model, stage.optim)
+    return Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)
 
 
 def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
@@ -100,18 +106,10 @@ def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
 
     What it runs is counted with what `learner` does.
     """
-    loaded = load(job.inputs["start"] / "checkpoint")
-    scorer = _placed(stage, loaded, job.resources.device, learner.ranks)
-    found = Learner.of(loaded.model, (), 0.0, learner.ranks, scorer, stage.microbatch)
+    start, device = job.inputs["start"] / "checkpoint", job.resources.device
+    model, scorer = place(start, torch.device(device), _passes_in(stage, device), learner.ranks)
+    found = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch)
     return replace(found, tally=learner.tally)
-
-
-def _placed(stage: Stage, loaded: Loaded, device: str, ranks: Ranks) -> Scorer | None:
-    """Puts a model on this process's device; its pass where it is sharded."""
-    if ranks.mesh is None:
-        loaded.model.to(device)
-        return None
-    return shard(loaded.model, ranks, _passes_in(stage, device))
 
 
 def _steps_of(stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int) -> Steps:
@@ -185,11 +183,11 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
     path = folder / "state.safetensors"
     if not path.is_file():
         return False
-    state, facts = load_tensors(path)
-    if (facts["algorithm"], facts["method"]) != (stage.optim.algorithm, stage.method.kind):
+    stored = Stored([path])
+    if (stored.facts["algorithm"], stored.facts["method"]) != (stage.optim.algorithm, stage.method.kind):
         return False
-    state = spread(state, learner.model, learner.ranks)
-    load_optimizer_state(learner.model, learner.optimizers, state)
+    for name, value in own_parts(stored, learner.model, learner.ranks):
+        load_optimizer_state(learner.model, learner.optimizers, {name: value})
     return True
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -32,7 +31,7 @@ class Standing:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, object]) -> None:
-    """One safetensors file with facts as JSON in its header, put in place atomically."""
+    """One safetensors file with facts as JSON in its header, put in place atomically; `Stored` reads it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         # Cloned, so that tensors that share memory are stored each as a whole.
@@ -45,14 +44,6 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
         aside.unlink(missing_ok=True)
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
-    """What `save_tensors` wrote."""
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        facts = json.loads(file.metadata()["facts"])
-    return tensors, facts
-
-
 def state_of(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
     """All tensors that the next step depends on."""
     tensors: dict[str, Tensor] = {f"model/{name}": p for name, p in model.named_parameters()}
@@ -61,16 +52,22 @@ def state_of(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> d
 
 
 def put_back(
-    tensors: Mapping[str, Tensor], model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+    tensors: Iterable[tuple[str, Tensor]], model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
 ) -> None:
-    """Puts model and optimizers where `state_of` found them; sharded parameters take sharded tensors."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(tensors[f"model/{name}"])
-    state = {
-        name.removeprefix("optimizer/"): t for name, t in tensors.items() if name.startswith("optimizer/")
-    }
-    load_optimizer_state(model, optimizers, state)
+    """Puts model and optimizers where `state_of` found them, a tensor at a time; sharded parameters take sharded ones.
+
+    Raises KeyError where a parameter is not among the tensors.
+    """
+    missing = dict(model.named_parameters())
+    for name, value in tensors:
+        kind, _, rest = name.partition("/")
+        if kind == "optimizer":
+            load_optimizer_state(model, optimizers, {rest: value})
+        else:
+            with torch.no_grad():
+                missing.pop(rest).copy_(value)
+    if missing:
+        raise KeyError(next(iter(missing)))
 
 
 def save_standing(
@@ -79,15 +76,6 @@ def save_standing(
     """All that the next step depends on, and what the finished ones reported."""
     path.parent.mkdir(exist_ok=True)
     save_tensors(path, state_of(model, optimizers), {"rows": standing.rows, "seconds": standing.seconds})
-
-
-def load_standing(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Standing:
-    """Puts model and optimizers where `save_standing` found them; nothing done yet where there is no file."""
-    if not path.is_file():
-        return Standing([], [])
-    tensors, facts = load_tensors(path)
-    put_back(tensors, model, optimizers)
-    return standing_of(facts)
 
 
 def standing_of(facts: Mapping[str, object]) -> Standing:

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from runners.models.stored import Stored
 from runners.train.forward import plain_forward
 from runners.train.logprobs import token_logprobs
-from runners.train.ranks import Ranks
+from runners.train.ranks import ALONE, Ranks
 
 
 class Scorer(nn.Module):
@@ -76,12 +77,43 @@ def _buffers(model: Any) -> Iterator[tuple[str, Tensor]]:
     return ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
 
 
-def own_part(value: Tensor, ranks: Ranks) -> Tensor:
-    """This process's rows of a whole tensor, in the way that FSDP2 cuts it: even parts, the last ones shorter or empty."""
-    if value.ndim == 0:
-        return value
-    parts = value.chunk(ranks.world)
-    return parts[ranks.rank] if ranks.rank < len(parts) else value[:0]
+def own_rows(count: int, ranks: Ranks) -> tuple[int, int]:
+    """The first of this process's rows, and the one after the last, in the way that FSDP2 cuts `count` of them: even parts,
+    the last ones shorter or empty.
+    """
+    each = -(-count // ranks.world)
+    return min(ranks.rank * each, count), min((ranks.rank + 1) * each, count)
+
+
+def own_part(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tensor:
+    """What this process has of a stored tensor, laid out as the parameter that it is or belongs to; nothing else is read.
+
+    It may lie in the file: copy what is to stay or change.
+    """
+    shape = stored.shape(name)
+    if not shape or ranks.mesh is None:
+        return stored.rows(name, 0, shape[0] if shape else 0)
+    return like(stored.rows(name, *own_rows(shape[0], ranks)), parameter)
+
+
+def fill(model: Any, stored: Stored, ranks: Ranks) -> None:
+    """Gives a sharded model whose parameters are on no device its weights, reading of each the rows of this process."""
+    assert ranks.mesh is not None
+    held: dict[int, nn.Parameter] = {}
+    state: dict[str, Tensor] = {}
+    for name, empty in model.named_parameters(remove_duplicate=False):
+        # A tied matrix stays one.
+        if id(empty) not in held:
+            first, last = own_rows(empty.shape[0], ranks)
+            part = torch.empty(
+                (last - first, *empty.shape[1:]), dtype=empty.dtype, device=ranks.mesh.device_type
+            )
+            part.copy_(stored.rows(name, first, last))
+            held[id(empty)] = nn.Parameter(like(part, empty), empty.requires_grad)
+        state[name] = held[id(empty)]
+    for name, buffer in _buffers(model):
+        state[name] = own_part(stored, name, buffer, ALONE).to(buffer)
+    model.load_state_dict(state, assign=True)
 
 
 def like(part: Tensor, parameter: Tensor) -> Tensor:
@@ -89,7 +121,7 @@ def like(part: Tensor, parameter: Tensor) -> Tensor:
     if part.ndim == 0 or not isinstance(parameter, DTensor):
         return part
     return DTensor.from_local(
-        part.to(parameter.device),
+        part.to(parameter.device_mesh.device_type),
         parameter.device_mesh,
         parameter.placements,
         shape=parameter.shape,

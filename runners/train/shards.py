@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -16,18 +16,17 @@ from torch import Tensor, nn
 
 from reodsl.diagnostics import problem
 from reodsl.store.files import write_atomic
+from runners.models.stored import Stored
 from runners.train.ranks import Ranks
 from runners.train.saved import (
     Standing,
-    load_standing,
-    load_tensors,
     put_back,
     save_standing,
     save_tensors,
     standing_of,
     state_of,
 )
-from runners.train.sharding import like, local, own_part
+from runners.train.sharding import local, own_part
 
 _WHOLE, _INDEX = "standing.safetensors", "shards.json"
 
@@ -88,38 +87,24 @@ def _load(
     work: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ranks: Ranks
 ) -> Standing:
     index = json.loads((work / _INDEX).read_text("utf-8")) if (work / _INDEX).is_file() else None
-    whole = work / _WHOLE
-    done = len(load_tensors(whole)[1]["rows"]) if whole.is_file() else 0  # type: ignore[arg-type]
-    if index is None or done > len(index["rows"]):
-        if ranks.mesh is None or not done:
-            return load_standing(whole, model, optimizers)
-        tensors, facts = load_tensors(whole)
-        put_back(spread(tensors, model, ranks), model, optimizers)
-        return standing_of(facts)
-    folder, world = work / index["folder"], int(index["world"])
-    if world == ranks.world and ranks.mesh is not None:
-        tensors, _ = load_tensors(folder / _file(ranks.rank, world))
-        put_back({name: like(part, _owner(name, model)) for name, part in tensors.items()}, model, optimizers)
-    else:
-        parts = [load_tensors(folder / _file(rank, world))[0] for rank in range(world)]
-        tensors = {
-            name: torch.cat([own[name] for own in parts]) if value.ndim else value
-            for name, value in parts[0].items()
-        }
-        put_back(spread(tensors, model, ranks), model, optimizers)
+    whole = Stored([work / _WHOLE]) if (work / _WHOLE).is_file() else None
+    if whole is not None and (index is None or len(whole.facts["rows"]) > len(index["rows"])):
+        put_back(own_parts(whole, model, ranks), model, optimizers)
+        return standing_of(whole.facts)
+    if index is None:
+        return Standing([], [])
+    world = int(index["world"])
+    parts = Stored([work / index["folder"] / _file(rank, world) for rank in range(world)])
+    put_back(own_parts(parts, model, ranks), model, optimizers)
     return standing_of(index)
 
 
-def spread(tensors: Mapping[str, Tensor], model: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
-    """Whole tensors, named by what they belong to and then a parameter, as that parameter is laid out."""
-    if ranks.mesh is None:
-        return dict(tensors)
-    return {name: like(own_part(value, ranks), _owner(name, model)) for name, value in tensors.items()}
-
-
-def _owner(name: str, model: nn.Module) -> Tensor:
-    """The parameter that a tensor called `…/<parameter>` is of, or belongs to."""
-    return model.get_parameter(name.rsplit("/", 1)[1])
+def own_parts(stored: Stored, model: nn.Module, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
+    """What this process has of each stored tensor, one after another; they are named by what they belong to and, after the
+    last stroke, a parameter.
+    """
+    for name in stored.names:
+        yield name, own_part(stored, name, model.get_parameter(name.rsplit("/", 1)[1]), ranks)
 
 
 def _file(rank: int, world: int) -> str:

@@ -1,0 +1,45 @@
+"""A model where it trains: a checkpoint folder in; on this process's device its weights, or this process's share of them,
+out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runners.models.folder import load_model, outline
+from runners.models.stored import Stored
+from runners.models.tensors import weight_files
+from runners.train.ranks import Ranks
+from runners.train.sharding import Scorer, fill, shard
+
+
+def place(
+    folder: Path, device: torch.device, precision: torch.dtype, ranks: Ranks
+) -> tuple[Any, Scorer | None]:
+    """A model in float32, and its pass in `precision` where it is sharded over `ranks`.
+
+    Of a sharded model each process reads its own rows. Where the files have other names than the model (as those of
+    mixtures of experts do) each reads it whole, and keeps its rows. Raises as `load_model`.
+    """
+    if ranks.mesh is None:
+        return load_model(folder).to(device), None
+    model = outline(folder)
+    stored = Stored(weight_files(folder))
+    if not _named_alike(model, stored):
+        del stored
+        model = load_model(folder)
+        return model, shard(model, ranks, precision)
+    scorer = shard(model, ranks, precision)
+    fill(model, stored, ranks)
+    return model, scorer
+
+
+def _named_alike(model: Any, stored: Stored) -> bool:
+    """Whether each tensor of the model is stored under its own name, and a tied one under one name alone."""
+    first = {name for name, _ in model.named_parameters()}
+    every = set(model.state_dict())
+    again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - first
+    names = set(stored.names)
+    return every - again <= names and not again & names
