@@ -18,9 +18,10 @@ CHARACTERS_PER_TOKEN = 3
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known or assumed of one task, in tokens; `trained_share` is the share of tokens that get a gradient.
+    """What is known or assumed of one task, in tokens; `trained_share` is the share of a batch's tokens that get a gradient.
 
-    `questions` are those of the task's data, all benchmarks together. None: not known.
+    `questions` are those of the task's data, all benchmarks together. `equal` is the share of drawn questions that give no
+    gradient, `draws` how many draws a step took for its batch. None: not known.
     """
 
     length: float | None = None
@@ -28,6 +29,8 @@ class Facts:
     questions: int | None = None
     trained_share: float = 1.0
     steps: int | None = None
+    equal: float | None = None
+    draws: float | None = None
 
 
 def questions_in(data: Mapping[str, Any]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,7 +33,7 @@ class Past:
     """A result that is there: its task and payload, its model's sizes, what was counted, and how long it took.
 
     `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. `device` is where
-    it ran: `cpu`, `cuda`.
+    it ran (`cpu`, `cuda`) and `model` that device's name, empty where the result does not say. `peak` is in bytes.
     """
 
     task: str
@@ -45,6 +45,8 @@ class Past:
     terms: Mapping[Term, float]
     device: str
     words: bool
+    model: str = ""
+    peak: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +135,13 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         kind=kind,
         payload=material["payload"],
         sizes=sizes,
-        facts=Facts(facts.length, prompt, facts.questions, facts.trained_share, facts.steps),
+        facts=replace(facts, prompt=prompt),
         seconds=float(made.get("seconds", 0.0)),
         terms=terms,
         device=str(made.get("device", "")).split(":")[0],
         words=sizes.vocabulary < 1000,
+        model=str(made.get("device_model") or ""),
+        peak=made.get("peak_memory"),
     )
 
 
@@ -164,14 +168,20 @@ def _training(
         length = _number(metrics["length"].mean())
     else:
         length = _number(metrics["tokens"].mean()) / int(payload["stage"]["method"]["batch"])
-    share = 1.0
+    share, equal, draws = 1.0, None, None
+    tokens = metrics["tokens"]
+    if "rounds" in metrics.columns:
+        draws, tokens = _number(metrics["rounds"].mean()), tokens / metrics["rounds"]
+    if "equal_groups" in metrics.columns:
+        rounds = metrics["rounds"] if draws else tokens * 0 + 1
+        equal = _number((metrics["equal_groups"] * rounds).sum()) / max(1.0, _number(rounds.sum()))
     if "trained_tokens" in metrics.columns:
-        share = _number(metrics["trained_tokens"].sum()) / max(1.0, _number(metrics["tokens"].sum()))
+        share = _number(metrics["trained_tokens"].sum()) / max(1.0, _number(tokens.sum()))
     timed = metrics
     if "timings.parquet" in manifest.files:
         timed = _table(folder / "timings.parquet")
     terms = {term: _number(timed[name].sum()) for name, term in _COLUMNS.items() if name in timed.columns}
-    return Facts(length, None, None, share, metrics.height), terms
+    return Facts(length, None, None, share, metrics.height, equal, draws), terms
 
 
 def _sampling(folder: Path, kind: Kind) -> Facts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from reodsl.graph.task import Graph, Task
@@ -29,9 +30,10 @@ class Known:
             like = next((each for each in self.history.results if _like(each, task)), None)
         if questions is None and past is not None:
             questions = past.facts.questions
-        if like is not None:
-            return Facts(like.facts.length, prompt, questions, like.facts.trained_share)
-        return Facts(self._chosen_length(task), prompt, questions)
+        if like is None:
+            return Facts(self._chosen_length(task), prompt, questions)
+        found = Facts(like.facts.length, prompt, questions, like.facts.trained_share)
+        return _gradients(found, like, task) if task.kind == "train" else found
 
     def _questions(self, task: Task) -> tuple[int | None, float | None]:
         """How many questions a task reads, and the mean tokens of their prompts; traces and pairs count each."""
@@ -64,6 +66,27 @@ class Known:
             return None
         pool = self.graph[source.inputs["pool:0"]]
         return float(pool.payload["rollout"]["max_tokens"] * SHARE_OF_LONGEST)
+
+
+def _gradients(found: Facts, past: Past, task: Task) -> Facts:
+    """Which questions give a gradient, as far as a past training tells of this one.
+
+    The share that does not is another one under another reward or with more or fewer rollouts. Draws that replaced them were
+    counted for one batch, and what was trained of a batch depends on whether they are replaced.
+    """
+    before, now = past.payload["stage"]["method"], task.payload["stage"]["method"]
+    if now["kind"] != "ppo":
+        return found
+    if bool(before.get("resample")) != bool(now.get("resample")):
+        found = replace(found, trained_share=1.0)
+    told = ("reward", "advantage")
+    if (
+        any(before[name] != now[name] for name in told)
+        or before["batch"]["rollouts"] != now["batch"]["rollouts"]
+    ):
+        return found
+    whole = before["batch"] == now["batch"] and before.get("resample") == now.get("resample")
+    return replace(found, equal=past.facts.equal, draws=past.facts.draws if whole else None)
 
 
 def _like(past: Past, task: Task) -> bool:

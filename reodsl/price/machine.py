@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from reodsl.ir.study import Cluster, Hardware
@@ -29,11 +32,13 @@ PROCESSOR = Hardware(
 class Devices:
     """What a task runs on: all `gpus` are paid for while it runs; `generating` and `training` of them do each part.
 
-    `width` is the bytes of a weight in use, `memory` the bytes of one device (None: not known). `start` is the
-    seconds before work begins. `unit` is what is paid: GPU hours, or plain time on this machine.
+    `model` is that of each, as the cluster names its GPU or this machine its processor. `width` is the bytes of a weight
+    in use, `memory` the bytes of one device (None: not known). `start` is the seconds before work begins. `unit` is what
+    is paid: GPU hours, or plain time on this machine.
     """
 
     name: str
+    model: str
     unit: Literal["gpu_hours", "seconds"]
     gpus: int
     generating: int
@@ -53,6 +58,19 @@ class Devices:
         return max(1, self.generating // self.tensor_parallel)
 
 
+@cache
+def processor(place: Path = Path("/proc/cpuinfo")) -> str:
+    """The model of this machine's processor, as `place` tells it; where it does not, its architecture."""
+    try:
+        for line in place.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name" and value.strip():
+                return value.strip()
+    except (OSError, ValueError):
+        pass
+    return platform.machine()
+
+
 def generating_and_training(cluster: Cluster) -> tuple[int, int]:
     """How many GPUs of a cluster generate and how many train: all do both in turn, or each does one."""
     gpus = cluster.nodes * cluster.gpus_per_node
@@ -67,6 +85,7 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
     if cluster is None:
         return Devices(
             name="this machine",
+            model=processor(),
             unit="seconds",
             gpus=1,
             generating=1,
@@ -86,6 +105,7 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
     generating, training = generating_and_training(cluster)
     return Devices(
         name=f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}",
+        model=cluster.gpu,
         unit="gpu_hours",
         gpus=gpus,
         generating=generating,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from statistics import median
@@ -12,7 +13,7 @@ from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.training import FromModel, Start
-from reodsl.price.history import COMPUTES, History
+from reodsl.price.history import COMPUTES, History, Past
 from reodsl.price.known import Known
 from reodsl.price.machine import Devices, devices_of
 from reodsl.price.sizes import Sizes, sizes_of
@@ -48,7 +49,7 @@ def price(
 def calibrate(history: History, devices: Devices) -> Measured | None:
     """How much longer than priced each term took on such devices, the median over past results; None without any."""
     ratios: dict[str, list[float]] = {}
-    found = [past for past in history.results if past.device == _device(devices)]
+    found = [past for past in history.results if _ran_on(past, devices)]
     around = [past.seconds - sum(past.terms.values()) for past in found if past.terms]
     start = max(0.0, median(around)) if around else None
     for past in found:
@@ -132,8 +133,18 @@ class _Pricer:
         return self.models.get(_text(task.payload["model"]), (None, None))
 
 
-def _device(devices: Devices) -> str:
-    return "cpu" if devices.unit == "seconds" else "cuda"
+def _ran_on(past: Past, devices: Devices) -> bool:
+    """Whether a result was made on devices of this model: this very processor, or a GPU whose full name has the cluster's.
+
+    A driver says `NVIDIA A100-SXM4-80GB` where a cluster says `A100`. One that does not say tells nothing.
+    """
+    if devices.unit == "seconds":
+        return past.device == "cpu" and past.model == devices.model
+    there, asked = (re.findall(r"[a-z0-9]+", name.lower()) for name in (past.model, devices.model))
+    starts = range(len(there) - len(asked) + 1)
+    return (
+        past.device == "cuda" and bool(asked) and any(there[at : at + len(asked)] == asked for at in starts)
+    )
 
 
 def _models(spec: Spec) -> Iterator[Model]:

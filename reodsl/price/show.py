@@ -86,6 +86,8 @@ def _work(price: Price) -> list[str]:
         (price.verified, "answers checked"),
     ]
     found = [f"{count(number)} {words}" for number, words in parts if number >= 0.5]
+    if price.draws > 1:
+        found.append(f"{count(price.draws)} draws of questions a step")
     return [", ".join(found)] if found else []
 
 

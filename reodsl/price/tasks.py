@@ -13,6 +13,7 @@ from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Sp
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Sampling, Sft, Simpo, Stage
 from reodsl.price import memory
+from reodsl.price.draws import equal_groups, expected_draws
 from reodsl.price.facts import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
 from reodsl.price.lengths import Lengths
 from reodsl.price.machine import Devices
@@ -134,20 +135,22 @@ def _ppo(
     # Attention is causal: a token attends to half of its sequence on average.
     context = responses * facts.trained_share * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
     verified = responses + forced.answers
+    draws = _draws(method, facts)
+    drawn = steps * draws
     seconds = {
         "start": devices.start,
-        "generation": steps * generation_seconds(load, sizes, devices),
-        "forcing": steps * forced.seconds,
-        "verification": steps * verified / _rate(stage.data.verifier, devices),
+        "generation": drawn * generation_seconds(load, sizes, devices),
+        "forcing": drawn * forced.seconds,
+        "verification": drawn * verified / _rate(stage.data.verifier, devices),
         "training": steps
         * (_update(passes * sizes.forward_flops(tokens, context), devices) + _transfer(sizes, devices)),
     }
     return Price(
-        generated=steps * responses * lengths.mean,
-        forced=steps * forced.tokens,
-        read_again=steps * forced.read_again,
+        generated=drawn * responses * lengths.mean,
+        forced=drawn * forced.tokens,
+        read_again=drawn * forced.read_again,
         trained=steps * responses * facts.trained_share * lengths.mean * method.epochs,
-        verified=steps * verified,
+        verified=drawn * verified,
         seconds=seconds,  # type: ignore[arg-type]
         gpus=devices.gpus,
         memory={
@@ -158,9 +161,21 @@ def _ppo(
         },
         disk=memory.checkpoint_bytes(sizes)
         + memory.optimizer_bytes(sizes, stage.optim.algorithm)
-        + steps * responses * BYTES_PER_ROLLOUT * (1 + len(cuts)),
+        + drawn * responses * BYTES_PER_ROLLOUT * (1 + len(cuts)),
         steps=steps,
+        draws=draws,
     )
+
+
+def _draws(method: Ppo, facts: Facts) -> float:
+    """Draws of a batch's questions in a step: measured before expected, and one where none is replaced."""
+    if not method.resample:
+        return 1.0
+    most = 1 + method.resample
+    if facts.draws is not None:
+        return min(facts.draws, most)
+    equal = equal_groups(method.batch.rollouts) if facts.equal is None else facts.equal
+    return expected_draws(method.batch.prompts, most, equal)
 
 
 def _sequences(stage: Stage, method: Sft | Simpo, sizes: Sizes, facts: Facts, devices: Devices) -> Price:

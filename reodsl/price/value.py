@@ -18,7 +18,8 @@ class Price:
     `generated` are tokens of responses; `forced` those of forcing texts and forced answers, `read_again` those of
     prefixes read once more for them; `trained` are tokens with a gradient, once for every pass; `verified` are answers
     checked. `seconds` is by term, on all of `gpus` devices at once. `memory` is the peak of one device by role, `disk` what
-    the store keeps, both in bytes. `steps` are training steps. `unpriced` says why there is no price.
+    the store keeps, both in bytes. `steps` are training steps, each with `draws` draws of its batch's questions. `unpriced`
+    says why there is no price.
     """
 
     generated: float = 0.0
@@ -31,6 +32,7 @@ class Price:
     memory: Mapping[str, float] = field(default_factory=dict)
     disk: float = 0.0
     steps: int = 0
+    draws: float = 1.0
     unpriced: str | None = None
 
     @property
@@ -104,6 +106,7 @@ def to_json(price: Price) -> dict[str, Any]:
         "gpus": price.gpus,
         "gpu_hours": price.gpu_hours,
         "steps": price.steps,
+        "draws_per_step": price.draws,
         "gpu_hours_per_step": price.step_hours,
         "peak_memory_bytes": {role: round(size) for role, size in price.memory.items()},
         "disk_bytes": round(price.disk),

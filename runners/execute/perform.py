@@ -22,6 +22,7 @@ from reodsl.store.store import Store
 from runners.engine.versions import PLACE, recorded
 from runners.execute.memory import give_back_freed
 from runners.execute.order import Order, Outcome
+from runners.execute.usage import device_model, mark, peak_memory
 
 # One thread a process: two processes whose threads spin cost each other far more than they gain, and the order of
 # a sum, so the last bits of a result, would depend on the number of threads.
@@ -69,7 +70,7 @@ def load(reference: str) -> Runner:
 
 def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Outcome:
     work, out = store.work(order.key), store.begin(order.key)
-    began = time.monotonic()
+    began, marked = time.monotonic(), mark()
     try:
         runner = load(order.runner)
         torch = sys.modules.get("torch")
@@ -78,7 +79,8 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         inputs = {role: store.path(key) for role, key in order.inputs.items()}
         runner(Job(order.task, inputs, out, work, order.folder, progress, order.resources))
         seconds = time.monotonic() - began
-        store.commit(order.key, out, order.material, _made(order, seconds, work), seconds >= WORTH_A_WAIT)
+        made = _made(order, work, seconds, peak_memory(order.resources.device) if marked else None)
+        store.commit(order.key, out, order.material, made, seconds >= WORTH_A_WAIT)
         return Outcome("done", seconds)
     except Problem as caught:
         # A process that trained with this one went away: as if it had been this one.
@@ -113,14 +115,16 @@ def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
     )
 
 
-def _made(order: Order, seconds: float, work: Path) -> dict[str, Any]:
-    """How a result came to be: for the report and for people, no part of any identity."""
+def _made(order: Order, work: Path, seconds: float, peak: int | None) -> dict[str, Any]:
+    """How a result came to be: for the report, for prices to come and for people, no part of any identity."""
     served = {package: " and ".join(each) for package, each in recorded(work / PLACE).items()}
     return {
         "task": order.task.id,
         "inputs": order.inputs,
         "seconds": round(seconds, 3),
+        "peak_memory": peak,
         "device": order.resources.device,
+        "device_model": device_model(order.resources.device),
         "threads": order.resources.threads,
         "engine": order.resources.engine,
         "machine": platform.machine(),

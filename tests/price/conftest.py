@@ -11,6 +11,7 @@ import pytest
 from reodsl.ir.model import Dimensions
 from reodsl.price.facts import Facts
 from reodsl.price.history import History, Past
+from reodsl.price.machine import processor
 from reodsl.price.sizes import Sizes, from_dimensions
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "graph"))
@@ -20,7 +21,7 @@ _MEASURED = json.loads(Path(__file__).with_name("measured.json").read_text())["r
 
 def _past(row: dict[str, object]) -> Past:
     sizes, facts = Sizes(**row.pop("sizes")), Facts(**row.pop("facts"))  # type: ignore[arg-type]
-    return Past(sizes=sizes, facts=facts, **row)  # type: ignore[arg-type]
+    return Past(sizes=sizes, facts=facts, model=processor(), **row)  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=sorted(_MEASURED))

@@ -16,6 +16,7 @@ from reodsl.graph.task import Task
 from reodsl.ir import Spec, digest
 from reodsl.price import price, show
 from reodsl.price.history import read_history
+from reodsl.price.machine import processor
 from reodsl.store import runs
 from reodsl.store.accept import adopt
 from reodsl.store.store import Store
@@ -30,6 +31,16 @@ CONFIG = {
     "vocab_size": 5,
     "tie_word_embeddings": True,
 }
+
+METRICS = pl.DataFrame(
+    {
+        "step": [1, 2],
+        "length": [8.0, 6.0],
+        "tokens": [64.0, 48.0],
+        "trained_tokens": [32.0, 24.0],
+        "equal_groups": [0.5, 0.25],
+    }
+)
 
 
 @pytest.fixture
@@ -48,11 +59,12 @@ def put(store: Store, task: Task, files: dict[str, Any], inputs: dict[str, str],
             content.write_parquet(path)
         else:
             path.write_text(json.dumps(content))
-    store.commit(key, out, material, {"seconds": 12.5, "device": device, "inputs": inputs})
+    made = {"seconds": 12.5, "device": device, "device_model": processor(), "inputs": inputs}
+    store.commit(key, out, material, made)
     return key
 
 
-def filled(store: Store, spec: Spec) -> None:
+def filled(store: Store, spec: Spec, metrics: pl.DataFrame = METRICS) -> None:
     """The results of one training with a reward and its evaluation, in a record."""
     graph = lower(spec)
     record = runs.begin(store, spec, digest(spec))
@@ -61,9 +73,6 @@ def filled(store: Store, spec: Spec) -> None:
         graph[graph["vanilla.train.s1"].inputs["data"]],
         {"questions.parquet": pl.DataFrame({"id": ["a"]})},
         {},
-    )
-    metrics = pl.DataFrame(
-        {"step": [1, 2], "length": [8.0, 6.0], "tokens": [64.0, 48.0], "trained_tokens": [32.0, 24.0]}
     )
     timings = pl.DataFrame({"step": [1, 2], "seconds_generate": [2.0, 1.0], "seconds_update": [3.0, 4.0]})
     train = put(
@@ -87,10 +96,30 @@ def test_facts_of_a_training_and_an_evaluation(store: Store) -> None:
     train, evaluation = read_history(store, runs.records(store)).results
     assert (train.task, train.device, train.seconds) == ("vanilla.train.s1", "cpu", 12.5)
     assert (train.facts.length, train.facts.trained_share, train.facts.steps) == (7.0, 0.5, 2)
+    assert (train.model, train.facts.equal, train.facts.draws) == (processor(), 0.375, None)
     assert train.terms == {"generation": 3.0, "training": 7.0}
     assert train.sizes.hidden == evaluation.sizes.hidden == 8
     # Every question counts once, whichever benchmark it belongs to.
     assert (evaluation.facts.length, evaluation.facts.questions) == (9.0, 30)
+
+
+def test_facts_of_a_training_that_draws_again(store: Store) -> None:
+    rounds = pl.DataFrame(
+        {
+            "step": [1, 2],
+            "length": [8.0, 6.0],
+            "tokens": [192.0, 48.0],
+            "trained_tokens": [64.0, 36.0],
+            "equal_groups": [0.5, 0.0],
+            "rounds": [3.0, 1.0],
+        }
+    )
+    filled(store, make.four(), rounds)
+    (train, _) = read_history(store, runs.records(store)).results
+    # Two draws a step on average. A batch has 64 tokens, then 48; of three draws half of the groups gave nothing.
+    assert train.facts.draws == 2.0
+    assert train.facts.trained_share == pytest.approx(100 / 112)
+    assert train.facts.equal == pytest.approx((3 * 0.5 + 0.0) / 4)
 
 
 def test_tasks_without_a_device_tell_how_long_their_kind_takes(store: Store) -> None:

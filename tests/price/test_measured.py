@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from reodsl.ir.study import Cluster, Hardware
 from reodsl.price.history import History, Past
 from reodsl.price.machine import Devices, devices_of
 from reodsl.price.prices import calibrate
@@ -95,9 +96,40 @@ def test_the_utilisation_is_flops_over_seconds_and_peak(measured: History) -> No
     assert found.results == 1
 
 
-def test_what_other_devices_took_is_left_out(measured: History) -> None:
-    other = History(tuple(replace(past, device="cuda") for past in measured.results))
+@pytest.mark.parametrize("change", [{"device": "cuda"}, {"model": "Pentium"}, {"model": ""}])
+def test_what_other_devices_took_is_left_out(measured: History, change: dict[str, str]) -> None:
+    other = History(tuple(replace(past, **change) for past in measured.results))
     assert calibrate(other, here()) is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ran_on", "counts"),
+    [
+        ("H800", "NVIDIA H800", True),
+        ("A100", "NVIDIA A100-SXM4-80GB", True),
+        ("RTX 4090", "NVIDIA GeForce RTX 4090", True),
+        ("h100", "NVIDIA H100 80GB HBM3", True),
+        ("H100", "NVIDIA H200", False),
+        ("A10", "NVIDIA A100-SXM4-80GB", False),
+        ("A100", "", False),
+        ("-", "NVIDIA A100-SXM4-80GB", False),
+    ],
+)
+def test_only_gpus_of_the_same_model_count(measured: History, gpu: str, ran_on: str, counts: bool) -> None:
+    cluster = Cluster(
+        name="c",
+        nodes=1,
+        gpus_per_node=1,
+        gpu=gpu,
+        memory_gib=80,
+        hardware=Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10),
+    )
+    devices = devices_of(cluster)
+    assert devices is not None
+    results = tuple(replace(past, device="cuda", model=ran_on) for past in measured.results)
+    found = calibrate(History((*results, *measured.results)), devices)
+    assert (found is not None and found.results == len(results)) is counts
+    assert (found is None) is not counts
 
 
 def test_sizes_on_disk_are_those_that_were_stored(measured: History) -> None:

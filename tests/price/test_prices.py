@@ -152,7 +152,9 @@ def past(spec: Spec, task: str, length: float, **more: Any) -> Past:
     found = lower(spec)[task]
     sizes = from_architecture(make.DRAWN)
     facts = Facts(length=length, prompt=4.0, questions=10, trained_share=0.5)
-    return Past(task, found.kind, found.payload, sizes, facts, 10.0, more.pop("terms", {}), "cuda", True)
+    return Past(
+        task, found.kind, found.payload, sizes, facts, 10.0, more.pop("terms", {}), "cuda", True, "X1 80GB"
+    )
 
 
 def test_measured_lengths_replace_assumed_ones() -> None:

@@ -1,0 +1,46 @@
+"""What doing a task used of this machine: the model of its device, and the peak of its memory, measured from a mark on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from reodsl.price.machine import processor
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def device_model(device: str) -> str:
+    """The name of the processor, or of the GPU as its driver has it; empty where torch sees none."""
+    if device == "cpu":
+        return processor()
+    torch = sys.modules.get("torch")
+    return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_available() else ""
+
+
+def mark() -> bool:
+    """Begins to measure peaks anew; False where the system cannot (anything but Linux)."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def peak_memory(device: str) -> int | None:
+    """Bytes that were in use at once since the mark: of this process's memory, or what its tensors had of its GPU.
+
+    None where that cannot be told. Other processes, such as a server that generates, are not in it.
+    """
+    if device != "cpu":
+        torch = sys.modules.get("torch")
+        here = torch is not None and torch.cuda.is_initialized()
+        return int(torch.cuda.max_memory_allocated()) if torch is not None and here else None
+    try:
+        lines = _STATUS.read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration, ValueError):
+        return None

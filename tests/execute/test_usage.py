@@ -1,0 +1,102 @@
+"""What a task used: its own peak of memory, not that of one before it, and the model of its device."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+import studies as make
+from bench import Bench
+
+from reodsl.price.machine import processor
+from runners.execute import usage
+
+MIB = 2**20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peaks are set back through /proc")
+def test_a_peak_is_measured_from_its_mark_on() -> None:
+    assert usage.mark()
+    before = usage.peak_memory("cpu")
+    held = bytearray(b"x") * (192 * MIB)
+    high = usage.peak_memory("cpu")
+    assert before is not None
+    assert high is not None
+    assert high - before > 150 * MIB
+    del held
+    kept = usage.peak_memory("cpu")
+    # The system counts pages in lots.
+    assert kept is not None
+    assert kept > high - MIB
+    assert usage.mark()
+    after = usage.peak_memory("cpu")
+    assert after is not None
+    assert after < high - 150 * MIB
+
+
+def test_without_a_way_to_set_a_peak_back_there_is_none(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(usage, "_CLEAR", tmp_path / "none" / "clear_refs")
+    assert not usage.mark()
+    key = bench.run(make.four()).keys["vanilla.train.s1"]
+    manifest = bench.store.get(key)
+    assert manifest is not None
+    assert manifest.made["peak_memory"] is None
+
+
+def test_what_is_not_there_is_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(usage, "_STATUS", tmp_path / "status")
+    assert usage.peak_memory("cpu") is None
+    (tmp_path / "status").write_text("Name: python\nVmHWM:\t  2048 kB\n")
+    assert usage.peak_memory("cpu") == 2 * MIB
+
+
+class _Gpu:
+    """What is asked of `torch.cuda`."""
+
+    def __init__(self) -> None:
+        self.peak = 7 * MIB
+
+    def is_available(self) -> bool:
+        return True
+
+    is_initialized = is_available
+
+    def get_device_name(self) -> str:
+        return "NVIDIA H800"
+
+    def max_memory_allocated(self) -> int:
+        return self.peak
+
+    def reset_peak_memory_stats(self) -> None:
+        self.peak = 0
+
+
+def test_a_gpu_tells_its_name_and_what_tensors_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = type("Torch", (), {"cuda": _Gpu()})()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert usage.device_model("cuda") == "NVIDIA H800"
+    assert usage.peak_memory("cuda") == 7 * MIB
+    usage.mark()
+    assert usage.peak_memory("cuda") == 0
+    monkeypatch.delitem(sys.modules, "torch")
+    assert (usage.device_model("cuda"), usage.peak_memory("cuda")) == ("", None)
+
+
+def test_a_result_says_what_it_was_made_on(bench: Bench) -> None:
+    manifest = bench.store.get(bench.run(make.four()).keys["vanilla.train.s1"])
+    assert manifest is not None
+    assert manifest.made["device_model"] == processor()
+    if sys.platform == "linux":
+        assert manifest.made["peak_memory"] > MIB
+
+
+def test_a_processor_is_named_by_its_model(tmp_path: Path) -> None:
+    told = tmp_path / "cpuinfo"
+    told.write_text("processor\t: 0\nmodel\t\t: 6\nmodel name\t: Fast Chip @ 3 GHz\n\nmodel name\t: Other\n")
+    assert processor(told) == "Fast Chip @ 3 GHz"
+    (tmp_path / "bare").write_text("CPU implementer : 0x41\n")
+    assert processor(tmp_path / "bare") == processor(tmp_path / "none") == platform.machine()

@@ -1,0 +1,126 @@
+"""Dynamic sampling: draws by hand and against simulation, what they cost, and what past runs tell of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import studies as make
+
+from reodsl.graph.lower import lower
+from reodsl.ir import Spec
+from reodsl.price import History, Price, price, show
+from reodsl.price.draws import equal_groups, expected_draws
+from reodsl.price.facts import Facts
+from reodsl.price.history import Past
+from reodsl.price.sizes import from_architecture
+from reodsl.price.value import to_json
+
+
+def spec_of(reward: Any = None, **method: Any) -> Spec:
+    stage = make.ppo(reward or make.outcome())
+    stage = stage.model_copy(update={"method": stage.method.model_copy(update=method)})
+    return make.spec(make.arm("base", make.base()), make.arm("it", make.trained("it", stage)))
+
+
+def priced(spec: Spec, *results: Past) -> Price:
+    return price(lower(spec), spec, History(results)).tasks["it.train.s1"]
+
+
+def past(spec: Spec, facts: Facts) -> Past:
+    task = lower(spec)["it.train.s1"]
+    sizes = from_architecture(make.DRAWN)
+    # Of another device: it tells of its responses, and of no time.
+    return Past(task.id, task.kind, task.payload, sizes, facts, 10.0, {}, "cuda", True)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "most", "equal", "draws"),
+    [
+        (4, 1, 0.9, 1.0),  # none is replaced
+        (4, 9, 0.0, 1.0),  # none has to be
+        (4, 9, 1.0, 9.0),  # none ever gives a gradient
+        (1, 3, 0.5, 1 + 1 / 2 + 1 / 4),
+        (2, 2, 0.5, 1 + 3 / 4),  # both of two, or one draw more
+        # After two draws of two, none or one of four: 1/16 + 4/16.
+        (2, 3, 0.5, 1 + 3 / 4 + 5 / 16),
+        # Of four, three at least: 4 x 3^3 / 4^4 + 3^4 / 4^4; one draw gives both with 9/16.
+        (2, 3, 0.25, 1 + 7 / 16 + (1 + 4 * 3) / 256),
+    ],
+)
+def test_draws_by_hand(prompts: int, most: int, equal: float, draws: float) -> None:
+    assert expected_draws(prompts, most, equal) == pytest.approx(draws)
+
+
+@pytest.mark.parametrize(("prompts", "most", "equal"), [(32, 11, 0.3), (128, 11, 0.6), (16, 4, 0.9)])
+def test_draws_are_those_of_a_simulation(prompts: int, most: int, equal: float) -> None:
+    random = np.random.default_rng(5)
+    gradient = random.random((20_000, most - 1, prompts)) >= equal
+    there = gradient.sum(axis=2).cumsum(axis=1)
+    simulated = 1 + (there < prompts).sum(axis=1).mean()
+    assert expected_draws(prompts, most, equal) == pytest.approx(simulated, rel=0.01)
+
+
+@pytest.mark.parametrize("rollouts", [1, 2, 8, 16])
+def test_equal_groups_are_those_of_questions_of_every_difficulty(rollouts: int) -> None:
+    chances = (np.arange(100_000) + 0.5) / 100_000
+    share = (chances**rollouts + (1 - chances) ** rollouts).mean()
+    assert equal_groups(rollouts) == pytest.approx(share, rel=1e-4)
+
+
+def test_what_is_drawn_again_is_paid_for_and_not_trained() -> None:
+    # Two questions with four rollouts: 2/5 of all groups are equal. One draw fills the batch with (3/5)^2.
+    plain, again = priced(spec_of(make.budgets(4))), priced(spec_of(make.budgets(4), resample=1))
+    draws = 1 + 1 - 0.36
+    assert (plain.draws, again.draws) == (1.0, pytest.approx(draws))
+    for name in ("generated", "forced", "verified"):
+        assert getattr(again, name) == pytest.approx(draws * getattr(plain, name)), name
+    for term in ("generation", "forcing", "verification"):
+        assert again.seconds[term] == pytest.approx(draws * plain.seconds[term]), term
+    assert again.trained == plain.trained
+    assert again.seconds["training"] == plain.seconds["training"]
+    assert again.disk > plain.disk
+    assert to_json(again)["draws_per_step"] == pytest.approx(draws)
+    assert show.details(again)[0].endswith(", 1.64 draws of questions a step")
+    assert "draws" not in show.details(plain)[0]
+
+
+def test_draws_that_were_counted_replace_expected_ones() -> None:
+    spec = spec_of(resample=3)
+    facts = Facts(length=8.0, trained_share=0.9, equal=0.5, draws=2.5)
+    found = priced(spec, past(spec, facts))
+    assert found.draws == 2.5
+    assert found.generated == pytest.approx(2.5 * found.steps * 8 * 8)
+    assert found.trained == pytest.approx(0.9 * found.steps * 8 * 8)
+
+
+def test_equal_groups_that_were_counted_tell_of_other_batches() -> None:
+    facts = Facts(length=8.0, trained_share=0.9, equal=0.5, draws=2.5)
+    other = make.Batch(prompts=1, rollouts=4)
+    found = priced(spec_of(resample=3, batch=other), past(spec_of(resample=3), facts))
+    assert found.draws == pytest.approx(1 + 1 / 2 + 1 / 4 + 1 / 8)
+
+
+def test_equal_groups_without_replacement_tell_of_those_with() -> None:
+    facts = Facts(length=8.0, trained_share=0.4, equal=0.5)
+    found = priced(spec_of(resample=1), past(spec_of(), facts))
+    assert found.draws == pytest.approx(1.75)
+    # What is replaced leaves a batch with a gradient throughout.
+    assert found.trained == pytest.approx(found.steps * 8 * 8)
+
+
+@pytest.mark.parametrize(
+    "change", [{"reward": make.budgets(4)}, {"batch": make.Batch(prompts=2, rollouts=2)}]
+)
+def test_equal_groups_of_other_rewards_and_rollouts_tell_nothing(change: dict[str, Any]) -> None:
+    before = {"reward": make.outcome(), "resample": 3} | change
+    facts = Facts(length=8.0, equal=0.99, draws=4.0)
+    told = past(spec_of(**before), facts)
+    expected = priced(spec_of(resample=3)).draws
+    assert priced(spec_of(resample=3), told).draws == expected
+    assert (
+        priced(spec_of(resample=3), replace(told, payload=past(spec_of(resample=3), facts).payload)).draws
+        == 4.0
+    )
