@@ -25,9 +25,10 @@ def _reward(call: str, doc: str, settings: str = "", before: str = "") -> Method
     return Method(doc, f"{before}\n\nexperiment mine = rl {{\n  reward = {call}\n{settings}\n}}\n")
 
 
-def _pooled(selection: str, doc: str, parent: str, more: str = "", samples: int = 16) -> Method:
-    pool = f"pool($base, data: $pooled, samples: {samples}, max_tokens: $longest)"
-    return Method(doc, f"experiment mine = {parent} {{ data = {selection}({pool}{more}) }}", vanilla=False)
+def _pooled(selection: str, doc: str, parent: str, more: str = "", settings: str = "") -> Method:
+    pool = "pool($base, data: $pooled, samples: 16, max_tokens: $longest)"
+    body = f"experiment mine = {parent} {{\n  data = {selection}({pool}{more})\n  {settings}\n}}"
+    return Method(doc, body, vanilla=False)
 
 
 _BUDGETS = "budgets five = exp(from: $least, to: $longest, n: 5)"
@@ -78,7 +79,7 @@ experiment mine = rl {
         "rl { reward = first_budget_alone(at: question_min(rollouts: [vanilla])), $pooled_data }",
     ),
     "length_group_norm": _reward(
-        "length_group_norm(alpha: 0.1)", "Lengths normalised over a group's right responses; alpha is a choice."
+        "length_group_norm(alpha: $alpha)", "Lengths normalised over a group's right responses; alpha is a choice."
     ),
     "length_harmonizing": _reward(
         "length_harmonizing(gamma: 2)", "Lengths against the starting model's; gamma is a choice.", "$reference"
@@ -96,17 +97,39 @@ experiment mine = rl {
     ),
     "l1_exact": Method(
         "L1-Exact: the response's length against a budget in the prompt.",
-        "experiment mine = rl {\n  $l1_model\n  reward = l1_exact(alpha: $l1_alpha)\n  $l1_settings\n}",
+        """
+experiment mine = rl {
+  $l1_model
+  reward = l1_exact(alpha: $l1_alpha)
+  rollout { wordings = [$exactly] }
+  $l1_eval
+}
+""",
         asked=True,
     ),
     "l1_max": Method(
-        "L1-Max: at most the budget in the prompt.",
-        "experiment mine = rl {\n  $l1_model\n  reward = l1_max(alpha: $l1_alpha)\n  $l1_max_settings\n}",
+        "L1-Max, from L1-Exact: half of the questions each ask for exactly, and for at most, a budget.",
+        """
+experiment exact = rl {
+  $l1_model
+  reward = l1_exact(alpha: $l1_alpha)
+  rollout { wordings = [$exactly] }
+}
+
+experiment mine = exact {
+  base   = checkpoint(exact)
+  reward = l1_max(alpha: $l1_alpha)
+  rollout { wordings = [$exactly, $at_most], wordings_per = question }
+  $l1_eval
+}
+""",
         asked=True,
     ),
     "kimi_length": _reward("kimi_length(weight: 0.5)", "Kimi k1.5's length reward; its weight is a choice."),
     "soft_overlong": _reward(
-        "soft_overlong($overlong)", "DAPO's soft overlong penalty.", "clip { low = 0.2, high = 0.28 }"
+        "soft_overlong($overlong)",
+        "DAPO's soft overlong penalty, its clip, and its dynamic sampling.",
+        "clip { low = 0.2, high = 0.28 }\nresample = 10",
     ),
     "brpo": _reward(
         "brpo(at: linear(to: $brpo_longest, n: 3), part: $brpo_part)",
@@ -119,13 +142,14 @@ experiment mine = rl {
         "advantage { normalise = center }\n$brpo_forcing",
     ),
     "pruned": Method(
-        "ThinkPrune: a limit on the length, lowered once.",
+        "ThinkPrune: a limit on the length that the prompt names, lowered once.",
         """
 experiment mine = rl {
-  stage wide   { reward = pruned(limit: $wide), rollout { max_tokens = $wide } }
-  stage narrow { reward = pruned(limit: $narrow), rollout { max_tokens = $narrow } }
+  stage wide   { reward = pruned(limit: $wide), rollout { max_tokens = $wide, wordings = [$within_wide] } }
+  stage narrow { reward = pruned(limit: $narrow), rollout { max_tokens = $narrow, wordings = [$within_narrow] } }
 }
 """,
+        asked=True,
     ),
     "shortest": _pooled("shortest", "SFT on the shortest right response of 16.", "tuned"),
     "both_modes": Method(
@@ -141,12 +165,14 @@ experiment mine = rl {
         "SimPO on DAST's two kinds of pairs; how much shorter is a choice.",
         "preferred",
         ", ratio: $ratio",
+        "$pairs_twice",
     ),
     "dast_by_margin": _pooled(
         "dast_by_margin",
         "SimPO on DAST's pairs as its authors have them: the lowest margins are left out.",
         "preferred",
         ", longest: $dast_longest, share: 15%",
+        "$pairs_twice",
     ),
 }  # fmt: skip
 """Methods by the name of the reward or selection that they are about."""

@@ -27,7 +27,7 @@ MINIATURE = Place(
     imports={
         "std.miniature": (
             "overthinker", "asked_overthinker", "chain", "chain_train", "chain_suite", "chain_forcing", "chain_think",
-            "chain_no_think", "chain_within",
+            "chain_no_think", "chain_within", "chain_at_most", "chain_within_64_tokens", "chain_within_32_tokens",
         ),
     },
     parts={
@@ -84,7 +84,8 @@ recipe preferred = simpo {
         "longest": "128 tokens",
         "first_cap": "64 tokens",
         "last_cap": "32 tokens",
-        "until": "steps = 24 steps",
+        "until": "until = plateau(train.accuracy, window: 10 steps, within: 0.2%)",
+        "alpha": "0.2",
         "reference": "data = few, reference_samples = 4",
         "step_marks": 'separator: " . ", keywords: ["wait", "so"], min_chunks: 3',
         "step_forcing": "",
@@ -95,12 +96,16 @@ recipe preferred = simpo {
         "brpo_part": "32 tokens",
         "brpo_forcing": "",
         "wide": "64 tokens",
-        "narrow": "48 tokens",
+        "narrow": "32 tokens",
+        "within_wide": "chain_within_64_tokens",
+        "within_narrow": "chain_within_32_tokens",
         "l1_alpha": "0.01",
         "l1_model": "",
-        "l1_settings": "rollout { wordings = [chain_within] }",
-        "l1_max_settings": "rollout { wordings = [chain_within] }",
+        "l1_eval": "",
+        "exactly": "chain_within",
+        "at_most": "chain_at_most",
         "ratio": "0.7",
+        "pairs_twice": "",
         "dast_longest": "128 tokens",
         "frontier": "frontier edge = envelope(of: [base, vanilla], to: 128 tokens)  # existing methods only",
         "score": "score = reg(against: edge, to: 128 tokens, relative_to: vanilla)",
@@ -125,12 +130,17 @@ def _published(model: str, doc: str, frontier: str | None = None, **more: str) -
             "std.suites": ("math_reg",),
             "std.clusters": (cluster,),
             "std.forcing": ("time_is_up", "summary"),
-            "std.wordings": ("think", "no_think", "l1_exactly", "l1_at_most"),
+            "std.wordings": ("think", "no_think", "l1_exactly", "l1_at_most", "within_4000", "within_3000"),
             **({"std.paper": (f"{frontier} as printed_frontier",)} if frontier else {}),
         },
         parts={
             "seeds": _SEEDS,
             "asked": f'model asked = {model} {{ prompt {{ template = "{{question}}" }} }}  # the wording says how to answer',
+            "for_4k": """
+wording for_4k {
+  question = "{question} Let's think step by step and output the final answer within \\\\boxed{}. Think for 4096 tokens."
+}
+""",
             "rl": f"""
 recipe rl = ppo {{
   base  = {model}
@@ -157,7 +167,7 @@ recipe preferred = simpo {{
   gamma  = 1.2  # and "1.2/1.4"
   optim  {{ lr = {more.get("simpo_lr", "3e-6")} }}
   passes = 2
-  steps  = 3400 steps  # at most
+  steps  = 1700 steps  # at most: a pair a question
   eval   = math_reg
   cluster = {cluster}
 }}
@@ -176,21 +186,27 @@ recipe preferred = simpo {{
             "last_cap": "512 tokens",
             "until": "until = plateau(train.accuracy, window: 20 steps, within: 0.2%) or steps(400)",
             "reference": "reference_samples = 16",
-            "step_marks": 'separator: "\\n\\n", keywords: ["Wait", "But wait", "Alternatively"], min_chunks: 3',
+            "step_marks": 'separator: "\\n\\n", keywords: ["Wait", "But wait", "Alternatively", '
+            '"Is there another way to think about this?", "But let me double-check", "But hold on"], min_chunks: 3',
             "step_forcing": "forcing = time_is_up",
             "think": "think",
             "no_think": "no_think",
             "overlong": "longest: 20K tokens, buffer: 4K tokens",
-            "brpo_longest": "8K tokens",
-            "brpo_part": "2K tokens",
-            "brpo_forcing": "forcing = summary\n  rollout { max_tokens = 8K tokens }",
+            "brpo_longest": "8000 tokens",
+            "brpo_part": "2000 tokens",
+            "brpo_forcing": "forcing = summary\n  rollout { max_tokens = 8000 tokens }",
             "wide": "4000 tokens",
             "narrow": "3000 tokens",
+            "within_wide": "within_4000",
+            "within_narrow": "within_3000",
+            "alpha": "0.1",
             "l1_alpha": "0.0003",
             "l1_model": "base = asked",
-            "l1_settings": "rollout { wordings = [l1_exactly] }",
-            "l1_max_settings": "rollout { wordings = [l1_at_most] }",
+            "l1_eval": "eval = math_reg { wording = for_4k }",
+            "exactly": "l1_exactly",
+            "at_most": "l1_at_most",
             "ratio": "0.5",
+            "pairs_twice": "steps = 3400 steps",
             "dast_longest": longest,
             "frontier": "",
             "score": score,

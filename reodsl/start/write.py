@@ -22,6 +22,7 @@ LIBRARY: Mapping[str, tuple[str, ...]] = {
     "std.recipes": ("ppo", "sft", "simpo"),
 }  # fmt: skip
 """Where the library has what methods name."""
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
 
 def starting_spec(method: str, model: str, name: str = "compare") -> str:
@@ -85,7 +86,7 @@ study compare {{
 
 
 def _names(name: str, text: str) -> bool:
-    return re.search(rf"\b{name}\b", text) is not None
+    return re.search(rf"\b{name}\b", _STRING.sub('""', text)) is not None
 
 
 def _declares(name: str, text: str) -> bool:
