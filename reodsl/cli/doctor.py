@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,9 +101,9 @@ def _text(parts: Sequence[Part], fits: Sequence[Fit], named: bool) -> str:
     lines += [f"  {_mark(part.state == 'ok')} {part.name:<{width}}  {part.says}" for part in parts]
     if fits:
         lines += ["Specs", *(f"  {line}" for line in (_each(fits) if named else _overview(fits)))]
-    remedies = _remedies(parts, fits)
+    remedies, names = _remedies(parts, fits), {part.name for part in parts}
     if remedies:
-        lines += ["For the rest", *(f"  {remedy}{_for(users)}" for remedy, users in remedies.items())]
+        lines += ["For the rest", *(f"  {remedy}{_for(users, names)}" for remedy, users in remedies.items())]
     return "\n".join(lines)
 
 
@@ -157,8 +157,13 @@ def _remedies(parts: Sequence[Part], fits: Sequence[Fit]) -> dict[str, list[str]
     return found
 
 
-def _for(users: Sequence[str]) -> str:
-    return f"  (for {users[0]})" if len(users) == 1 else f"  (for {len(users)} specs)"
+def _for(users: Sequence[str], parts: Collection[str]) -> str:
+    """Parts by name, and a spec too where it is the only one."""
+    specs = [user for user in users if user not in parts]
+    words = [user for user in users if user in parts]
+    if specs:
+        words.append(specs[0] if len(specs) == 1 else f"{len(specs)} specs")
+    return f"  (for {', '.join(words)})"
 
 
 def _json(parts: Sequence[Part], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:

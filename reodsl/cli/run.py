@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from reodsl.cli.destination import folder_to_fill
+from reodsl.cli.doubts import Doubts
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import Ready, prepare, prices_of, store_option, target_option
-from reodsl.diagnostics import Diagnostic, Problem, problem
+from reodsl.diagnostics import Problem, problem
 from reodsl.plan.registry import Execution, Machine, Registry, Results, load_registry
 from reodsl.plan.saved import Saved, is_plan, load_plan, moved
 from reodsl.plan.verdict import Plan, make_plan
@@ -91,9 +92,10 @@ def command(
     ready.store.open()
     record = runs.begin(ready.store, ready.spec, plan.digest)
     writer = runs.Writer(ready.store, record)
+    doubts = Doubts(ready, quiet or as_json)
     status: runs.Status = "interrupted"
     try:
-        results = _execute(registry, ready, plan, machine, writer, quiet or as_json)
+        results = _execute(registry, ready, plan, machine, writer, doubts, quiet or as_json)
         page = lay_out(ready.graph, results.keys, ready.store, out)
         if tensorboard:
             from reodsl.report.tensorboard import write_tensorboard
@@ -109,7 +111,7 @@ def command(
         raise
     finally:
         runs.end(ready.store, record, status)
-    _tell(ready, plan, results, page, as_json, quiet)
+    _tell(ready, plan, results, page, doubts, as_json, quiet)
     if results.failed:
         raise SystemExit(1)
 
@@ -160,12 +162,23 @@ def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine) -> 
 
 
 def _execute(
-    registry: Registry, ready: Ready, plan: Plan, machine: Machine, writer: runs.Writer, quiet: bool
+    registry: Registry,
+    ready: Ready,
+    plan: Plan,
+    machine: Machine,
+    writer: runs.Writer,
+    doubts: Doubts,
+    quiet: bool,
 ) -> Results:
     from reodsl.cli.live import display
 
     title = f"{ready.spec.study.name} {plan.digest[:8]}"
     shown = display(len(ready.graph.tasks), title, quiet or not plan.work, sys.stderr.isatty())
+
+    def done(task_id: str, key: str) -> None:
+        writer.add(task_id, key)
+        doubts.done(task_id, key)
+
     try:
         return registry.execute(
             Execution(
@@ -175,20 +188,22 @@ def _execute(
                 runners=registry.runners,
                 machine=machine,
                 emit=shown.hear,
-                done=writer.add,
+                done=done,
             )
         )
     finally:
         shown.close()
 
 
-def _tell(ready: Ready, plan: Plan, results: Results, page: Path | None, as_json: bool, quiet: bool) -> None:
+def _tell(
+    ready: Ready, plan: Plan, results: Results, page: Path | None, doubts: Doubts, as_json: bool, quiet: bool
+) -> None:
     """The outcome: as JSON, or in a few lines that end with the report's place."""
     from reodsl.cli.output import located, print_json, show
 
     everything = located(results.failed)
     if as_json:
-        print_json(_json(ready, plan, results, page))
+        print_json(_json(ready, plan, results, page, doubts))
     show(everything)
     if as_json:
         return
@@ -199,18 +214,9 @@ def _tell(ready: Ready, plan: Plan, results: Results, page: Path | None, as_json
         click.echo("Nothing to do: every result is there.")
     if page is not None:
         if not quiet:
-            show(_doubts(ready, results, page))
+            show(doubts.rest(results, page))
             _print_table(page.parent)
         click.echo(f"report: {page}")
-
-
-def _doubts(ready: Ready, results: Results, page: Path) -> list[Diagnostic]:
-    """What a finished run should be taken with care for."""
-    from reodsl.report.overlap import overlaps
-    from reodsl.report.unended import unended
-
-    folders = {name: ready.store.path(key) for name, key in results.keys.items()}
-    return [*overlaps(ready.graph, folders), *unended(page.parent)]
 
 
 def _print_table(folder: Path) -> None:
@@ -225,7 +231,7 @@ def _print_table(folder: Path) -> None:
     Console(width=width).print(report_summary(folder, average_only=True))
 
 
-def _json(ready: Ready, plan: Plan, results: Results, page: Path | None) -> dict[str, Any]:
+def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts: Doubts) -> dict[str, Any]:
     from reodsl.cli.output import located
     from reodsl.diagnostics.render import to_json
 
@@ -247,7 +253,7 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None) -> dict
         "report": str(page) if page else None,
         "store": str(ready.store.root),
         "tasks": tasks,
-        "diagnostics": to_json([*located(results.failed), *(_doubts(ready, results, page) if page else ())]),
+        "diagnostics": to_json([*located(results.failed), *(doubts.all(results, page) if page else ())]),
     }
 
 

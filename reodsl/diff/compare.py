@@ -144,11 +144,16 @@ def compared(name_a: str, name_b: str, a: Sections, b: Sections) -> Compared:
             one, two = left.get(setting, ABSENT), right.get(setting, ABSENT)
             if one == two and type(one) is type(two):
                 equal.append((setting, one))
-            else:
+            elif not (_lacks(setting, one, right) or _lacks(setting, two, left)):
                 rows.append(Row(setting, one, two))
         if equal and section != DERIVED:
             same.append(Same(section, tuple(equal), len({*left, *right})))
     return Compared(name_a, name_b, tuple(rows), tuple(same))
+
+
+def _lacks(setting: str, value: Any, other: Mapping[str, Any]) -> bool:
+    """Whether a side has nothing where the other has parts of that setting, each with a row of its own."""
+    return value in (None, []) and any(name.startswith(f"{setting}.") for name in other)
 
 
 def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload = identity) -> Work:

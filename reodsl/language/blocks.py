@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Label, Span, error
@@ -161,6 +162,17 @@ def _nested(ctx: Context, record: Record, item: tree.Nested, scope: Scope, doc: 
     return record.with_field(name, Slot(Value(inner, item.name.span), item.name.span, doc))
 
 
+CALLED: Mapping[str, Mapping[str, str]] = {
+    "study": {
+        "seed": "replicate",
+        "seeds": "replicate",
+        "suite": "eval",
+        "budget": "limit",
+    }
+}
+"""What settings are called elsewhere, by kind, where no spelling leads from that to their names here."""
+
+
 def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
     """The diagnostic of a setting that a kind does not have: one level off, misspelt, or unknown."""
     word = name.name
@@ -174,7 +186,9 @@ def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         for each in KINDS.values()
         if any(f.type == Block(kind.name) for f in each.fields.values()) and word in each.fields
     ]
-    if inside:
+    if word in CALLED.get(kind.name, ()):
+        helps = f"did you mean `{CALLED[kind.name][word]}`?"
+    elif inside:
         helps = f"`{word}` is a setting of `{inside[0]}`: write `{inside[0]} {{ {word} = … }}`"
     elif around:
         helps = f"`{word}` is a setting of the {around[0].name} around this block"

@@ -17,15 +17,16 @@ from reodsl.ir.data import normal_question
 _SHOWN = 60
 
 
-def overlaps(graph: Graph, folders: Mapping[str, Path]) -> list[Diagnostic]:
+def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -> list[Diagnostic]:
     """A warning (W0802) for every two tables of questions, one trained on before the other is evaluated, that share some.
 
-    `folders` holds the results by task id; what is not there, or cannot be read, is passed over.
+    `folders` holds the results by task id; what is not there, or cannot be read, is passed over. With `of`, only what the
+    table of that task shares with others.
     """
     questions: dict[str, dict[str, str]] = {}
     found = []
     for trained, judged, arms in _pairs(graph):
-        if trained not in folders or judged not in folders:
+        if trained not in folders or judged not in folders or of not in (None, trained, judged):
             continue
         for name in (trained, judged):
             if name not in questions:

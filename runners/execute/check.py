@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from reodsl.store.external import hub_cache, hub_snapshot, package_file
 from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
 from runners.models.names import ADAPTER, INCOMPLETE, unread
 
+CUDA_BUILD = (
+    "install a build of torch that fits the driver: pip install 'reodsl[run]' -c constraints/cuda.txt"
+)
 _NEEDS: dict[Kind, tuple[str, ...]] = {
     "model": ("torch", "transformers"),
     "train": ("torch", "transformers", "polars"),
@@ -40,8 +44,23 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
 
 
 def gpus() -> int:
-    """How many NVIDIA devices this machine shows, without importing torch."""
+    """How many NVIDIA devices of this machine torch can use, without importing it: none where it was built without CUDA."""
+    return shown_gpus() if built_for_cuda() else 0
+
+
+def shown_gpus() -> int:
+    """How many NVIDIA devices this machine shows, whatever torch makes of them."""
     return sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*"))
+
+
+def built_for_cuda() -> bool:
+    """Whether the installed torch was built for CUDA, as its `version.py` says; True where nothing says otherwise."""
+    spec = importlib.util.find_spec("torch")
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text() if spec and spec.origin else ""
+    except OSError:
+        return True
+    return re.search(r"^cuda\b[^=\n]*= *None", text, re.MULTILINE) is None
 
 
 def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
@@ -83,10 +102,19 @@ def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Di
     asked, there = cluster.nodes * cluster.gpus_per_node, int(sum(node.gpus for node in nodes))
     if asked > there:
         have = "no GPU" if not there else f"{there} GPU{'s' if there > 1 else ''}"
+        wants = f"the spec runs on {cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}"
+        idle = 0 if machine.address or there else shown_gpus()
+        if idle:
+            yield error(
+                "E0971",
+                f"{wants}, and torch cannot use the {_gpus(idle)} of this machine: it was built without CUDA",
+                where=where,
+                help=f"{CUDA_BUILD}, or start the spec on a Ray cluster: --address HOST:PORT",
+            )
+            return
         yield error(
             "E0971",
-            f"the spec runs on {cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}, and "
-            f"{'the Ray cluster' if machine.address else 'this machine'} has {have}",
+            f"{wants}, and {'the Ray cluster' if machine.address else 'this machine'} has {have}",
             where=where,
             notes=[f"{node.name} has {node.gpus:g}" for node in nodes] if machine.address else (),
             help=f"start the spec on a Ray cluster that has {'such GPUs' if asked > 1 else 'a GPU'}: --address HOST:PORT"
@@ -185,6 +213,10 @@ def _questions(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
 
     for task in data:
         yield from source_problems(Data.model_validate(task.payload["data"]), folder)
+
+
+def _gpus(number: int) -> str:
+    return "GPU" if number == 1 else f"{number} GPUs"
 
 
 def _list(names: list[str]) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.plan.registry import Part
-from runners.engine.sglang.interpreter import ADDRESS, VARIABLE, find_interpreter
+from runners.engine.sglang.interpreter import ADDRESS, REMEDY, find_interpreter
+from runners.execute.check import CUDA_BUILD, shown_gpus
 
 _PATIENCE = 120.0
 """Seconds that an import may take on a cold disk."""
@@ -47,12 +48,12 @@ def _torch() -> Part:
     if devices:
         names = {f"{name}, {memory / 2**30:.0f} GiB" for name, memory in devices}
         return Part("torch", "ok", f"{version}, {len(devices)} x {' and '.join(sorted(names))}")
-    shown = sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*"))
+    shown = shown_gpus()
     if not shown:
         return Part("torch", "ok", f"{version}, on the processor: there is no GPU")
     why = "it was built without CUDA" if cuda is None else f"it was built for CUDA {cuda}"
-    remedy = f"install a build of torch that fits the driver: {_INSTALL} -c constraints/cuda.txt"
-    return Part("torch", "broken", f"{version} sees none of the {shown} GPUs here; {why}", remedy)
+    here = "the GPU" if shown == 1 else f"any of the {shown} GPUs"
+    return Part("torch", "broken", f"{version} cannot use {here} here: {why}", CUDA_BUILD)
 
 
 def _package(name: str) -> Part:
@@ -78,7 +79,7 @@ def _sglang() -> Part:
             "sglang",
             "missing",
             "not installed; the embedded engine generates instead",
-            f"make sglang (an environment of its own), or name a Python that has it in {VARIABLE}",
+            REMEDY,
             needed=False,
         )
     told = _ask(python, _SGLANG)

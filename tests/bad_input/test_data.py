@@ -125,7 +125,7 @@ def test_a_data_set_that_is_no_file_is_found_before_anything_starts(place: Place
 
 
 def test_questions_that_are_trained_and_evaluated_on(place: Place) -> None:
-    """Equal questions from different files: a warning, once the run is done."""
+    """Equal questions from different files: a warning, once, as soon as both tables are there."""
     place.write(GOOD, "train.jsonl")
     place.write(GOOD.splitlines()[0].replace("<q> 1", "<q>  1") + "\n", "test.jsonl")
     text = with_file("train.jsonl").replace(", chain_easy", "")
@@ -137,3 +137,7 @@ def test_questions_that_are_trained_and_evaluated_on(place: Place) -> None:
     assert sorted(told.findings()) == ["W0801", "W0802"], told.err
     assert "1 of 1 questions of `held.data` are trained on, in `asked.data`" in told.err
     assert "it matters to tiny" in told.err
+    assert told.err.index("W0802") < told.err.index("start    tiny.train")
+    # What is there already is told too, in the end of a run that does nothing and as JSON.
+    assert "W0802" in place.call("run", "tiny.reo", "--local").findings()
+    assert "W0802" in place.call("run", "tiny.reo", "--local", "--json").out

@@ -14,6 +14,7 @@ from reodsl.cli.machine import Measures
 from reodsl.cli.main import main
 from reodsl.diagnostics import problem
 from reodsl.plan.registry import Machine, Part, Registry
+from runners.engine.sglang.interpreter import REMEDY
 from runners.execute import check as checking
 from runners.execute.placement import Node
 from runners.registry import REGISTRY
@@ -23,7 +24,7 @@ LAPTOP = Measures(cores=2, memory=8 * 2**30, disk=40 * 10**9)
 PARTS = (
     Part("torch", "ok", "2.13.0, on the processor: there is no GPU"),
     Part("ray", "ok", "2.60.0"),
-    Part("sglang", "missing", "not installed", "make sglang", needed=False),
+    Part("sglang", "missing", "not installed", REMEDY, needed=False),
 )
 
 
@@ -42,6 +43,7 @@ def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("REODSL_STORE", raising=False)
     monkeypatch.setattr(checking, "gpus", lambda: 0)
+    monkeypatch.setattr(checking, "shown_gpus", lambda: 0)
     monkeypatch.setattr(machine, "measure", lambda place: LAPTOP)
     monkeypatch.setattr("platform.python_version", lambda: "3.11.7")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")

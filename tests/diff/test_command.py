@@ -73,6 +73,19 @@ def test_a_study_with_a_changed_param(
     golden("diff/param.txt", out)
 
 
+def test_a_frontier_that_one_side_lacks_is_told_once(
+    place: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    text = (place / "quickstart.reo").read_text()
+    kept = [line for line in text.splitlines() if "frontier edge" not in line and "score = " not in line]
+    plain = "\n".join(kept).replace(", reg]", "]").replace(", edge]", "]")
+    (place / "plain.reo").write_text(plain + "\n")
+    code, out = said(capsys, "quickstart.reo", "plain.reo")
+    assert code == 2
+    golden("diff/frontier.txt", out)
+    assert said(capsys, "plain.reo", "quickstart.reo")[1].count("frontiers") == 1
+
+
 def test_a_change_that_several_arms_share_is_shown_once(
     place: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:

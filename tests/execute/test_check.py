@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,42 @@ def test_only_what_is_to_run_is_asked_about(tmp_path: Path) -> None:
     spec = spec_on(Hub(repo="owner/name"))
     rest = tuple(task for task in lower(spec).tasks if task.kind not in ("model", "train"))
     assert found(spec, tmp_path, tasks=rest) == []
+
+
+def test_gpus_that_torch_was_not_built_for_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "shown_gpus", lambda: 2)
+    monkeypatch.setattr(checking, "built_for_cuda", lambda: False)
+    assert checking.gpus() == 0
+    cluster = Cluster(name="h800", nodes=1, gpus_per_node=2, gpu="H800", memory_gib=80)
+    spec = make.four()
+    spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster})})
+    (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
+    assert diagnostic.code == "E0971"
+    assert diagnostic.message == (
+        "the spec runs on 1 x 2 H800, and torch cannot use the 2 GPUs of this machine: it was built without CUDA"
+    )
+    assert "constraints/cuda.txt" in (diagnostic.help or "")
+    monkeypatch.setattr(checking, "built_for_cuda", lambda: True)
+    assert checking.gpus() == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "built"),
+    [
+        ("cuda: Optional[str] = None\n", False),
+        ("cuda = None\n", False),
+        ("cuda: Optional[str] = '13.0'\n", True),
+        ("", True),
+    ],
+)
+def test_what_torch_was_built_for_is_read_and_not_imported(
+    text: str, built: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "torch" / "version.py").write_text(text)
+    place = importlib.util.spec_from_file_location("torch", tmp_path / "torch" / "__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: place)
+    assert checking.built_for_cuda() is built
+    (tmp_path / "torch" / "version.py").unlink()
+    assert checking.built_for_cuda()

@@ -67,7 +67,8 @@ def test_a_torch_that_sees_no_gpu_where_there_is_one_is_broken(
     )
     found = parts()["torch"]
     assert found.state == "broken"
-    assert "none of the 1 GPUs here; it was built without CUDA" in found.says
+    assert found.says == "2.13.0+cpu cannot use the GPU here: it was built without CUDA"
+    assert "constraints/cuda.txt" in (found.help or "")
 
 
 def test_sglang_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

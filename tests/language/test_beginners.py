@@ -45,6 +45,10 @@ SUM = "divide a length by another to get a plain number: `len(y) / max(len(z) fo
     [
         # A reward without its arguments is shown where it is used, not where it is declared.
         ("= cheap(cost: 0.5)", "= cheap", "E0310", "cheap", "write `cheap(cost: …)`"),
+        # What other tools call a setting leads to its name here.
+        ("replicate = [1]", "seeds = [1]", "E0203", "seeds", "did you mean `replicate`?"),
+        ("replicate = [1]", "seed = 1", "E0203", "seed", "did you mean `replicate`?"),
+        ("replicate = [1]", "budget = 1 gpu_hours", "E0203", "budget", "did you mean `limit`?"),
         # A name that a wrong import was to bring is not an error of its own.
         ("chain_suite,", "chain_suit,", "E0205", "chain_suit", "did you mean `chain_suite`?"),
         ("std.recipes", "std.recipe", "E0204", "std.recipe", "did you mean `std.recipes`?"),

@@ -15,6 +15,9 @@ ADDRESS = "REODSL_SGLANG_ADDRESS"
 """The environment variable with addresses of servers that run already, separated by commas."""
 
 
+REMEDY = f"run `make sglang`, or name a Python that has it in {VARIABLE}; without it: `engine = embedded`"
+
+
 def candidates() -> Iterator[Path]:
     """Where to look, in order: what the environment names, this Python, and what `make sglang` made."""
     named = os.environ.get(VARIABLE)
@@ -52,7 +55,7 @@ def _absent() -> Diagnostic:
         "E0820",
         "SGLang is not installed here",
         notes=(f"looked for: {', '.join(str(path) for path in candidates())}",),
-        help=f"run `make sglang`, or name a Python that has it in {VARIABLE}; without it: `engine = embedded`",
+        help=REMEDY,
     )
 
 
