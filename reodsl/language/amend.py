@@ -53,6 +53,9 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
             )
         for owner, rest in owners:
             ctx.amends.setdefault(owner, []).append(Change("--amend", target, text, value, rest))
+    for changes in ctx.amends.values():
+        # A change that names its declaration wins over one for all of them, whichever was written first.
+        changes.sort(key=lambda each: ".".join(each.path) != each.target)
 
 
 def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:

@@ -72,6 +72,12 @@ def test_amend_with_a_name_reaches_that_and_what_comes_from_it(spec: Callable[..
     assert lrs(spec(TEXT, amends={"hot.optim.lr": "1e-6"}))["hot"] == 1e-6
 
 
+def test_amend_with_a_name_wins_over_one_for_all_in_either_order(spec: Callable[..., Spec]) -> None:
+    both = {"reo_exp.optim.lr": "1e-6", "optim.lr": "2e-6"}
+    for amends in (both, dict(reversed(both.items()))):
+        assert lrs(spec(TEXT, amends=amends)) == {"plain": 2e-6, "reo_exp": 1e-6, "shrink": 2e-6, "hot": 2e-6}
+
+
 def test_amend_wins_over_stages(spec: Callable[..., Spec]) -> None:
     changed = spec(TEXT, amends={"steps": "2"})
     assert [stage.steps for stage in experiment(changed, "shrink").stages] == [2, 2]

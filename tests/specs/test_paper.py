@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -125,6 +126,31 @@ def test_settings_are_those_of_the_papers_tables(name: str) -> None:
     training = {arm.checkpoint.experiment.stages[0].data for arm in spec(name).study.arms if arm.trained}  # type: ignore[union-attr]
     assert len(training) == 1
     assert len(training.pop().sources) == (2 if name == "deepseek_1_5b" else 1)
+
+
+def trained_on(start: object) -> Iterator[Experiment]:
+    """The experiment of a checkpoint, and those that it starts from."""
+    while isinstance(start, FromTraining):
+        yield start.experiment
+        start = start.experiment.start
+
+
+@pytest.mark.parametrize("name", [*MAIN, "z1"])
+def test_steps_are_enough_for_the_passes_of_the_tables(name: str) -> None:
+    """Ten passes for SFT and two for SimPO, over a trace or pair for every question and pick: `steps` cuts none short."""
+    seen = 0
+    for arm in spec(name).study.arms:
+        for each in trained_on(arm.checkpoint):
+            (stage, *more) = each.stages
+            if isinstance(stage.method, Ppo):
+                continue
+            assert not more
+            assert stage.passes is not None
+            assert stage.data.questions is not None
+            picks = len(stage.selected.selection.picks) if stage.selected is not None else 1
+            assert stage.steps >= stage.passes * picks * stage.data.questions / stage.method.batch, arm.name
+            seen += 1
+    assert seen == (1 if name == "z1" else 6)
 
 
 @pytest.mark.parametrize("name", MAIN)
