@@ -102,7 +102,18 @@ class Record:
 
     def with_field(self, name: str, slot: Slot) -> Record:
         """This record with one setting replaced."""
-        return replace(self, fields={**self.fields, name: slot})
+        return replace(self, fields={**self.fields, name: slot}, broken=self.broken - {name})
+
+    def understood(self) -> Record:
+        """This record without the settings that were given and are wrong: what stands in for them is not what was meant."""
+        kept = {
+            name: replace(slot, value=replace(slot.value, data=slot.value.data.understood()))
+            if isinstance(slot.value.data, Record) and slot.value.data.made is BLOCK
+            else slot
+            for name, slot in self.fields.items()
+            if name not in self.broken
+        }
+        return replace(self, fields=kept)
 
 
 Data: TypeAlias = Quantity | str | bool | Symbol | Items | Bounds | Record

@@ -9,6 +9,7 @@ import pytest
 
 import reodsl
 from reodsl.diagnostics.pages import codes, page, title
+from reodsl.language import check_file
 
 ROOT = Path(reodsl.__file__).parents[1]
 
@@ -16,13 +17,33 @@ ROOT = Path(reodsl.__file__).parents[1]
 @pytest.mark.parametrize("code", codes())
 def test_a_page_has_a_title_and_examples(code: str) -> None:
     lines = page(code).split("\n")
-    assert re.fullmatch(r"# \S.*[^.]", lines[0])
+    assert re.fullmatch(r"# [^\sa-z].*[^.]", lines[0])
     assert lines[1] == ""
     assert title(code) == lines[0][2:]
     if code[0] != "N":  # nothing is wrong where a note is given
         assert re.search("wrong", page(code), re.IGNORECASE)
         assert re.search("right", page(code), re.IGNORECASE)
     assert page(code).count("```") % 2 == 0
+
+
+# Those that need several files, or a command to tell a file that is sound from one that can run.
+NOT_ALONE = {"E0206", "E0207", "E0215"}
+
+
+@pytest.mark.parametrize(
+    "code", [each for each in codes() if "```reo" in page(each) and each not in NOT_ALONE]
+)
+def test_what_is_right_in_the_language_has_no_error(code: str, tmp_path: Path) -> None:
+    """As a whole file: names imported, nothing missing. What is wrong has this error, or none before it runs."""
+    wrong, *right = re.findall(r"^```reo\n(.*?)^```$", page(code), re.MULTILINE | re.DOTALL)
+    path = tmp_path / "spec.reo"
+    for text in right:
+        path.write_text(text)
+        found = check_file(path).diagnostics
+        assert [(each.code, each.message) for each in found if each.severity == "error"] == []
+    path.write_text(wrong)
+    found = check_file(path).diagnostics
+    assert code in {each.code for each in found} or not any(each.severity == "error" for each in found)
 
 
 def test_every_code_in_the_code_has_a_page() -> None:

@@ -77,6 +77,15 @@ SUM = "divide a length by another to get a plain number: `len(y) / max(len(z) fo
         ),
         ("decay_from = 50%", "decay_from = 50", "E0303", "50", "write `50%`, if a share is meant"),
         ("decay_from = 50%", "decay_from = 500", "E0303", "500", None),
+        # What a recipe has in place of a wrong setting is not checked as if it were meant.
+        (
+            "max_tokens = 128 tokens",
+            "max_tokens = 128 steps",
+            "E0302",
+            "128 steps",
+            "write `max_tokens = 32K tokens`, for example",
+        ),
+        ("max_tokens = 128 tokens", "max_tokens = 128 tokns", "E0305", "tokns", "did you mean `tokens`?"),
         # The item of a list is shown, not the list.
         ("[base, mine]", '[base, "mine"]', "E0301", '"mine"', None),
         ("replicate = [1]", "replicate = 1", "E0301", "1", "write `[1]`"),
@@ -98,6 +107,19 @@ def test_a_mistake(right: str, wrong: str, code: str, at: str, remedy: str | Non
     at_line, column = errors[0].labels[0].span.line, errors[0].labels[0].span.column
     assert path.read_text().splitlines()[at_line - 1][column - 1 :].startswith(at)
     assert remedy is None or errors[0].help == remedy
+
+
+def test_a_wrong_setting_hides_no_other_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    wrong = SPEC.replace("max_tokens = 128 tokens", "max_tokens = 128 steps")
+    path.write_text(wrong.replace("steps = 40 steps", "steps = 40 steps\n  minibatches = 3"))
+    assert {each.code for each in check_file(path).diagnostics} == {"E0302", "E0502"}
+    path.write_text(
+        wrong.replace("experiment mine = ppo", "recipe base_of = ppo").replace(
+            "study beside", "experiment mine = base_of { rollout { max_tokens = 1K tokens } }\n\nstudy beside"
+        )
+    )
+    assert {each.code for each in check_file(path).diagnostics} == {"E0302", "E0501"}
 
 
 def test_the_spec_without_a_mistake(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ LIBRARY_PATH = f"{STD}/"
 
 @dataclass(frozen=True, slots=True)
 class StageCase:
-    """One stage with all its settings, and its reward in types where it has a sound one."""
+    """One stage with all its settings that are sound, and its reward in types where it has a sound one."""
 
     part: StagePart | None
     record: Record
@@ -83,7 +83,7 @@ def _case(program: Program, name: str, record: Record, suite: Record | None, stu
             reward = value.data if value is not None and isinstance(value.data, Record) else None
             at = value.span if value is not None else None
             typed = typed_reward(program.context, reward, at=at) if reward is not None else None
-            stages.append(StageCase(part, stage, typed))
+            stages.append(StageCase(part, stage.understood(), typed))
     return Case(name, record, suite, tuple(stages), study)
 
 
