@@ -57,6 +57,24 @@ def test_imports_point_back_along_the_flow_of_data(package: str) -> None:
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
+# The arrows from a source to a plan, and from artifacts to a report: what they give depends on what they are given alone.
+PURE = ("syntax", "language", "ir", "numbers", "graph", "price", "plan", "diff", "report")
+CHANCE_AND_WORLD = {
+    "random", "secrets", "uuid", "time", "datetime", "socket", "ssl", "http", "urllib", "subprocess", "threading",
+    "multiprocessing", "concurrent", "asyncio",
+}  # fmt: skip
+TELLS_THE_TIME = {"reodsl/plan/render.py"}
+"""How long ago a result was made."""
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_the_arrows_know_no_clock_no_chance_and_no_network(package: str) -> None:
+    for path in modules(f"reodsl/{package}"):
+        name = str(path.relative_to(ROOT))
+        found = {each.split(".")[0] for each in imports(path)} & CHANCE_AND_WORLD
+        assert not found or name in TELLS_THE_TIME, f"{name} imports {sorted(found)}"
+
+
 @pytest.mark.parametrize(
     "path", modules("reodsl") + modules("runners"), ids=lambda p: str(p.relative_to(ROOT))
 )

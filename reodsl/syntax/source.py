@@ -127,7 +127,7 @@ def _files_like(path: Path) -> list[str]:
 
 
 def _not_a_file(name: str, *, directory: bool) -> Diagnostic:
-    what = "a directory" if directory else "neither a file nor a directory (a pipe or a device)"
+    what = "a directory" if directory else "a pipe or a device"
     remedy = f"name the specs in it: `{name.rstrip('/')}/*.reo`" if directory else "give a `.reo` file"
     return error("E0102", f"this is {what}, not a spec", where=name, help=remedy)
 

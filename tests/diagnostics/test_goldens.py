@@ -1,0 +1,140 @@
+"""Diagnostics of commands, numbers and stores as a person sees them: one golden file for each code."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reodsl.cli.main import main
+from reodsl.diagnostics import Problem
+from reodsl.diagnostics.render import render
+from reodsl.numbers.balanced import balanced
+from reodsl.numbers.bootstrap import ArmScores, bootstrap
+from reodsl.numbers.budgets import explicit
+from reodsl.numbers.question_min import question_min
+from reodsl.store.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDENS = ROOT / "tests" / "goldens"
+
+SMALL = (ROOT / "specs" / "quickstart.reo").read_text()
+EXP = "exp(from: 1K tokens, to: 32K tokens, n: 5)"
+
+
+def curve(*points: tuple[float, float]) -> dict[str, list[float]]:
+    return {"budgets": [budget for budget, _ in points], "accuracy": [right for _, right in points]}
+
+
+WHOLE = curve((0, 0.25), (16384, 0.5))
+EDGE = {"easy": WHOLE, "hard": WHOLE}
+FILES: dict[str, object] = {
+    "edge.json": EDGE,
+    "good.json": {"mine": EDGE},
+    "other.json": {"mine": EDGE},
+    "shape.json": {"mine": {"easy": {"budgets": [0]}}},
+    "percent.json": {"mine": {**EDGE, "easy": curve((0, 25), (16384, 50))}},
+    "twice.json": {"mine": {**EDGE, "easy": curve((0, 0.2), (64, 0.3), (64, 0.3), (16384, 0.5))}},
+    "late.json": {"mine": {"easy": curve((64, 0.2), (16384, 0.5)), "hard": WHOLE}},
+    "lacks.json": {"mine": {"easy": WHOLE}},
+    "coarse.json": {"rare": {"easy": curve((0, 0.25), (64, 0.3), (16384, 0.5)), "hard": WHOLE}},
+    "short_edge.json": {"easy": curve((0, 0.2), (1024, 0.5))},
+    "torn.json": '{"mine": ',
+    "a.reo": SMALL,
+    "sheet.reo": b"\x00\x01",
+    "latin.reo": b'"""caf\xe9"""\n',
+    "long.reo": "# " + "x" * 300_000,
+    "nothing.reo": "",
+    "saved.json": {"kind": "something else"},
+    "folder/notes.txt": "",
+}
+
+COMMANDS: dict[str, list[str]] = {
+    "E0101": ["check", "b.reo"],
+    "E0102": ["check", "pipe.reo"],
+    "E0104": ["check", "nothing.reo"],
+    "E0105": ["check", "sheet.reo"],
+    "E0106": ["check", "latin.reo"],
+    "E0107": ["check", "long.reo"],
+    "E0110": ["explain", "E9999"],
+    "E0111": ["fmt", "-", "a.reo"],
+    "E0112": ["fmt", "folder"],
+    "E0114": ["check", "a.reo", "--amend", "steps"],
+    "E0115": ["frontier", "good.json", "other.json"],
+    "E0116": ["frontier", "good.json", "--of", "nobody"],
+    "E0117": ["reg", "good.json", "--frontier", "edge.json", "--l-max", "far"],
+    "E0120": ["new", "a.reo"],
+    "E0410": ["budgets", "exp(from: 32K tokens, to: 1K tokens, n: 2)"],
+    "E0412": ["budgets", "exp(from: 4 tokens, to: 8 tokens, n: 5)"],
+    "E0413": ["budgets", "[2K tokens, 1K tokens]"],
+    "E0414": ["budgets", EXP, "--frontier", "short_edge.json"],
+    "E0415": ["budgets", 'steps(separator: ".", keywords: ["wait"])'],
+    "E0420": ["reg", "torn.json", "--frontier", "edge.json"],
+    "E0421": ["reg", "shape.json", "--frontier", "edge.json"],
+    "E0422": ["reg", "percent.json", "--frontier", "edge.json"],
+    "E0423": ["reg", "twice.json", "--frontier", "edge.json"],
+    "E0424": ["reg", "late.json", "--frontier", "edge.json"],
+    "E0425": ["reg", "lacks.json", "--frontier", "edge.json"],
+    "E0426": ["frontier", "good.json", "coarse.json"],
+    "E0427": ["reg", "good.json", "--frontier", "edge.json", "--grid", "64,0"],
+    "E0428": ["reg", "good.json", "--frontier", "edge.json", "--relative-to", "nobody"],
+    "E0952": ["run", "a.reo", "--local", "--store", "folder"],
+    "E0953": ["ls"],
+    "E0954": ["report", "nobody", "--store", "store"],
+    "E0955": ["why", "a.reo", "nobody.train"],
+    "E0956": ["accept", "a.reo", "vanilla.train.s1", "--because", "it is the same", "--store", "store"],
+    "E0967": ["run", "saved.json"],
+}
+
+CALLS: dict[str, Callable[[], object]] = {
+    "E0411": lambda: explicit([100.5], 1024),  # type: ignore[list-item]
+    "E0429": lambda: question_min({"q1": [[0.5, 1.0]]}, [0, 64, 128], 128),
+    "E0430": lambda: bootstrap({"mine": SCORES}, [0, 64], ["mine"], l_max=64, confidence=95),
+    "E0431": lambda: bootstrap({}, [0, 64], []),
+    "E0432": lambda: balanced({"mine": [[1, 0]]}, {"mine": [[5]]}),
+}
+
+
+SCORES = ArmScores({"easy": np.zeros((2, 2))}, {"easy": np.zeros(2)}, {"easy": np.ones(2)})
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the files that the commands name."""
+    for name, content in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        text = content if isinstance(content, (str, bytes)) else json.dumps(content)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    Store(tmp_path / "store").open()
+    os.mkfifo(tmp_path / "pipe.reo")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("code", COMMANDS)
+def test_a_refusal_looks_as_it_did(
+    code: str, place: Path, capsys: pytest.CaptureFixture[str], golden: Callable[[str, str], None]
+) -> None:
+    try:
+        ended = main(COMMANDS[code])
+    except SystemExit as caught:
+        ended = caught.code
+    assert ended == 1
+    said = capsys.readouterr()
+    assert said.err.startswith(f"error[{code}]: ")
+    assert said.err.count("error[") == 1
+    golden(f"commands/{code}.txt", said.err.replace(str(place), "PLACE"))
+
+
+@pytest.mark.parametrize("code", CALLS)
+def test_a_refusal_from_python_looks_as_it_did(code: str, golden: Callable[[str, str], None]) -> None:
+    with pytest.raises(Problem) as caught:
+        CALLS[code]()
+    assert {each.code for each in caught.value.diagnostics} == {code}
+    golden(f"commands/{code}.txt", render(caught.value.diagnostics, {}))

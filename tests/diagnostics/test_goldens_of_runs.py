@@ -1,0 +1,124 @@
+"""Diagnostics of what executes as a person sees them: a golden file for each code, and those that have none so far."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.diagnostics.pages import codes
+from reodsl.diagnostics.render import render
+from reodsl.ir.data import Columns, Data, DataSource, File, Generated, PackageData
+from reodsl.ir.reward import OracleBudgets, Reward
+from reodsl.ir.task import FoldTask, FoldTraces
+from runners.data.load import load_data
+from runners.data.table import questions_table
+from runners.models.architecture import architecture_of
+from runners.models.tokenizer import encode, require_written, word_tokenizer
+from runners.rewards.cuts import needed_cuts
+from runners.rewards.interpret import interpret
+from runners.rewards.rollout import Group, Rollout
+from runners.rewards.splits import budget_places
+from runners.rewards.vectorise import vectorise
+from runners.verify import make_verifier
+from tests.rewards.expressions import correct, forced, given, length, op, stat
+from tests.rewards.reward_groups import arrays
+
+GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
+CHAIN = json.loads((Path(__file__).resolve().parents[1] / "data" / "fold.json").read_text())
+TASK, TRACES = FoldTask.model_validate(CHAIN["task"]), FoldTraces.model_validate(CHAIN["traces"])
+ASKED = Generated(task=TASK, count=4, seed=1)
+SOLVED = Generated(task=TASK, count=4, seed=1, traces=TRACES)
+FEW = TASK.model_copy(update={"length": (1, 1)})
+FILES = {
+    "other.jsonl": '{"problem": "1+1?", "answer": "2"}\n',
+    "none.csv": "question,answer\n",
+    "hole.csv": "question,answer\n1+1?,2\n1+2?,\n",
+    "twice.csv": "question,answer\n1+1?,2\n1+1?,2\n",
+    "torn.jsonl": '{"question": "1+1?", "answer": "2"}\n{"question": \n',
+    "bytes.jsonl": "\x00",
+}
+WORDS = ("so", "answer")
+
+
+def load(*sources: DataSource) -> object:
+    return load_data(Data(name="mine", sources=sources), Path.cwd())
+
+
+def graded(reward: Reward, group: Group, *places: int) -> object:
+    made = arrays([group], [[places] * len(group.rollouts)])
+    return vectorise(reward, made.step, made.forced.look_up, made.bare.look_up)
+
+
+def cut(reward: Reward) -> object:
+    return needed_cuts(reward, arrays([WRONG], [[(8,)] * 2]).step)
+
+
+WRONG = Group("q1", (Rollout(4, False), Rollout(8, False)))
+MEAN_OF_RIGHT = Reward(name="ratio", outcome=op(length(), "/", stat("mean", length("z"), where=correct("z"))))
+OF_REFERENCE = Reward(name="against", outcome=stat("mean", length("z"), over="ref"))
+
+CALLS: dict[str, Callable[[], object]] = {
+    "E0701": lambda: load(File(path="other.jsonl")),
+    "E0702": lambda: questions_table(
+        pl.DataFrame({"question": ["1+1?"], "answer": [[2]]}), Columns(), "lists.parquet"
+    ),
+    "E0703": lambda: load(File(path="none.csv")),
+    "E0704": lambda: load(File(path="hole.csv")),
+    "E0705": lambda: load(File(path="twice.csv")),
+    "E0706": lambda: load(File(path="nowhere.jsonl")),
+    "E0707": lambda: load(File(path="torn.jsonl")),
+    "E0709": lambda: load(PackageData(package="os", task="system", count=1, seed=0)),
+    "E0711": lambda: load(ASKED.model_copy(update={"task": FEW, "count": 200})),
+    "E0712": lambda: load(SOLVED, ASKED),
+    "E0740": lambda: make_verifier("latex"),
+    "E0808": lambda: architecture_of({"family": "qwen3", "depth": 3}),
+    "E0809": lambda: word_tokenizer(["a", "b", "a"]),
+    "E0810": lambda: encode(word_tokenizer(WORDS), "so times answer"),
+    "E0815": lambda: require_written(word_tokenizer(WORDS), "<thought> so", "the model's `think.open`"),
+    "E0920": lambda: graded(MEAN_OF_RIGHT, WRONG, 8),
+    "E0921": lambda: cut(Reward(name="mine", outcome=forced(op(correct(), "*", 4)))),
+    "E0922": lambda: interpret(
+        Reward(name="mine", outcome=given("n_glod")),
+        Group("q1", (Rollout(3, True, given={"n_gold": 1.0}),)),
+        0,
+    ),
+    "E0923": lambda: graded(OF_REFERENCE, WRONG, 8),
+    "E0925": lambda: budget_places(OracleBudgets(frontier="edge", n=2, l_max=16), None),
+}
+
+
+@pytest.mark.parametrize("code", CALLS)
+def test_a_refusal_looks_as_it_did(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str, str], None]
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Problem) as caught:
+        CALLS[code]()
+    assert {each.code for each in caught.value.diagnostics} == {code}
+    golden(f"runs/{code}.txt", render(caught.value.diagnostics, {}).replace(str(tmp_path), "PLACE"))
+
+
+# Their text names this machine, a package's version or a process's last words; or they come of a disk, a GPU, a cluster or a
+# training that fails. Tests of their own look for their codes. A code that is not here needs a golden file.
+WITHOUT = {
+    "E0103", "E0113", "E0118", "E0119", "E0121", "E0610", "E0611", "E0690", "E0708", "E0710", "E0741",
+    "E0802", "E0803", "E0804", "E0805", "E0806", "E0811", "E0812", "E0813", "E0814", "E0824", "E0825",
+    "E0826", "E0827", "E0828", "E0829", "E0850", "E0851", "E0924", "E0926", "E0927", "E0928", "E0929",
+    "E0930", "E0932", "E0933", "E0934", "E0935", "E0936", "E0937", "E0938", "E0939", "E0950", "E0951",
+    "E0957", "E0960", "E0961", "E0962", "E0963", "E0964", "E0965", "E0966", "E0968", "E0969", "E0971",
+    "E0972", "E0973", "E0974", "E0981", "E0982", "E0990", "N0101", "W0801", "W0802",
+}  # fmt: skip
+
+
+def test_every_diagnostic_has_a_golden_file() -> None:
+    texts = "".join(path.read_text() for path in GOLDENS.rglob("*.txt"))
+    shown = set(re.findall(r"^(?:error|warning|note)\[([EWN]\d{4})\]", texts, re.MULTILINE))
+    assert set(codes()) - shown <= WITHOUT
