@@ -28,13 +28,15 @@ def test_their_grid(published):
 
 
 @pytest.mark.parametrize(
-    ("name", "best"),
+    ("name", "best", "within"),
     [
-        # main table: AIME 2024, AIME 2025, AMC 2023, Minerva Math, best accuracy over rows without REO-RL
-        ("deepseek_1_5b", (44.4, 31.6, 85.1, 35.8)),
-        ("deepseek_7b", (68.1, 53.6, 94.5, 45.5)),
-        ("qwen3_4b", (72.4, 65.4, 97.0, 47.7)),
+        # main table: AIME 2024, AIME 2025, AMC 2023, Minerva Math, best accuracy over rows without REO-RL. The 7B's is
+        # without HGPO as well, with whose 68.1 on AIME 2024 it would be 65.4 and not the 65.3 in print.
+        ("deepseek_1_5b", (44.4, 31.6, 85.1, 35.8), 0.02),
+        ("deepseek_7b", (67.7, 53.6, 94.5, 45.5), 0.02),
+        # more checkpoints than the table has rows
+        ("qwen3_4b", (72.4, 65.4, 97.0, 47.7), 0.12),
     ],
 )
-def test_the_end_is_the_mean_of_the_best_rows(name, best, all_published):
-    assert all_published[name]["Average"].at(32768) * 100 == pytest.approx(sum(best) / 4, abs=0.12)
+def test_the_end_is_the_mean_of_the_best_rows(name, best, within, all_published):
+    assert all_published[name]["Average"].at(32768) * 100 == pytest.approx(sum(best) / 4, abs=within)

@@ -178,6 +178,11 @@ def test_the_ablations_of_the_7b_model() -> None:
     assert '"uniform"' in splits["reo_coef1"].value.model_dump_json()  # type: ignore[union-attr]
 
 
+def test_dapos_penalty_ends_where_its_responses_do() -> None:
+    """min(0, -(n - (L_max - B)) / B) is -1 at L_max = 20480, the longest response there."""
+    assert ppo("more_baselines", "overlong").rollout.max_tokens == 20480
+
+
 def test_l1_draws_budgets_and_is_asked_for_three() -> None:
     method = ppo("l1", "exact_4k")
     assert (method.wordings[0].low, method.wordings[0].high) == (100, 4000)
