@@ -11,6 +11,7 @@ run.curves("easy")              # an Altair chart
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,8 +104,10 @@ class Loaded:
         plan, machine, registry = self._plan(), Machine(local, address), load_registry()
         todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
         missing = registry.check(todo, self.spec, self.keys.folder, machine) if todo else ()
-        if missing:
+        if any(each.severity == "error" for each in missing):
             raise Problem(*missing)
+        for each in missing:
+            warnings.warn(f"{each.code}: {each.message}", stacklevel=3)
         store = self.store
         store.open()
         record = runs.begin(store, self.spec, plan.digest)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import reodsl
-from reodsl.diagnostics import Problem
+from reodsl.diagnostics import Problem, warning
+from reodsl.plan.registry import load_registry
 
 
 @pytest.fixture
@@ -44,13 +46,18 @@ experiment tiny = sft {
     return path
 
 
-def test_a_spec_is_loaded_overridden_planned_and_run(spec: Path, tmp_path: Path) -> None:
+def test_a_spec_is_loaded_overridden_planned_and_run(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(load_registry(), check=lambda *_: (warning("W0971", "other GPUs"),))
+    monkeypatch.setattr("reodsl.plan.registry.load_registry", lambda: other)
     loaded = reodsl.load(spec, length=3, amend={"optim.lr": 1e-4})
     (training,) = [task for task in loaded.graph.tasks if task.kind == "train"]
     assert training.payload["stage"]["steps"] == 3
     assert training.payload["stage"]["optim"]["lr"] == 1e-4
     assert set(loaded.plan().values()) == {"run"}
-    run = loaded.run(tmp_path / "out", local=True)
+    with pytest.warns(UserWarning, match="W0971: other GPUs"):
+        run = loaded.run(tmp_path / "out", local=True)
     assert set(reodsl.load(spec, length=3, amend={"optim.lr": 1e-4}).plan().values()) == {"reuse"}
     assert run.report.read_text().startswith("<!doctype html>")
     assert {"main", "curves"} <= set(run.tables())

@@ -59,7 +59,7 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None
         print_json(_json(everything, fits, ready))
     else:
         click.echo(_text(everything, fits, bool(specs)))
-    if not ready or (specs and any(each.lacks for each in fits)):
+    if not ready or (specs and not all(each.well for each in fits)):
         raise SystemExit(1)
 
 
@@ -112,10 +112,10 @@ def _mark(well: bool) -> str:
 
 
 def _each(fits: Sequence[Fit]) -> list[str]:
-    """Every spec with every reason why it cannot run here."""
+    """Every spec with every reason why it cannot run here, or what is other than it says."""
     lines = []
     for found in fits:
-        lines.append(f"{_mark(not found.lacks)} {found.path}{'' if found.lacks else '  fits'}")
+        lines.append(f"{_mark(found.well)} {found.path}{'  fits' if found.well else ''}")
         lines += [f"    {reason}" for reason in _reasons(found)]
     return lines
 
@@ -135,7 +135,7 @@ def _overview(fits: Sequence[Fit]) -> list[str]:
             reasons = _reasons(found)
             more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
             words = f"{reasons[0]}{more}" if reasons else "fits"
-            lines.append(f"{_mark(not reasons)} {found.path:<{width}}  {words}")
+            lines.append(f"{_mark(found.well)} {found.path:<{width}}  {words}")
     return lines
 
 
@@ -181,5 +181,5 @@ def _json(parts: Sequence[Part], fits: Sequence[Fit], ready: bool) -> dict[str, 
             }
             for part in parts
         ],
-        "specs": [{"path": each.path, "fits": not each.lacks, "lacks": to_json(each.lacks)} for each in fits],
+        "specs": [{"path": each.path, "fits": each.well, "lacks": to_json(each.lacks)} for each in fits],
     }

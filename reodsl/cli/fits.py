@@ -13,10 +13,15 @@ from reodsl.price.value import Prices, added
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A spec and what it lacks here; with nothing lacking it fits."""
+    """A spec and what it lacks here, or finds other than it says; without an error among it, it fits."""
 
     path: str
     lacks: tuple[Diagnostic, ...]
+
+    @property
+    def well(self) -> bool:
+        """Whether it can run here."""
+        return all(each.severity != "error" for each in self.lacks)
 
 
 def fit(path: Path, registry: Registry | None, measures: Measures, machine: Machine) -> Fit:

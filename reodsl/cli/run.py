@@ -87,7 +87,7 @@ def command(
     out = out or Path("runs") / f"{runs.slug(ready.spec.study.name)}-{plan.digest[:8]}"
     machine = Machine(local, address)
     registry = load_registry()
-    _require(registry, ready, plan, machine)
+    _require(registry, ready, plan, machine, quiet)
     folder_to_fill(out)
     ready.store.open()
     record = runs.begin(ready.store, ready.spec, plan.digest)
@@ -150,15 +150,21 @@ def _still_holds(saved: Saved, ready: Ready, plan: Plan) -> None:
         )
 
 
-def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine) -> None:
-    """End the command, before anything starts, when the spec costs too much or this machine lacks what it needs."""
+def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine, quiet: bool) -> None:
+    """End the command, before anything starts, when the spec costs too much or this machine lacks what it needs.
+
+    What is only warned of is shown, unless `quiet`.
+    """
+    from reodsl.cli.output import failed, show
+
     refused = refusals(prices_of(ready), (*plan.now, *plan.later), ready.spec)
     if refused:
         raise Problem(*refused)
     tasks = tuple(item.task for item in plan.items if item.verdict != "reuse")
     missing = registry.check(tasks, ready.spec, ready.keys.folder, machine) if tasks else ()
-    if missing:
+    if failed(missing):
         raise Problem(*missing)
+    show(() if quiet else missing)
 
 
 def _execute(

@@ -72,7 +72,8 @@ class Registry:
 
     `runners` names one function a kind as `module:function`, a `reodsl.graph.job.Runner`, imported where the task
     runs. `check` is asked before anything starts: an error for everything that the tasks to run need and that is
-    missing, and how to get it. `execute` runs a graph; it raises a `Problem` only when nothing can run at all.
+    missing, and how to get it; a warning for what is there and not as the spec says. `execute` runs a graph; it raises
+    a `Problem` only when nothing can run at all.
     `survey` looks at what this machine has of what runs need, imports included.
     """
 

@@ -16,6 +16,7 @@ from reodsl.ir import Spec
 from reodsl.ir.data import Data
 from reodsl.plan.registry import Machine
 from reodsl.store.external import hub_cache, hub_snapshot, package_file
+from runners.execute.gpu_names import gpu_here, other_gpus
 from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
 from runners.models.names import ADAPTER, INCOMPLETE, unread
 
@@ -32,7 +33,7 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
 
 
 def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
-    """Every missing package, device, weight file and data source, each once. Reads file names, starts nothing."""
+    """Every missing package, device, weight file and data source, each once, and a warning of other GPUs. Starts nothing."""
     found = [
         *_packages(tasks, machine),
         *_engines(tasks, machine),
@@ -88,7 +89,7 @@ def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Diagnostic]:
-    """E0971 where the machines have fewer GPUs than the cluster, or none that a role of a task fits."""
+    """E0971 where machines have fewer GPUs than the cluster, or none that a role of a task fits; W0971 for other GPUs."""
     cluster = spec.study.cluster
     kinds = {task.kind: engine_of(task) for task in tasks if task.kind in COMPUTES}
     if cluster is None or not kinds:
@@ -122,6 +123,9 @@ def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Di
             else f"add nodes with {asked - there} more GPUs, or take fewer in `cluster`",
         )
         return
+    other = other_gpus(cluster, nodes, where)
+    if other is not None:
+        yield other
     for kind, engine in kinds.items():
         lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda", engine)), nodes, where)
         if lack is not None:
@@ -134,7 +138,7 @@ def _nodes(machine: Machine) -> tuple[Node, ...]:
         from runners.execute.instance import nodes_at
 
         return nodes_at(machine.address)
-    return (Node("this machine", float(len(os.sched_getaffinity(0))), float(gpus())),)
+    return (Node("this machine", float(len(os.sched_getaffinity(0))), float(gpus()), gpu_here()),)
 
 
 def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:

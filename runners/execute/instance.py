@@ -19,6 +19,8 @@ _QUIET = {
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
 }
 _OBJECT_STORE = 80 * 1024 * 1024
+# What Ray names a resource of nodes whose GPUs it knows, followed by their kind.
+_KIND = "accelerator_type:"
 
 
 def imported() -> Any:
@@ -103,6 +105,7 @@ def nodes() -> tuple[Node, ...]:
             str(each.get("NodeManagerHostname") or each["NodeID"]),
             each["Resources"].get("CPU", 0.0),
             each["Resources"].get("GPU", 0.0),
+            next((name.removeprefix(_KIND) for name in each["Resources"] if name.startswith(_KIND)), ""),
         )
         for each in imported().nodes()
         if each["Alive"]

@@ -21,11 +21,12 @@ COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine as Ray knows it: its name, and how many cores and GPUs it has in all."""
+    """A machine as Ray knows it: its name, how many cores and GPUs it has in all, and what these are, if that is known."""
 
     name: str
     cpus: float
     gpus: float
+    gpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)

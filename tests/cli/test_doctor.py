@@ -12,7 +12,7 @@ import pytest
 from reodsl.cli import machine
 from reodsl.cli.machine import Measures
 from reodsl.cli.main import main
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import problem, warning
 from reodsl.plan.registry import Machine, Part, Registry
 from runners.engine.sglang.interpreter import REMEDY
 from runners.execute import check as checking
@@ -163,6 +163,23 @@ def test_a_ray_clusters_room_is_looked_at(
     messages = [lack["message"] for lack in told["lacks"] if lack["code"] == "E0971"]
     assert messages == ["the spec runs on 16 x 8 H800, and the Ray cluster has 120 GPUs"]
     assert asked == ["10.0.0.7:6379"]
+
+
+def test_other_gpus_than_the_specs_are_told_and_do_not_keep_it_from_fitting(
+    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = (warning("W0971", "the GPUs there are A100", help="say what there is"),)
+    found = replace(REGISTRY, survey=lambda: PARTS, check=lambda *asked: told)
+    monkeypatch.setattr("reodsl.plan.registry.load_registry", lambda: found)
+    assert call("specs/quickstart.reo") == 0
+    out = capsys.readouterr().out
+    assert "+ specs/quickstart.reo  fits\n      the GPUs there are A100" in out
+    assert "say what there is  (for specs/quickstart.reo)" in out
+    assert call("specs/quickstart.reo", "--json") == 0
+    (spec,) = json.loads(capsys.readouterr().out)["specs"]
+    assert (spec["fits"], [each["code"] for each in spec["lacks"]]) == (True, ["W0971"])
+    assert call() == 0
+    assert "+ specs/quickstart.reo" in capsys.readouterr().out
 
 
 def test_a_container_has_the_memory_it_was_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

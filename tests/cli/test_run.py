@@ -20,7 +20,7 @@ for _folder in ("graph", "execute"):
 import toys  # noqa: E402
 
 from reodsl.cli.main import main  # noqa: E402
-from reodsl.diagnostics import error  # noqa: E402
+from reodsl.diagnostics import error, warning  # noqa: E402
 from reodsl.plan import registry  # noqa: E402
 from runners.execute import execute  # noqa: E402
 
@@ -208,6 +208,18 @@ def test_what_is_missing_is_named_before_anything_starts(
     assert "no GPU" in err
     assert started(place) == []
     assert not (place / ".reodsl").exists()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_is_other_than_the_spec_says_is_told_and_the_run_goes_on(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, quiet: bool
+) -> None:
+    other = registry.Registry(
+        toys.RUNNERS, lambda *asked: (warning("W0971", "the GPUs there are A100"),), execute
+    )
+    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: other)
+    assert call("run", SPEC, "--local", *(("--quiet",) if quiet else ())) == 0
+    assert ("warning[W0971]: the GPUs there are A100" in capsys.readouterr().err) != quiet
 
 
 def test_a_failed_task_is_told_and_the_rest_is_kept(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

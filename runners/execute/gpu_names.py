@@ -1,0 +1,47 @@
+"""Names of GPUs: what a spec, Ray or a driver calls them in; whether they can be the same kind out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from reodsl.diagnostics import Diagnostic, warning
+from reodsl.ir.study import Cluster
+from runners.execute.placement import Node
+
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+_SIZE = re.compile(r"\d+G(I?B)?|HBM\d\w*")
+"""Words that tell of memory, as 80GB and HBM3."""
+
+
+def models(name: str) -> frozenset[str]:
+    """The words of a name that have a digit and do not tell of memory: H100 of `NVIDIA H100 80GB HBM3`."""
+    words = re.split(r"[^A-Z0-9]+", name.upper())
+    return frozenset(word for word in words if re.search(r"\d", word) and not _SIZE.fullmatch(word))
+
+
+def gpu_here(driver: Path = _DRIVER) -> str:
+    """What the driver calls the first GPU of this machine; nothing where there is none that it tells of."""
+    for file in sorted(driver.glob("*/information")):
+        found = re.search(r"^Model:\s*(\S.*)$", file.read_text("utf-8", "replace"), re.MULTILINE)
+        if found:
+            return found[1].strip()
+    return ""
+
+
+def other_gpus(cluster: Cluster, nodes: Sequence[Node], where: str | None) -> Diagnostic | None:
+    """W0971 where nodes have GPUs of another kind than the cluster says, by which it is priced."""
+    wanted = models(cluster.gpu)
+    others = [node for node in nodes if node.gpus and models(node.gpu) and not models(node.gpu) & wanted]
+    if not wanted or not others:
+        return None
+    kinds = ", ".join(dict.fromkeys(node.gpu for node in others))
+    return warning(
+        "W0971",
+        f"the spec runs on {cluster.gpu}, and the GPUs there are {kinds}",
+        where=where,
+        notes=[f"{node.name} has {node.gpus:g} {node.gpu}" for node in others[:8]],
+        help="prices and what fits in memory are those of the spec: say in `cluster` what there is (`gpu`, `memory`,"
+        " `hardware`)",
+    )
