@@ -21,7 +21,7 @@ SERVES_cpu := --no-deps
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study smollm2 sglang test lint heavy bench scale golden clean
+.PHONY: run study smollm2 sglang test lint heavy bench gpu scale golden clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -46,6 +46,10 @@ heavy: $(DEV) $(SMOLLM2)
 
 bench: $(DEV) $(PEER)/.ready
 	$(BIN)/python -m benchmarks --peer $(PEER)/bin/python
+
+# On a machine with a GPU: the tests of engine and trainer there, and benchmarks/GPU.md.
+gpu: $(DEV) $(SMOLLM2)
+	$(BIN)/python -m benchmarks.gpu
 
 scale: $(DEV)
 	$(BIN)/python -m benchmarks.scale

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.__main__ import processor
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Optimizer
 from runners.models.architecture import Architecture, build
@@ -57,7 +57,7 @@ def measure(
         weights = np.full(tokens, 1.0 / (rows * tokens), dtype=np.float32)
         examples.append(Example(ids[:1], ids[1:], weights))
     found: dict[str, Any] = {"shape": shape, "tokens": tokens, "rows": rows, "checkpointing": recompute}
-    found |= {"device": _name(device), "torch": torch.__version__, "precision": "bfloat16"}
+    found |= {"device": name_of(device), "torch": torch.__version__, "precision": "bfloat16"}
     with tempfile.TemporaryDirectory() as folder, joined(0, 1, f"file://{folder}/meeting", device) as ranks:
         with device:
             model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0)
@@ -66,32 +66,46 @@ def measure(
         scorer = shard(model, ranks, torch.bfloat16)
         learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0, ranks, scorer, tokens)
         sizes = learner.sizes
+        if device.type != "cpu":
+            torch.get_device_module(device).reset_peak_memory_stats(device)
         found["parameters"] = sum(p.numel() for p in model.parameters())
         try:
             for number in range(steps + 2):
                 if number == 2:
-                    _wait(device)
+                    wait(device)
                     learner.tally.empty(1.0, sizes, 1, None)
                     began = time.perf_counter()
                 take_step(learner, examples, batch_loss, 1.0, f"step {number + 1}")
-            _wait(device)
+            wait(device)
         except Problem as caught:
             return found | {"error": caught.diagnostics[0].message, "notes": caught.diagnostics[0].notes}
         seconds = time.perf_counter() - began
         found |= learner.tally.empty(seconds, sizes, 1, peak_flops(device))
         found["seconds_a_step"] = seconds / steps
-        if device.type == "cuda":
-            found["peak_gib"] = torch.cuda.max_memory_allocated(device) / 2**30
+        if device.type != "cpu":
+            found["peak_gib"] = torch.get_device_module(device).max_memory_allocated(device) / 2**30
     return found
 
 
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
+def name_of(device: torch.device) -> str:
+    """What the device calls itself."""
+    if device.type == "cpu":
+        return processor()
+    return str(torch.get_device_module(device).get_device_name(device))
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def wait(device: torch.device) -> None:
+    """Until the device has done all that it was given."""
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize(device)
+
+
+def add(line: str, out: Path | None) -> None:
+    """Prints a line of figures and, with a file, adds it there."""
+    print(line, flush=True)
+    if out is not None:
+        with out.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -110,11 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
         found = measure(
             shape, args.device, args.tokens, args.rows, args.steps, not args.without_checkpointing
         )
-        line = json.dumps(found)
-        print(line, flush=True)
-        if args.out is not None:
-            with args.out.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+        add(json.dumps(found), args.out)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def open_engine(
         )
     from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 
-    return EmbeddedEngine(config, folder, settings=EmbeddedSettings(device=resources.device))
+    return EmbeddedEngine(config, folder, settings=EmbeddedSettings.on(resources.device))
 
 
 def _sglang(

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ _NEEDS: dict[Kind, tuple[str, ...]] = {
     "evaluate": ("torch", "transformers", "polars"),
 }
 
+_DEVICES = Path("/dev")
+
 
 def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
     """Every missing package, device, weight file and data source, each once, and a warning of other GPUs. Starts nothing."""
@@ -50,8 +53,16 @@ def gpus() -> int:
 
 
 def shown_gpus() -> int:
-    """How many NVIDIA devices this machine shows, whatever torch makes of them."""
-    return sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*"))
+    """How many NVIDIA devices CUDA_VISIBLE_DEVICES lets be seen of this machine's, whatever torch makes of them."""
+    there = sum(path.name[6:].isdigit() for path in _DEVICES.glob("nvidia*"))
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None or not there:
+        return there
+    # As CUDA reads it: the list ends at the first device that there is not.
+    listed = [one.strip() for one in named.split(",")]
+    return len(
+        list(takewhile(lambda one: one and (not one.lstrip("-").isdigit() or 0 <= int(one) < there), listed))
+    )
 
 
 def built_for_cuda() -> bool:

@@ -32,7 +32,7 @@ class Actors:
         self._actors: dict[int, Any] = {}
         for part in parts:
             resources = part.job.resources
-            gpus = 1 if resources.device.startswith("cuda") else 0
+            gpus = 0 if resources.device == "cpu" else 1
             place = seat(seat_of_trainer(resources, part.rank))
             options = made.options(num_cpus=resources.threads, num_gpus=gpus, scheduling_strategy=place)
             self._actors[part.rank] = options.remote()

@@ -17,7 +17,13 @@ from reodsl.price.memory import activation_bytes, state_bytes
 from reodsl.price.show import memory
 from reodsl.price.sizes import Sizes, from_config
 
-_SAID = ("DefaultCPUAllocator", "could not create a memory", "CUDA out of memory", "std::bad_alloc")
+_SAID = (
+    "DefaultCPUAllocator",
+    "could not create a memory",
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+)
 
 
 @contextmanager
@@ -63,8 +69,8 @@ def _exhausted(fault: BaseException) -> bool:
 def _numbers(sizes: Sizes | None, device: torch.device, ids: Tensor | None) -> list[str]:
     """What the parts are expected to take, and what there is."""
     found = []
-    if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
+    if device.type != "cpu":
+        free, total = torch.get_device_module(device).mem_get_info(device)
         found.append(f"the device has {memory(total)}, of which {memory(free)} are free")
     else:
         found.append(f"the machine has {memory(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}")

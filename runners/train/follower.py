@@ -36,9 +36,8 @@ class Part:
     @property
     def device(self) -> torch.device:
         """The device of this process: its own of the machine's, or the only one that it sees."""
-        if not self.job.resources.device.startswith("cuda"):
-            return torch.device(self.job.resources.device)
-        return torch.device("cuda", self.local)
+        kind = self.job.resources.device
+        return torch.device(kind) if kind == "cpu" else torch.device(kind, self.local)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ class _TokenLogprobs(Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float) -> Tensor:
-        most = GPU_CHUNK_ELEMENTS if weight.is_cuda else CHUNK_ELEMENTS
+        most = CHUNK_ELEMENTS if weight.device.type == "cpu" else GPU_CHUNK_ELEMENTS
         chunk = max(1, most // weight.shape[0])
         norms, found = [], []
         keep = hidden.shape[0] <= chunk

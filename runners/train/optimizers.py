@@ -93,4 +93,5 @@ def load_optimizer_state(
         number, field, name = key.split("/", 2)
         parameter = model.get_parameter(name)
         own = optimizers[int(number)].state[parameter]
-        own[field] = value.clone() if value.ndim == 0 else value.to(parameter.device, copy=True)
+        # The count of steps too: the fused kernels read it where the parameter is.
+        own[field] = value.to(parameter.device, copy=True)

@@ -117,7 +117,8 @@ def update(
     apart, cuts = old.apart, learnt.cuts
     if apart is not None:
         require_agreement(apart, method.mismatch_limit, number)
-    totals = {"loss": 0.0, "grad_norm": 0.0, "clipped": 0.0, "trained": 0.0, "steps": 0.0, "kl": 0.0}
+    totals = {"loss": 0.0, "grad_norm": 0.0, "steps": 0.0}
+    counted: list[Tensor] = []
     frozen = None if reference is None else recomputed(reference, learnt, cuts, temperature)
     moved: list[Tensor] = []
 
@@ -152,12 +153,12 @@ def update(
                 found = clipped_loss(
                     logprobs, batch.old, batch.advantages, batch.weights, method.clip_low, method.clip_high
                 )
-                totals["clipped"] += found.clipped
-                totals["trained"] += int((batch.advantages != 0).sum())
+                trained = (batch.advantages != 0).sum()
                 if frozen is None:
+                    counted.append(_numbers(found.clipped, trained, torch.zeros_like(found.loss)))
                     return found.loss
                 apart_now = divergence(logprobs, batch.reference, batch.weights)
-                totals["kl"] += float(apart_now.detach())
+                counted.append(_numbers(found.clipped, trained, apart_now))
                 return found.loss + method.kl * apart_now
 
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {part + 1}"
@@ -165,7 +166,9 @@ def update(
             totals["loss"] += stepped.loss
             totals["grad_norm"] += stepped.grad_norm
             totals["steps"] += 1
-    clipped, trained, diverged = learner.ranks.total([totals["clipped"], totals["trained"], totals["kl"]])
+    # Summed here, so that the device is asked once.
+    own = [sum(column) for column in torch.stack(counted, 1).tolist()] if counted else [0.0] * 3
+    clipped, trained, diverged = learner.ranks.total(own)
     errors = np.abs(np.concatenate([np.zeros(0, np.float32), *learner.ranks.gather(_numpy(moved))]))
     return {
         "loss": totals["loss"] / totals["steps"],
@@ -178,6 +181,11 @@ def update(
         **old.numbers,
         "trained_tokens": trained / method.epochs,
     }
+
+
+def _numbers(*values: Tensor) -> Tensor:
+    """Scalars side by side, in double precision."""
+    return torch.stack([value.detach().double() for value in values])
 
 
 def _numpy(parts: Sequence[Tensor]) -> NDArray[np.float32]:

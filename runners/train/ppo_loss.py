@@ -13,11 +13,11 @@ from torch import Tensor
 class Clipped:
     """The loss over some tokens, to be added up over micro-batches, and what is worth watching.
 
-    `clipped` counts tokens with an advantage whose ratio was clipped, so that they give no gradient.
+    `clipped` counts tokens with an advantage whose ratio was clipped, so that they give no gradient; [], as the loss.
     """
 
     loss: Tensor
-    clipped: int
+    clipped: Tensor
 
 
 def clipped_loss(
@@ -31,7 +31,7 @@ def clipped_loss(
     plain = ratio * advantages
     held = ratio.clamp(1.0 - low, 1.0 + high) * advantages
     loss = -(weights * torch.minimum(plain, held)).sum()
-    return Clipped(loss, int((held.detach() < plain.detach()).sum()))
+    return Clipped(loss, (held.detach() < plain.detach()).sum())
 
 
 def divergence(logprobs: Tensor, reference: Tensor, weights: Tensor) -> Tensor:

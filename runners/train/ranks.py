@@ -72,11 +72,18 @@ ALONE = Ranks()
 """A process that trains without others."""
 
 
+def _backends(device: torch.device) -> str:
+    """What carries tensors between processes: gloo those of processors, and of another device what is made for it."""
+    if device.type == "cpu":
+        return "gloo"
+    return f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
+
+
 @contextmanager
 def joined(rank: int, world: int, address: str, device: torch.device) -> Iterator[Ranks]:
     """The processes at `address` (`file://PATH` on one machine, `tcp://HOST:PORT`), until the block ends."""
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    if device.type != "cpu":
+        torch.get_device_module(device).set_device(device)
     before = os.environ.get("GLOO_SOCKET_IFNAME")
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     if address.startswith("file:") and before is None and loopback is not None:
@@ -84,7 +91,7 @@ def joined(rank: int, world: int, address: str, device: torch.device) -> Iterato
         os.environ["GLOO_SOCKET_IFNAME"] = loopback
     try:
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            _backends(device),
             init_method=address,
             rank=rank,
             world_size=world,
@@ -94,7 +101,7 @@ def joined(rank: int, world: int, address: str, device: torch.device) -> Iterato
             control = dist.new_group(backend="gloo", timeout=_ROLLOUTS)
             yield Ranks(rank, world, init_device_mesh(device.type, (world,)), control)
         except BaseException:
-            if device.type == "cuda":
+            if device.type != "cpu":
                 # Others may still be in the middle of something, which an orderly end would wait for.
                 dist.distributed_c10d._abort_process_group()
             raise

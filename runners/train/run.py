@@ -85,7 +85,7 @@ def _passes_in(stage: Stage, device: str) -> torch.dtype:
     """The precision of forward and backward passes."""
     chosen = stage.precision
     if chosen == "auto":
-        chosen = "bfloat16" if device.startswith("cuda") else "float32"
+        chosen = "float32" if device == "cpu" else "bfloat16"
     return torch.bfloat16 if chosen == "bfloat16" else torch.float32
 
 
@@ -95,7 +95,7 @@ def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
     model, scorer = place(
         job.inputs["start"] / "checkpoint", torch.device(device), _passes_in(stage, device), ranks
     )
-    if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device.startswith("cuda")):
+    if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device != "cpu"):
         keep_little(model)
     optimizers = build_optimizers(model, stage.optim)
     return Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)

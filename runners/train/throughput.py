@@ -51,7 +51,7 @@ class Tally:
 
 def peak_flops(device: torch.device) -> float | None:
     """FLOP/s that the device's data sheet gives for dense bf16 products; None where it is not in the table."""
-    if device.type != "cuda":
+    if device.type == "cpu":
         return None
-    name = torch.cuda.get_device_name(device)
+    name = torch.get_device_module(device).get_device_name(device)
     return next((peak for part, peak in PEAKS.items() if part in name), None)

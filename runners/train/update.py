@@ -143,7 +143,7 @@ def take_step(
             parameter.grad = torch.zeros_like(parameter)
         else:
             parameter.grad.zero_()
-    total = 0.0
+    losses: list[Tensor] = []
     # Gradients of what is derived from the parameters add up over micro-batches, and go back to them once.
     derived = learner.forward.derive()
     leaves = [tensor.detach().requires_grad_() for tensor in derived]
@@ -151,11 +151,12 @@ def take_step(
         value = loss(batch, learner.logprobs(batch, temperature, leaves))
         with room(learner.model.config, learner.device, batch.ids, learner.bound):
             value.backward()
-        total += float(value.detach())
+        losses.append(value.detach())
     if examples and derived:
         torch.autograd.backward(derived, [leaf.grad for leaf in leaves])
     norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
-    (total,) = learner.ranks.total([total])
+    # Read once, since a GPU works on while nobody asks it for a number.
+    (total,) = learner.ranks.total([sum(torch.stack(losses).tolist()) if losses else 0.0])
     _require_finite(total, float(norm), at)
     check()
     if learner.grad_norm > 0:

@@ -70,6 +70,14 @@ def test_kept_and_fresh_caches_give_the_naive_answers(model: Any, sampling: Samp
     assert any(len(answer.tokens) > 1 for answers in want for answer in answers) == (sampling.max_tokens > 1)
 
 
+def test_every_device_gives_the_naive_answers(one_model: Any, device: str) -> None:
+    engine, requests, responses = rollouts(one_model, device=device)
+    cuts, sampling = fixed(responses), Sampling(5, stop_ids=(STOP, 5, 9))
+    want = naive(one_model, requests, responses, cuts, FORCING, sampling)
+    assert engine.force(requests, responses, cuts, FORCING, sampling) == want
+    assert engine_of(one_model, device=device).force(requests, responses, cuts, FORCING, sampling) == want
+
+
 @pytest.mark.parametrize("forcing", [(), (7,), FORCING], ids=["no text", "one token", "three tokens"])
 @pytest.mark.parametrize(
     "settings",

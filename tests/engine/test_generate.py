@@ -15,9 +15,10 @@ from tests.engine.engine_reference import STOP, engine_of, make_requests, refere
 SAMPLED = Sampling(30, stop_ids=(STOP, 5))
 
 
-def test_greedy_tokens_are_those_of_transformers(model: Any) -> None:
+def test_greedy_tokens_are_those_of_transformers(model: Any, device: str) -> None:
     requests = make_requests(6, 2)
-    responses = engine_of(model).generate(requests, Sampling(24, temperature=0.0, stop_ids=(STOP,)))
+    sampling = Sampling(24, temperature=0.0, stop_ids=(STOP,))
+    responses = engine_of(model, device=device).generate(requests, sampling)
     for request, response in zip(requests, responses, strict=True):
         ids = torch.tensor([request.prompt])
         made = model.generate(
@@ -27,9 +28,9 @@ def test_greedy_tokens_are_those_of_transformers(model: Any) -> None:
         assert set(response.behaviour) == {0.0}
 
 
-def test_logprobs_are_those_of_transformers(model: Any) -> None:
+def test_logprobs_are_those_of_transformers(model: Any, device: str) -> None:
     requests = make_requests(5, 3)
-    responses = engine_of(model, rows=9).generate(requests, SAMPLED)
+    responses = engine_of(model, rows=9, device=device).generate(requests, SAMPLED)
     for request, response in zip(requests, responses, strict=True):
         logits = reference_logits(model, request.prompt + response.tokens)[len(request.prompt) - 1 : -1]
         want = torch.log_softmax(torch.from_numpy(logits), -1)[
@@ -42,9 +43,12 @@ def test_logprobs_are_those_of_transformers(model: Any) -> None:
 @pytest.mark.parametrize(
     "sampling", [SAMPLED, replace(SAMPLED, temperature=0.7, top_p=0.9), replace(SAMPLED, top_k=4)], ids=str
 )
-def test_sampled_responses_are_those_of_the_plain_sampler(one_model: Any, sampling: Sampling) -> None:
+def test_sampled_responses_are_those_of_the_plain_sampler(
+    one_model: Any, sampling: Sampling, device: str
+) -> None:
     requests = make_requests(4, 2)
-    for request, response in zip(requests, engine_of(one_model).generate(requests, sampling), strict=True):
+    responses = engine_of(one_model, device=device).generate(requests, sampling)
+    for request, response in zip(requests, responses, strict=True):
         tokens, logprobs, behaviour = reference_continue(one_model, request.prompt, request.seed, sampling)
         assert list(response.tokens) == tokens
         assert response.logprobs == pytest.approx(logprobs, abs=1e-4)
@@ -75,13 +79,13 @@ def test_a_response_does_not_depend_on_its_batch(model: Any) -> None:
         assert response.tokens == one.tokens
 
 
-def test_equal_batches_are_bitwise_equal(model: Any) -> None:
+def test_equal_batches_are_bitwise_equal(model: Any, device: str) -> None:
     requests = make_requests(6, 4)
-    engine = engine_of(model)
+    engine = engine_of(model, device=device)
     first = engine.generate(requests, SAMPLED)
     engine.generate(requests[:5], SAMPLED)
     assert engine.generate(requests, SAMPLED) == first
-    assert engine_of(model).generate(requests, SAMPLED) == first
+    assert engine_of(model, device=device).generate(requests, SAMPLED) == first
 
 
 def test_lengths_vary_and_every_cohort_shape_gives_the_same(one_model: Any) -> None:

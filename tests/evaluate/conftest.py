@@ -14,6 +14,7 @@ from reodsl.graph.task import Kind, Task
 from runners.models.architecture import architecture_of, build
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
+from tests.devices.fixture import plain_cpu as plain_cpu
 
 DIGITS = [str(d) for d in range(10)]
 WORDS = [*DIGITS, *(f"+{d}" for d in DIGITS), "<q>", "?", "so", "wait", ".", "answer", "\\boxed{", "}"]

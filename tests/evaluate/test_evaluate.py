@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from runners.evaluate.reader import Reader, open_reader
 from runners.models.folder import load
 from runners.prompts import render_prompt
 from runners.verify import Verdict
+from tests.devices.module import NAME
+from tests.devices.simulated import simulated, waits
 from tests.evaluate.conftest import FORCING, MakeJob, payload
 
 KEYS = ["benchmark", "question", "sample"]
@@ -64,6 +67,20 @@ def test_forced_answers_are_those_of_transformers(job: MakeJob, checkpoint: Path
         wanted = said.split("}")[0].strip()
         assert (row["answer"] or "") == wanted
         assert row["correct"] == (wanted == golds[row["question"]])
+
+
+@pytest.mark.usefixtures("plain_cpu")
+def test_another_device_gives_the_same_tables_to_the_byte(
+    job: MakeJob, checkpoint: Path, questions: Path
+) -> None:
+    want = done(job, checkpoint, questions)
+    inputs = {"start": checkpoint, "data:one": questions, "data:two": questions}
+    made = replace(job("evaluate", payload(), inputs, "there"), resources=Resources(device=NAME))
+    with simulated():
+        run.evaluate(made)
+        assert waits["copy to the CPU"] > 0
+    for name in ("samples.parquet", "forced.parquet", "curves.json", "summary.json"):
+        assert (made.out / name).read_bytes() == (want / name).read_bytes()
 
 
 def test_draws_do_not_depend_on_order_or_chunks(

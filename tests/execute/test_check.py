@@ -130,6 +130,23 @@ def test_gpus_of_the_cluster_are_wanted_here_or_at_the_address(
     )
 
 
+@pytest.mark.parametrize(
+    ("named", "seen"),
+    [(None, 3), ("0,2", 2), ("", 0), ("-1", 0), ("1,7,0", 1), ("GPU-4f,GPU-9c", 2), (" 2 ", 1)],
+    ids=str,
+)
+def test_gpus_that_are_hidden_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str | None, seen: int
+) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(checking, "_DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert checking.shown_gpus() == seen
+
+
 def test_gpus_at_an_address_are_counted_node_by_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there: list[Node] = []
     asked: list[str] = []

@@ -21,6 +21,8 @@ from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Optimizer, Sft, Stage
 from runners import prepare
 from runners.train.run import train
+from tests.devices.fixture import device as device
+from tests.devices.fixture import plain_cpu as plain_cpu
 
 TASK = FoldTask(
     modulus=3,

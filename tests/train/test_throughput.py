@@ -1,13 +1,10 @@
-"""Tokens a second and MFU against FLOPs counted by hand, and the benchmark of the GPU path in a tiny form."""
+"""Tokens a second and MFU against FLOPs counted by hand."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 import torch
 
-from benchmarks.gpu_train import main
 from reodsl.price.sizes import from_config
 from runners.train import throughput
 from runners.train.throughput import Tally, peak_flops
@@ -36,29 +33,3 @@ def test_a_peak_is_that_of_the_devices_name(monkeypatch):
     for name, peak in (("NVIDIA H200", 989.4e12), ("NVIDIA A100-SXM4-80GB", 312e12), ("NVIDIA T4", None)):
         monkeypatch.setattr(throughput.torch.cuda, "get_device_name", lambda device, name=name: name)
         assert peak_flops(torch.device("cuda", 0)) == peak
-
-
-def test_the_benchmark_runs_in_a_tiny_form(tmp_path, capsys):
-    out = tmp_path / "lines.jsonl"
-    main(
-        [
-            "--device",
-            "cpu",
-            "--shapes",
-            "tiny",
-            "--tokens",
-            "64",
-            "--rows",
-            "2",
-            "--steps",
-            "1",
-            "--out",
-            str(out),
-        ]
-    )
-    (line,) = out.read_text().splitlines()
-    assert json.loads(capsys.readouterr().out) == json.loads(line)
-    found = json.loads(line)
-    assert (found["shape"], found["precision"], found["tokens"]) == ("tiny", "bfloat16", 64)
-    assert found["train_tokens_per_second"] > 0
-    assert "error" not in found

@@ -99,9 +99,11 @@ def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: Sampli
         filled += tokens.shape[1]
         chance = torch.from_numpy(uniforms(branches.streams, step)).to(logits.device)
         drawn, logprobs, _ = draw(logits, chance, sampling)
-        if not bool(torch.isfinite(logprobs).all()):
+        # Together, since each time that the program asks a GPU for something it waits for it.
+        chosen, found = torch.stack((drawn.double(), logprobs.double())).cpu().numpy()
+        if not np.isfinite(found).all():
             raise not_finite(step)
-        chosen = drawn.cpu().numpy()
+        chosen = chosen.astype(np.int64)
         for branch, token in zip(ids.tolist(), chosen.tolist(), strict=True):
             answers[branch].append(token)
         going = np.flatnonzero(~np.isin(chosen, np.array(sampling.stop_ids, dtype=np.int64)))
@@ -132,8 +134,8 @@ def _pass(
     lanes = new * shape.group
     blocks = _blocks(branches, lanes, shape.kv_heads, total, cache)
     causal = torch.ones(new, total, device=device, dtype=torch.bool).triu_(filled + 1)
-    hidden = torch.zeros(new, 1, total, device=device, dtype=cache.keys.dtype)
-    hidden[causal[:, None]] = -torch.inf
+    hidden = torch.zeros(new, total, device=device, dtype=cache.keys.dtype)
+    hidden = hidden.masked_fill_(causal, -torch.inf).unsqueeze(1)
     scale = shape.head_dim**-0.5
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -233,17 +235,20 @@ def _make_block(
     base, rows = int(slots[low]), int(slots[high - 1] - slots[low]) + 1
     within = np.arange(inside.stop - inside.start) - np.repeat(first[low:high] - first[low], counts[low:high])
     place = (branches.slot[inside] - base) * width + within
-    column = np.arange(columns)
-    visible = np.ones((rows * width, columns), dtype=bool)
-    visible[place] = (column >= branches.start[inside, None]) & (column < branches.end[inside, None])
-    bias = torch.zeros(visible.shape, device=cache.keys.device, dtype=cache.keys.dtype)
-    bias[torch.from_numpy(~visible).to(bias.device)] = -torch.inf
+    # What no branch fills sees everything, since a softmax over nothing is not a number.
+    seen = np.tile(np.array([[0], [columns]], dtype=np.int64), rows * width)
+    seen[0, place], seen[1, place] = branches.start[inside], branches.end[inside]
+    device = cache.keys.device
+    start, end = torch.from_numpy(seen).to(device).unsqueeze(2)
+    column = torch.arange(columns, device=device)
+    bias = torch.zeros(rows * width, columns, device=device, dtype=cache.keys.dtype)
+    bias.masked_fill_((column < start) | (column >= end), -torch.inf)
     full = len(place) == rows * width
     return _Block(
         rows=slice(base, base + rows),
         branches=inside,
         width=width,
         columns=columns,
-        place=None if full else torch.from_numpy(place).to(cache.keys.device),
+        place=None if full else torch.from_numpy(place).to(device),
         bias=bias.view(rows, 1, width, 1, columns),
     )

@@ -77,7 +77,10 @@ class Cohort:
         """Hides the columns before each prompt; no mask when all prompts are equally long."""
         if not self.start.any():
             return
-        hidden = np.arange(self._width)[None, :] < self.start[:, None]
-        bias = torch.zeros(hidden.shape, device=self.cache.keys.device, dtype=self.cache.keys.dtype)
-        bias[torch.from_numpy(hidden).to(bias.device)] = -torch.inf
+        like = self.cache.keys
+        start = torch.from_numpy(self.start).to(like.device)
+        hidden = torch.arange(self._width, device=like.device) < start[:, None]
+        bias = torch.zeros(hidden.shape, device=like.device, dtype=like.dtype).masked_fill_(
+            hidden, -torch.inf
+        )
         self._bias = bias[:, None, None, :]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from runners.engine.embedded.decoder import Decoder
+from runners.engine.embedded.exhaustion import room
 from runners.engine.embedded.forcing import Key, Row, force, kept_rows
 from runners.engine.embedded.generation import generate
 from runners.engine.embedded.settings import EmbeddedSettings
@@ -50,11 +51,14 @@ class EmbeddedEngine:
     ) -> list[Response]:
         """See `Engine.generate`; caches stay for `force`, which needs no word ahead.
 
-        Raises E0802 when logits are not finite, E0807 for an impossible request.
+        Raises E0802 when logits are not finite, E0807 for an impossible request, E0816 when memory runs out.
         """
         self._limits.check(requests, sampling)
         self._kept = {}
-        responses, cohorts = generate(self._decoder, requests, sampling, self._settings, self._version)
+        with room(
+            f"generating {len(requests)} responses of up to {sampling.max_tokens} tokens", self._settings
+        ):
+            responses, cohorts = generate(self._decoder, requests, sampling, self._settings, self._version)
         self._kept = kept_rows(cohorts, requests, responses)
         return responses
 
@@ -69,7 +73,10 @@ class EmbeddedEngine:
     ) -> list[list[Forced]]:
         """See `Engine.force`. Responses that are not cached are read again, each once. Raises as `generate`."""
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
-        return force(self._decoder, self._kept, requests, responses, cuts, forcing, sampling, self._settings)
+        with room(f"forcing {sum(map(len, cuts))} answers", self._settings):
+            return force(
+                self._decoder, self._kept, requests, responses, cuts, forcing, sampling, self._settings
+            )
 
     def close(self) -> None:
         """Drops the weights and caches."""

@@ -76,4 +76,4 @@ def admit(
         cohort.cache.values[:, rows, :, columns] = once.values[:, index, None, :, :read]
         slot = rows.stop
     sizes = torch.tensor([len(members) for _, members in groups], device=logits.device)
-    return cohort, logits.repeat_interleave(sizes, 0)
+    return cohort, logits.repeat_interleave(sizes, 0, output_size=len(owners))

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
+_SHARE = 3
+"""The part of a GPU's free memory that caches may take; the rest is for passes, and for a trainer beside."""
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSettings:
@@ -22,3 +27,11 @@ class EmbeddedSettings:
     cache_bytes: int = 1 << 30
     prefill_tokens: int = 8192
     linear: Literal["auto", "onednn", "plain"] = "auto"
+
+    @staticmethod
+    def on(device: str) -> EmbeddedSettings:
+        """What suits a device: on a GPU caches go by the memory that is free there now."""
+        if device == "cpu":
+            return EmbeddedSettings()
+        free, _ = torch.get_device_module(device).mem_get_info()
+        return EmbeddedSettings(device=device, cache_bytes=free // _SHARE)

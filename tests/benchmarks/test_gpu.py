@@ -1,0 +1,98 @@
+"""The scripts that wait for a GPU, from start to end in their smallest form on a CPU and on the simulated device."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import gpu, gpu_forcing, gpu_train
+from benchmarks.gpu import Found, Part, page, parts
+from tests.devices.module import NAME
+from tests.devices.simulated import install, simulated
+
+install()
+SPEC = Path("specs/quickstart.reo")
+
+
+@pytest.mark.parametrize("device", ["cpu", NAME])
+def test_training_is_measured(device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "lines.jsonl"
+    size = ["--shapes", "tiny", "--tokens", "64", "--rows", "2", "--steps", "1"]
+    with simulated():
+        gpu_train.main(["--device", device, *size, "--out", str(out)])
+    (line,) = out.read_text().splitlines()
+    assert json.loads(capsys.readouterr().out) == json.loads(line)
+    found = json.loads(line)
+    assert (found["shape"], found["precision"], found["tokens"]) == ("tiny", "bfloat16", 64)
+    assert found["train_tokens_per_second"] > 0
+    assert "error" not in found
+    assert ("peak_gib" in found) == (device != "cpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", NAME])
+def test_forced_answers_are_measured(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    size = ["--shapes", "tiny", "--tokens", "40", "--responses", "3", "--budgets", "2", "6"]
+    with simulated():
+        gpu_forcing.main(["--device", device, *size, "--dtype", "float32"])
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["shares"]) == {"2", "6"}
+    for share in found["shares"].values():
+        assert min(share["reused"], share["read_once"], share["read_each"]) > 0
+        # The same answers, whichever way the prefix was read.
+        assert share["answers_equal"] == 1.0
+
+
+def test_budgets_are_spread_evenly() -> None:
+    assert gpu_forcing._cuts(8192, 3) == [2048, 4096, 6144]
+
+
+def test_parts_run_and_the_page_tells_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = ["--device", "cpu", "--tiny", "--only", "forcing", "--out", str(tmp_path)]
+    assert gpu.main(wanted) == 0
+    text = (tmp_path / "GPU.md").read_text()
+    assert text.strip() == capsys.readouterr().out.strip()
+    assert "| tiny, float32 | 3 of 64 tokens |" in text
+    assert "| 32 |" in text
+
+
+def test_every_part_of_the_real_form_names_the_device() -> None:
+    found = parts(torch.device("cuda"), False, SPEC, Path("there"))
+    assert list(found) == ["tests", "training", "forcing", "study"]
+    assert found["tests"].command[-2:] == ("-k", "cuda")
+    assert found["training"].command[-2:] == ("--device", "cuda")
+    assert str(SPEC) in found["study"].command
+
+
+def test_what_fails_is_told_and_the_rest_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Part("tests", (sys.executable, "-c", "print('two failed'); raise SystemExit(3)"), False)
+    fine = Part("study", (sys.executable, "-c", "print('all done')"), False)
+    monkeypatch.setattr(gpu, "parts", lambda *_: {"tests": broken, "study": fine})
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 1
+    text = (tmp_path / "GPU.md").read_text()
+    assert "Failed with exit status 3: two failed" in text
+    assert "all done" in text
+
+
+def test_memory_that_ran_out_is_a_line_of_the_table() -> None:
+    part = parts(torch.device("cuda"), False, SPEC, Path("there"))["training"]
+    lines = (
+        {"shape": "qwen3-4b", "tokens": 16384, "error": "memory ran out in the optimizer's step"},
+        {"shape": "qwen3-0.6b", "tokens": 16384, "train_tokens_per_second": 31250.4, "mfu": 0.123, "seconds_a_step": 2.0},
+    )  # fmt: skip
+    text = page("NVIDIA H100", [Found(part, 0, lines, "")])
+    assert "# Measured on NVIDIA H100" in text
+    assert "| qwen3-4b | 16384 | memory ran out in the optimizer's step |" in text
+    assert "| qwen3-0.6b | 16384 | 31,250 | 12.3 | 11.1 | 2.00 |" in text
+
+
+def test_without_a_gpu_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.main(["--out", str(tmp_path)]) == 1
+    assert "torch sees no GPU" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

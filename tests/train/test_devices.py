@@ -1,0 +1,155 @@
+"""Training on another device: the CPU's numbers to the bit, alone, sharded, in bfloat16, interrupted and carried on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from reodsl.graph.job import Resources
+from runners.train import steps as module
+from runners.train.batches import GPU_TOKENS, by_length, token_bound
+from runners.train.exhaustion import room
+from runners.train.follower import Part
+from runners.train.optimizers import build_optimizers
+from runners.train.ranks import ALONE, joined
+from runners.train.run import _passes_in
+from runners.train.sft import sft_step
+from runners.train.throughput import peak_flops
+from runners.train.update import Learner
+from tests.devices.module import NAME
+from tests.devices.simulated import simulated, waits
+from tests.train import shared_steps
+from tests.train.conftest import Stopped
+from tests.train.models import small_model
+from tests.train.test_sharded import job
+from tests.train.test_train import ppo, same, sft
+
+THERE = Resources(device=NAME)
+
+
+def taken(case, ranks, device, monkeypatch, precision=torch.float32):
+    """The rows of some steps, and the weights after them."""
+    build, shard = shared_steps.build_optimizers, shared_steps.shard
+    with monkeypatch.context() as patched:
+        if ranks.mesh is None:
+            patched.setattr(
+                shared_steps, "build_optimizers", lambda model, rule: build(model.to(device), rule)
+            )
+        patched.setattr(shared_steps, "shard", lambda model, ranks, _: shard(model, ranks, precision))
+        learner, rows = shared_steps.take_steps(case, ranks)
+    assert learner.device.type == device
+    return rows, {name: value.cpu() for name, value in learner.weights().items()}
+
+
+def equal(one, other):
+    assert one[0] == other[0]
+    assert all(torch.equal(value, other[1][name]) for name, value in one[1].items())
+
+
+@pytest.mark.usefixtures("plain_cpu")
+@pytest.mark.parametrize("case", ["sft", "muon", "simpo", "ppo", "checkpointed"])
+def test_steps_there_are_those_of_the_cpu_to_the_bit(case, monkeypatch):
+    want = taken(case, ALONE, "cpu", monkeypatch)
+    with simulated():
+        equal(taken(case, ALONE, NAME, monkeypatch), want)
+
+
+@pytest.mark.usefixtures("plain_cpu")
+@pytest.mark.parametrize(
+    "case",
+    [
+        "checkpointed",
+        "ppo",
+        *(pytest.param(case, marks=pytest.mark.heavy) for case in ("sft", "muon", "simpo", "ppo_held")),
+    ],
+)
+def test_sharded_steps_there_in_bfloat16_are_those_of_the_cpu_to_the_bit(case, tmp_path, monkeypatch):
+    found = []
+    for device in ("cpu", NAME):
+        with simulated(), joined(0, 1, f"file://{tmp_path}/{device}", torch.device(device)) as ranks:
+            found.append(taken(case, ranks, device, monkeypatch, torch.bfloat16))
+    equal(*found)
+
+
+@pytest.mark.usefixtures("plain_cpu")
+@pytest.mark.parametrize(
+    ("kind", "precision"),
+    [("sft", "float32"), ("ppo", "float32"), pytest.param("ppo", "auto", marks=pytest.mark.heavy)],
+)
+def test_a_stage_there_is_that_of_the_cpu_and_goes_on_after_an_interruption(bench, kind, precision):
+    stage, data = (ppo(steps=3), "questions") if kind == "ppo" else (sft(3, "adamw"), "traces")
+    stage = stage.model_copy(update={"precision": precision, "microbatch": 256, "save_every": 1})
+    here = stage.model_copy(
+        update={"precision": "bfloat16", "checkpointing": "on"} if precision == "auto" else {}
+    )
+    name = f"device_{kind}_{precision}"
+    whole = bench.train(here, name, start="base", data=data)
+    with simulated():
+        with pytest.raises(Stopped):
+            bench.train(stage, f"{name}_there", start="base", data=data, resources=THERE, stop_at=2)
+        same(whole, bench.train(stage, f"{name}_there", start="base", data=data, resources=THERE))
+
+
+@pytest.mark.usefixtures("plain_cpu")
+def test_an_optimizer_is_carried_over_there(bench):
+    stage = sft(2, "adamw").model_copy(update={"microbatch": 256, "precision": "float32"})
+    found = []
+    for device in ("cpu", NAME):
+        with simulated():
+            options = {"data": "traces", "resources": Resources(device=device)}
+            bench.train(stage, f"first_{device}", start="base", **options)
+            found.append(bench.train(stage, f"second_{device}", start=f"first_{device}", index=1, **options))
+    same(*found)
+
+
+def test_a_step_asks_the_device_for_nothing_of_ours_between_micro_batches():
+    lengths = [len(trace.prompt) + len(trace.tokens) for trace in shared_steps.TRACES]
+    for bound in (40, 400):
+        with simulated():
+            model = small_model().to(NAME)
+            optimizers = build_optimizers(model, shared_steps.ADAM)
+            learner = Learner.of(model, optimizers, 0.5, microbatch=bound)
+            waits.clear()
+            sft_step(learner, shared_steps.TRACES, 0)
+            # `transformers` looks once a pass whether sequences are packed; the rest are the losses, and the norm twice.
+            passes = len(by_length(lengths, bound))
+            assert +waits == {"_local_scalar_dense": passes + 2, "copy to the CPU": 1}
+
+
+def test_the_engine_is_opened_on_the_tasks_device(bench, monkeypatch):
+    opened = []
+    open_engine = module.open_engine
+
+    def watched(*args):
+        opened.append(open_engine(*args))
+        return opened[-1]
+
+    monkeypatch.setattr(module, "open_engine", watched)
+    stage = ppo(steps=1).model_copy(update={"precision": "float32"})
+    devices = []
+    for device in ("cpu", NAME):
+        stop = {"stop_at": 1, "resources": Resources(device=device)}
+        with simulated(), pytest.raises(Stopped):
+            bench.train(stage, f"opened_{device}", start="base", data="questions", **stop)
+        devices.append(opened[-1]._settings.device)
+    assert devices == ["cpu", NAME]
+
+
+def test_what_a_gpu_is_given(tmp_path):
+    for device, precision in (("cpu", torch.float32), (NAME, torch.bfloat16), ("cuda", torch.bfloat16)):
+        assert _passes_in(sft(), device) == precision
+    assert token_bound(torch.device(NAME)) == GPU_TOKENS
+    assert peak_flops(torch.device(NAME)) is None
+    parts = [
+        Part(job(tmp_path, Resources(device=device)), "", 1, 2, "", 1) for device in ("cpu", NAME, "cuda")
+    ]
+    assert [str(part.device) for part in parts] == ["cpu", f"{NAME}:1", "cuda:1"]
+
+
+def test_memory_that_runs_out_there_is_told_with_the_devices_numbers():
+    with (
+        pytest.raises(Exception, match="memory ran out on a micro-batch") as caught,
+        room(small_model().config, torch.device(NAME), torch.zeros(2, 8, dtype=torch.long), 16),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    assert "the device has 8 GiB, of which 4 GiB are free" in caught.value.diagnostics[0].notes
