@@ -14,7 +14,7 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 1,
-    "train": 2,
+    "train": 3,
     "sample": 2,
     "select": 1,
     "evaluate": 2,

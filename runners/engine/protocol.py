@@ -54,14 +54,15 @@ class Response:
     of `tokens[t]` under the model's own softmax (temperature 1, nothing cut off): what a trainer recomputes.
     `behaviour[t]` is the one under the distribution that it was drawn from (tempered, truncated, renormalised;
     0 when greedy): what importance weights divide by. The two are the same tuple when `Sampling.whole`.
-    `weight_version` is the version that the last token was made with.
+    `weight_versions` are those of the weights that made it, in the order of its tokens: more than one where new weights
+    came while it was made.
     """
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
     behaviour: tuple[float, ...]
     finish: Literal["stop", "length"]
-    weight_version: int
+    weight_versions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

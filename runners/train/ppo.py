@@ -224,6 +224,7 @@ ROLLOUTS: dict[str, Any] = {
     "rollout": pl.Int64,
     "tokens": pl.Int64,
     "finish": pl.String,
+    "weight_versions": pl.List(pl.Int64),
     "mode": pl.Int64,
     "budget": pl.Int64,
     "correct": pl.Boolean,
@@ -234,7 +235,8 @@ ROLLOUTS: dict[str, Any] = {
     "bare": pl.List(pl.Boolean),
 }
 """`rollouts.parquet`: `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
-`bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first. `mode` is the position of the response's
+`bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first. `weight_versions` counts the steps of
+the stage that the engine's weights had behind them. `mode` is the position of the response's
 wording and `budget` what was written into its prompt, both null where there is none."""
 
 
@@ -252,6 +254,7 @@ def rollout_columns(experience: Experience, scored: Scored, number: int) -> Mapp
         "rollout": list(range(size)) * len(experience.questions),
         "tokens": [len(r.tokens) for r in experience.responses],
         "finish": [r.finish for r in experience.responses],
+        "weight_versions": [list(r.weight_versions) for r in experience.responses],
         **{name: _drawn_numbers(experience, name) for name in ("mode", "budget")},
         "correct": [bool(c) for c in experience.step.correct.ravel()],
         "reward": scored.rewards.sum(axis=2).ravel().tolist(),

@@ -74,7 +74,7 @@ def train_among(job: Job, ranks: Ranks) -> None:
     loaded = Loaded(learner.model, tokenizer)
     carried = index > 0 and _carry_over(job.inputs["start"] / "optimizer", stage, learner)
     standing = load_anywhere(job.work, learner.model, learner.optimizers, ranks)
-    steps = _steps_of(stage, model, job, loaded, learner, seed)
+    steps = _steps_of(stage, model, job, loaded, learner, seed, standing.steps)
     stage = _passed(stage, steps.sequences)
     with steps:
         _run(job, stage, learner, standing, steps)
@@ -112,10 +112,12 @@ def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
     return replace(found, tally=learner.tally)
 
 
-def _steps_of(stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int) -> Steps:
+def _steps_of(
+    stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int, begun: int
+) -> Steps:
     if isinstance(stage.method, Ppo):
         frozen = _frozen(stage, job, learner) if stage.method.kl else None
-        return ppo_steps(stage.method, stage.data.verifier, model, job, loaded, learner, seed, frozen)
+        return ppo_steps(stage.method, stage.data.verifier, model, job, loaded, learner, seed, frozen, begun)
     if isinstance(stage.method, Sft):
         return sft_steps(stage.method, model, job, loaded, learner, seed)
     return simpo_steps(stage.method, model, job, loaded, learner, seed)

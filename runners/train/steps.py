@@ -119,10 +119,12 @@ def ppo_steps(
     learner: Learner,
     seed: int,
     reference: Learner | None = None,
+    begun: int = 0,
 ) -> Steps:
     """Steps of generation, forcing, grading and clipped updates; each leaves its rollouts in the work folder.
 
-    The first process of those that train together generates, and hands what it found to the others.
+    The first process of those that train together generates, and hands what it found to the others. `begun` is how many
+    steps the weights have behind them.
     """
     # The embedded engine computes in float32.
     same_numbers = job.resources.engine == "embedded" and learner.precision == torch.float32
@@ -153,7 +155,7 @@ def ppo_steps(
     try:
         # Servers take minutes to start, and others wait less than that inside a collective.
         learner.ranks.wait()
-        engine.load_weights(learner.weights(), 0)
+        engine.load_weights(learner.weights(), begun)
         verifier = make_verifier(verifier_kind)
     except BaseException:
         engine.close()

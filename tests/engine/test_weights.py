@@ -29,8 +29,8 @@ def test_new_weights_act_at_once_and_carry_their_version(one_model: Any, tmp_pat
     engine.load_weights(other.state_dict(), 7)
     after = engine.generate(requests, SAMPLED)
     assert [response.tokens for response in after] != [response.tokens for response in before]
-    assert {response.weight_version for response in before} == {0}
-    assert {response.weight_version for response in after} == {7}
+    assert {response.weight_versions for response in before} == {(0,)}
+    assert {response.weight_versions for response in after} == {(7,)}
     one_model.save_pretrained(tmp_path)
     engine.load_weights(tmp_path, 8)
     assert [r.tokens for r in engine.generate(requests, SAMPLED)] == [r.tokens for r in before]
@@ -92,7 +92,7 @@ def test_weights_that_are_not_finite_are_reported(one_model: Any, bad: float) ->
         with pytest.raises(Problem, match="not finite") as caught:
             engine.generate(requests, sampling)
         assert code(caught) == "E0802"
-    responses = [Response((2, 3, 4), (0.0,) * 3, (0.0,) * 3, "length", 0) for _ in requests]
+    responses = [Response((2, 3, 4), (0.0,) * 3, (0.0,) * 3, "length", (0,)) for _ in requests]
     with pytest.raises(Problem, match="not finite") as caught:
         engine.force(requests, responses, [[1]] * 4, (2,), Sampling(1, temperature=0.0))
     assert code(caught) == "E0802"

@@ -30,7 +30,7 @@ class ScriptedEngine:
     def generate(self, requests, sampling, ahead=None):
         self.calls.append(("generate", [r.seed for r in requests], sampling))
         found = [ids(text) for text in self.texts]
-        return [Response(t, (0.0,) * len(t), (0.0,) * len(t), "stop", 0) for t in found]
+        return [Response(t, (0.0,) * len(t), (0.0,) * len(t), "stop", (0,)) for t in found]
 
     def force(self, requests, responses, cuts, forcing, sampling):
         self.calls.append(("force", [tuple(own) for own in cuts], tuple(forcing), sampling))

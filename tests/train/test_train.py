@@ -142,6 +142,7 @@ def test_what_a_ppo_stage_leaves(bench):
     rollouts = pl.read_parquet(out / "rollouts.parquet")
     assert rollouts.height == 5 * 4 * 3
     for row in rollouts.iter_rows(named=True):
+        assert row["weight_versions"] == [row["step"] - 1]
         assert row["cuts"] == [cut for cut in (4, 8) if cut < row["tokens"]]
         right = dict(zip(row["cuts"], row["forced"], strict=True))
         weights = {4: 4.0, 8: 14.0, 32: 12.0}

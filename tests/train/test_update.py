@@ -53,7 +53,7 @@ def experience(model, temperature=1.0):
         own = logits.log_softmax(-1)[len(prompt) - 1 : -1].gather(1, torch.tensor(tokens)[:, None])
         logprobs = tuple(float(x) for x in own.squeeze(1))
         requests.append(Request(prompt, number))
-        responses.append(Response(tokens, logprobs, logprobs, "stop", 0))
+        responses.append(Response(tokens, logprobs, logprobs, "stop", (0,)))
     shape = (QUESTIONS, ROLLOUTS)
     correct = np.array([[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]], dtype=float)
     length = np.array([len(r.tokens) for r in responses], dtype=float).reshape(shape)

@@ -78,7 +78,7 @@ class Running:
                 logprobs=kept,
                 behaviour=kept if own == kept else own,
                 finish="stop" if stopped else "length",
-                weight_version=version,
+                weight_versions=(version,),
             )
         return made
 

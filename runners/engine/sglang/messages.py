@@ -40,7 +40,7 @@ class Draft:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     behaviour: list[float] = field(default_factory=list)
-    version: int = 0
+    versions: list[int] = field(default_factory=list)
 
     def message(self) -> dict[str, Any]:
         """What asks for the rest."""
@@ -72,7 +72,8 @@ class Draft:
             if drawn is None or len(drawn) != len(new):
                 raise spoilt("no log-probabilities under the distribution that tokens were drawn from")
             self.behaviour += map(float, drawn)
-        self.version = int(meta["weight_version"])
+        spans = [int(span["version"]) for span in meta.get("weight_versions") or ()]
+        self.versions += spans or [int(meta["weight_version"])]
         ended = bool(self.tokens) and self.tokens[-1] in self.sampling.stop_ids
         # A server also stops where the model's own config says, or is told to abort: then the rest is asked for.
         if not ended and len(self.tokens) < self.sampling.max_tokens:
@@ -83,7 +84,7 @@ class Draft:
             logprobs=logprobs,
             behaviour=logprobs if self.sampling.whole else tuple(self.behaviour),
             finish="stop" if ended else "length",
-            weight_version=self.version,
+            weight_versions=tuple(dict.fromkeys(self.versions)),
         )
 
 

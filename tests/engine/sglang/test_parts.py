@@ -158,7 +158,20 @@ def test_an_answer_in_parts_is_one_response() -> None:
     assert second["input_ids"] == [3, 4, 5, 6]
     assert second["sampling_params"]["max_new_tokens"] == 3
     assert second["sampling_params"]["sampling_seed"] == first["sampling_params"]["sampling_seed"]
-    assert draft.take(part([7, 9], 2)) == Response((5, 6, 7, 9), (-1.0,) * 4, (-0.5,) * 4, "stop", 2)
+    assert draft.take(part([7, 9], 2)) == Response((5, 6, 7, 9), (-1.0,) * 4, (-0.5,) * 4, "stop", (1, 2))
+
+
+def test_a_response_that_weights_changed_under_names_all_that_made_it() -> None:
+    """A server tells the spans of a part where an update came in its middle, and one version where none did."""
+    draft = Draft(Request((3, 4), 1), Sampling(6))
+    spans = [{"version": "4", "start": 0, "end": 1}, {"version": "5", "start": 1, "end": 3}]
+    first = part([5, 6, 7], 5)
+    first["meta_info"]["weight_versions"] = spans
+    assert draft.take(first) is None
+    assert draft.take(part([8], 5)) is None
+    found = draft.take(part([9, 9], 6))
+    assert found is not None
+    assert found.weight_versions == (4, 5, 6)
 
 
 def part(tokens: list[int], version: int) -> dict[str, Any]:
@@ -205,7 +218,9 @@ def test_equal_prompts_go_to_one_server_and_servers_get_about_as_much() -> None:
 
 
 def test_only_what_has_no_answer_is_open() -> None:
-    work = Work(0, Request((1,), 1), 0, response=Response((5, 6, 7), (), (), "stop", 0), cuts=(0, 2, 2, 3, 9))
+    work = Work(
+        0, Request((1,), 1), 0, response=Response((5, 6, 7), (), (), "stop", (0,)), cuts=(0, 2, 2, 3, 9)
+    )
     assert work.open == (0, 2)
     work.answers = {0: (4,), 2: (4,)}
     assert work.done

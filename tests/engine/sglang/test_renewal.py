@@ -113,7 +113,7 @@ def test_a_server_that_answers_no_more_and_has_not_ended_yet_is_waited_for(
     async def ask(works: Sequence[Work], servers: Sequence[Address], *_: object) -> None:
         for work in works:
             if servers[work.server].url.endswith("2"):
-                work.response = Response((5,), (0.0,), (0.0,), "length", 0)
+                work.response = Response((5,), (0.0,), (0.0,), "length", (0,))
 
     monkeypatch.setattr("runners.engine.sglang.engine.time.sleep", sleep)
     monkeypatch.setattr("runners.engine.sglang.engine.work_through", ask)

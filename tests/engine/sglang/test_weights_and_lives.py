@@ -49,14 +49,14 @@ def test_weights_arrive_by_each_way(
     weights.update(way, other.state_dict(), engine._servers, 1, 41, tmp_path, model)
     assert greedy(engine) == wanted
     (response,) = engine.generate(make_requests(1, 1), GREEDY)
-    assert response.weight_version == 41
+    assert response.weight_versions == (41,)
     assert list(tmp_path.iterdir()) == []
     assert all(not tensor.is_shared() for tensor in other.state_dict().values())
     engine.load_weights(served_model.state_dict(), 2)
     assert greedy(engine) == before
     engine.load_weights(model, 3)
     assert greedy(engine) == before
-    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_version == 3
+    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (3,)
 
 
 def test_weights_take_the_next_way_where_one_fails(
@@ -74,7 +74,7 @@ def test_weights_take_the_next_way_where_one_fails(
     monkeypatch.setattr(weights, "_broadcast", broken)
     engine.load_weights(served_model.state_dict(), 4)
     assert engine._way == "disk"
-    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_version == 4
+    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (4,)
     assert "weights do not go by tensor (RuntimeError: no shared memory here)" in caplog.text
     assert "[reodsl] weights do not go by broadcast" in server.log.read_text()
     monkeypatch.setattr(weights, "_laid_down", broken)
@@ -112,7 +112,7 @@ def test_a_server_killed_in_the_middle_loses_nothing(
     assert server.process.pid != killed
     assert len(took) >= len(requests)
     assert [r.tokens for r in found] == [r.tokens for r in wanted]
-    assert {r.weight_version for r in found} == {7}
+    assert {r.weight_versions for r in found} == {(7,)}
     assert engine.force(requests, found, cuts, (11, 3), ANSWER) == answers
     assert "started again after it was lost" in server.log.read_text()
     engine.load_weights(served_model.state_dict(), 8)
