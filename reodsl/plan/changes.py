@@ -64,15 +64,23 @@ def explain(
     return tuple(found)
 
 
+_NAMED = {"suite": "eval", "model": "base"}
+"""The setting of an experiment that names what stands in this part of a payload."""
+
+
 def origin_of(task: Task, path: tuple[str, ...], origins: Mapping[str, Origin]) -> Origin | None:
     """Where a setting of a task was given: the longest part of its path that the spec's origins know.
 
     Origins are named by declaration and setting (`reo_exp.optim.lr`); payloads put frames such as `stage` and
-    `method` around the setting, so every run of the path's parts is tried, later and longer ones first.
+    `method` around the setting, so every run of the path's parts is tried, later and longer ones first. What stands in a
+    suite or a model is only given where those are named: a training has settings of the same names.
     """
     owners = [owner for owner in (task.arm, task.id.split(".")[0]) if owner]
+    named = _NAMED.get(path[1]) if len(path) > 1 else None
+    if named is not None:
+        path = (named, *path[2:])
     for end in range(len(path), 0, -1):
-        for start in range(end):
+        for start in range(1 if named is not None else end):
             tail = ".".join(path[start:end])
             for name in (*(f"{owner}.{tail}" for owner in owners), tail):
                 if name in origins:

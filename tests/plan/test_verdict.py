@@ -78,6 +78,21 @@ def test_a_changed_setting_is_named_with_its_values_and_its_line(bench: Bench) -
     assert "tasks unchanged (--all shows them)" in text
 
 
+def test_a_setting_of_the_suite_is_not_shown_at_the_trainings_of_the_same_name(bench: Bench) -> None:
+    recorded(bench, vanilla())
+    cooler = make.suite().model_copy(update={"rollout": make.Sampling(max_tokens=16, temperature=0.5)})
+    experiment = vanilla().study.arm("vanilla").checkpoint
+    arms = (make.arm("base", make.base()), make.arm("vanilla", experiment, cooler))
+    lines = {"vanilla.rollout.temperature": 8, "vanilla.eval": 9, "vanilla.base": 10}
+    origins = {name: Origin(path="specs/x.reo", line=line) for name, line in lines.items()}
+    found = item(planned(bench, make.spec(*arms).model_copy(update={"origins": origins})), "vanilla.eval.s1")
+    assert [change.name for change in found.changes] == ["rollout.temperature"]
+    assert found.changes[0].origin == origins["vanilla.eval"]
+    del origins["vanilla.eval"]
+    found = item(planned(bench, make.spec(*arms).model_copy(update={"origins": origins})), "vanilla.eval.s1")
+    assert found.changes[0].origin is None
+
+
 def test_the_plan_is_what_the_run_then_does(bench: Bench) -> None:
     recorded(bench, make.four())
     bench.started()
