@@ -123,8 +123,7 @@ def ppo_steps(
 ) -> Steps:
     """Steps of generation, forcing, grading and clipped updates; each leaves its rollouts in the work folder.
 
-    The first process of those that train together generates, and hands what it found to the others. `begun` is how many
-    steps the weights have behind them.
+    Of processes that train together the first generates, and hands on what it found. `begun` steps are done already.
     """
     # The embedded engine computes in float32.
     same_numbers = job.resources.engine == "embedded" and learner.precision == torch.float32
@@ -234,8 +233,7 @@ def _following(
 
 
 def longest_of(method: Ppo, tokenizer: Any) -> int:
-    """The most tokens that a sequence of the stage can have: prompt with its wording's prefix, response, forcing text
-    and answer."""
+    """The most tokens of a sequence of the stage: prompt with its wording's prefix, response, forcing text and answer."""
     longest = method.max_prompt + longest_prefix(method.wordings, tokenizer) + method.rollout.max_tokens
     if method.forcing is not None:
         longest += len(continuation_tokens(tokenizer, method.forcing.text)) + method.forcing.answer_tokens
