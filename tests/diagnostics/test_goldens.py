@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
+import polars as pl
 import pytest
 
+from reodsl.cli.fmt import replace
 from reodsl.cli.main import main
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
+from reodsl.door import Finished
 from reodsl.numbers.balanced import balanced
 from reodsl.numbers.bootstrap import ArmScores, bootstrap
 from reodsl.numbers.budgets import explicit
 from reodsl.numbers.question_min import question_min
+from reodsl.report.tensorboard import write_scalars
 from reodsl.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,12 +98,27 @@ COMMANDS: dict[str, list[str]] = {
 }
 
 CALLS: dict[str, Callable[[], object]] = {
+    "E0113": lambda: replace(Path("nowhere/a.reo"), ""),
+    "E0969": lambda: Finished(Path("report.html"), None, {"evaluate:base@1": Path()}).samples("vanilla", 1),  # type: ignore[arg-type]
+    "E0982": lambda: lone(
+        lambda: write_scalars(pl.DataFrame(), Path()), "tensorboard.compat.proto.event_pb2"
+    ),
     "E0411": lambda: explicit([100.5], 1024),  # type: ignore[list-item]
     "E0429": lambda: question_min({"q1": [[0.5, 1.0]]}, [0, 64, 128], 128),
     "E0430": lambda: bootstrap({"mine": SCORES}, [0, 64], ["mine"], l_max=64, confidence=95),
     "E0431": lambda: bootstrap({}, [0, 64], []),
     "E0432": lambda: balanced({"mine": [[1, 0]]}, {"mine": [[5]]}),
 }
+
+
+def without_packages(*names: str) -> AbstractContextManager[object]:
+    """Within it, these packages are not installed."""
+    return patch.dict(sys.modules, dict.fromkeys(names))
+
+
+def lone(call: Callable[[], object], *names: str) -> object:
+    with without_packages(*names):
+        return call()
 
 
 SCORES = ArmScores({"easy": np.zeros((2, 2))}, {"easy": np.zeros(2)}, {"easy": np.ones(2)})
@@ -133,8 +155,10 @@ def test_a_refusal_looks_as_it_did(
 
 
 @pytest.mark.parametrize("code", CALLS)
-def test_a_refusal_from_python_looks_as_it_did(code: str, golden: Callable[[str, str], None]) -> None:
+def test_a_refusal_from_python_looks_as_it_did(
+    code: str, place: Path, golden: Callable[[str, str], None]
+) -> None:
     with pytest.raises(Problem) as caught:
         CALLS[code]()
     assert {each.code for each in caught.value.diagnostics} == {code}
-    golden(f"commands/{code}.txt", render(caught.value.diagnostics, {}))
+    golden(f"commands/{code}.txt", render(caught.value.diagnostics, {}).replace(str(place), "PLACE"))
