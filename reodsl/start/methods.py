@@ -129,7 +129,7 @@ experiment mine = exact {
     "soft_overlong": _reward(
         "soft_overlong($overlong)",
         "DAPO's soft overlong penalty, its clip, and its dynamic sampling.",
-        "clip { low = 0.2, high = 0.28 }\nresample = 10",
+        "$overlong_rollout\nclip { low = 0.2, high = 0.28 }\nresample = 10",
     ),
     "brpo": _reward(
         "brpo(at: linear(to: $brpo_longest, n: 3), part: $brpo_part)",

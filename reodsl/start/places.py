@@ -92,6 +92,7 @@ recipe preferred = simpo {
         "think": "chain_think",
         "no_think": "chain_no_think",
         "overlong": "longest: 96 tokens, buffer: 64 tokens",
+        "overlong_rollout": "",
         "brpo_longest": "128 tokens",
         "brpo_part": "32 tokens",
         "brpo_forcing": "",
@@ -155,7 +156,7 @@ recipe rl = ppo {{
 recipe tuned = sft {{
   base    = {model}
   passes  = 10
-  steps   = 2100 steps  # at most
+  steps   = {more.get("tuned_steps", "2100")} steps  # at most
   eval    = math_reg
   cluster = {cluster}
 }}
@@ -167,7 +168,7 @@ recipe preferred = simpo {{
   gamma  = 1.2  # and "1.2/1.4"
   optim  {{ lr = {more.get("simpo_lr", "3e-6")} }}
   passes = 2
-  steps  = 1700 steps  # at most: a pair a question
+  steps  = {more.get("preferred_steps", "1700")} steps  # at most: a pair a question
   eval   = math_reg
   cluster = {cluster}
 }}
@@ -192,6 +193,7 @@ recipe preferred = simpo {{
             "think": "think",
             "no_think": "no_think",
             "overlong": "longest: 20K tokens, buffer: 4K tokens",
+            "overlong_rollout": "rollout { max_tokens = 20K tokens }",
             "brpo_longest": "8000 tokens",
             "brpo_part": "2000 tokens",
             "brpo_forcing": "forcing = summary\n  rollout { max_tokens = 8000 tokens }",
@@ -206,7 +208,7 @@ recipe preferred = simpo {{
             "exactly": "l1_exactly",
             "at_most": "l1_at_most",
             "ratio": "0.5",
-            "pairs_twice": "steps = 3400 steps",
+            "pairs_twice": f"steps = {more.get('pairs_twice_steps', '3400')} steps",
             "dast_longest": longest,
             "frontier": "",
             "score": score,
@@ -220,6 +222,9 @@ _SMALL = {
     "cluster": "h800_8x8",
     "longest": "24376 tokens",
     "simpo_lr": "1e-5",
+    "tuned_steps": "2700",
+    "preferred_steps": "2200",
+    "pairs_twice_steps": "4300",
 }
 PLACES: Mapping[str, Place] = {
     "miniature": MINIATURE,
