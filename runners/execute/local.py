@@ -22,6 +22,7 @@ class Local:
             os.environ.setdefault(name, value)
         self.emit = emit
         self.order: Order | None = None
+        self.serves = False
 
     def submit(self, order: Order) -> None:
         """Take the next order."""
@@ -34,7 +35,23 @@ class Local:
             return []
         order, self.order = self.order, None
         name = order.task.id
+        self._prepare(order)
         return [(name, perform(order, lambda progress: self.emit(Event("progress", name, progress))))]
 
     def stop(self) -> None:
-        """Nothing outlives a call of `wait`."""
+        """End the servers that stayed for a next task."""
+        if self.serves:
+            from runners.engine.sglang import kept
+
+            kept.end()
+            self.serves = False
+
+    def _prepare(self, order: Order) -> None:
+        """Let servers stay between tasks, but not on GPUs where the next has no use for them and wants their memory."""
+        if order.resources.engine == "sglang":
+            from runners.engine.sglang import kept
+
+            kept.keep()
+            self.serves = True
+        elif order.resources.device != "cpu":
+            self.stop()

@@ -16,6 +16,7 @@ from reodsl.graph.job import Resources
 from runners.engine.sglang import weights
 from runners.engine.sglang.engine import Host
 from runners.engine.sglang.interpreter import ADDRESS, interpreter
+from runners.engine.sglang.kept import kept
 from runners.engine.sglang.rounds import Lost
 from runners.engine.sglang.server import Address, Server, version_of
 from runners.engine.sglang.settings import KEY, Settings
@@ -23,13 +24,18 @@ from runners.execute.placement import seat, seat_of_engine
 
 
 def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
-    """What is asked for: servers at given addresses; else actors in a task of Ray's, else one process here."""
+    """What is asked for: servers at given addresses; else actors in a task of Ray's; else one process here, kept from the
+    task before where this process keeps them.
+    """
     given = [url.strip().rstrip("/") for url in os.environ.get(ADDRESS, "").split(",") if url.strip()]
     if given:
         return [Given(Address(url, os.environ.get(KEY, "")), settings) for url in given]
     if on_ray():
         return [Actor(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
-    return [Server(settings, interpreter(), logs / "sglang-0.log")]
+    python, log = interpreter(), logs / "sglang-0.log"
+    keeping = kept()
+    lent = keeping.hosts(settings, python, [log]) if keeping is not None else None
+    return list(lent) if lent else [Server(settings, python, log)]
 
 
 def owns_gpus(resources: Resources) -> bool:

@@ -12,6 +12,7 @@ import subprocess
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import httpx
 
@@ -48,7 +49,9 @@ class Server:
         """`log` takes what the servers say, one after another."""
         self.settings, self.python, self.log, self.host = settings, python, log, host
         self.process: subprocess.Popen[bytes] | None = None
+        self.address: Address | None = None
         self._scratch: Scratch | None = None
+        self._output: BinaryIO | None = None
         self._begin = 0
 
     def start(self, port: int | None = None) -> Address:
@@ -61,7 +64,8 @@ class Server:
             address = Address(f"http://{self.host}:{chosen}", secrets.token_urlsafe(24))
             self._launch(address, chosen)
             if self._healthy(address):
-                return replace(address, version=version_of(address))
+                self.address = replace(address, version=version_of(address))
+                return self.address
             lines = last_lines(self.log, self._begin)
             self.stop()
             if not port_taken(self.log, self._begin):
@@ -84,8 +88,17 @@ class Server:
         return True
 
     def said(self) -> list[str]:
-        """The last lines of its log."""
-        return last_lines(self.log, self._begin)
+        """The last lines that it wrote, in whatever log of its; it may have been removed since."""
+        output = self.log if self._output is None else Path(f"/proc/self/fd/{self._output.fileno()}")
+        return last_lines(output, self._begin)
+
+    def use_log(self, log: Path) -> None:
+        """Lets notes and what a next start says go to another log, which is told what the process wrote last."""
+        said, self.log = self.said(), log
+        self._open_log()
+        if self._output is not None and not os.path.samestat(os.fstat(self._output.fileno()), log.stat()):
+            for line in said:
+                self.note(f"before: {line}")
 
     def note(self, words: str) -> None:
         """Adds a line of ours to its log."""
@@ -103,16 +116,19 @@ class Server:
             if self.process.stdin is not None:
                 self.process.stdin.close()
             self.process = None
+        self.address = None
+        if self._output is not None:
+            self._output.close()
+            self._output = None
         if self._scratch is not None:
             self._scratch.remove()
             self._scratch = None
 
     def _launch(self, address: Address, port: int) -> None:
         self.stop()
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        # SGLang writes its settings there, its key among them.
-        self.log.touch(mode=0o600)
-        self._begin = self.log.stat().st_size if self.log.exists() else 0
+        self._open_log()
+        self._output = self.log.open("rb")
+        self._begin = self.log.stat().st_size
         # Its sockets are files: short names, gone with it.
         self._scratch = Scratch()
         environment = self.settings.environment(os.environ, address.key) | {
@@ -129,6 +145,11 @@ class Server:
                 env=environment,
                 start_new_session=True,
             )
+
+    def _open_log(self) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        # SGLang writes its settings there, its key among them.
+        self.log.touch(mode=0o600)
 
     def _healthy(self, address: Address) -> bool:
         """Waits until the server answers to its key; false when its process ended. Raises E0822 when it takes too long."""

@@ -1,0 +1,156 @@
+"""Servers that one task after another uses: settings in, hosts out whose servers stay when the task is through.
+
+For a process that does one task at a time. Tasks share servers where their models differ in nothing but the weights, which
+each task brings along. Starting a server takes far longer than that.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from runners.engine.sglang import weights
+from runners.engine.sglang.rounds import Lost
+from runners.engine.sglang.server import Address, Server
+from runners.engine.sglang.settings import Settings
+
+_CONFIGS = ("config.json", "generation_config.json")
+_UNSAID = frozenset({"_name_or_path", "transformers_version"})
+"""What a config says of where it comes from, not of what it describes."""
+_IDLE = 10.0
+"""Seconds that a server gets to let go of what a task before left it with."""
+
+
+class Kept:
+    """Servers between tasks: those of the last settings that were asked for, until `end`."""
+
+    def __init__(self) -> None:
+        self._servers: list[Server] = []
+        self._serves: tuple[Any, ...] = ()
+        self._context = 0
+        self._lent = 0
+
+    def hosts(self, settings: Settings, python: Path, logs: list[Path]) -> list[Lent] | None:
+        """A host for each log; those of other settings are ended before. None while a task has them all."""
+        if self._lent:
+            return None
+        serves = _serves(settings, python, len(logs))
+        if serves != self._serves or settings.context > self._context:
+            self.end()
+            # Room for what other tasks may need beyond this one, so that they need no others.
+            room = 1 << (settings.context - 1).bit_length()
+            self._serves, self._context = serves, max(settings.context, min(room, _positions(settings)))
+            self._servers = [Server(settings, python, log) for log in logs]
+        wider = replace(settings, context=self._context)
+        self._lent = len(logs)
+        return [Lent(self, server, wider, log) for server, log in zip(self._servers, logs, strict=True)]
+
+    def back(self) -> None:
+        """Takes one of the servers back from its task."""
+        self._lent -= 1
+
+    def end(self) -> None:
+        """Ends all servers."""
+        for server in self._servers:
+            server.stop()
+        self._servers, self._serves, self._context = [], (), 0
+
+
+class Lent:
+    """A kept server as a task's host: started where it does not run, given other weights where it does."""
+
+    near = True
+
+    def __init__(self, kept: Kept, server: Server, settings: Settings, log: Path) -> None:
+        self.kept, self.server, self.settings, self.log = kept, server, settings, log
+        self.lent = True
+
+    def start(self) -> Address:
+        """See `Host.start`. Raises what `Server.start` does."""
+        server = self.server
+        server.use_log(self.log)
+        address = server.address if server.alive else None
+        server.settings = self.settings
+        if address is not None and self._takes_the_model(address):
+            server.note("a server that is there goes on with this task's model")
+            return address
+        return server.start()
+
+    @property
+    def alive(self) -> bool:
+        """See `Server.alive`."""
+        return self.server.alive
+
+    def said(self) -> list[str]:
+        """See `Server.said`."""
+        return self.server.said()
+
+    def note(self, words: str) -> None:
+        """See `Server.note`."""
+        self.server.note(words)
+
+    def stop(self) -> None:
+        """Gives the server back, which goes on."""
+        if self.lent:
+            self.lent = False
+            self.kept.back()
+
+    def _takes_the_model(self, address: Address) -> bool:
+        """Whether the server is at rest and has the model now; one that is not is ended by its next start."""
+        try:
+            told = httpx.post(
+                f"{address.url}/flush_cache",
+                params={"timeout": _IDLE},
+                headers=address.headers,
+                trust_env=False,
+                timeout=2 * _IDLE,
+            )
+            if told.status_code != 200:
+                return False
+            weights.from_disk(self.settings.model, [address], 0)
+        except (httpx.HTTPError, Lost, weights.Refused):
+            return False
+        return True
+
+
+def _serves(settings: Settings, python: Path, count: int) -> tuple[Any, ...]:
+    """All that has to be the same for two tasks to share servers; which weights, and how long they wait, is not."""
+    same = replace(settings, model=Path(), context=0, patience=0.0)
+    return same, python, count, *(_config(settings.model / name) for name in _CONFIGS)
+
+
+def _config(file: Path) -> dict[str, Any] | None:
+    if not file.is_file():
+        return None
+    return {name: value for name, value in json.loads(file.read_bytes()).items() if name not in _UNSAID}
+
+
+def _positions(settings: Settings) -> int:
+    """The most tokens that the model is made for."""
+    return int((_config(settings.model / _CONFIGS[0]) or {}).get("max_position_embeddings", settings.context))
+
+
+_now: Kept | None = None
+
+
+def keep() -> None:
+    """From now on this process keeps the servers that its tasks start, until `end`."""
+    global _now
+    _now = _now or Kept()
+
+
+def kept() -> Kept | None:
+    """The servers that this process keeps, if it does."""
+    return _now
+
+
+def end() -> None:
+    """Ends the servers that this process keeps; those that tasks start from now on end with them."""
+    global _now
+    if _now is not None:
+        _now.end()
+    _now = None

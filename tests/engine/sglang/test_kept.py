@@ -1,0 +1,228 @@
+"""Servers that tasks use one after another: shared where they may be, and ended with the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from reodsl.graph.job import Resources
+from reodsl.graph.task import Task
+from runners.engine.sglang import kept
+from runners.engine.sglang.hosts import hosts
+from runners.engine.sglang.kept import Kept, Lent
+from runners.engine.sglang.server import Server
+from runners.engine.sglang.settings import Settings
+from runners.execute.local import Local
+from runners.execute.order import Order, Outcome
+from runners.models.folder import save
+from runners.models.tokenizer import word_tokenizer
+from tests.engine.engine_reference import VOCAB, make_model
+
+PYTHON = Path(sys.executable)
+SERVED = Resources(engine="sglang")
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in the server's place."""
+    monkeypatch.setattr("runners.engine.sglang.server.LAUNCHER", Path(__file__).with_name("stand_in.py"))
+    monkeypatch.setattr("runners.engine.sglang.hosts.interpreter", lambda: PYTHON)
+
+
+@pytest.fixture
+def keeping() -> Iterator[Kept]:
+    made = Kept()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    tokenizer = word_tokenizer([f"w{i}" for i in range(5, VOCAB)])
+    save(make_model("qwen3-gqa-tied"), tokenizer, tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    return Settings(tmp_path / "one", context=100, token_bytes=64)
+
+
+def of(keeping: Kept, settings: Settings, log: Path) -> Lent:
+    found = keeping.hosts(settings, PYTHON, [log])
+    assert found is not None
+    (host,) = found
+    return host
+
+
+def pid(host: Lent) -> int:
+    assert host.server.process is not None
+    return host.server.process.pid
+
+
+def test_a_task_goes_on_with_the_server_of_the_one_before_and_brings_its_own_weights(
+    keeping: Kept, settings: Settings, tmp_path: Path
+) -> None:
+    first = of(keeping, settings, tmp_path / "a" / "log")
+    address = first.start()
+    assert address.version == "0.0.1"
+    assert option(first, "context-length") == 128 + 8, "room for what other tasks may need"
+    before = pid(first)
+    first.stop()
+    first.stop()
+    shutil.rmtree(tmp_path / "a")
+    second = of(keeping, replace(settings, model=tmp_path / "two", context=128), tmp_path / "b" / "log")
+    assert second.start() == address
+    assert pid(second) == before
+    log = (tmp_path / "b" / "log").read_text()
+    assert "goes on with this task's model" in log
+    assert second.said()[-1].startswith("/update_weights_from_disk")
+    assert str(tmp_path / "two") in second.said()[-1]
+    second.stop()
+    assert psutil.pid_exists(before)
+    keeping.end()
+    assert not second.alive
+
+
+def option(host: Lent, name: str) -> int:
+    words = psutil.Process(pid(host)).cmdline()
+    return int(words[words.index(f"--{name}") + 1])
+
+
+@pytest.mark.parametrize("change", ["context", "config", "device settings"])
+def test_a_task_that_needs_another_server_gets_one_and_the_old_one_ends(
+    keeping: Kept, settings: Settings, tmp_path: Path, change: str
+) -> None:
+    first = of(keeping, settings, tmp_path / "log")
+    first.start()
+    first.stop()
+    old = psutil.Process(pid(first))
+    other = replace(settings, model=tmp_path / "two")
+    if change == "context":
+        other = replace(other, context=129)
+    elif change == "config":
+        config = json.loads((tmp_path / "two" / "config.json").read_text())
+        (tmp_path / "two" / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.5}))
+    else:
+        other = replace(other, memory_fraction=0.5)
+    second = of(keeping, other, tmp_path / "log")
+    assert not old.is_running()
+    second.start()
+    assert second.alive
+
+
+def test_where_a_config_comes_from_changes_nothing(keeping: Kept, settings: Settings, tmp_path: Path) -> None:
+    first = of(keeping, settings, tmp_path / "log")
+    first.start()
+    first.stop()
+    config = json.loads((tmp_path / "two" / "config.json").read_text())
+    (tmp_path / "two" / "config.json").write_text(json.dumps(config | {"transformers_version": "0.1"}))
+    second = of(keeping, replace(settings, model=tmp_path / "two"), tmp_path / "log")
+    assert second.server is first.server
+
+
+@pytest.mark.parametrize("why", ["dead", "busy"])
+def test_a_kept_server_that_cannot_go_on_is_replaced_and_its_last_words_stay(
+    keeping: Kept, settings: Settings, tmp_path: Path, why: str
+) -> None:
+    first = of(keeping, settings, tmp_path / "a")
+    first.start()
+    before = pid(first)
+    first.stop()
+    if why == "dead":
+        os.killpg(before, signal.SIGKILL)
+        psutil.wait_procs([psutil.Process(before)] if psutil.pid_exists(before) else [], timeout=10)
+    else:
+        (tmp_path / "one" / "busy").touch()
+    (tmp_path / "a").unlink()
+    second = of(keeping, settings, tmp_path / "b")
+    second.start()
+    assert second.alive
+    assert pid(second) != before
+    assert "[reodsl] before: /server_info" in (tmp_path / "b").read_text()
+
+
+def test_servers_that_a_task_has_are_no_other_ones(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_now", None)
+
+    def one() -> object:
+        (found,) = hosts(settings, SERVED, tmp_path)
+        return found
+
+    assert isinstance(one(), Server)
+    kept.keep()
+    kept.keep()
+    lent = one()
+    assert isinstance(lent, Lent)
+    assert isinstance(one(), Server)
+    lent.stop()
+    again = one()
+    assert isinstance(again, Lent)
+    assert again.server is lent.server
+    again.start()
+    kept.end()
+    assert not again.alive
+    assert isinstance(one(), Server)
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_run_ends_the_servers_that_it_kept(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    served: list[Lent] = []
+
+    def serving(order: Order, _: object) -> Outcome:
+        if order.resources.engine == "embedded":
+            return Outcome("done")
+        (host,) = hosts(settings, order.resources, tmp_path)
+        assert isinstance(host, Lent)
+        served.append(host)
+        host.start()
+        if interrupted and len(served) == 2:
+            raise KeyboardInterrupt
+        host.stop()
+        return Outcome("done")
+
+    monkeypatch.setattr("runners.execute.local.perform", serving)
+    backend = Local(lambda event: None)
+    try:
+        for resources in (SERVED, Resources(), SERVED):
+            backend.submit(
+                Order(Task("t", "evaluate", {}, {}), "", "", {}, {}, tmp_path, tmp_path, resources)
+            )
+            backend.wait(0.0)
+    except KeyboardInterrupt:
+        assert interrupted
+    assert pid(served[0]) == pid(served[1])
+    assert served[0].alive
+    backend.stop()
+    backend.stop()
+    assert not served[0].alive
+    assert kept.kept() is None
+
+
+def test_memory_of_gpus_is_given_back_to_a_task_that_asks_no_server(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runners.execute.local.perform", lambda *_: Outcome("done"))
+    backend = Local(lambda event: None)
+
+    def run(resources: Resources) -> None:
+        backend.submit(Order(Task("t", "train", {}, {}), "", "", {}, {}, tmp_path, tmp_path, resources))
+        backend.wait(0.0)
+
+    run(SERVED)
+    (host,) = hosts(settings, SERVED, tmp_path)
+    host.start()
+    host.stop()
+    run(Resources())
+    assert host.alive
+    run(Resources(device="cuda"))
+    assert not host.alive
