@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from reodsl.price.machine import USABLE, Devices
 from reodsl.price.sizes import Sizes
 
@@ -11,6 +13,8 @@ LOGIT_CHUNK, LOGIT_CHUNK_HERE = 2 * 4 * 2**27, 2 * 4 * 2**25
 """Logits and their gradient that are held at once, in float32: on a GPU, and on this machine's processor."""
 RUNTIME_HERE = 384 * 2**20
 """What Python, torch and transformers take on a laptop before there is a model: measured. GPUs hold none of it."""
+KERNELS_HERE = 896 * 2**20
+"""What a process there comes to hold beyond that: kernels for every shape that came up, holes in its heap; measured."""
 
 
 def state_bytes(sizes: Sizes, devices: Devices) -> float:
@@ -60,8 +64,13 @@ def engine_bytes(sizes: Sizes, devices: Devices, held: float) -> float:
     return _runtime(devices) + own + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
 
 
+def process_bytes(peaks: Mapping[str, float], devices: Devices) -> float:
+    """The peak of the one process that all roles share on this machine: what each needs, and what a process needs once."""
+    return sum(peaks.values()) - max(0, len(peaks) - 1) * _runtime(devices)
+
+
 def _runtime(devices: Devices) -> float:
-    return float(RUNTIME_HERE) if devices.unit == "seconds" else 0.0
+    return float(RUNTIME_HERE + KERNELS_HERE) if devices.unit == "seconds" else 0.0
 
 
 def checkpoint_bytes(sizes: Sizes) -> float:

@@ -16,6 +16,7 @@ from reodsl.ir.training import FromModel, Start
 from reodsl.price.history import COMPUTES, History, Past
 from reodsl.price.known import Known
 from reodsl.price.machine import Devices, devices_of
+from reodsl.price.memory import process_bytes
 from reodsl.price.sizes import Sizes, sizes_of
 from reodsl.price.tasks import price_task
 from reodsl.price.value import Measured, Price, Prices, Term
@@ -49,11 +50,14 @@ def price(
 def calibrate(history: History, devices: Devices) -> Measured | None:
     """How much longer than priced each term took on such devices, the median over past results; None without any."""
     ratios: dict[str, list[float]] = {}
+    beyond: list[float] = []
     found = [past for past in history.results if _ran_on(past, devices)]
     around = [past.seconds - sum(past.terms.values()) for past in found if past.terms]
     start = max(0.0, median(around)) if around else None
     for past in found:
         known = price_task(past.kind, past.payload, past.sizes, past.facts, devices, past.words)
+        if past.peak is not None and devices.unit == "seconds":
+            beyond.append(past.peak - process_bytes(known.memory, devices))
         if past.kind == "train":
             for term, seconds in past.terms.items():
                 priced = known.seconds.get(term, 0.0)
@@ -68,7 +72,8 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
         return None
     factors = {name: median(each) for name, each in ratios.items()}
     training = factors.get("training")
-    return Measured(len(found), factors, start, devices.hardware.mfu_train / training if training else None)
+    mfu = devices.hardware.mfu_train / training if training else None
+    return Measured(len(found), factors, start, mfu, median(beyond) if beyond else None)
 
 
 class _Pricer:
@@ -123,7 +128,9 @@ class _Pricer:
             else:
                 name = term if task.kind == "train" else "responses"
                 seconds[term] = value * measured.factors.get(name, 1.0)
-        return replace(found, seconds=seconds)
+        beyond = measured.memory or 0.0
+        peaks = {role: max(peak + beyond, peak / 4) for role, peak in found.memory.items()}
+        return replace(found, seconds=seconds, memory=peaks)
 
     def _model(self, task: Task) -> tuple[Model | None, Sizes | None]:
         while task.kind != "model" and "start" in task.inputs:

@@ -130,6 +130,10 @@ def _basis(prices: Prices) -> list[str]:
     for index, (name, ratio) in enumerate(others.items()):
         words = "takes {:.2g} times what is assumed" if index == 0 else "{:.2g}"
         told.append(f"{_TIMED.get(name, name)} {words.format(ratio)}")
+    if found.memory is not None and abs(found.memory) >= 2**20:
+        told.append(
+            f"processes hold {memory(abs(found.memory))} {'more' if found.memory > 0 else 'less'} than is assumed"
+        )
     return [f"Calibrated by {results}: {', '.join(told)}."]
 
 

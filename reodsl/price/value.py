@@ -62,13 +62,15 @@ class Measured:
     """What past results on like devices told: how many there were, and their seconds over priced ones.
 
     `factors` are by term, and `responses` for tasks that only sample. `start` is the seconds of a task before and
-    after its steps. `mfu_train` is the utilisation that training reached, of the peak that `hardware` states.
+    after its steps. `mfu_train` is the utilisation that training reached, of the peak that `hardware` states. `memory` is by
+    how many bytes the peaks of processes on this machine passed the priced ones.
     """
 
     results: int
     factors: Mapping[str, float]
     start: float | None
     mfu_train: float | None
+    memory: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,13 @@ def put(store: Store, task: Task, files: dict[str, Any], inputs: dict[str, str],
             content.write_parquet(path)
         else:
             path.write_text(json.dumps(content))
-    made = {"seconds": 12.5, "device": device, "device_model": processor(), "inputs": inputs}
+    made = {
+        "seconds": 12.5,
+        "device": device,
+        "device_model": processor(),
+        "peak_memory": 3 * 2**30,
+        "inputs": inputs,
+    }
     store.commit(key, out, material, made)
     return key
 
@@ -142,11 +148,21 @@ def test_the_plan_says_what_past_runs_told(store: Store) -> None:
     # 12.5 seconds in all, of which 10 were of steps.
     assert prices.measured.start == 2.5
     assert prices.tasks["reo_exp.train.s1"].seconds["start"] == 2.5
+    # A model of nothing: what a process holds is nearly all that it needs.
+    held = 3 * 2**30 - 1280 * 2**20
+    assert prices.measured.memory == pytest.approx(held, rel=0.01)
+    before = price(lower(make.four()), make.four()).tasks["reo_exp.train.s1"].memory
+    after = prices.tasks["reo_exp.train.s1"].memory
+    assert {role: after[role] - before[role] for role in before} == pytest.approx(
+        dict.fromkeys(("trainer", "engine"), prices.measured.memory)
+    )
     (told,) = [line for line in show.summary(prices, list(prices.tasks)) if "past result" in line]
     # The training is too small for its own price to tell anything.
     assert prices.measured.mfu_train is None
     assert re.fullmatch(
-        r"Calibrated by 2 past results: generation takes \d+ times .*, evaluation and .*", told
+        r"Calibrated by 2 past results: generation takes \d+ times .*, evaluation and .*, "
+        r"processes hold 1.75 GiB more than is assumed.",
+        told,
     )
 
 

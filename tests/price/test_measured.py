@@ -9,9 +9,12 @@ import pytest
 from reodsl.ir.study import Cluster, Hardware
 from reodsl.price.history import History, Past
 from reodsl.price.machine import Devices, devices_of
+from reodsl.price.memory import process_bytes
 from reodsl.price.prices import calibrate
 from reodsl.price.tasks import price_task
 from reodsl.price.value import Price
+
+GPU = Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10)
 
 
 def here() -> Devices:
@@ -122,7 +125,7 @@ def test_only_gpus_of_the_same_model_count(measured: History, gpu: str, ran_on: 
         gpus_per_node=1,
         gpu=gpu,
         memory_gib=80,
-        hardware=Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10),
+        hardware=GPU,
     )
     devices = devices_of(cluster)
     assert devices is not None
@@ -130,6 +133,40 @@ def test_only_gpus_of_the_same_model_count(measured: History, gpu: str, ran_on: 
     found = calibrate(History((*results, *measured.results)), devices)
     assert (found is not None and found.results == len(results)) is counts
     assert (found is None) is not counts
+
+
+def test_peaks_that_were_measured_tell_how_far_off_priced_ones_are(measured: History) -> None:
+    def peaks(more: float) -> tuple[Past, ...]:
+        return tuple(
+            replace(past, peak=process_bytes(priced(past).memory, here()) + more) for past in measured.results
+        )
+
+    def found(*results: Past) -> float | None:
+        told = calibrate(History(results), here())
+        assert told is not None
+        return told.memory
+
+    assert found(*measured.results) is None
+    assert found(*peaks(5e7)) == pytest.approx(5e7)
+    assert found(*peaks(-3e7)) == pytest.approx(-3e7)
+    first, *others = peaks(5e7)
+    # One that is far off is outvoted.
+    assert found(replace(first, peak=1e12), *others) == pytest.approx(5e7)
+    # Of GPUs only what tensors had is measured, and nothing is concluded.
+    gpu = [replace(past, device="cuda", model="NVIDIA H800") for past in peaks(5e7)]
+    cluster = Cluster(name="c", nodes=1, gpus_per_node=1, gpu="H800", memory_gib=80, hardware=GPU)
+    devices = devices_of(cluster)
+    assert devices is not None
+    told = calibrate(History(tuple(gpu)), devices)
+    assert told is not None
+    assert told.memory is None
+
+
+def test_a_process_needs_once_what_every_role_of_it_needs() -> None:
+    base = 1280 * 2**20  # libraries and kernels
+    assert process_bytes({"trainer": base + 7.0, "engine": base + 5.0}, here()) == base + 12.0
+    assert process_bytes({"engine": base + 5.0}, here()) == base + 5.0
+    assert process_bytes({}, here()) == 0.0
 
 
 def test_sizes_on_disk_are_those_that_were_stored(measured: History) -> None:
