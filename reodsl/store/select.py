@@ -4,20 +4,46 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Problem, problem
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.store.runs import Record, spec_of
 from reodsl.store.store import Store
 
+_SHOWN = 5
+
 
 def pick(found: tuple[Record, ...], name: str) -> Record:
-    """The latest run of a study, or the run whose name or spec digest starts so. Raises E0954."""
-    for record in reversed(found):
-        if record.study == name or record.name.startswith(name) or record.spec.startswith(name):
-            return record
+    """The latest run of a study or of a spec whose digest starts so, or the one run whose name does.
+
+    Raises E0954 where there is none, and where several runs' names or several specs' digests start so.
+    """
+    newest = tuple(reversed(found))
+    studies = [record for record in newest if record.study == name]
+    named = [record for record in newest if record.name.startswith(name)]
+    of_spec = [record for record in newest if record.spec.startswith(name)]
+    if studies:
+        return studies[0]
+    exact = next((record for record in named if record.name == name), None)
+    if exact is not None:
+        return exact
+    if len(named) + len({record.spec for record in of_spec}) > 1:
+        raise _several(name, list(dict.fromkeys(each.name for each in (*named, *of_spec))))
+    if named or of_spec:
+        return (named or of_spec)[0]
     studies = ", ".join(dict.fromkeys(record.study for record in reversed(found))) or "none yet"
     raise problem("E0954", f"no run is called `{name}`", help=f"studies that ran: {studies}")
+
+
+def _several(name: str, runs: list[str]) -> Problem:
+    """The diagnostic of a name that fits several runs, the newest first."""
+    shown = ", ".join(runs[:_SHOWN]) + (f" and {len(runs) - _SHOWN} more" if len(runs) > _SHOWN else "")
+    return problem(
+        "E0954",
+        f"{len(runs)} runs are called `{name}…`",
+        notes=(f"they are {shown}",),
+        help=f"write one's whole name, such as the newest's: `{runs[0]}`",
+    )
 
 
 def select(store: Store, record: Record, selector: str | None) -> dict[str, str]:

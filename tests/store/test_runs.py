@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,26 @@ def test_a_run_is_found_by_study_name_or_digest(bench: Bench) -> None:
     assert pick(found, first.name) == first
     with pytest.raises(Problem):
         pick(found, "bogus")
+
+
+def test_a_beginning_that_several_runs_share_is_no_name(bench: Bench) -> None:
+    recorded(bench, make.four())
+    (kept,) = runs.records(bench.store)
+    names = [f"20260101T12000{i}" for i in range(7)]
+    found = tuple(replace(kept, name=name, spec=f"{i}abc") for i, name in enumerate(names))
+    with pytest.raises(Problem) as caught:
+        pick(found, "2026")
+    (told,) = caught.value.diagnostics
+    assert (told.code, told.message) == ("E0954", "7 runs are called `2026…`")
+    assert told.notes == (f"they are {', '.join(reversed(names[2:]))} and 2 more",)
+    assert f"`{names[-1]}`" in (told.help or "")
+    assert pick(found, "20260101T120003") is found[3]
+    assert pick(found, "3a") is found[3]
+    # Two runs of one spec are told apart by when they were: the newest is meant.
+    same = (*found, replace(kept, name="20270101T000000", spec="3abc"))
+    assert pick(same, "3a") is same[-1]
+    # A whole name is one, though others begin with it.
+    assert pick((*found, replace(kept, name=names[0] + "-2")), names[0]) is found[0]
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "", "x" * 500, "\n", "."])
