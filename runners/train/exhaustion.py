@@ -27,8 +27,10 @@ _SAID = (
 
 
 @contextmanager
-def room(config: Any, device: torch.device, ids: Tensor | None, bound: int) -> Iterator[None]:
-    """Runs the passes of a micro-batch, `ids` [rows, width], or without one the optimizer; `config` is the model's.
+def room(
+    config: Any, device: torch.device, ids: Tensor | None, bound: int, doing: str = "in the optimizer's step"
+) -> Iterator[None]:
+    """Runs the passes of a micro-batch, `ids` [rows, width], or without one what `doing` says; `config` is the model's.
 
     Raises E0937 when memory runs out; nothing has been changed by then.
     """
@@ -44,7 +46,7 @@ def room(config: Any, device: torch.device, ids: Tensor | None, bound: int) -> I
             "the last saved step is kept, and nothing of this one",
         ]
         if ids is None:
-            message = "memory ran out in the optimizer's step"
+            message = f"memory ran out {doing}"
             advice = (
                 "take more GPUs in `cluster`, a smaller model, or `algorithm = muon`, which keeps one moment"
             )

@@ -13,6 +13,7 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,11 +21,12 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.model import Model
 from reodsl.ir.training import Plateau, Ppo, Sft, Stage
-from runners.models.folder import Loaded, load_tokenizer, save
+from runners.models.folder import Loaded, load_config, load_tokenizer, save
 from runners.models.stored import Stored
 from runners.train.agreement import Disagreement
 from runners.train.crew import together
 from runners.train.draws import purpose
+from runners.train.exhaustion import room
 from runners.train.forward import keep_little
 from runners.train.metrics import metrics_table, write_parquet
 from runners.train.optimizers import (
@@ -37,7 +39,7 @@ from runners.train.optimizers import (
 from runners.train.placed import place
 from runners.train.ranks import ALONE, Ranks
 from runners.train.saved import Row, Standing, save_tensors
-from runners.train.sharding import whole, whole_state
+from runners.train.sharding import Scorer, whole, whole_state
 from runners.train.shards import load_anywhere, own_parts, save_anywhere
 from runners.train.steps import Steps, ppo_steps, sft_steps, simpo_steps
 from runners.train.throughput import peak_flops
@@ -92,13 +94,18 @@ def _passes_in(stage: Stage, device: str) -> torch.dtype:
 def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
     """The model on this process's device, sharded where others share it or its passes are in bfloat16."""
     device = job.resources.device
-    model, scorer = place(
-        job.inputs["start"] / "checkpoint", torch.device(device), _passes_in(stage, device), ranks
-    )
+    model, scorer = _placed(stage, job, ranks)
     if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device != "cpu"):
         keep_little(model)
     optimizers = build_optimizers(model, stage.optim)
     return Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)
+
+
+def _placed(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
+    """The stage's starting model on this process's device, and its pass where it is sharded."""
+    start, device = job.inputs["start"] / "checkpoint", torch.device(job.resources.device)
+    with room(load_config(start), device, None, 0, "while weights were put on the device"):
+        return place(start, device, _passes_in(stage, device.type), ranks)
 
 
 def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
@@ -106,8 +113,7 @@ def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
 
     What it runs is counted with what `learner` does.
     """
-    start, device = job.inputs["start"] / "checkpoint", job.resources.device
-    model, scorer = place(start, torch.device(device), _passes_in(stage, device), learner.ranks)
+    model, scorer = _placed(stage, job, learner.ranks)
     found = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch)
     return replace(found, tally=learner.tally)
 

@@ -10,14 +10,26 @@ import torch
 from tests.devices.module import NAME
 from tests.devices.simulated import install, simulated
 
-# The engine that runs backward passes counts devices at the first of them.
-install()
-DEVICES = ("cpu", NAME, "cuda") if torch.cuda.is_available() else ("cpu", NAME)
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu", NAME)
+if NAME in DEVICES:
+    # Now, since the engine of backward passes counts devices at the first of them. PyTorch has one kind of accelerator
+    # in a process, and takes an extension's for it, so that there is no second one beside CUDA.
+    install()
 
 
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The CPU, the simulated device, and CUDA where there is one."""
+    """The CPU, and CUDA; the simulated device where there is none."""
+    if request.param != NAME:
+        yield request.param
+        return
+    with simulated():
+        yield NAME
+
+
+@pytest.fixture(params=DEVICES[1:])
+def other(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every device but the CPU."""
     if request.param != NAME:
         yield request.param
         return

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.devices.fixture import device as device
+from tests.devices.fixture import other as other
 from tests.devices.fixture import plain_cpu as plain_cpu
 from tests.engine.engine_reference import CONFIGS, make_model, train
 

@@ -1,4 +1,4 @@
-"""The engine on another device: the CPU's numbers to the bit, one wait a step, and what suits a GPU."""
+"""The engine on another device: the CPU's numbers, to the bit where its kernels run; one wait a step; what suits a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from runners.engine.embedded import EmbeddedSettings
 from runners.engine.embedded import engine as module
-from runners.engine.protocol import Sampling
+from runners.engine.protocol import Response, Sampling
 from tests.devices.module import MEMORY, NAME
 from tests.devices.simulated import simulated, waits
 from tests.engine.engine_reference import STOP, engine_of, make_requests
@@ -42,20 +42,30 @@ def work(model: Any, sampling: Sampling, device: str) -> tuple[Any, ...]:
     )
 
 
+def same(found: Any, want: Any, device: str) -> bool:
+    """Whether all is equal; on CUDA, whose kernels add in another order, log-probabilities may differ in the last bits."""
+    if device == NAME:
+        return bool(found == want)
+    if isinstance(want, Response):
+        return found.tokens == want.tokens and found.logprobs == pytest.approx(want.logprobs, abs=1e-4)
+    if isinstance(want, list | tuple):
+        return len(found) == len(want) and all(same(*pair, device) for pair in zip(found, want, strict=True))
+    return bool(found == want)
+
+
 @pytest.mark.usefixtures("plain_cpu")
 @pytest.mark.parametrize("way", WAYS)
-def test_another_device_gives_the_same_numbers_to_the_bit(one_model: Any, way: str) -> None:
+def test_another_device_gives_the_same_numbers(one_model: Any, way: str, other: str) -> None:
     want = work(one_model, WAYS[way], "cpu")
-    with simulated():
-        assert work(one_model, WAYS[way], NAME) == want
+    assert same(work(one_model, WAYS[way], other), want, other)
 
 
 @pytest.mark.usefixtures("plain_cpu")
-def test_every_shape_runs_there(model: Any) -> None:
+def test_every_shape_runs_there(model: Any, other: str) -> None:
     requests = make_requests(2, 2)
     want = engine_of(model).generate(requests, replace(SAMPLED, max_tokens=6))
-    with simulated():
-        assert engine_of(model, device=NAME).generate(requests, replace(SAMPLED, max_tokens=6)) == want
+    found = engine_of(model, device=other).generate(requests, replace(SAMPLED, max_tokens=6))
+    assert same(found, want, other)
 
 
 def test_the_device_is_waited_for_once_a_step(one_model: Any) -> None:

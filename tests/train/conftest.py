@@ -22,6 +22,7 @@ from reodsl.ir.training import Optimizer, Sft, Stage
 from runners import prepare
 from runners.train.run import train
 from tests.devices.fixture import device as device
+from tests.devices.fixture import other as other
 from tests.devices.fixture import plain_cpu as plain_cpu
 
 TASK = FoldTask(

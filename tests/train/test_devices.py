@@ -1,6 +1,8 @@
-"""Training on another device: the CPU's numbers to the bit, alone, sharded, in bfloat16, interrupted and carried on."""
+"""Training on another device: the CPU's numbers, to the bit where its kernels run; interrupted and carried on."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 import torch
@@ -21,10 +23,8 @@ from tests.devices.simulated import simulated, waits
 from tests.train import shared_steps
 from tests.train.conftest import Stopped
 from tests.train.models import small_model
-from tests.train.test_sharded import job
+from tests.train.test_sharded import NEAR, NEAR_MUON, job
 from tests.train.test_train import ppo, same, sft
-
-THERE = Resources(device=NAME)
 
 
 def taken(case, ranks, device, monkeypatch, precision=torch.float32):
@@ -41,17 +41,21 @@ def taken(case, ranks, device, monkeypatch, precision=torch.float32):
     return rows, {name: value.cpu() for name, value in learner.weights().items()}
 
 
-def equal(one, other):
-    assert one[0] == other[0]
-    assert all(torch.equal(value, other[1][name]) for name, value in one[1].items())
+def require_equal(found, want, device, near):
+    """To the bit on the simulated device; CUDA's kernels add in another order."""
+    (rows, weights), (wanted_rows, wanted) = found, want
+    if device == NAME:
+        near = 0.0
+        assert rows == wanted_rows
+    assert all(float((value - wanted[name]).abs().max()) <= near for name, value in weights.items())
 
 
 @pytest.mark.usefixtures("plain_cpu")
 @pytest.mark.parametrize("case", ["sft", "muon", "simpo", "ppo", "checkpointed"])
-def test_steps_there_are_those_of_the_cpu_to_the_bit(case, monkeypatch):
+def test_steps_there_are_those_of_the_cpu(case, monkeypatch, other):
     want = taken(case, ALONE, "cpu", monkeypatch)
-    with simulated():
-        equal(taken(case, ALONE, NAME, monkeypatch), want)
+    near = NEAR_MUON if case == "muon" else NEAR
+    require_equal(taken(case, ALONE, other, monkeypatch), want, other, near)
 
 
 @pytest.mark.usefixtures("plain_cpu")
@@ -63,12 +67,13 @@ def test_steps_there_are_those_of_the_cpu_to_the_bit(case, monkeypatch):
         *(pytest.param(case, marks=pytest.mark.heavy) for case in ("sft", "muon", "simpo", "ppo_held")),
     ],
 )
-def test_sharded_steps_there_in_bfloat16_are_those_of_the_cpu_to_the_bit(case, tmp_path, monkeypatch):
+def test_sharded_steps_there_in_bfloat16_are_those_of_the_cpu(case, tmp_path, monkeypatch, other):
     found = []
-    for device in ("cpu", NAME):
-        with simulated(), joined(0, 1, f"file://{tmp_path}/{device}", torch.device(device)) as ranks:
+    for device in ("cpu", other):
+        with joined(0, 1, f"file://{tmp_path}/{device}", torch.device(device, 0)) as ranks:
             found.append(taken(case, ranks, device, monkeypatch, torch.bfloat16))
-    equal(*found)
+    # Three steps of 1e-3, of which a gradient near nothing may take each in either direction.
+    require_equal(found[1], found[0], other, 6e-3)
 
 
 @pytest.mark.usefixtures("plain_cpu")
@@ -76,7 +81,7 @@ def test_sharded_steps_there_in_bfloat16_are_those_of_the_cpu_to_the_bit(case, t
     ("kind", "precision"),
     [("sft", "float32"), ("ppo", "float32"), pytest.param("ppo", "auto", marks=pytest.mark.heavy)],
 )
-def test_a_stage_there_is_that_of_the_cpu_and_goes_on_after_an_interruption(bench, kind, precision):
+def test_a_stage_there_is_that_of_the_cpu_and_goes_on_after_an_interruption(bench, kind, precision, other):
     stage, data = (ppo(steps=3), "questions") if kind == "ppo" else (sft(3, "adamw"), "traces")
     stage = stage.model_copy(update={"precision": precision, "microbatch": 256, "save_every": 1})
     here = stage.model_copy(
@@ -84,10 +89,14 @@ def test_a_stage_there_is_that_of_the_cpu_and_goes_on_after_an_interruption(benc
     )
     name = f"device_{kind}_{precision}"
     whole = bench.train(here, name, start="base", data=data)
-    with simulated():
-        with pytest.raises(Stopped):
-            bench.train(stage, f"{name}_there", start="base", data=data, resources=THERE, stop_at=2)
-        same(whole, bench.train(stage, f"{name}_there", start="base", data=data, resources=THERE))
+    there = {"start": "base", "data": data, "resources": Resources(device=other)}
+    with pytest.raises(Stopped):
+        bench.train(stage, f"{name}_{other}", stop_at=2, **there)
+    found = bench.train(stage, f"{name}_{other}", **there)
+    if other == NAME:
+        same(whole, found)
+    else:
+        assert json.loads((found / "train.json").read_text())["steps"] == stage.steps
 
 
 @pytest.mark.usefixtures("plain_cpu")
@@ -138,8 +147,14 @@ def test_the_engine_is_opened_on_the_tasks_device(bench, monkeypatch):
 def test_what_a_gpu_is_given(tmp_path):
     for device, precision in (("cpu", torch.float32), (NAME, torch.bfloat16), ("cuda", torch.bfloat16)):
         assert _passes_in(sft(), device) == precision
-    assert token_bound(torch.device(NAME)) == GPU_TOKENS
-    assert peak_flops(torch.device(NAME)) is None
+    assert token_bound(torch.device("cuda")) == GPU_TOKENS
+    with simulated():
+        assert peak_flops(torch.device(NAME)) is None
+        check_parts(tmp_path)
+
+
+def check_parts(tmp_path):
+    """Each process has its own device of the machine."""
     parts = [
         Part(job(tmp_path, Resources(device=device)), "", 1, 2, "", 1) for device in ("cpu", NAME, "cuda")
     ]
@@ -148,6 +163,7 @@ def test_what_a_gpu_is_given(tmp_path):
 
 def test_memory_that_runs_out_there_is_told_with_the_devices_numbers():
     with (
+        simulated(),
         pytest.raises(Exception, match="memory ran out on a micro-batch") as caught,
         room(small_model().config, torch.device(NAME), torch.zeros(2, 8, dtype=torch.long), 16),
     ):

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
+from runners.train import run
 from runners.train.exhaustion import room
 from tests.train.models import small_model
+from tests.train.test_train import sft
 
 CONFIG = small_model().config
 CPU = torch.device("cpu")
@@ -38,6 +40,15 @@ def test_rows_that_are_too_many_are_halved():
 def test_a_single_sequence_and_the_optimizer_have_their_own_advice():
     assert "checkpointing = on" in (told(torch.zeros((1, 64), dtype=torch.long)).help or "")
     assert "optimizer" in told(None, MemoryError()).message
+
+
+def test_weights_that_do_not_fit_are_told_of(bench, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(run, "place", full)
+    with pytest.raises(Problem, match="memory ran out while weights were put on the device"):
+        bench.train(sft(), "unplaced", start="base", data="traces")
 
 
 def test_other_errors_pass():

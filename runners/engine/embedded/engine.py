@@ -39,10 +39,11 @@ class EmbeddedEngine:
 
     @torch.inference_mode()
     def load_weights(self, state: Mapping[str, torch.Tensor] | Path, version: int) -> None:
-        """Copies new weights in and drops every cache made with the old ones. Raises E0803 to E0806."""
+        """Copies new weights in and drops every cache made with the old ones. Raises E0803 to E0806, E0816."""
         tensors = read_state(state) if isinstance(state, Path) else state
         self._kept = {}
-        self._decoder = Decoder(self._shape, weights_of(tensors, self._shape, self._settings))
+        with room("taking new weights", self._settings):
+            self._decoder = Decoder(self._shape, weights_of(tensors, self._shape, self._settings))
         self._version = version
 
     @torch.inference_mode()
