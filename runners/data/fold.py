@@ -15,6 +15,7 @@ from typing import Literal
 import polars as pl
 
 from reodsl.diagnostics import Problem, problem
+from reodsl.ir.data import normal_question
 from reodsl.ir.task import FoldTask
 from runners.data.chain import Chain, Step
 from runners.data.draws import Stream
@@ -81,8 +82,11 @@ def chain_of(task: FoldTask, fold: Fold) -> Chain:
 
 
 def split_of(question: str) -> Split:
-    """Which side a question is on: one in five is held out, by a hash of its text and nothing else."""
-    digest = hashlib.sha256(b"split:" + question.encode()).digest()
+    """Which side a question is on: one in five is held out, by a hash of its `normal_question` and nothing else.
+
+    So a question stays on its side when only its spaces, its case or the form of its characters change.
+    """
+    digest = hashlib.sha256(b"split:" + normal_question(question).encode()).digest()
     return "held_out" if int.from_bytes(digest[:8], "big") % HELD_OUT_ONE_IN == 0 else "train"
 
 

@@ -1,6 +1,8 @@
 r"""Answers that need no computer algebra: equal texts and plain numbers, decided as math-verify decides them.
 
-What goes in are a reference and an answer; what comes out is a verdict, or None where only math-verify can say.
+What goes in are a reference and an answer; what comes out is a verdict, or None where only math-verify can say. Numbers
+with nothing but space between them are the exception: math-verify adds them up (or reads the first alone), and here they
+are no answer, unless they are written like one number, `1 234 567` or `2 1/2`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,13 @@ _DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{1,9}", re.ASCII)
 _RATIO = re.compile(
     r"(-?)(?:\\[dt]?frac\{(-?[0-9]{1,12})\}\{([0-9]{1,12})\}|([0-9]{1,12})/([0-9]{1,12}))", re.ASCII
 )
+_GAP = r"(?:\s|~|\\[ ,;:]|\\q?quad)++"
+_THOUSANDS = re.compile(rf"-?[0-9]{{1,3}}(?:{_GAP}[0-9]{{3}}){{1,60}}")
+_MIXED = re.compile(
+    rf"(-?)([0-9]{{1,12}}){_GAP}(\\[dt]?frac\{{[0-9]{{1,12}}\}}\{{[0-9]{{1,12}}\}}|[0-9]{{1,12}}/[0-9]{{1,12}})"
+)
+_ONE_OF_SEVERAL = r"(?:\\[dt]?frac\{[0-9]++\}\{[0-9]++\}|[0-9]++(?:[./][0-9]++)?)"
+_SEVERAL = re.compile(rf"[+-]?{_ONE_OF_SEVERAL}(?:{_GAP}{_ONE_OF_SEVERAL})+")
 
 
 def tidy(text: str) -> str:
@@ -50,23 +59,40 @@ def number(text: str) -> Fraction | None:
 
 
 def decide(gold: str, answer: str) -> bool | None:
-    """True or False where text or number settles it as math-verify would, None otherwise.
+    """True or False where text or number settles it, None otherwise.
 
     An empty answer, or an empty reference, is wrong. Equal texts are right if anything is left of them once
     LaTeX commands are set aside (math-verify reads nothing in a lone `\\ldots`). Two numbers are right when
-    equal and wrong when further apart than math-verify's rounding reaches.
+    equal and wrong when further apart than math-verify's rounding reaches. Several numbers are wrong.
     """
     gold, answer = tidy(gold), tidy(answer)
     if not gold or not answer:
         return False
     if gold == answer:
         return True if _says_something(gold) else None
-    left, right = number(gold), number(answer)
+    left, right = _in_one(gold), _in_one(answer)
     if left is None or right is None:
-        return None
+        return False if _several(gold) or _several(answer) else None
     if left == right:
         return True
     return False if abs(left - right) > _NEAR else None
+
+
+def _in_one(text: str) -> Fraction | None:
+    """The value of a plain number, of one whose thousands stand apart, or of a whole number and a fraction."""
+    if _THOUSANDS.fullmatch(text):
+        return Fraction(re.sub(_GAP, "", text))
+    mixed = _MIXED.fullmatch(text)
+    if mixed is None:
+        return number(text)
+    part = number(mixed[3])
+    value = None if part is None or part >= 1 else int(mixed[2]) + part
+    return -value if value is not None and mixed[1] else value
+
+
+def _several(text: str) -> bool:
+    """Whether these are numbers with space between them, and not one number."""
+    return _SEVERAL.fullmatch(text) is not None and _in_one(text) is None
 
 
 def _says_something(text: str) -> bool:

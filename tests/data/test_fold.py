@@ -85,6 +85,13 @@ def test_training_and_held_out_questions_are_apart() -> None:
     assert {split_of(question) for question in every} == {"train"}
 
 
+def test_a_question_is_on_the_same_side_however_it_is_spaced_and_cased() -> None:
+    """What counts as one question in the check of duplicates and in the report's overlap is never on both sides."""
+    for n in range(40):
+        forms = (f"Question {n}: a + b", f" question  {n}:\ta + B\n", f"QUESTION\u00a0{n}: A \uff0b b")
+        assert len({split_of(form) for form in forms}) == 1
+
+
 def test_one_question_in_five_is_held_out() -> None:
     sides = collections.Counter(split_of(f"question {n}") for n in range(5000))
     assert 850 < sides["held_out"] < 1150

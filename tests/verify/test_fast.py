@@ -123,6 +123,40 @@ def test_what_is_near_or_odd_is_left_to_math_verify() -> None:
     assert decide("1/0", "5") is None
 
 
+@pytest.mark.parametrize(
+    "gap", [" ", "\n", "\u00a0", "\u2009", "~", "\\ ", "\\,", "\\;", "\\quad ", " \\qquad "]
+)
+def test_several_numbers_are_no_answer(gap: str) -> None:
+    """math-verify adds numbers up that only space parts, and of some spaces reads what is before the first."""
+    for parts in (
+        ["1", "1", "1"],
+        ["-1", "1"],
+        ["1.5", "2"],
+        ["2", "3/2"],
+        ["\\frac{1}{2}", "1"],
+        ["1", "0000"],
+    ):
+        for gold in ("1", "2", "3", "111", "3.5", "3/2"):
+            assert decide(gold, gap.join(parts)) is False, (gold, parts)
+    assert decide("1 1 1", "3") is False
+    assert decide("1 1 1", " 1  1 1 ") is True
+
+
+@pytest.mark.parametrize("gap", [" ", "\u202f", "\\,", "~"])
+def test_one_number_may_have_spaces_in_it(gap: str) -> None:
+    assert decide("1234567", gap.join(["1", "234", "567"])) is True
+    assert decide("1234568", gap.join(["1", "234", "567"])) is False
+    assert decide("-12000", gap.join(["-12", "000"])) is True
+    assert decide("5/2", gap.join(["2", "1/2"])) is True
+    assert decide("-2.5", gap.join(["-2", "\\frac{1}{2}"])) is True
+    assert decide("3/2", gap.join(["2", "1/2"])) is False
+
+
+@pytest.mark.parametrize("text", ["\\frac 1 2", "\\log_2 8", "5 -3", "1, 2", "(1)(2)", "1 x", "2\\sqrt 3 5"])
+def test_spaces_within_expressions_are_left_to_math_verify(text: str) -> None:
+    assert decide("7", text) is None
+
+
 def test_long_digits_are_no_number_here() -> None:
     assert number("9" * 200) is not None
     assert number("9" * 201) is None
