@@ -81,9 +81,10 @@ def compile_file(
     lacking = runnable(program.context, record)
     if lacking:
         return Compiled(None, (*findings, *lacking), sources)
-    from reodsl.language.lower import lower
+    from reodsl.language.large import lowered
 
-    return Compiled(lower(program, record), program.context.findings, sources)
+    spec, large = lowered(program, record)
+    return Compiled(spec, (*program.context.findings, *large), sources)
 
 
 def evaluate_budgets(text: str) -> Evaluated:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reodsl.diagnostics.model import Label, Span, error
 from reodsl.language.context import Change, Context, Scope
-from reodsl.language.evaluate import fitted
+from reodsl.language.evaluate import fitted, too_long
 from reodsl.language.kinds import KINDS
 from reodsl.language.schema import Block, Kind, Many, type_words
 from reodsl.language.stages import stage_block, stages_over
@@ -132,6 +132,8 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
             return record
         if before is not None and isinstance(before.data, Items):
             value = replace(value, data=Items(before.data.values + value.data.values))
+            if too_long(ctx, value, item.span):
+                return record
     return record.with_field(name, Slot(value, item.span, item.doc or doc, before=record.fields.get(name)))
 
 

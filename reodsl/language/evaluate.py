@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reodsl.diagnostics.model import Label, error
+from reodsl.diagnostics.model import Label, Span, error
 from reodsl.language import arithmetic
 from reodsl.language.context import DEEPEST, Context, Scope
 from reodsl.language.names import named
@@ -11,6 +11,8 @@ from reodsl.language.suggest import advice
 from reodsl.language.units import UNITS, Quantity, dimension, scaled
 from reodsl.language.values import Bounds, Items, Value, describe
 from reodsl.syntax import tree
+
+MOST_VALUES = 2**14
 
 
 def fitted(
@@ -46,9 +48,26 @@ def evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = N
         if ctx.depth > DEEPEST * 6:
             ctx.report(error("E0209", "this is nested too deep", expr.span, help="give parts of it names"))
             return None
-        return _evaluated(ctx, expr, scope, want)
+        value = _evaluated(ctx, expr, scope, want)
+        return None if value is None or too_long(ctx, value, expr.span) else value
     finally:
         ctx.depth -= 1
+
+
+def too_long(ctx: Context, value: Value, span: Span) -> bool:
+    """Whether a list is longer than any spec needs, which is reported: lists that join themselves grow without end."""
+    if not isinstance(value.data, Items) or value.data.size - 1 <= MOST_VALUES:
+        return False
+    ctx.report(
+        error(
+            "E0216",
+            f"a list holds at most {MOST_VALUES} values, and this would hold {value.data.size - 1}",
+            span,
+            "too large",
+            help="keep what is this large in a file of data, and name the file",
+        )
+    )
+    return True
 
 
 def _evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -> Value | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from reodsl.diagnostics.model import Span, error
+from reodsl.diagnostics.model import Label, Span, error
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Items, Record, Value, describe
 from reodsl.syntax import tree
+
+MOST_STAGES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,18 @@ def stage_parts(ctx: Context, record: Record) -> list[StagePart]:
                     f"`stages` runs over a list, not over {describe(over)}",
                     stage.over.span,
                     help="write `stages(cap in [64 tokens, 32 tokens]) { … }`",
+                )
+            )
+            continue
+        if len(over.data.values) > MOST_STAGES:
+            ctx.report(
+                error(
+                    "E0216",
+                    f"an experiment has at most {MOST_STAGES} stages, and these are {len(over.data.values)}",
+                    stage.over.span,
+                    "too many",
+                    others=[Label(place, text) for place, text in over.via],
+                    help="take a larger step, or give one stage more steps",
                 )
             )
             continue

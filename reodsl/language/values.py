@@ -20,9 +20,14 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list."""
+    """A list; `size` counts itself and what it holds all the way down, a list that is there twice counted twice."""
 
     values: tuple[Value, ...]
+    size: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        inner = (each.data.size if isinstance(each.data, Items) else 1 for each in self.values)
+        object.__setattr__(self, "size", 1 + sum(inner))
 
 
 @dataclass(frozen=True, slots=True)

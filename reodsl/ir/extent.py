@@ -1,0 +1,60 @@
+"""How large a spec is when everything is written out: a study in; values, depth and tasks out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reodsl.ir.base import IR
+from reodsl.ir.study import Study
+from reodsl.ir.training import FromTraining
+
+CHARACTERS_PER_VALUE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """`values` written out, an experiment that two others start from counted twice; how deep they stand in each other;
+    and `tasks`, at most."""
+
+    values: int
+    depth: int
+    tasks: int
+
+
+def extent(study: Study) -> Extent:
+    """The extent of a study, in time linear in its objects, however often they are shared."""
+    values, depth = _measured(study)
+    stages = 0
+    for arm in study.arms:
+        start = arm.checkpoint
+        while isinstance(start, FromTraining):
+            stages += len(start.experiment.stages)
+            start = start.experiment.start
+    return Extent(values, depth, len(study.seeds) * (stages + len(study.arms)))
+
+
+def _measured(top: object) -> tuple[int, int]:
+    """Values and depth. Without recursion: what is measured may be deeper than the stack."""
+    found: dict[int, tuple[int, int]] = {}
+    open_: list[object] = [top]
+    while open_:
+        value = open_[-1]
+        parts = _parts(value)
+        waiting = [part for part in parts if id(part) not in found]
+        if waiting:
+            open_ += waiting
+            continue
+        open_.pop()
+        below = [found[id(part)] for part in parts]
+        own = 1 + len(value) // CHARACTERS_PER_VALUE if isinstance(value, str) else 1
+        deepest = max((depth for _, depth in below), default=0)
+        found[id(value)] = own + sum(count for count, _ in below), deepest + 1
+    return found[id(top)]
+
+
+def _parts(value: object) -> list[object]:
+    if isinstance(value, IR):
+        return [getattr(value, name) for name in type(value).model_fields]
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, (tuple, list)) else []

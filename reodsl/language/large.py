@@ -1,0 +1,42 @@
+"""Lowering of what may be anybody's: a record in, and its spec, or why it is too large for what comes after, out."""
+
+from __future__ import annotations
+
+from reodsl.diagnostics.model import Diagnostic, error
+from reodsl.ir.extent import extent
+from reodsl.ir.spec import Spec
+from reodsl.language.lower import lower
+from reodsl.language.program import Program
+from reodsl.language.values import Record
+
+MOST_TASKS = 100_000
+MOST_VALUES = 3_000_000
+DEEPEST = 200
+"""What serialises a spec gives up at 255 values in each other."""
+
+
+def lowered(program: Program, record: Record) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+    """The spec of a record; none, and E0216, where a short text means more than a machine can hold."""
+    try:
+        spec = lower(program, record)
+    except RecursionError:
+        return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
+    size = extent(spec.study)
+    if size.depth > DEEPEST:
+        return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
+    if size.tasks > MOST_TASKS:
+        words = f"this is {size.tasks:,} tasks, and a spec has at most {MOST_TASKS:,}"
+        return None, (_large(record, words, "take fewer arms, seeds or stages"),)
+    if size.values > MOST_VALUES:
+        words = f"written out, this is {size.values:,} values, and a spec has at most {MOST_VALUES:,}"
+        return None, (
+            _large(record, words, "start fewer experiments from two others, and shorten long texts"),
+        )
+    return spec, ()
+
+
+_CHAIN = "start from fewer experiments, one after the other"
+
+
+def _large(record: Record, words: str, helps: str) -> Diagnostic:
+    return error("E0216", words, record.span, "too large", help=helps)
