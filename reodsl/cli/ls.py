@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from reodsl.cli.place import existing_store, store_option
+from reodsl.diagnostics.excerpt import visible
 from reodsl.store.accept import acceptances
 from reodsl.store.runs import Record, began
 from reodsl.store.store import Store
@@ -116,7 +117,7 @@ def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
     width = max((len(result["task"]) for result in results), default=0)
     lines = []
     for result in results:
-        kept = f"accepted: {result['accepted'][-1]['because']}" if result["accepted"] else ""
+        kept = f"accepted: {visible(result['accepted'][-1]['because'])}" if result["accepted"] else ""
         state = "; ".join([*result["damage"], *filter(None, [kept])]) or ("whole" if verify else "")
         made = ago(result["made"], now) if result["made"] else ""
         lines.append(

@@ -12,6 +12,7 @@ import click
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import Ready, prepare, store_option, target_option
 from reodsl.diagnostics import problem
+from reodsl.diagnostics.excerpt import visible
 from reodsl.plan.verdict import Item, Plan
 from reodsl.store.accept import acceptances
 
@@ -118,6 +119,6 @@ def _text(ready: Ready, plan: Plan, item: Item) -> str:
         if manifest is not None:
             lines.append(f"made {item.made}, in {ready.store.path(item.key)}")
             for kept in acceptances(manifest):
-                lines.append(f"accepted {kept.at} from {kept.result[:8]}: {kept.because}")
+                lines.append(f"accepted {kept.at} from {kept.result[:8]}: {visible(kept.because)}")
                 lines += [f"  {change}" for change in kept.changes]
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from reodsl.diagnostics.excerpt import visible
 from reodsl.ir import Origin
 from reodsl.plan.changes import Difference, words
 from reodsl.plan.schedules import schedule_json, schedule_text, schedules
@@ -139,7 +140,7 @@ def _rows(plan: Plan, everything: bool, now: datetime, prices: Prices | None) ->
         reason = (
             f"{item.reason} {ago(item.made, now)}"
             if item.reason == "done" and item.made
-            else _SEED.sub("", item.reason)
+            else visible(_SEED.sub("", item.reason))
         )
         row = (_SEED.sub("", item.task.id), item.verdict, reason, _below(item))
         groups.setdefault(row, []).append(item.task.id)

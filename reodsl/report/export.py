@@ -90,7 +90,8 @@ def _plain(frame: pl.DataFrame) -> pl.DataFrame:
     """A frame that CSV can hold and a spreadsheet will not execute: no nested columns, no text that starts a formula."""
     flat = frame.select(pl.exclude(pl.List, pl.Struct))
     texts = [name for name, kind in flat.schema.items() if kind == pl.String]
-    formula = r"^[=+\-@\t\r]"
+    # Spreadsheets pass over spaces, and some take the wide forms of the signs for the signs.
+    formula = r"^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]"
     return flat.with_columns(
         pl.when(pl.col(name).str.contains(formula))
         .then("'" + pl.col(name))

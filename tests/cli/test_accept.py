@@ -122,7 +122,7 @@ def test_the_report_is_drawn_anew_and_is_told(place: Path, capsys: pytest.Captur
     tasks.VERSIONS["data"] += 1
     try:
         assert call("accept", SPEC, "chain_train.data", "--because", REASON) == 0
-        assert "its code changed, version 1 -> 2" in capsys.readouterr().out
+        assert "its code changed, version 2 -> 3" in capsys.readouterr().out
         for name in ("chain_first_traces", "chain_second_traces", "chain_easy_questions"):
             assert call("accept", SPEC, f"{name}.data", "--because", "as well") == 0
         for name in ("chain_medium_questions", "chain_hard_questions"):
@@ -149,6 +149,20 @@ def test_a_result_that_was_accepted_twice_tells_both_reasons(
     kept = facts(capsys, "why", SPEC, TASK, *again)["accepted"]
     assert [item["because"] for item in kept] == [REASON, "nor is this one"]
     assert kept[1]["changes"] == ["optim.lr 0.0004 -> 0.0003"]
+
+
+def test_a_reason_cannot_write_over_the_terminal(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A store may be shared, and its reasons somebody else's."""
+    reason = "see \x1b[2J\x1b]0;title\x07 below"
+    assert call(*ACCEPT[:-1], reason) == 0
+    capsys.readouterr()
+    for command in (("why", SPEC, TASK, *AMENDED), ("plan", SPEC, "--all", *AMENDED)):
+        call(*command)
+        assert "see \\u{1b}[2J\\u{1b}]0;title\\u{7} below" in capsys.readouterr().out
+    call("run", SPEC, "--local", "--quiet", *AMENDED)
+    capsys.readouterr()
+    call("ls", "quickstart", TASK)
+    assert "see \\u{1b}[2J" in capsys.readouterr().out
 
 
 def test_clean_up_leaves_what_was_accepted_for_the_next_run(
