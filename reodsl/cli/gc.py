@@ -21,13 +21,15 @@ Examples:
 )
 @store_option
 @click.option(
-    "--keep", type=click.IntRange(min=1), default=1, show_default=True, help="Runs to keep of each study."
+    "--keep", type=click.IntRange(min=1), default=1, show_default=True, help="Finished runs to keep of each study."
 )
 @click.option("--dry-run", is_flag=True, help="Only list; exits 2 when there is something to remove.")
 @click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove results that no recent run of any study needs, and what killed runs left.
+
+    Kept is what the last finished run of each study used, and what runs have made since, whether they finished or not.
 
     A result that is removed can be made again by running its spec again.
     """

@@ -27,7 +27,7 @@ class Refuse:
 
 
 def refuse(store: Store, keep: int = 1) -> tuple[Refuse, ...]:
-    """What none of the last `keep` runs of each study needs. Runs that are still going count as needed.
+    """What none of the last `keep` finished runs of each study needs, nor any that began since or is still going.
 
     The work of interrupted tasks stays while one of those runs did not finish and may go on from it.
     """
@@ -108,11 +108,15 @@ def size(path: Path) -> int:
 
 
 def _kept(store: Store, found: tuple[Record, ...], keep: int) -> tuple[Record, ...]:
-    """The last runs of each study, those that failed or were stopped included, and every run still going."""
+    """The last finished runs of each study, all that began since, and every run still going.
+
+    A run that goes on, failed or was stopped has named only what it came to: the rest of what it will take up again is
+    named by the finished one before.
+    """
     kept: list[Record] = []
-    counts: dict[str, int] = {}
+    finished: dict[str, int] = {}
     for record in reversed(found):
-        counts[record.study] = counts.get(record.study, 0) + 1
-        if counts[record.study] <= keep or alive(store, record):
+        if finished.get(record.study, 0) < keep or alive(store, record):
             kept.append(record)
+        finished[record.study] = finished.get(record.study, 0) + (record.status == "finished")
     return tuple(kept)

@@ -84,6 +84,25 @@ def test_a_run_whose_process_is_gone_is_dead_though_its_number_lives(bench: Benc
     assert [item.name for item in refuse(bench.store)] == [record.name]
 
 
+@pytest.mark.parametrize("status", ["running", "interrupted", "failed"])
+def test_what_a_run_has_not_come_to_yet_stays(bench: Bench, status: runs.Status) -> None:
+    """It will take up the results of the finished run before it, and nothing but that one names them all."""
+    spec = make.four()
+    recorded(bench, make.spec(make.arm("base", make.base())))
+    recorded(bench, spec)
+    record = runs.begin(bench.store, spec, digest(spec))
+    if status != "running":
+        runs.end(bench.store, record, status)
+    items = refuse(bench.store)
+    sweep(bench.store, items)
+    bench.started()
+    bench.run(spec)
+    assert bench.started() == []
+    runs.end(bench.store, record, "finished")
+    recorded(bench, spec)
+    assert record.name in {item.name for item in refuse(bench.store)}
+
+
 def killed(bench: Bench, spec: Spec, tasks: int = 3) -> runs.Record:
     """The record that is left of a run that died after some tasks."""
     record = runs.begin(bench.store.open(), spec, digest(spec))
