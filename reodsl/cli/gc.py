@@ -21,7 +21,11 @@ Examples:
 )
 @store_option
 @click.option(
-    "--keep", type=click.IntRange(min=1), default=1, show_default=True, help="Finished runs to keep of each study."
+    "--keep",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Finished runs to keep of each study.",
 )
 @click.option("--dry-run", is_flag=True, help="Only list; exits 2 when there is something to remove.")
 @click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
