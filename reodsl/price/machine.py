@@ -23,7 +23,7 @@ USABLE = 0.9
 """Share of a GPU's memory that is given out; the rest is the runtime's and fragmentation."""
 
 PROCESSOR = Hardware(
-    flops=100e9, bandwidth=10e9, interconnect=10e9, mfu_train=0.1, mfu_prefill=0.05, verifications=1400.0
+    flops=100e9, bandwidth=10e9, interconnect=10e9, mfu_train=0.14, mfu_prefill=0.07, verifications=1400.0
 )
 """One core of a laptop in float32, before any run has measured it: a matrix product's peak, and what small models reach."""
 
