@@ -51,15 +51,13 @@ def fit(path: Path, registry: Registry | None, measures: Measures, machine: Mach
 
 def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
     """E0973 where the largest task needs more memory than there is, E0974 where the results need more disk."""
-    from reodsl.price.machine import devices_of
     from reodsl.price.memory import process_bytes
     from reodsl.price.show import memory, size
 
     found = []
-    devices = devices_of(None)
-    if prices.unit == "seconds" and devices is not None:
+    if prices.unit == "seconds":
         task, peak = max(
-            ((name, process_bytes(each.memory, devices)) for name, each in prices.tasks.items()),
+            ((name, process_bytes(each.memory)) for name, each in prices.tasks.items()),
             key=lambda item: item[1],
             default=("", 0.0),
         )

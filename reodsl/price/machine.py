@@ -19,8 +19,8 @@ STEP_FLOOR = 1e-3
 """No decode step is faster than this, however small the model."""
 RUNNING = 256
 """Requests that an engine decodes at once, at most."""
-USABLE = 0.9
-"""Share of a GPU's memory that is given out; the rest is the runtime's and fragmentation."""
+USABLE = 0.85
+"""Share of a GPU's memory that engines fill, with what training keeps beside them; they need the rest to compute."""
 
 PROCESSOR = Hardware(
     flops=100e9, bandwidth=10e9, interconnect=10e9, mfu_train=0.14, mfu_prefill=0.07, verifications=1400.0
@@ -34,7 +34,8 @@ class Devices:
 
     `model` is that of each, as the cluster names its GPU or this machine its processor. `width` is the bytes of a weight
     in use, `memory` the bytes of one device (None: not known). `start` is the seconds before work begins. `unit` is what
-    is paid: GPU hours, or plain time on this machine.
+    is paid: GPU hours, or plain time on this machine. `beside` are bytes that training keeps on a device while the engine
+    that takes turns with it generates.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Devices:
     microbatch: int
     recompute: bool
     apart: bool
+    beside: float = 0.0
 
     @property
     def engines(self) -> int:

@@ -9,6 +9,8 @@ from reodsl.price.sizes import Sizes
 
 STATE = 4 + 4 + 8
 """Bytes a parameter that training keeps: weight, gradient and two moments, all in float32."""
+KEPT = 4 + 8
+"""Of these, what is there between updates too: the gradient is not."""
 LOGIT_CHUNK, LOGIT_CHUNK_HERE = 2 * 4 * 2**27, 2 * 4 * 2**25
 """Logits and their gradient that are held at once, in float32: on a GPU, and on this machine's processor."""
 RUNTIME_HERE = 384 * 2**20
@@ -35,38 +37,59 @@ def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
     return tokens * numbers * devices.width + logits
 
 
-def trainer_bytes(sizes: Sizes, devices: Devices, longest: float, *, frozen: bool = False) -> float:
+def kept_bytes(sizes: Sizes, devices: Devices, *, frozen: bool = False) -> float:
+    """What training keeps on a device between updates, and a GPU's copy of all weights as its engines have them.
+
+    One device alone has that copy, the first: it is the one that has to have room. With `frozen` there are another
+    model's float32 weights, which are only read.
+    """
+    copy = sizes.parameters * devices.width if devices.unit == "gpu_hours" else 0
+    return sizes.parameters * (KEPT + (4 if frozen else 0)) / devices.training + copy
+
+
+def trainer_bytes(
+    sizes: Sizes, devices: Devices, longest: float, *, frozen: bool = False, feeds: bool = False
+) -> float:
     """The peak of a training device: its part of the state, one gathered layer and its neighbour, activations.
 
-    With `frozen` it also holds its part of another model's float32 weights, which is only read.
+    With `frozen` it also holds its part of another model's float32 weights. Where it `feeds` engines, it may be that
+    what it keeps between updates is more.
     """
     layer = (sizes.products - sizes.vocabulary * sizes.hidden) / sizes.layers
     gathered = 2 * layer * devices.width if devices.training > 1 else 0.0
     beside = 4 * sizes.parameters / devices.training if frozen else 0.0
     state = state_bytes(sizes, devices) + beside
-    return _runtime(devices) + state + gathered + activation_bytes(sizes, devices, longest)
+    update = state + gathered + activation_bytes(sizes, devices, longest)
+    between = kept_bytes(sizes, devices, frozen=frozen) if feeds else 0.0
+    return _runtime(devices) + max(update, between)
 
 
 def cache_tokens(sizes: Sizes, devices: Devices) -> float:
-    """Tokens whose keys and values one engine can hold: what weights, and training's state on the same device, leave."""
+    """Tokens whose keys and values one engine can hold: what weights, and training beside it, leave of its devices."""
     if devices.memory is None:
         return float(2**30) / sizes.kv_bytes(devices.width)
     own = sizes.parameters * devices.width / devices.tensor_parallel
-    beside = 0.0 if devices.apart else state_bytes(sizes, devices)
-    free = max(0.0, devices.memory * USABLE - own - beside)
+    free = max(0.0, devices.memory * USABLE - own - devices.beside)
     return free * devices.tensor_parallel / sizes.kv_bytes(devices.width)
 
 
 def engine_bytes(sizes: Sizes, devices: Devices, held: float) -> float:
-    """The peak of a generating device: its part of the weights, and the caches of `held` tokens as far as they fit."""
+    """The peak of a generating device: its part of the weights, the caches of `held` tokens as far as they fit, and what
+    training keeps beside them.
+    """
+    return _runtime(devices) + devices.beside + served_bytes(sizes, devices, held)
+
+
+def served_bytes(sizes: Sizes, devices: Devices, held: float) -> float:
+    """The engine's own part of `engine_bytes`: what it gives back where it can, while a trainer has the device."""
     own = sizes.parameters * devices.width / devices.tensor_parallel
     tokens = min(held, cache_tokens(sizes, devices))
-    return _runtime(devices) + own + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
+    return own + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
 
 
-def process_bytes(peaks: Mapping[str, float], devices: Devices) -> float:
-    """The peak of the one process that all roles share on this machine: what each needs, and what a process needs once."""
-    return sum(peaks.values()) - max(0, len(peaks) - 1) * _runtime(devices)
+def process_bytes(peaks: Mapping[str, float]) -> float:
+    """The peak of the one process that all roles share on this machine, in turn."""
+    return max(peaks.values(), default=0.0)
 
 
 def _runtime(devices: Devices) -> float:

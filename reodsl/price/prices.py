@@ -57,7 +57,7 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     for past in found:
         known = price_task(past.kind, past.payload, past.sizes, past.facts, devices, past.words)
         if past.peak is not None and devices.unit == "seconds":
-            beyond.append(past.peak - process_bytes(known.memory, devices))
+            beyond.append(past.peak - process_bytes(known.memory))
         if past.kind == "train":
             for term, seconds in past.terms.items():
                 priced = known.seconds.get(term, 0.0)

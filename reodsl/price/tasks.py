@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from reodsl.graph.task import Kind
@@ -40,8 +41,7 @@ def price_task(
     if kind == "train":
         stage = Stage.model_validate(payload["stage"])
         if isinstance(stage.method, Ppo):
-            own = scored_again(stage, stage.method, payload.get("engine", "embedded"), devices.width)
-            return _ppo(stage, stage.method, sizes, facts, devices, words, own)
+            return _ppo(stage, stage.method, sizes, facts, devices, words, payload.get("engine", "embedded"))
         return _sequences(stage, stage.method, sizes, facts, devices)
     if kind == "sample":
         rollout = Sampling.model_validate(payload["rollout"])
@@ -117,9 +117,11 @@ def scored_again(stage: Stage, method: Ppo, engine: str, width: int) -> int:
 
 
 def _ppo(
-    stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices, words: bool, scored: int
+    stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices, words: bool, engine: str
 ) -> Price:
-    """`scored` is how often the trainer computes log-probabilities of its own before a step's passes."""
+    if engine == "embedded" or not devices.apart:
+        devices = replace(devices, beside=memory.kept_bytes(sizes, devices, frozen=method.kl > 0))
+    scored = scored_again(stage, method, engine, devices.width)
     batch, longest = method.batch, method.rollout.max_tokens
     responses = batch.prompts * batch.rollouts
     prompt = min(facts.prompt if facts.prompt is not None else method.max_prompt / 4, method.max_prompt)
@@ -137,6 +139,10 @@ def _ppo(
     verified = responses + forced.answers
     draws = _draws(method, facts)
     drawn = steps * draws
+    held = responses / devices.engines * (prompt + lengths.mean)
+    # A server on a processor has no memory that it could give back; everywhere else one of both is there at a time.
+    keeps = engine == "sglang" and devices.unit == "seconds"
+    stays = memory.served_bytes(sizes, devices, held) if keeps else 0.0
     seconds = {
         "start": devices.start,
         "generation": drawn * generation_seconds(load, sizes, devices),
@@ -154,10 +160,11 @@ def _ppo(
         seconds=seconds,  # type: ignore[arg-type]
         gpus=devices.gpus,
         memory={
-            "trainer": memory.trainer_bytes(sizes, devices, prompt + longest, frozen=method.kl > 0),
-            "engine": memory.engine_bytes(
-                sizes, devices, responses / devices.engines * (prompt + lengths.mean)
-            ),
+            "trainer": memory.trainer_bytes(
+                sizes, devices, prompt + longest, frozen=method.kl > 0, feeds=True
+            )
+            + stays,
+            "engine": memory.engine_bytes(sizes, devices, held),
         },
         disk=memory.checkpoint_bytes(sizes)
         + memory.optimizer_bytes(sizes, stage.optim.algorithm)

@@ -13,18 +13,25 @@ from runners.models.folder import load_config
 
 
 def open_engine(
-    folder: Path, resources: Resources, longest: int | None = None, aside: Path | None = None
+    folder: Path,
+    resources: Resources,
+    longest: int | None = None,
+    aside: Path | None = None,
+    beside: float | None = None,
 ) -> Engine:
     """The rollout engine that `resources` names, with a checkpoint's weights.
 
     `longest` is the most tokens of any sequence (prompt, response, forcing text and answer; the model's context where
     it is left out); `aside` is a folder for what the engine writes while it runs, such as its servers' logs; left out, a
-    temporary one, which goes when the engine is closed. Raises E0801 to E0806 for the folder, E0807 for sequences longer
-    than the model's context, E0813 for an unknown engine, E0820 to E0828 where a server does not start.
+    temporary one, which goes when the engine is closed. `beside` is given where the caller trains on the same devices in
+    turn with the engine: the bytes of each that it does not hold yet and will keep while the engine generates.
+
+    Raises E0801 to E0806 for the folder, E0807 for sequences longer than the model's context, E0813 for an unknown
+    engine, E0820 to E0828 where a server does not start.
     """
     config = load_config(folder)
     if resources.engine == "sglang":
-        return _sglang(folder, config, resources, longest, aside)
+        return _sglang(folder, config, resources, longest, aside, beside)
     if resources.engine != "embedded":
         raise problem(
             "E0813",
@@ -37,14 +44,20 @@ def open_engine(
 
 
 def _sglang(
-    folder: Path, config: Any, resources: Resources, longest: int | None, aside: Path | None
+    folder: Path,
+    config: Any,
+    resources: Resources,
+    longest: int | None,
+    aside: Path | None,
+    beside: float | None,
 ) -> Engine:
     import tempfile
     from contextlib import suppress
 
     from runners.engine.sglang.engine import SGLangEngine
-    from runners.engine.sglang.hosts import hosts, owns_gpus
+    from runners.engine.sglang.hosts import given, hosts
     from runners.engine.sglang.settings import Settings, patience
+    from runners.engine.sglang.turns import turns
 
     context = config.max_position_embeddings
     if longest is not None and longest > context:
@@ -61,9 +74,10 @@ def _sglang(
         token_bytes=_token_bytes(config, 4 if resources.device == "cpu" else 2),
         device=resources.device,
         tensor_parallel=resources.tensor_parallel,
-        memory_fraction=0.85 if owns_gpus(resources) else 0.5,
         patience=patience(),
     )
+    if beside is not None and not given():
+        settings = turns(settings, beside)
     limits = Limits(settings.context, config.vocab_size)
     place = aside or Path(tempfile.mkdtemp(prefix="reodsl-sglang-"))
     try:

@@ -116,6 +116,13 @@ class Engine(Protocol):
         """Takes new weights: tensors by their `transformers` names, or a folder that `transformers` wrote."""
         ...
 
+    def release(self) -> None:
+        """Gives memory back, as far as it can, to who trains on the same devices; weights have to be loaded next.
+
+        What the last `generate` left for `force` is gone, and so are the present weights.
+        """
+        ...
+
     def close(self) -> None:
         """Gives memory (and processes, if any) back; no other call may follow."""
         ...

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt, Wording
+from reodsl.ir.training import Ppo
 from runners.prompts import continuation_tokens, render_prompt
 from runners.train.draws import purpose
 from runners.train.questions import Question
@@ -100,6 +101,15 @@ def longest_prefix(wordings: Sequence[Wording], tokenizer: Any) -> int:
         ranged = range(wording.low or 0, (wording.high or 0) + 1)
         for budget in (wording.budgets or ranged) if drawn else (None,):
             longest = max(longest, len(continuation_tokens(tokenizer, filled(wording, budget).prefix)))
+    return longest
+
+
+def longest_of(method: Ppo, tokenizer: Any) -> int:
+    """The most tokens that a sequence of the stage can have: prompt with its wording's prefix, response, forcing text
+    and answer."""
+    longest = method.max_prompt + longest_prefix(method.wordings, tokenizer) + method.rollout.max_tokens
+    if method.forcing is not None:
+        longest += len(continuation_tokens(tokenizer, method.forcing.text)) + method.forcing.answer_tokens
     return longest
 
 

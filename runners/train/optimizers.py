@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from reodsl.ir.training import Optimizer
+from runners.train.sharding import local
 
 
 def learning_rate_factor(step: int, steps: int, settings: Optimizer) -> float:
@@ -83,6 +84,17 @@ def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> 
         for key, value in fields.items()
         if isinstance(value, Tensor)
     }
+
+
+def moments_to_come(optimizers: Sequence[torch.optim.Optimizer]) -> int:
+    """Bytes of this process's moments of parameters that have none yet: one each with Muon, two with the others."""
+    return sum(
+        local(p).numel() * p.element_size() * (1 if isinstance(optimizer, torch.optim.Muon) else 2)
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for p in group["params"]
+        if not optimizer.state.get(p)
+    )
 
 
 def load_optimizer_state(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import polars as pl
 import torch
@@ -24,10 +23,10 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Sampling
 from runners.engine.versions import PLACE
 from runners.models.folder import Loaded
-from runners.prompts import continuation_tokens, stop_tokens
+from runners.prompts import stop_tokens
 from runners.rewards.splits import budget_places, question_places
 from runners.train.agreement import Learnt
-from runners.train.asking import Asking, longest_prefix
+from runners.train.asking import Asking, longest_of
 from runners.train.collect import Collector, Experience, Reference, collect
 from runners.train.draws import drawn
 from runners.train.gather import gather
@@ -150,7 +149,8 @@ def ppo_steps(
         stop_tokens(loaded.tokenizer, folder),
     )
     longest = None if job.resources.engine == "embedded" else longest_of(method, loaded.tokenizer)
-    engine = open_engine(folder, job.resources, longest, job.work / PLACE)
+    beside = None if job.resources.apart else learner.growth
+    engine = open_engine(folder, job.resources, longest, job.work / PLACE, beside)
     try:
         # Servers take minutes to start, and others wait less than that inside a collective.
         learner.ranks.wait()
@@ -192,6 +192,7 @@ def ppo_steps(
     def take(number: int) -> Numbers:
         found = gather(experience_of, method, number)
         began = time.perf_counter()
+        engine.release()
         learnt = learner.ranks.share(found.learnt)
         row = {**found.row, **update(learner, learnt, method, seed, number, same_numbers, reference)}
         engine.load_weights(learner.weights(), number + 1)
@@ -230,14 +231,6 @@ def _following(
         return row, {}
 
     return Steps(take, {})
-
-
-def longest_of(method: Ppo, tokenizer: Any) -> int:
-    """The most tokens of a sequence of the stage: prompt with its wording's prefix, response, forcing text and answer."""
-    longest = method.max_prompt + longest_prefix(method.wordings, tokenizer) + method.rollout.max_tokens
-    if method.forcing is not None:
-        longest += len(continuation_tokens(tokenizer, method.forcing.text)) + method.forcing.answer_tokens
-    return longest
 
 
 def _part(number: int) -> str:

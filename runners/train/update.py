@@ -19,6 +19,7 @@ from runners.train.batches import Example, Microbatch, microbatches, token_bound
 from runners.train.exhaustion import room
 from runners.train.forward import Forward, make_forward
 from runners.train.logprobs import token_logprobs
+from runners.train.optimizers import moments_to_come
 from runners.train.ranks import ALONE, Ranks
 from runners.train.sharding import Scorer, whole, whole_state
 from runners.train.throughput import Tally
@@ -108,11 +109,28 @@ class Learner:
 
     def weights(self) -> dict[str, Tensor]:
         """All tensors by their `transformers` names, as the passes see them; every process has to ask, and only the
-        first one gets any.
+        first one gets any. Gradients are gone then, and no process holds more of its device than it has to keep: an
+        engine may be on it too.
         """
+        self._rest()
         if self.scorer is None:
             return self.model.state_dict()
-        return whole_state(self.model, self.ranks, self.device, self.precision)
+        found = whole_state(self.model, self.ranks, self.device, self.precision)
+        self._rest()
+        self.ranks.wait()
+        return found
+
+    def _rest(self) -> None:
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).empty_cache()
+
+    @property
+    def growth(self) -> float:
+        """Bytes of this device that are not held yet and will be between updates: moments, and weights for an engine."""
+        whole = 0 if self.scorer is None else sum(p.numel() for p in self.model.parameters())
+        return moments_to_come(self.optimizers) + whole * self.precision.itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,22 @@ def test_new_weights_act_at_once_and_carry_their_version(one_model: Any, tmp_pat
     assert {response.weight_versions for response in after} == {(7,)}
     one_model.save_pretrained(tmp_path)
     engine.load_weights(tmp_path, 8)
+    assert [r.tokens for r in engine.generate(requests, SAMPLED)] == [r.tokens for r in before]
+
+
+def test_memory_is_given_back_until_the_next_weights(one_model: Any) -> None:
+    """Neither the caches kept for forcing nor the old weights outlive `release`."""
+    engine = engine_of(one_model)
+    requests = make_requests(4, 2)
+    before = engine.generate(requests, SAMPLED)
+    held = [weakref.ref(row.cohort.cache.keys) for row in engine._kept.values()]
+    held.append(weakref.ref(engine._decoder.weights.embedding))
+    assert len(held) > 1
+    assert all(each() is not None for each in held)
+    engine.release()
+    gc.collect()
+    assert [each() for each in held] == [None] * len(held)
+    engine.load_weights(one_model.state_dict(), 1)
     assert [r.tokens for r in engine.generate(requests, SAMPLED)] == [r.tokens for r in before]
 
 

@@ -14,11 +14,10 @@ from reodsl.ir.reward import Part, Reward
 from reodsl.ir.training import Advantage
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
-from runners.train.asking import Asking, longest_prefix
+from runners.train.asking import Asking, longest_of, longest_prefix
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import learnt_of, score, update
 from runners.train.questions import Question
-from runners.train.steps import longest_of
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import ROLLOUTS, SETTINGS, experience, method

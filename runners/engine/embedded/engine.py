@@ -35,6 +35,7 @@ class EmbeddedEngine:
         self._shape = shape_of(config)
         self._limits = Limits(self._shape.context, self._shape.vocab)
         self._kept: dict[Key, Row] = {}
+        self._held: Decoder | None = None
         self.load_weights(state, version)
 
     @torch.inference_mode()
@@ -43,7 +44,7 @@ class EmbeddedEngine:
         tensors = read_state(state) if isinstance(state, Path) else state
         self._kept = {}
         with room("taking new weights", self._settings):
-            self._decoder = Decoder(self._shape, weights_of(tensors, self._shape, self._settings))
+            self._held = Decoder(self._shape, weights_of(tensors, self._shape, self._settings))
         self._version = version
 
     @torch.inference_mode()
@@ -79,7 +80,16 @@ class EmbeddedEngine:
                 self._decoder, self._kept, requests, responses, cuts, forcing, sampling, self._settings
             )
 
-    def close(self) -> None:
-        """Drops the weights and caches."""
+    def release(self) -> None:
+        """Drops the weights and caches: a trainer of this process takes their memory."""
         self._kept = {}
-        del self._decoder
+        self._held = None
+
+    def close(self) -> None:
+        """As `release`."""
+        self.release()
+
+    @property
+    def _decoder(self) -> Decoder:
+        assert self._held is not None, "weights have to be loaded first"
+        return self._held

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
 from reodsl.diagnostics import problem
 from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling
 from runners.engine.requests import Limits
-from runners.engine.sglang import weights
+from runners.engine.sglang import occupancy, weights
+from runners.engine.sglang.control import Refused, together
+from runners.engine.sglang.host import Host
 from runners.engine.sglang.messages import Draft
 from runners.engine.sglang.rounds import Loop, Lost, Read, Work, work_through
 from runners.engine.sglang.server import Address
@@ -30,36 +32,6 @@ _PAUSE = 1.0
 """Seconds, times how often it was lost, until a server that seems alive is asked again: one may take a while to end."""
 
 Key = tuple[Request, tuple[int, ...]]
-
-
-class Host(Protocol):
-    """What keeps a server: a process of ours, an actor on another node, or whoever runs at a given address."""
-
-    def start(self) -> Address:
-        """Starts it, again if need be, and waits until it is healthy, with the settings' model as version 0."""
-        ...
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-        ...
-
-    @property
-    def near(self) -> bool:
-        """Whether it is on this machine, so that memory can be shared."""
-        ...
-
-    def said(self) -> list[str]:
-        """The last lines of its log."""
-        ...
-
-    def note(self, words: str) -> None:
-        """Adds a line to its log."""
-        ...
-
-    def stop(self) -> None:
-        """Ends it, if it is ours to end."""
-        ...
 
 
 class SGLangEngine:
@@ -83,6 +55,7 @@ class SGLangEngine:
         self._ahead: Ahead | None = None
         self.read = Read()
         self._servers: list[Address] = []
+        self._away: set[int] = set()
         try:
             for host in self._hosts:
                 self._servers.append(self._started(host))
@@ -97,10 +70,25 @@ class SGLangEngine:
         Raises E0806 for tensors that are not the model's, E0826 where no way of sending them works.
         """
         if not isinstance(state, Path):
-            self._check(state)
+            weights.require_shapes(state, self._shapes)
         self._made, self._ahead = {}, None
         self._weights = (state, version)
+        self._switch(occupancy.take_weights, self._away)
         self._renew(range(len(self._hosts)))
+        self._switch(occupancy.take_caches, self._away)
+        self._away = set()
+
+    def release(self) -> None:
+        """See `Engine.release`: servers that take turns with the trainer give back weights and caches, as far as they can.
+
+        One that does not do so is ended, and started again for the next weights.
+        """
+        self._made, self._ahead = {}, None
+        # Nobody needs the old weights any more, and they may be a copy on a trainer's device.
+        self._weights = (self._settings.model, 0)
+        if self._settings.in_turn:
+            self._away = set(range(len(self._hosts)))
+            self._away = self._switch(occupancy.release, self._away)
 
     def generate(
         self, requests: Sequence[Request], sampling: Sampling, ahead: Ahead | None = None
@@ -159,29 +147,15 @@ class SGLangEngine:
             ends.callback(self._loop.close)
             for host in self._hosts:
                 ends.callback(host.stop)
+            for number in self._away:
+                # Whoever gets a server next does not know that it waits for its memory.
+                ends.callback(self._hosts[number].kill)
 
     def _started(self, host: Host) -> Address:
         """Starts a host, and writes down which SGLang it is: servers are no packages of this process."""
         address = host.start()
         record(self._aside, "sglang", address.version)
         return address
-
-    def _check(self, state: Mapping[str, torch.Tensor]) -> None:
-        """A server does not survive tensors of other sizes: they are refused here."""
-        for name, size in self._shapes.items():
-            if name not in state:
-                raise problem(
-                    "E0806",
-                    f"the weights have no tensor `{name}`",
-                    help="load the weights of the same model, whole",
-                )
-            if tuple(state[name].shape) != size:
-                found, wanted = "×".join(map(str, state[name].shape)), "×".join(map(str, size))
-                raise problem(
-                    "E0806",
-                    f"the tensor `{name}` is {found}, and the servers' model has {wanted}",
-                    help="load the weights of the same model, whole",
-                )
 
     def _finish(self, works: Sequence[Work], ahead: Ahead | None) -> None:
         """Asks until everything is answered, over as many lives of the servers as that takes."""
@@ -211,15 +185,40 @@ class SGLangEngine:
         fallen = [number for number in lost if not self._hosts[number].alive]
         for number in fallen:
             _LOG.warning("an SGLang server was lost and is started again; its open requests are sent again")
-            self._servers[number] = self._started(self._hosts[number])
+            self._start(number)
             self._hosts[number].note("started again after it was lost")
-        self._renew(fallen)
+        if fallen and self._weights != (self._settings.model, 0):
+            self._renew(fallen)
+
+    def _start(self, number: int) -> None:
+        """Starts a server again: it has all of its memory, and the first weights."""
+        self._servers[number] = self._started(self._hosts[number])
+        self._away.discard(number)
+
+    def _switch(self, call: Callable[[Address], None], numbers: Iterable[int]) -> set[int]:
+        """Makes a call to some servers at once, and ends those that fail: what they have left of their memory is not known.
+
+        Returns the numbers of the others.
+        """
+        done: set[int] = set()
+
+        def one(number: int) -> None:
+            try:
+                call(self._servers[number])
+                done.add(number)
+            except (Lost, Refused) as fault:
+                words = (str(fault).splitlines() or [type(fault).__name__])[0]
+                self._tell(
+                    f"a server did not give memory back or take it again, and is ended: {words}", [number]
+                )
+                self._hosts[number].kill()
+
+        together([partial(one, number) for number in sorted(numbers)])
+        return done
 
     def _renew(self, numbers: Sequence[int]) -> None:
         """Brings the present weights to some servers, those that have died meanwhile started again."""
-        state, version = self._weights
-        if not numbers or (state, version) == (self._settings.model, 0):
-            return
+        state, _ = self._weights
         near = all(self._hosts[number].near for number in numbers)
         known: tuple[weights.Way, ...] = ("disk",) if isinstance(state, Path) else weights.ways(near)
         failed: list[str] = []
@@ -246,7 +245,7 @@ class SGLangEngine:
                     ranks, model = self._settings.tensor_parallel, self._settings.model
                     weights.update(way, state, servers, ranks, version, self._aside, model)
                 return None
-            except weights.Refused as fault:
+            except Refused as fault:
                 return fault
             except Lost as fault:
                 found = fault
@@ -256,13 +255,13 @@ class SGLangEngine:
         """The servers, those that have died started again."""
         for number in numbers:
             if not self._hosts[number].alive:
-                self._servers[number] = self._started(self._hosts[number])
+                self._start(number)
         return [self._servers[number] for number in numbers]
 
-    def _tell(self, words: str) -> None:
+    def _tell(self, words: str, numbers: Iterable[int] | None = None) -> None:
         _LOG.warning(words)
-        for host in self._hosts:
-            host.note(words)
+        for number in range(len(self._hosts)) if numbers is None else numbers:
+            self._hosts[number].note(words)
 
     def _unsent(self, failed: Sequence[str]) -> Exception:
         return problem(

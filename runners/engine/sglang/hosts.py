@@ -14,7 +14,8 @@ import httpx
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from runners.engine.sglang import weights
-from runners.engine.sglang.engine import Host
+from runners.engine.sglang.control import Refused
+from runners.engine.sglang.host import Host
 from runners.engine.sglang.interpreter import ADDRESS, interpreter
 from runners.engine.sglang.kept import kept
 from runners.engine.sglang.rounds import Lost
@@ -27,15 +28,19 @@ def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
     """What is asked for: servers at given addresses; else actors in a task of Ray's; else one process here, kept from the
     task before where this process keeps them.
     """
-    given = [url.strip().rstrip("/") for url in os.environ.get(ADDRESS, "").split(",") if url.strip()]
-    if given:
-        return [Given(Address(url, os.environ.get(KEY, "")), settings) for url in given]
+    if given():
+        return [Given(Address(url, os.environ.get(KEY, "")), settings) for url in given()]
     if on_ray():
         return [Actor(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
     python, log = interpreter(), logs / "sglang-0.log"
     keeping = kept()
     lent = keeping.hosts(settings, python, [log]) if keeping is not None else None
     return list(lent) if lent else [Server(settings, python, log)]
+
+
+def given() -> list[str]:
+    """Addresses of servers that someone else started; they use devices of their own, and are not ours to pause."""
+    return [url.strip().rstrip("/") for url in os.environ.get(ADDRESS, "").split(",") if url.strip()]
 
 
 def owns_gpus(resources: Resources) -> bool:
@@ -63,7 +68,7 @@ class Given:
             if told.status_code != 200:
                 raise self._deaf(f"it answers {told.status_code}: {told.text[:200]}")
             weights.from_disk(self.settings.model, [self.address], 0)
-        except (httpx.HTTPError, httpx.InvalidURL, Lost, weights.Refused) as fault:
+        except (httpx.HTTPError, httpx.InvalidURL, Lost, Refused) as fault:
             raise self._deaf(str(fault)) from fault
         return replace(self.address, version=version_of(self.address))
 
@@ -86,6 +91,9 @@ class Given:
 
     def note(self, words: str) -> None:
         """Its log is not ours to write."""
+
+    def kill(self) -> None:
+        """It is not ours to end."""
 
     def stop(self) -> None:
         """It is not ours to end."""
@@ -187,6 +195,10 @@ class Actor:
         """Adds a line to its log."""
         if self.keeper is not None:
             self.keeper.note.remote(words)
+
+    def kill(self) -> None:
+        """See `Host.kill`."""
+        self.stop()
 
     def stop(self) -> None:
         """Ends the server and the actor."""

@@ -32,7 +32,7 @@ def candidates() -> Iterator[Path]:
 
 def find_interpreter() -> Path | None:
     """The first of the candidates that is a Python with SGLang beside it."""
-    return next((path for path in candidates() if _serves(path)), None)
+    return next((path for path in candidates() if _has(path, "sglang")), None)
 
 
 def interpreter() -> Path:
@@ -59,9 +59,14 @@ def _absent() -> Diagnostic:
     )
 
 
-def _serves(python: Path) -> bool:
+def saves_memory(python: Path) -> bool:
+    """Whether servers of this Python can give their memory on GPUs back while they run."""
+    return _has(python, "torch_memory_saver")
+
+
+def _has(python: Path, package: str) -> bool:
     if not python.is_file():
         return False
     if python == Path(sys.executable):
-        return importlib.util.find_spec("sglang") is not None
-    return any(python.parent.parent.glob("lib/python3*/site-packages/sglang"))
+        return importlib.util.find_spec(package) is not None
+    return any(python.parent.parent.glob(f"lib/python3*/site-packages/{package}"))

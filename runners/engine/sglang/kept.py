@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from runners.engine.sglang import weights
+from runners.engine.sglang.control import Refused
 from runners.engine.sglang.rounds import Lost
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import Settings
@@ -52,6 +53,11 @@ class Kept:
     def back(self) -> None:
         """Takes one of the servers back from its task."""
         self._lent -= 1
+
+    def make_room(self) -> None:
+        """Ends all servers, unless a task has them: what comes next needs their memory."""
+        if not self._lent:
+            self.end()
 
     def end(self) -> None:
         """Ends all servers."""
@@ -93,6 +99,10 @@ class Lent:
         """See `Server.note`."""
         self.server.note(words)
 
+    def kill(self) -> None:
+        """See `Host.kill`."""
+        self.server.stop()
+
     def stop(self) -> None:
         """Gives the server back, which goes on."""
         if self.lent:
@@ -112,14 +122,16 @@ class Lent:
             if told.status_code != 200:
                 return False
             weights.from_disk(self.settings.model, [address], 0)
-        except (httpx.HTTPError, Lost, weights.Refused):
+        except (httpx.HTTPError, Lost, Refused):
             return False
         return True
 
 
 def _serves(settings: Settings, python: Path, count: int) -> tuple[Any, ...]:
-    """All that has to be the same for two tasks to share servers; which weights, and how long they wait, is not."""
-    same = replace(settings, model=Path(), context=0, patience=0.0)
+    """All that has to be the same for two tasks to share servers; which weights, how long they wait, and whether they let
+    it rest between rollouts, is not.
+    """
+    same = replace(settings, model=Path(), context=0, patience=0.0, in_turn=False)
     return same, python, count, *(_config(settings.model / name) for name in _CONFIGS)
 
 

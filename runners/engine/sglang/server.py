@@ -105,6 +105,10 @@ class Server:
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"[reodsl] {words}\n")
 
+    def kill(self) -> None:
+        """See `Host.kill`."""
+        self.stop()
+
     def stop(self) -> None:
         """Ends the server and every process that it started, at once."""
         if self.process is not None:

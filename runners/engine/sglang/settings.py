@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reodsl.diagnostics import problem
+from reodsl.price.machine import USABLE
 
 HERE = Path(__file__).resolve().parent
 LAUNCHER = HERE / "launch.py"
@@ -17,6 +18,8 @@ KEY = "REODSL_SGLANG_KEY"
 
 _MARGIN = 8
 """Tokens of context that SGLang keeps for itself."""
+_LEAST = 0.01
+"""A share that is sure to be too small is left for the server to refuse."""
 _CPU_RUNNING = 64
 _CPU_CACHE_BYTES = 1 << 30
 
@@ -27,6 +30,9 @@ class Settings:
 
     `context` is the longest sequence in tokens: prompt, response, forcing text and answer. `token_bytes` is what one
     token's keys and values take. `patience` is how long a server may take until it is healthy, in seconds.
+
+    `in_turn` says that a trainer uses the same devices between rollouts, and `memory_saver` that the server can give
+    their memory back for that time. `memory_fraction` is of what is free on a GPU when the server starts.
     """
 
     model: Path
@@ -34,9 +40,11 @@ class Settings:
     token_bytes: int
     device: str = "cpu"
     tensor_parallel: int = 1
-    memory_fraction: float = 0.85
+    memory_fraction: float = USABLE
     seed: int = 0
     patience: float = 900.0
+    in_turn: bool = False
+    memory_saver: bool = False
 
     @property
     def on_cpu(self) -> bool:
@@ -74,6 +82,8 @@ class Settings:
         else:
             given |= {"dtype": "bfloat16", "mem-fraction-static": f"{self.memory_fraction:g}"}
         flags = ["skip-tokenizer-init", "skip-server-warmup", "enable-deterministic-inference"]
+        if self.memory_saver:
+            flags.append("enable-memory-saver")
         return [word for name, value in given.items() for word in (f"--{name}", value)] + [
             f"--{flag}" for flag in flags
         ]
@@ -103,6 +113,15 @@ class Settings:
                 "PYTHONPATH": str(HERE / "cpu"),
             }
         return made
+
+
+def fraction_beside(free: float, total: float, growth: float) -> float:
+    """The share of a GPU's free memory for a server's weights and caches, where it takes turns with a trainer there.
+
+    `free` and `total` are bytes of the device now, `growth` those that the trainer will keep on it later while the server
+    generates. What both hold then is `USABLE` of the whole; the rest is for what engines need to compute.
+    """
+    return max(_LEAST, (USABLE * total - (total - free) - growth) / free)
 
 
 def size(count: float) -> str:

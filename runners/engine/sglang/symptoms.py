@@ -11,7 +11,8 @@ from runners.engine.sglang.settings import Settings, size
 
 IN_USE = ("address already in use", "Address already in use", "is already in use", "is not available")
 _MEMORY = re.compile(
-    r"out of memory|OutOfMemory|Not enough memory|cannot allocate memory|MemoryError", re.IGNORECASE
+    r"out of memory|OutOfMemory|Not enough memory|leave no GPU memory|cannot allocate memory|MemoryError",
+    re.IGNORECASE,
 )
 _ARCHITECTURE = re.compile(
     r"[Mm]odel architectures? .*not supported|Cannot find model module|Unsupported architecture"

@@ -11,8 +11,7 @@ import json
 import shutil
 import socket
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing.reduction import ForkingPickler
@@ -25,6 +24,8 @@ import torch.multiprocessing as sharing
 from safetensors.torch import save_file
 from torch import distributed as dist
 
+from reodsl.diagnostics import problem
+from runners.engine.sglang.control import Refused, ask, asking, client, together
 from runners.engine.sglang.rounds import Lost
 from runners.engine.sglang.server import Address
 
@@ -33,17 +34,24 @@ State = Mapping[str, torch.Tensor]
 
 _BUCKET = 1 << 29
 """Bytes of weights that are on their way at once."""
-_PATIENCE = 600.0
 _JOIN = timedelta(seconds=60)
-
-
-class Refused(Exception):
-    """A server did not take the weights this way."""
+_WHOLE = "load the weights of the same model, whole"
 
 
 def ways(near: bool) -> tuple[Way, ...]:
     """The ways to try, the fastest first. `near`: all servers are on this machine."""
     return ("tensor", "broadcast", "disk") if near else ("broadcast", "disk")
+
+
+def require_shapes(state: State, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """A server does not survive tensors of other sizes than its model's. Raises E0806."""
+    for name, size in shapes.items():
+        if name not in state:
+            raise problem("E0806", f"the weights have no tensor `{name}`", help=_WHOLE)
+        if tuple(state[name].shape) != size:
+            found, wanted = "×".join(map(str, state[name].shape)), "×".join(map(str, size))
+            told = f"the tensor `{name}` is {found}, and the servers' model has {wanted}"
+            raise problem("E0806", told, help=_WHOLE)
 
 
 def update(
@@ -70,22 +78,22 @@ def update(
 def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
     """Lets every server read the weights of a model folder. Raises `Refused`, `Lost`."""
     for address in servers:
-        with _client(address) as client:
+        with client(address) as connection:
             told = {"model_path": str(folder.resolve()), "weight_version": str(version)}
-            _ask(client, "/update_weights_from_disk", told)
+            ask(connection, "/update_weights_from_disk", told)
 
 
 def _from_tensor(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
     """Hands the servers pieces of shared memory (on a GPU: handles of its memory) to copy from."""
     for address in servers:
-        with _client(address) as client, _session(client):
+        with client(address) as connection, _session(connection):
             for part in _buckets(state):
                 with _shared_by_name():
                     # A copy: the trainer's own tensors stay out of shared memory, and the servers' view of them does too.
                     named = [(name, tensor.detach().clone()) for name, tensor in part]
                     packed = base64.b64encode(_pickled(named)).decode()
                     told = {"serialized_named_tensors": [packed] * ranks, "weight_version": str(version)}
-                    _ask(client, "/update_weights_from_tensor", told)
+                    ask(connection, "/update_weights_from_tensor", told)
 
 
 def _broadcast(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
@@ -93,7 +101,7 @@ def _broadcast(state: State, servers: Sequence[Address], ranks: int, version: in
     first = next(iter(state.values()))
     backend = "nccl" if first.is_cuda else "gloo"
     name = f"reodsl-{version}"
-    clients = [_client(address) for address in servers]
+    connections = [client(address) for address in servers]
     try:
         store, host, port = _meeting(servers)
         world = 1 + ranks * len(servers)
@@ -103,9 +111,9 @@ def _broadcast(state: State, servers: Sequence[Address], ranks: int, version: in
             group_of.append(_group(backend, store, world, name))
 
         joining = [
-            _asking(client, "/init_weights_update_group", told)
-            for client, told in zip(
-                clients,
+            asking(connection, "/init_weights_update_group", told)
+            for connection, told in zip(
+                connections,
                 (
                     {
                         "master_address": host,
@@ -120,11 +128,11 @@ def _broadcast(state: State, servers: Sequence[Address], ranks: int, version: in
                 strict=True,
             )
         ]
-        _together([*joining, join])
+        together([*joining, join])
         group = group_of[0]
         try:
-            for client in clients:
-                _ask(client, "/begin_weight_update", {})
+            for connection in connections:
+                ask(connection, "/begin_weight_update", {})
             for part in _buckets(state):
                 told = {
                     "names": [name for name, _ in part],
@@ -138,18 +146,18 @@ def _broadcast(state: State, servers: Sequence[Address], ranks: int, version: in
                     for _, tensor in part:
                         group.broadcast([tensor.detach().contiguous()], _from_first()).wait()
 
-                _together([*(_asking(c, "/update_weights_from_distributed", told) for c in clients), send])
-            for client in clients:
-                _ask(client, "/end_weight_update", {})
+                together([*(asking(c, "/update_weights_from_distributed", told) for c in connections), send])
+            for connection in connections:
+                ask(connection, "/end_weight_update", {})
         finally:
-            for client in clients:
+            for connection in connections:
                 # A server that is gone has none; what failed before is what is told.
                 with suppress(Lost, Refused):
-                    _ask(client, "/destroy_weights_update_group", {"group_name": name})
+                    ask(connection, "/destroy_weights_update_group", {"group_name": name})
             dist.destroy_process_group(group)
     finally:
-        for client in clients:
-            client.close()
+        for connection in connections:
+            connection.close()
 
 
 def _meeting(servers: Sequence[Address]) -> tuple[Any, str, int]:
@@ -212,10 +220,10 @@ def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _session(client: httpx.Client) -> Iterator[None]:
-    _ask(client, "/begin_weight_update", {})
+def _session(connection: httpx.Client) -> Iterator[None]:
+    ask(connection, "/begin_weight_update", {})
     yield
-    _ask(client, "/end_weight_update", {})
+    ask(connection, "/end_weight_update", {})
 
 
 @contextmanager
@@ -253,42 +261,3 @@ def _buckets(state: State) -> Iterator[list[tuple[str, torch.Tensor]]]:
         held += size
     if part:
         yield part
-
-
-def _together(calls: Sequence[Callable[[], None]]) -> None:
-    """Does calls that wait for each other, each in a thread; raises the first failure."""
-    failures: list[BaseException] = []
-
-    def guarded(call: Callable[[], None]) -> None:
-        try:
-            call()
-        except BaseException as fault:
-            failures.append(fault)
-
-    threads = [threading.Thread(target=guarded, args=(call,), daemon=True) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-
-
-def _client(address: Address) -> httpx.Client:
-    return httpx.Client(base_url=address.url, headers=address.headers, trust_env=False, timeout=_PATIENCE)
-
-
-def _asking(client: httpx.Client, path: str, message: Mapping[str, Any]) -> Callable[[], None]:
-    return lambda: _ask(client, path, message)
-
-
-def _ask(client: httpx.Client, path: str, message: Mapping[str, Any]) -> None:
-    try:
-        reply = client.post(path, json=message)
-    except httpx.TransportError as fault:
-        raise Lost(str(fault)) from fault
-    told: Any = {}
-    if "json" in reply.headers.get("content-type", ""):
-        told = reply.json()
-    if reply.status_code != 200 or (isinstance(told, dict) and told.get("success") is False):
-        raise Refused(f"{path} answered {reply.status_code}: {reply.text[:300]}")

@@ -50,8 +50,9 @@ def folder(served_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def engine(python: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SGLangEngine]:
-    """The engine as runs open it, on one server for the whole session."""
-    made = open_engine(folder, Resources(engine="sglang"), LONGEST, tmp_path_factory.mktemp("sglang"))
+    """The engine as training opens it, on one server for the whole session."""
+    aside = tmp_path_factory.mktemp("sglang")
+    made = open_engine(folder, Resources(engine="sglang"), LONGEST, aside, 0.0)
     assert isinstance(made, SGLangEngine)
     yield made
     made.close()

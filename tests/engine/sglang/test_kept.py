@@ -65,6 +65,36 @@ def pid(host: Lent) -> int:
     return host.server.process.pid
 
 
+def test_tasks_that_train_in_turn_with_a_server_share_it_with_those_that_only_ask(
+    keeping: Kept, settings: Settings, tmp_path: Path
+) -> None:
+    first = of(keeping, replace(settings, in_turn=True), tmp_path / "log")
+    address = first.start()
+    first.stop()
+    second = of(keeping, settings, tmp_path / "log")
+    assert second.start() == address
+    # One that can give memory back was started otherwise.
+    second.stop()
+    third = of(keeping, replace(settings, in_turn=True, memory_saver=True), tmp_path / "log")
+    assert third.start() != address
+
+
+def test_a_kept_server_is_ended_where_its_state_is_not_known_or_its_room_is_wanted(
+    keeping: Kept, settings: Settings, tmp_path: Path
+) -> None:
+    host = of(keeping, settings, tmp_path / "log")
+    before = host.start()
+    host.kill()
+    assert not host.alive
+    assert host.start() != before
+    keeping.make_room()
+    assert host.alive, "a task has it"
+    host.stop()
+    assert host.alive
+    keeping.make_room()
+    assert not host.alive
+
+
 def test_a_task_goes_on_with_the_server_of_the_one_before_and_brings_its_own_weights(
     keeping: Kept, settings: Settings, tmp_path: Path
 ) -> None:

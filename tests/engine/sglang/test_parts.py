@@ -7,6 +7,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,19 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.sglang import interpreter, server
 from runners.engine.sglang.engine import _places
+from runners.engine.sglang.kept import Kept
 from runners.engine.sglang.messages import Draft, drawing
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.settings import HERE, KEY, Settings, patience
+from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
+from runners.engine.sglang.turns import turns
 from runners.engine.sglang.weights import _buckets, _meeting, ways
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
 
+GIB = 1 << 30
 SETTINGS = Settings(Path("/models/one"), context=300, token_bytes=1 << 12)
 
 
@@ -60,6 +64,64 @@ def test_a_server_on_gpus_gets_their_share_of_memory_and_of_the_model() -> None:
     assert option(given, "mem-fraction-static") == "0.5"
     assert "cpu" not in given
     assert "SGLANG_USE_CPU_ENGINE" not in many.environment({}, "k")
+
+
+def test_what_a_trainer_will_keep_is_left_free() -> None:
+    """An 80 GiB device with 16 GiB in use; 40 GiB more will be: 85% of it, 68 GiB, less 56 are 12 of the free 64."""
+    assert fraction_beside(64 * GIB, 80 * GIB, 40 * GIB) == pytest.approx(12 / 64)
+    # Alone on it, nothing is taken off.
+    assert fraction_beside(80 * GIB, 80 * GIB, 0.0) == pytest.approx(0.85)
+    # No room: a share that the server refuses, and not a negative one.
+    assert fraction_beside(10 * GIB, 80 * GIB, 40 * GIB) == 0.01
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_servers_that_take_turns_give_memory_back_where_they_can(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    for package in ("sglang", "torch_memory_saver")[: 2 if there else 1]:
+        (packages / package).mkdir(parents=True)
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch()
+    monkeypatch.setenv(interpreter.VARIABLE, str(python))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 * GIB, 80 * GIB))
+    made = Kept()
+    monkeypatch.setattr(made, "end", lambda: ended.append(True))
+    monkeypatch.setattr("runners.engine.sglang.turns.kept", lambda: made)
+    ended: list[bool] = []
+    assert "--enable-memory-saver" not in SETTINGS.arguments("127.0.0.1", 20_001)
+    on_cpu = turns(SETTINGS, 40.0 * GIB)
+    assert on_cpu == replace(SETTINGS, in_turn=True)
+    assert "--enable-memory-saver" not in on_cpu.arguments("127.0.0.1", 20_001)
+    found = turns(replace(SETTINGS, device="cuda"), 40.0 * GIB)
+    assert found.in_turn
+    # What another task has left on the device would be counted as in use.
+    assert ended == ([True] if there else [])
+    given = found.arguments("127.0.0.1", 20_001)
+    assert ("--enable-memory-saver" in given) == there
+    assert option(given, "mem-fraction-static") == ("0.1875" if there else "0.5")
+    assert ("torch_memory_saver" in caplog.text) != there
+
+
+@pytest.mark.parametrize(
+    ("beside", "address", "wanted"), [(None, "", False), (8.0, "", True), (8.0, "http://10.0.0.7:1", False)]
+)
+def test_servers_take_turns_only_with_who_trains_on_their_devices(
+    beside: float | None, address: str, wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that someone else has started have devices of their own, and may answer others."""
+    folder = tmp_path / "model"
+    save(make_model("qwen3-gqa-tied"), word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), folder)
+    found: list[Settings] = []
+    monkeypatch.setenv(interpreter.ADDRESS, address)
+    monkeypatch.setattr(
+        "runners.engine.sglang.engine.SGLangEngine", lambda _, settings, *__: found.append(settings)
+    )
+    monkeypatch.setattr("runners.engine.sglang.hosts.interpreter", lambda: Path("python"))
+    open_engine(folder, Resources(engine="sglang"), 100, tmp_path, beside)
+    assert [each.in_turn for each in found] == [wanted]
 
 
 def test_a_port_that_is_taken_is_not_chosen(taken_port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from reodsl.diagnostics import Problem
 from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.requests import Limits
-from runners.engine.sglang import weights
+from runners.engine.sglang import occupancy, weights
+from runners.engine.sglang.control import Refused
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.rounds import Lost, Work
 from runners.engine.sglang.server import Address
@@ -28,7 +31,7 @@ class Told:
     near = True
 
     def __init__(self) -> None:
-        self.lives = 0
+        self.lives, self.stopped = 0, False
         self.alive = False
 
     def start(self) -> Address:
@@ -41,8 +44,11 @@ class Told:
     def note(self, words: str) -> None:
         """Nothing is kept."""
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         self.alive = False
+
+    def stop(self) -> None:
+        self.stopped = True
 
 
 @pytest.fixture
@@ -78,7 +84,7 @@ def test_a_server_that_dies_is_started_again_and_sent_the_weights_the_same_way(
     sent, send = dying(engine, 1 if when == "meanwhile" else 0)
     monkeypatch.setattr(weights, "from_disk" if whole_folder else "update", send)
     if when == "before":
-        engine._hosts[1].stop()
+        engine._hosts[1].kill()
     engine.load_weights(engine._settings.model if whole_folder else MODEL.state_dict(), 3)
     assert sent == ([("1", "2")] if when == "before" else [("1", "1"), ("1", "2")])
     assert engine._way == (None if whole_folder else "tensor")
@@ -119,6 +125,134 @@ def test_a_server_that_answers_no_more_and_has_not_ended_yet_is_waited_for(
     monkeypatch.setattr("runners.engine.sglang.engine.work_through", ask)
     (found,) = engine.generate([Request((5,), 1)], Sampling(1))
     assert (found.tokens, host.lives, waited) == ((5,), 2, [1.0, 2.0, 3.0])
+    engine.close()
+
+
+class Turns:
+    """What servers in turn with a trainer are told, and by which of them it is not done."""
+
+    def __init__(self, engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[str] = []
+        self.failing: dict[str, Exception] = {}
+        monkeypatch.setattr(engine, "_settings", replace(engine._settings, in_turn=True))
+        for name in ("release", "take_weights", "take_caches"):
+            monkeypatch.setattr(occupancy, name, partial(self.call, name))
+        monkeypatch.setattr(weights, "update", self.update)
+        monkeypatch.setattr(weights, "from_disk", lambda _, servers, __: self.update("folder", {}, servers))
+
+    def call(self, name: str, address: Address) -> None:
+        words = f"{name} {address.url[-1]}"
+        if words in self.failing:
+            raise self.failing.pop(words)
+        self.told.append(words)
+
+    def update(self, way: str, _: object, servers: Sequence[Address], *__: object) -> None:
+        if way in self.failing:
+            raise self.failing.pop(way)
+        self.told.append(" ".join([way, *(address.url[-1] for address in servers)]))
+
+    def since(self) -> list[str]:
+        """What was told since this was last asked; servers are told at once, in any order."""
+        found, self.told[:] = list(self.told), []
+        return found
+
+
+@pytest.fixture
+def turns(engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch) -> Turns:
+    for number, host in enumerate(engine._hosts):
+        assert isinstance(host, Told)
+        host.lives = 2 * number
+        engine._servers[number] = host.start()
+    return Turns(engine, monkeypatch)
+
+
+@pytest.mark.parametrize("way", ["tensor", "broadcast", "disk", "folder"])
+def test_weights_are_sent_after_room_for_them_and_before_room_for_caches(
+    engine: SGLangEngine, turns: Turns, way: str
+) -> None:
+    engine._way = None if way == "folder" else way  # type: ignore[assignment]
+    state = engine._settings.model if way == "folder" else MODEL.state_dict()
+    engine.load_weights(state, 3)
+    assert turns.since() == [f"{way} 1 3"]
+    engine.release()
+    assert sorted(turns.since()) == ["release 1", "release 3"]
+    # A copy of the old weights may be on the trainer's device.
+    assert engine._weights == (engine._settings.model, 0)
+    engine.load_weights(state, 4)
+    found = turns.since()
+    assert sorted(found[:2]) == ["take_weights 1", "take_weights 3"]
+    assert found[2] == f"{way} 1 3"
+    assert sorted(found[3:]) == ["take_caches 1", "take_caches 3"]
+    engine.load_weights(state, 5)
+    assert turns.since() == [f"{way} 1 3"]
+    engine.close()
+
+
+def test_the_first_weights_are_sent_again_after_memory_was_given_back(
+    engine: SGLangEngine, turns: Turns
+) -> None:
+    """What is mapped again has no content, whatever was there."""
+    engine.release()
+    turns.since()
+    engine.load_weights(engine._settings.model, 0)
+    assert "folder 1 3" in turns.since()
+    engine.close()
+
+
+@pytest.mark.parametrize("fault", [Refused("no"), Lost("gone")], ids=["refused", "lost"])
+@pytest.mark.parametrize("call", ["release", "take_weights"])
+def test_a_server_that_does_not_do_so_is_started_again_for_the_next_weights(
+    engine: SGLangEngine, turns: Turns, call: str, fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its memory is in a state that is not known; a new one has all of it, and is asked for none."""
+    turns.failing[f"{call} 3"] = fault
+    engine.release()
+    engine.load_weights(MODEL.state_dict(), 3)
+    other = ["release 3"] if call == "take_weights" else []
+    assert sorted(turns.since()) == ["release 1", *other, "take_caches 1", "take_weights 1", "tensor 1 4"]
+    assert str(fault) in caplog.text
+    engine.release()
+    assert sorted(turns.since()) == ["release 1", "release 4"]
+    engine.close()
+
+
+def test_a_server_that_died_meanwhile_has_nothing_to_take_again(engine: SGLangEngine, turns: Turns) -> None:
+    engine.release()
+    engine._hosts[1].kill()
+    turns.failing["take_weights 3"] = Lost("gone")
+    engine.load_weights(MODEL.state_dict(), 3)
+    assert sorted(turns.since()) == [
+        "release 1",
+        "release 3",
+        "take_caches 1",
+        "take_weights 1",
+        "tensor 1 4",
+    ]
+    engine.close()
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_server_without_its_memory_is_not_left_to_others(
+    engine: SGLangEngine, turns: Turns, released: bool
+) -> None:
+    """The next task of a run may be given the same server, once this one is done with it."""
+    if released:
+        engine.release()
+    engine.close()
+    for host in engine._hosts:
+        assert isinstance(host, Told)
+        assert (host.alive, host.stopped) == (not released, True)
+
+
+def test_servers_apart_keep_their_memory(
+    engine: SGLangEngine, turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_settings", replace(engine._settings, in_turn=False))
+    engine.load_weights(MODEL.state_dict(), 3)
+    engine.release()
+    assert engine._weights == (engine._settings.model, 0)
+    engine.load_weights(MODEL.state_dict(), 4)
+    assert turns.since() == ["tensor 1 3", "tensor 1 3"]
     engine.close()
 
 

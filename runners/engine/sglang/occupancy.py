@@ -1,0 +1,39 @@
+"""Memory of servers that take turns with a trainer on its devices: addresses in; given back for training, or taken again.
+
+A server that was started with a memory saver unmaps its keys, values and weights, and maps other memory at the same
+addresses later; one without it, as on a CPU, keeps its memory and only forgets what it had cached. What is mapped again
+has no content: weights are taken first, then sent, and caches last, when nothing else needs the room any more.
+"""
+
+from __future__ import annotations
+
+from runners.engine.sglang.control import ask, client
+from runners.engine.sglang.server import Address
+
+_IDLE = 60.0
+"""Seconds until a server has put away what it has answered."""
+
+
+def release(address: Address) -> None:
+    """Lets a server finish, take nothing new, and give back its weights, keys and values. Raises `Refused`, `Lost`.
+
+    A server that is told to give memory back while its scheduler still holds an answered request ends; it says of a
+    flush when that is over.
+    """
+    with client(address) as connection:
+        ask(connection, "/pause_generation", {"mode": "abort"})
+        ask(connection, f"/flush_cache?timeout={_IDLE:g}", {})
+        ask(connection, "/release_memory_occupation", {"tags": ["kv_cache", "weights"]})
+
+
+def take_weights(address: Address) -> None:
+    """Room for weights, which have to be sent next. Raises `Refused`, `Lost`."""
+    with client(address) as connection:
+        ask(connection, "/resume_memory_occupation", {"tags": ["weights"]})
+
+
+def take_caches(address: Address) -> None:
+    """Room for keys and values, and requests are answered again. Raises `Refused`, `Lost`."""
+    with client(address) as connection:
+        ask(connection, "/resume_memory_occupation", {"tags": ["kv_cache"]})
+        ask(connection, "/continue_generation", {})

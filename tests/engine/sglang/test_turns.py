@@ -1,0 +1,171 @@
+"""An engine and a trainer in turn on the same devices: what a real server is told, in which order, and what it answers."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+from reodsl.graph.job import Resources
+from runners.engine.open import open_engine
+from runners.engine.protocol import Ahead, Response, Sampling
+from runners.engine.sglang import weights
+from runners.engine.sglang.engine import SGLangEngine
+from runners.engine.sglang.server import Server
+from runners.models.folder import save
+from runners.models.tokenizer import word_tokenizer
+from runners.train.batches import Example
+from runners.train.sft import batch_loss
+from runners.train.update import Learner, take_step
+from tests.engine.engine_reference import STOP, VOCAB, engine_of, make_requests
+
+pytestmark = pytest.mark.sglang
+
+GREEDY = Sampling(24, temperature=0.0, stop_ids=(STOP,))
+WHOLE = Sampling(24, stop_ids=(STOP,))
+ANSWER = Sampling(4, temperature=0.0, stop_ids=(STOP,))
+CUTS = (0, 5, 9)
+
+GIVEN_BACK = ["/pause_generation abort", "/flush_cache", "/release_memory_occupation kv_cache weights"]
+TAKEN = ["/resume_memory_occupation kv_cache", "/continue_generation"]
+SENT: dict[weights.Way, list[str]] = {
+    "tensor": ["/begin_weight_update", "/update_weights_from_tensor", "/end_weight_update"],
+    "broadcast": [
+        "/init_weights_update_group",
+        "/begin_weight_update",
+        "/update_weights_from_distributed",
+        "/end_weight_update",
+        "/destroy_weights_update_group",
+    ],
+    "disk": ["/update_weights_from_disk"],
+}
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What servers are told besides requests, in order."""
+    found: list[str] = []
+    post = httpx.Client.post
+
+    def recorded(own: httpx.Client, url: str, **given: Any) -> httpx.Response:
+        message = given["json"]
+        words = [url.partition("?")[0], *message.get("tags", ()), message.get("mode", "")]
+        found.append(" ".join(word for word in words if word))
+        return post(own, url, **given)
+
+    monkeypatch.setattr(httpx.Client, "post", recorded)
+    return found
+
+
+@pytest.fixture
+def served(engine: SGLangEngine, served_model: Any) -> Iterator[SGLangEngine]:
+    """The session's engine with the first weights, and left so."""
+    engine.load_weights(served_model.state_dict(), 50)
+    yield engine
+    engine.load_weights(served_model.state_dict(), 60)
+
+
+def rollouts(engine: Any, sampling: Sampling) -> tuple[list[Response], list[list[tuple[int, ...]]]]:
+    """Responses, and answers forced at cuts of them."""
+    requests = make_requests(6, 2, seed=3)
+    responses = engine.generate(requests, sampling, Ahead(lambda _, __: CUTS, (11, 3), ANSWER))
+    forced = engine.force(requests, responses, [CUTS] * len(requests), (11, 3), ANSWER)
+    return responses, [[one.tokens for one in own] for own in forced]
+
+
+def trained(model: Any, responses: list[Response]) -> Any:
+    """The model after a step on what was sampled, and nothing left of the step's gradients."""
+    moved = copy.deepcopy(model)
+    learner = Learner.of(moved, [torch.optim.SGD(moved.parameters(), lr=1.0)], 0.0)
+    one = responses[0].tokens
+    examples = [Example((5, 6), one, np.full(len(one), 1 / len(one), dtype=np.float32))]
+    take_step(learner, examples, batch_loss, 1.0, "the step")
+    learner.weights()
+    assert all(p.grad is None for p in moved.parameters())
+    return moved
+
+
+@pytest.mark.parametrize("way", ["tensor", "broadcast", "disk"])
+def test_memory_is_given_back_and_taken_again_around_new_weights(
+    served: SGLangEngine,
+    served_model: Any,
+    told: list[str],
+    way: weights.Way,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Weights before they are sent, keys and values after; and the answers are those of the new weights."""
+    before, answers = rollouts(served, GREEDY)
+    assert answers == rollouts(engine_of(served_model), GREEDY)[1]
+    monkeypatch.setattr(served, "_way", way)
+    served.release()
+    assert told == GIVEN_BACK
+    told.clear()
+    moved = trained(served_model, before)
+    served.load_weights(moved.state_dict(), 51)
+    assert told == ["/resume_memory_occupation weights", *SENT[way], *TAKEN]
+    after, answers = rollouts(served, GREEDY)
+    wanted, forced = rollouts(engine_of(moved), GREEDY)
+    assert [r.tokens for r in after] == [r.tokens for r in wanted] != [r.tokens for r in before]
+    assert answers == forced
+    assert {r.weight_version for r in after} == {51}
+    found = np.concatenate([r.logprobs for r in after]) - np.concatenate([r.logprobs for r in wanted])
+    assert np.abs(found).max() < 1e-4
+
+
+def test_a_request_of_someone_else_is_ended_before_memory_goes(
+    served: SGLangEngine, server: Server, served_model: Any
+) -> None:
+    """A server that gave its memory back with a request open would end."""
+    assert server.process is not None
+    pid, address = server.process.pid, served._servers[0]
+    message = {
+        "input_ids": [5, 6],
+        "sampling_params": {"max_new_tokens": 140, "ignore_eos": True},
+        "stream": True,
+    }
+    with (
+        httpx.Client(headers=address.headers, trust_env=False, timeout=60) as client,
+        client.stream("POST", f"{address.url}/generate", json=message) as stream,
+    ):
+        lines = stream.iter_lines()
+        assert next(lines).startswith("data: {")
+        served.release()
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+    served.load_weights(served_model.state_dict(), 52)
+    assert (server.alive, server.process.pid) == (True, pid)
+    assert rollouts(served, GREEDY)[1] == rollouts(engine_of(served_model), GREEDY)[1]
+
+
+@pytest.mark.heavy
+def test_answers_are_those_of_a_fresh_server_with_the_new_weights(
+    served: SGLangEngine, served_model: Any, tmp_path: Path
+) -> None:
+    """Tokens, log-probabilities and forced answers to the bit, also where the server dies meanwhile."""
+    before, _ = rollouts(served, WHOLE)
+    moved = trained(served_model, before)
+    save(moved, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "moved")
+    fresh = open_engine(tmp_path / "moved", Resources(engine="sglang"), 160, tmp_path / "logs")
+    try:
+        responses, wanted = rollouts(fresh, WHOLE)
+    finally:
+        fresh.close()
+    server = served._hosts[0]
+    assert isinstance(server, Server)
+    for number, dies in enumerate((False, True)):
+        served.release()
+        if dies:
+            assert server.process is not None
+            os.killpg(server.process.pid, signal.SIGKILL)
+            server.process.wait(20)
+        served.load_weights(moved.state_dict(), 53 + number)
+        found, answers = rollouts(served, WHOLE)
+        assert [(r.tokens, r.logprobs) for r in found] == [(r.tokens, r.logprobs) for r in responses]
+        assert answers == wanted

@@ -1,0 +1,123 @@
+"""Peaks of devices that train and generate in turn, or only one of both, against sums by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import studies as make
+
+from reodsl.graph.lower import lower
+from reodsl.ir import Spec
+from reodsl.ir.study import Cluster, Hardware
+from reodsl.price import price
+from reodsl.price.facts import Facts
+from reodsl.price.limits import refusals
+from reodsl.price.machine import Devices, devices_of
+from reodsl.price.memory import cache_tokens, engine_bytes, kept_bytes, trainer_bytes
+from reodsl.price.sizes import Sizes
+from reodsl.price.tasks import price_task
+
+GIB = 2**30
+GPU = Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10)
+SIZES = Sizes(
+    parameters=4 * GIB,
+    products=4 * GIB,
+    layers=32,
+    hidden=2048,
+    attention=4096,
+    kv=1024,
+    intermediate=8192,
+    vocabulary=32768,
+)
+"""4.3G parameters: 8 GiB in bfloat16, 16 GiB in float32, and 128 KiB of keys and values a token."""
+
+
+def cluster(gpus: int, memory: float = 80, **changes: Any) -> Cluster:
+    return Cluster(
+        name="lab", nodes=1, gpus_per_node=gpus, gpu="X1", memory_gib=memory, hardware=GPU, **changes
+    )
+
+
+def devices(gpus: int, **changes: Any) -> Devices:
+    found = devices_of(cluster(gpus, **changes))
+    assert found is not None
+    return found
+
+
+def test_between_updates_gradients_are_gone_and_one_device_has_a_copy_of_the_weights() -> None:
+    # 4 bytes of weights and 8 of moments, over 4 devices; 2 of the copy.
+    assert kept_bytes(SIZES, devices(4)) / GIB == pytest.approx(4 * 12 / 4 + 4 * 2)
+    assert kept_bytes(SIZES, devices(4), frozen=True) / GIB == pytest.approx(4 * 16 / 4 + 4 * 2)
+    # On this machine engine and trainer are one process, and what it hands over are its own tensors.
+    here = devices_of(None)
+    assert here is not None
+    assert kept_bytes(SIZES, here) / GIB == pytest.approx(4 * 12)
+
+
+def test_caches_fill_what_weights_and_training_leave() -> None:
+    alone = devices(4)
+    # 85% of 80 GiB, less 8 of weights, at 128 KiB a token.
+    assert cache_tokens(SIZES, alone) == pytest.approx((68 - 8) * 2**13)
+    beside = replace(alone, beside=kept_bytes(SIZES, alone))
+    assert cache_tokens(SIZES, beside) == pytest.approx((68 - 8 - 20) * 2**13)
+    # Two devices an engine: half of the weights on each, both for its caches.
+    wide = replace(devices(4, tensor_parallel=2), beside=20.0 * GIB)
+    assert cache_tokens(SIZES, wide) == pytest.approx(2 * (68 - 4 - 20) * 2**13)
+    # However much is to be held, the whole peak stays within 85%.
+    for each in (alone, beside, wide):
+        assert engine_bytes(SIZES, each, 1e9) / GIB == pytest.approx(68)
+    assert engine_bytes(SIZES, beside, 2**13) / GIB == pytest.approx(8 + 1 + 20)
+
+
+def test_a_trainers_peak_is_its_update_or_what_it_keeps_whichever_is_more() -> None:
+    # 128 devices: 0.5 GiB of state, and little beside it, where the copy of the weights takes 8 GiB.
+    many = replace(devices(128), microbatch=64)
+    layer = (4 * GIB - 32768 * 2048) / 32
+    inside = 4 * 2048 + 2 * 4096 + 2 * 1024 + 3 * 8192
+    update = 16 * 4 * GIB / 128 + 2 * layer * 2 + 64 * (32 * 2048 + inside) * 2 + 8 * 64 * 32768
+    assert trainer_bytes(SIZES, many, 64) == pytest.approx(update)
+    assert trainer_bytes(SIZES, many, 64, feeds=True) / GIB == pytest.approx(4 * 12 / 128 + 8)
+    few = replace(devices(2), microbatch=64)
+    assert trainer_bytes(SIZES, few, 64, feeds=True) == trainer_bytes(SIZES, few, 64)
+    assert trainer_bytes(SIZES, few, 64) / GIB > 32
+
+
+def peaks(engine: str = "sglang", where: Cluster | None = None) -> dict[str, float]:
+    stage = make.ppo(make.outcome())
+    payload = {"stage": stage.model_dump(mode="json"), "engine": engine}
+    found = devices_of(where)
+    assert found is not None
+    return dict(price_task("train", payload, SIZES, Facts(), found, True).memory)
+
+
+def test_in_turn_an_engine_stands_beside_what_training_keeps_and_apart_it_is_alone() -> None:
+    together, apart = peaks(where=cluster(4)), peaks(where=cluster(4, placement="apart", rollout_share=0.5))
+    caches = together["engine"] - (8 + 20) * GIB
+    assert 0 < caches < 0.1 * GIB
+    # Apart there are half as many engines, with twice the responses each; and only two devices train.
+    assert apart["engine"] - 8 * GIB == pytest.approx(2 * caches)
+    assert apart["trainer"] > 4 * 16 / 2 * GIB > together["trainer"] > 4 * 16 / 4 * GIB
+
+
+def test_a_server_on_a_processor_keeps_its_memory_while_training_runs() -> None:
+    embedded, served = peaks("embedded"), peaks("sglang")
+    assert served["engine"] == embedded["engine"]
+    caches = embedded["engine"] - (48 + 16) * GIB - (384 + 896) * 2**20
+    assert served["trainer"] - embedded["trainer"] == pytest.approx(16 * GIB + caches)
+
+
+def refused(memory: float) -> list[str]:
+    stage = make.ppo(make.outcome())
+    spec: Spec = make.spec(make.arm("it", make.trained("it", stage, start=make.downloaded())))
+    spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster(1, memory)})})
+    prices = price(lower(spec), spec, sizes={"given": SIZES})
+    return [each.message for each in refusals(prices, ["it.train.s1"], spec)]
+
+
+def test_a_device_is_too_small_for_the_larger_of_its_phases_and_not_for_their_sum() -> None:
+    """One device: 64 GiB and 7 of activations while it trains, 48 + 8 + 8 and caches while it generates."""
+    (told,) = refused(70)
+    assert told.startswith("the trainer of it.train.s1 needs 71")
+    assert refused(75) == []

@@ -1,0 +1,110 @@
+"""A trainer and an engine in turn on one device: which of them holds what, when, and how much more a trainer will hold."""
+
+import pytest
+import torch
+
+from reodsl.graph.job import Resources
+from reodsl.ir.training import Optimizer
+from runners.engine.embedded import EmbeddedEngine
+from runners.models.folder import load
+from runners.train import steps
+from runners.train.optimizers import build_optimizers, moments_to_come
+from runners.train.ranks import joined
+from runners.train.sharding import local, shard
+from runners.train.update import Learner
+from tests.train.models import small_model
+from tests.train.test_train import ppo
+
+TWO_STEPS = [
+    ("generate", True, True),
+    ("force", True, True),
+    ("release", True, True),
+    ("update", False, True),
+    ("load", False, True),
+]
+
+
+def test_neither_holds_what_it_needs_while_the_other_works(bench, monkeypatch):
+    """In each step: (what happens, whether the engine has weights before it, whether gradients are gone)."""
+    found = []
+    learners, engines = [], []
+
+    def spy(owner, name, word):
+        plain = getattr(owner, name)
+
+        def spied(*given, **named):
+            if word == "update":
+                learners[:] = [given[0]]
+            elif word != "open":
+                engines[:] = [given[0]]
+            if learners or word == "update":
+                gone = all(p.grad is None for p in learners[0].model.parameters())
+                found.append((word, engines[0]._held is not None, gone))
+            return plain(*given, **named)
+
+        monkeypatch.setattr(owner, name, spied)
+
+    for name, word in (("generate",) * 2, ("force",) * 2, ("release",) * 2, ("load_weights", "load")):
+        spy(EmbeddedEngine, name, word)
+    spy(steps, "update", "update")
+    bench.train(ppo(steps=2), "turns", start="base", data="questions")
+    # The first learner is known from its first update on; closing an engine releases it once more.
+    assert found == [*TWO_STEPS[3:], *TWO_STEPS, ("release", True, True)]
+
+
+@pytest.mark.parametrize(("apart", "told"), [(False, True), (True, False)])
+def test_an_engine_is_told_what_training_will_take_of_its_devices_unless_it_has_its_own(
+    bench, monkeypatch, apart, told
+):
+    found = []
+
+    def opened(*given):
+        found.append(given[4])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(steps, "open_engine", opened)
+    with pytest.raises(KeyboardInterrupt):
+        bench.train(ppo(), f"told_{apart}", start="base", data="questions", resources=Resources(apart=apart))
+    model = load(bench.root / "base" / "checkpoint").model
+    assert found == [8 * sum(p.numel() for p in model.parameters()) if told else None]
+
+
+@pytest.mark.parametrize(("algorithm", "each"), [("adamw", 8), ("muon", None)])
+def test_moments_to_come_are_those_that_a_step_makes(algorithm, each):
+    model = small_model()
+    optimizers = build_optimizers(model, Optimizer(algorithm=algorithm, lr=1e-3))
+    expected = moments_to_come(optimizers)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    for optimizer in optimizers:
+        optimizer.step()
+    made = [
+        value
+        for optimizer in optimizers
+        for fields in optimizer.state.values()
+        for value in fields.values()
+        if torch.is_tensor(value) and value.ndim
+    ]
+    assert expected == sum(value.numel() * value.element_size() for value in made) > 0
+    if each is not None:
+        assert expected == each * sum(p.numel() for p in model.parameters())
+    assert moments_to_come(optimizers) == 0
+
+
+def test_a_sharded_learner_also_counts_the_copy_that_goes_to_an_engine(tmp_path):
+    model = small_model()
+    count = sum(p.numel() for p in model.parameters())
+    alone = Learner.of(model, build_optimizers(model, Optimizer(algorithm="adamw", lr=1e-3)), 0.0)
+    assert alone.growth == 8 * count
+    with joined(0, 1, f"file://{tmp_path / 'meeting'}", torch.device("cpu")) as ranks:
+        other = small_model()
+        scorer = shard(other, ranks, torch.bfloat16)
+        optimizers = build_optimizers(other, Optimizer(algorithm="adamw", lr=1e-3))
+        learner = Learner.of(other, optimizers, 0.0, ranks, scorer)
+        assert sum(local(p).numel() for p in other.parameters()) == count
+        assert learner.growth == 8 * count + 2 * count
+        for p in other.parameters():
+            p.grad = torch.zeros_like(p)
+        copy = learner.weights()
+        assert {value.dtype for value in copy.values()} == {torch.bfloat16}
+        assert all(p.grad is None for p in other.parameters())
