@@ -16,6 +16,8 @@ from reodsl.diagnostics.excerpt import visible
 from reodsl.plan.verdict import Item, Plan
 from reodsl.store.accept import acceptances
 
+_SHOWN = 12
+
 
 @click.command(
     short_help="Explain the verdict on one task of a plan.",
@@ -68,7 +70,8 @@ def find(plan: Plan, name: str) -> Item:
             [item.task.id for item in chosen] or difflib.get_close_matches(name, ids, n=5, cutoff=0.4) or ids
         )
         what = "several tasks start with" if chosen else "no task is called"
-        raise problem("E0955", f"{what} `{name}`", help=f"name one of: {', '.join(near[:12])}")
+        more = f" and {len(near) - _SHOWN} more (`reodsl graph SPEC`)" if len(near) > _SHOWN else ""
+        raise problem("E0955", f"{what} `{name}`", help=f"name one of: {', '.join(near[:_SHOWN])}{more}")
     return chosen[0]
 
 

@@ -286,6 +286,10 @@ def test_why_names_every_change_and_both_sides(place: Path, capsys: pytest.Captu
     assert found["readers"] == ["reo_exp.eval.s1", "report"]
     assert call("why", SPEC, "bogus") == 1
     assert "E0955" in capsys.readouterr().err
+    assert call("why", SPEC, "zzz") == 1
+    told = " ".join(capsys.readouterr().err.split())
+    count = len(facts(capsys, "graph", SPEC)["tasks"])
+    assert f"and {count - 12} more (`reodsl graph SPEC`)" in told
 
 
 def test_graph_as_text_dot_and_json(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
