@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_train import name_of
+from benchmarks.gpu_train import name_of, numbered
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
+    parser.add_argument("--device", type=numbered, default="cuda")
     parser.add_argument("--only", nargs="+", choices=["tests", "training", "forcing", "study"])
     parser.add_argument("--spec", type=Path, default=ROOT / "specs" / "smollm2_reo_exp.reo")
     parser.add_argument("--tiny", action="store_true", help="the smallest form of each, to see that it runs")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu_train import QWEN_VOCABULARY, SHAPES, VOCABULARY, add, name_of, wait
+from benchmarks.gpu_train import QWEN_VOCABULARY, SHAPES, VOCABULARY, add, name_of, numbered, wait
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, Response, Sampling
 from runners.models.architecture import build
@@ -35,7 +35,7 @@ def measure(
     vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
     with device:
         model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0)
-    settings = replace(EmbeddedSettings.on(device.type), dtype=dtype)
+    settings = replace(EmbeddedSettings.on(str(device)), dtype=dtype)
     engine = EmbeddedEngine(model.config, model.state_dict(), settings=settings)
     draw = np.random.default_rng(1)
     requests = [
@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--shapes", nargs="+", choices=sorted(SHAPES), default=["qwen3-0.6b"])
-    parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
+    parser.add_argument("--device", type=numbered, default="cuda")
     parser.add_argument("--tokens", type=int, default=8192, help="of a response")
     parser.add_argument("--responses", type=int, default=16)
     parser.add_argument("--budgets", type=int, nargs="+", default=[5, 32])

@@ -87,6 +87,12 @@ def measure(
     return found
 
 
+def numbered(text: str) -> torch.device:
+    """The device that a text names, of several of its kind the first where it names none."""
+    device = torch.device(text)
+    return device if device.type == "cpu" or device.index is not None else torch.device(device.type, 0)
+
+
 def name_of(device: torch.device) -> str:
     """What the device calls itself."""
     if device.type == "cpu":
@@ -113,7 +119,7 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--shapes", nargs="+", choices=sorted(SHAPES), default=["qwen3-0.6b", "qwen3-4b"])
-    parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
+    parser.add_argument("--device", type=numbered, default="cuda")
     parser.add_argument("--tokens", type=int, default=16384, help="of a sequence")
     parser.add_argument("--rows", type=int, default=4, help="sequences a step, one after another")
     parser.add_argument("--steps", type=int, default=5)

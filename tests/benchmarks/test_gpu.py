@@ -41,6 +41,14 @@ def test_forced_answers_are_measured(device: str, dtype: str, capsys: pytest.Cap
         assert share["answers_equal"] == 1.0 or dtype == "bfloat16"
 
 
+def test_a_device_has_a_number() -> None:
+    assert [str(gpu_train.numbered(text)) for text in ("cpu", "cuda", "cuda:1")] == [
+        "cpu",
+        "cuda:0",
+        "cuda:1",
+    ]
+
+
 def test_budgets_are_spread_evenly() -> None:
     assert gpu_forcing._cuts(8192, 3) == [2048, 4096, 6144]
 

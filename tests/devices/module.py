@@ -71,7 +71,13 @@ class DeviceModule:
         return 1
 
     def set_device(self, device: Any) -> None:
-        self.chosen.append(torch.device(device).index or 0)
+        # As CUDA's, which wants a number here and nowhere else.
+        index = device if isinstance(device, int) else torch.device(device).index
+        if index is None:
+            raise ValueError(
+                f"Expected a torch.device with a specified index or an integer, but got:{device}"
+            )
+        self.chosen.append(index)
 
     def manual_seed_all(self, seed: int) -> None:
         return None

@@ -35,6 +35,7 @@ REFUSED: dict[str, Callable[[torch.Tensor], object]] = {
     "a place for the result": lambda x: torch.mul(x, 2, out=made(2, 3)),
     "a choice": lambda x: torch.where(x > 1, x, made(2, 3)),
     "a random generator": lambda x: torch.rand(3, generator=torch.Generator(), device=NAME),
+    "a device without a number": lambda x: torch.get_device_module(NAME).set_device(NAME),
     "an array": lambda x: x.numpy(),
     "a scalar written to": lambda x: torch.tensor(1.0).add_(x[0, 0]),
     "a list of scalars": lambda x: torch._foreach_add_([torch.tensor(1.0)], [x[0, 0]]),
@@ -44,10 +45,12 @@ REFUSED: dict[str, Callable[[torch.Tensor], object]] = {
     ),
 }  # fmt: skip
 
+WORDS = r"same device|generator|numpy|at least two devices|specified index"
+
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_on_the_other_device_is_refused(what: str) -> None:
-    with pytest.raises((RuntimeError, TypeError), match=r"same device|generator|numpy|at least two devices"):
+    with pytest.raises((RuntimeError, TypeError, ValueError), match=WORDS):
         REFUSED[what](made(2, 3).to(NAME))
 
 

@@ -25,7 +25,7 @@ def room(doing: str, settings: EmbeddedSettings) -> Iterator[None]:
         words = (str(fault).strip().splitlines() or ["no more memory"])[0][:200]
         notes = [words, f"caches of keys and values may have {memory(settings.cache_bytes)}"]
         if settings.device != "cpu":
-            free, total = torch.get_device_module(settings.device).mem_get_info()
+            free, total = torch.get_device_module(settings.device).mem_get_info(settings.device)
             notes.append(f"the device has {memory(total)}, of which {memory(free)} are free")
         raise problem(
             "E0816",

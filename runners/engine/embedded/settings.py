@@ -33,5 +33,5 @@ class EmbeddedSettings:
         """What suits a device: on a GPU caches go by the memory that is free there now."""
         if device == "cpu":
             return EmbeddedSettings()
-        free, _ = torch.get_device_module(device).mem_get_info()
+        free, _ = torch.get_device_module(device).mem_get_info(device)
         return EmbeddedSettings(device=device, cache_bytes=free // _SHARE)
