@@ -54,7 +54,8 @@ def require_equal(found, want, device, near):
 @pytest.mark.parametrize("case", ["sft", "muon", "simpo", "ppo", "checkpointed"])
 def test_steps_there_are_those_of_the_cpu(case, monkeypatch, other):
     want = taken(case, ALONE, "cpu", monkeypatch)
-    near = NEAR_MUON if case == "muon" else NEAR
+    # A tenth of one step: where a gradient is next to nothing, Adam makes much of its last bits.
+    near = 2 * NEAR_MUON if case == "muon" else 20 * NEAR
     require_equal(taken(case, ALONE, other, monkeypatch), want, other, near)
 
 
