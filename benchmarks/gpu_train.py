@@ -58,7 +58,7 @@ def measure(
         examples.append(Example(ids[:1], ids[1:], weights))
     found: dict[str, Any] = {"shape": shape, "tokens": tokens, "rows": rows, "checkpointing": recompute}
     found |= {"device": name_of(device), "torch": torch.__version__, "precision": "bfloat16"}
-    with tempfile.TemporaryDirectory() as folder, joined(0, 1, f"file://{folder}/meeting", device) as ranks:
+    with tempfile.TemporaryDirectory() as folder, joined(0, 1, Path(folder) / "meeting", device) as ranks:
         with device:
             model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0)
         if recompute:

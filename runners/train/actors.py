@@ -17,6 +17,15 @@ def on_ray() -> bool:
     )
 
 
+def cluster_address() -> str | None:
+    """The address by which other nodes reach this one; None where Ray has nothing to do with it."""
+    if not on_ray():
+        return None
+    import ray
+
+    return str(ray.util.get_node_ip_address())
+
+
 class Actors:
     """Other ranks as Ray actors, each with the cores and the GPU of one."""
 
@@ -105,4 +114,4 @@ class _Actor:
 
     def follow(self, part: Part) -> Fault | None:
         """Does the part to its end."""
-        return follow(part)
+        return follow(part, cluster_address())

@@ -6,7 +6,6 @@ On Ray they are actors, which may be on other machines; elsewhere plain processe
 from __future__ import annotations
 
 import shutil
-import socket
 import tempfile
 import threading
 import time
@@ -20,14 +19,19 @@ import torch.distributed as dist
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job
+from runners.engine.watch import looking
 from runners.execute.placement import shared_devices
-from runners.train.actors import Actors, on_ray
+from runners.train.actors import Actors, cluster_address, on_ray
 from runners.train.follower import Fault, Part, function, gone, silent
 from runners.train.processes import Processes
 from runners.train.ranks import joined
 
 _FAREWELL, _WORDS, _LOOK = 20.0, 5.0, 1.0
 """Seconds that others have to end after this process has, to say why they ended early, and between two looks at them."""
+
+
+_MEETING = "reodsl-meeting-"
+"""What folders in which processes meet are called."""
 
 
 class Others(Protocol):
@@ -51,6 +55,10 @@ class Others(Protocol):
         ...
 
 
+class LostError(RuntimeError):
+    """Another process has ended while this one worked on; why is asked of it."""
+
+
 class ElsewhereError(RuntimeError):
     """Another process met an error that it did not foresee; its traceback is a note."""
 
@@ -62,9 +70,9 @@ def together(job: Job, body: str) -> None:
     word, or an ElsewhereError.
     """
     world = job.resources.trainers
-    with _meeting(job) as address:
+    with _meeting(job) as meeting:
         parts = [
-            Part(replace(job, progress=silent), body, rank, world, address, 0 if on_ray() else rank)
+            Part(replace(job, progress=silent), body, rank, world, meeting, 0 if on_ray() else rank)
             for rank in range(world)
         ]
         others: Others = Actors(parts[1:]) if on_ray() else Processes(parts[1:])
@@ -72,7 +80,7 @@ def together(job: Job, body: str) -> None:
         job = replace(job, resources=replace(job.resources, devices=shared))
         patience = 0.0
         try:
-            with watched(others), joined(0, world, address, parts[0].device) as ranks:
+            with watched(others), joined(0, world, meeting, parts[0].device, cluster_address()) as ranks:
                 function(body)(job, ranks)
             patience = _FAREWELL
         except Problem:
@@ -87,32 +95,38 @@ def together(job: Job, body: str) -> None:
 
 
 @contextmanager
-def _meeting(job: Job) -> Iterator[str]:
-    """Where the processes find each other: a file on one machine, a port of this one where others may be elsewhere."""
+def _meeting(job: Job) -> Iterator[Path]:
+    """Where the processes find each other: a file that this user alone reads; in the work folder, which every node sees,
+    where others may be elsewhere.
+    """
+    place = None
     if on_ray() and job.resources.trainers > 1:
-        import ray
-
-        host = ray.util.get_node_ip_address()
-        with socket.socket() as free:
-            free.bind((host, 0))
-            port = free.getsockname()[1]
-        yield f"tcp://{host}:{port}"
-        return
-    folder = Path(tempfile.mkdtemp(prefix="reodsl-"))
+        place = job.work
+        place.mkdir(parents=True, exist_ok=True)
+        for left in place.glob(f"{_MEETING}*"):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=_MEETING, dir=place))
     try:
-        yield f"file://{folder / 'meeting'}"
+        yield folder / "file"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def watched(others: Others) -> Iterator[None]:
-    """Lets this process's collectives on GPUs fail when another process ends; between processors they do so themselves."""
-    over = threading.Event()
+    """Lets this process's engine stop when another process ends, and its collectives on GPUs; between processors they do so
+    themselves.
+    """
+    over, lost = threading.Event(), threading.Event()
+
+    def notice() -> None:
+        if lost.is_set():
+            raise LostError("another process that trains has ended")
 
     def watch() -> None:
         while not over.wait(_LOOK):
             if others.dead() or others.faults():
+                lost.set()
                 # What the others said is read first; a collective that gloo ends needs no help.
                 if not over.wait(_WORDS) and dist.is_initialized() and "nccl" in dist.get_backend_config():
                     dist.distributed_c10d._abort_process_group()
@@ -121,7 +135,8 @@ def watched(others: Others) -> Iterator[None]:
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield
+        with looking(notice):
+            yield
     finally:
         over.set()
         thread.join()

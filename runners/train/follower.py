@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,13 +25,15 @@ from runners.train.ranks import Ranks, joined
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One process's part: `body` is `module:function`, called with the job and the ranks; `local` counts on its machine."""
+    """One process's part: `body` is `module:function`, called with the job and the ranks, who meet at the file `meeting`;
+    `local` counts on its machine.
+    """
 
     job: Job
     body: str
     rank: int
     world: int
-    address: str
+    meeting: Path
     local: int
 
     @property
@@ -70,11 +73,11 @@ def function(body: str) -> Callable[[Job, Ranks], None]:
     return getattr(importlib.import_module(module), name)
 
 
-def follow(part: Part) -> Fault | None:
-    """Does a part to its end."""
+def follow(part: Part, host: str | None = None) -> Fault | None:
+    """Does a part to its end; `host` as for `joined`."""
     torch.set_num_threads(part.job.resources.threads)
     try:
-        with joined(part.rank, part.world, part.address, part.device) as ranks:
+        with joined(part.rank, part.world, part.meeting, part.device, host) as ranks:
             function(part.body)(part.job, ranks)
     except Problem as caught:
         return Fault(caught.diagnostics, str(caught))

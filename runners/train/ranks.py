@@ -8,10 +8,13 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import psutil
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, Store
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 T = TypeVar("T")
@@ -68,6 +71,30 @@ class Ranks:
             dist.barrier(group=self.control)
 
 
+def interface(store: Store, rank: int, world: int, host: str | None) -> str | None:
+    """The network interface that this process listens at: the loopback where all are on one machine, else that of `host`.
+
+    None where there is no such interface.
+    """
+    store.set(f"machine/{rank}", _machine())
+    machines = {store.get(f"machine/{other}") for other in range(world)}
+    if len(machines) == 1:
+        # What stays on this machine is not to be reached from others.
+        return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
+    every = psutil.net_if_addrs().items()
+    return next((name for name, held in every if host in [one.address for one in held]), None)
+
+
+def _machine() -> str:
+    """What processes have in common that share a loopback: a system since its start, and in it a network."""
+    try:
+        return (
+            f"{Path('/proc/sys/kernel/random/boot_id').read_text('ascii')}{os.readlink('/proc/self/ns/net')}"
+        )
+    except OSError:
+        return socket.gethostname()
+
+
 ALONE = Ranks()
 """A process that trains without others."""
 
@@ -80,19 +107,25 @@ def _backends(device: torch.device) -> str:
 
 
 @contextmanager
-def joined(rank: int, world: int, address: str, device: torch.device) -> Iterator[Ranks]:
-    """The processes at `address` (`file://PATH` on one machine, `tcp://HOST:PORT`), until the block ends."""
+def joined(
+    rank: int, world: int, meeting: Path, device: torch.device, host: str | None = None
+) -> Iterator[Ranks]:
+    """The processes that have a new file in common, `meeting`, until the block ends; no socket listens for that.
+
+    `host` is the address by which processes on other machines reach this one, where there are any.
+    """
     if device.type != "cpu":
         torch.get_device_module(device).set_device(device)
+    store = FileStore(str(meeting), world)
+    store.set_timeout(_COMPUTE)
     before = os.environ.get("GLOO_SOCKET_IFNAME")
-    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
-    if address.startswith("file:") and before is None and loopback is not None:
-        # What stays on this machine is not to be reached from others.
-        os.environ["GLOO_SOCKET_IFNAME"] = loopback
+    name = interface(store, rank, world, host)
+    if before is None and name is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = name
     try:
         dist.init_process_group(
             _backends(device),
-            init_method=address,
+            store=store,
             rank=rank,
             world_size=world,
             timeout=_COMPUTE,

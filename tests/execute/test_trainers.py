@@ -4,6 +4,7 @@ whole stage whose second node goes away."""
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -12,20 +13,27 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from bench import Bench
 
 from reodsl.graph.job import Job, Progress, Resources
 from reodsl.graph.task import Task
 from reodsl.store.store import Store
+from runners.engine.embedded import EmbeddedEngine
+from runners.engine.protocol import Request, Sampling
 from runners.execute.cluster import Cluster
 from runners.execute.order import Order, Outcome
 from runners.train import actors
+from runners.train.actors import cluster_address
 from runners.train.crew import together
+from runners.train.follower import Fault, Part, follow
 from runners.train.ranks import Ranks
 from runners.train.run import train as train_stage
+from tests.train.models import small_model
 
 HERE = "tests.execute.test_trainers"
+BEFORE = "HEARD_BEFORE"
 
 
 def meet(job: Job, ranks: Ranks) -> None:
@@ -37,6 +45,57 @@ def meet(job: Job, ranks: Ranks) -> None:
     if not ranks.first and (job.folder / "die").exists():
         os.kill(os.getpid(), signal.SIGKILL)
     ranks.wait()
+
+
+def heard_at() -> set[tuple[str, int]]:
+    """Where this process listens, address and port, as the system says."""
+    every = psutil.Process().net_connections("tcp")
+    return {tuple(one.laddr) for one in every if one.status == psutil.CONN_LISTEN}
+
+
+def listen(job: Job, ranks: Ranks) -> None:
+    """Every process says where it listens now and has not before it met the others."""
+    before = {(host, port) for host, port in json.loads(os.environ[BEFORE])}
+    told = ranks.gather(sorted(heard_at() - before))
+    if ranks.first:
+        (job.out / "checkpoint").mkdir()
+        (job.out / "checkpoint" / "model.safetensors").write_text(json.dumps(told))
+
+
+def listens(job: Job) -> None:
+    """A runner whose processes note where Ray listens in them already."""
+
+    class Noting:
+        def ready(self) -> list[object]:
+            return []
+
+        def follow(self, part: Part) -> Fault | None:
+            os.environ[BEFORE] = json.dumps(sorted(heard_at()))
+            return follow(part, cluster_address())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(actors, "_Actor", Noting)
+        patch.setenv(BEFORE, json.dumps(sorted(heard_at())))
+        together(job, f"{HERE}:listen")
+    assert not list(job.work.glob("*meeting*"))
+
+
+def generate(job: Job, ranks: Ranks) -> None:
+    """The second process dies while the first one generates, for as long as nobody tells it to stop."""
+    ranks.wait()
+    if not ranks.first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    model = small_model()
+    engine = EmbeddedEngine(model.config, model.state_dict())
+    until = time.monotonic() + 90
+    while time.monotonic() < until:
+        engine.generate([Request((2, 3), 5)], Sampling(8))
+    (job.folder / "nobody looked").touch()
+
+
+def generates(job: Job) -> None:
+    """A runner whose work is `generate`."""
+    together(job, f"{HERE}:generate")
 
 
 def train(job: Job) -> None:
@@ -85,6 +144,24 @@ def test_a_process_that_ends_before_it_begins_is_told_of(ray_bench: Bench, clust
     assert told.status == "died"
     assert (told.diagnostics[0].code, "process 1 of 2" in told.diagnostics[0].message) == ("E0938", True)
     assert not cluster.groups
+
+
+def test_what_trains_on_one_machine_listens_on_its_loopback_alone(ray_bench: Bench, cluster: Cluster) -> None:
+    one = replace(order(ray_bench, "listening", 2), runner=f"{HERE}:listens")
+    told = outcomes(cluster, one)["listening"]
+    assert (told.status, told.diagnostics) == ("done", ())
+    text = (ray_bench.store.path(one.key) / "checkpoint" / "model.safetensors").read_text()
+    for sockets in json.loads(text):
+        assert {host for host, _ in sockets} == {"127.0.0.1"}
+
+
+def test_a_death_is_noticed_while_the_first_process_generates(ray_bench: Bench, cluster: Cluster) -> None:
+    told = outcomes(cluster, replace(order(ray_bench, "generating", 2), runner=f"{HERE}:generates"))[
+        "generating"
+    ]
+    assert told.status == "died"
+    assert (told.diagnostics[0].code, "process 1 of 2" in told.diagnostics[0].message) == ("E0938", True)
+    assert not (ray_bench.folder / "nobody looked").exists()
 
 
 def test_two_orders_of_two_processes_each_both_end(ray_bench: Bench, cluster: Cluster) -> None:

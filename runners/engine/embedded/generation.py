@@ -23,6 +23,7 @@ from runners.engine.embedded.sampler import draw
 from runners.engine.embedded.settings import EmbeddedSettings
 from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.streams import as_seeds, starts, uniforms
+from runners.engine.watch import look
 
 Step = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
 
@@ -98,6 +99,7 @@ def generate(
     kept: deque[Cohort] = deque()
     responses: dict[int, Response] = {}
     while waiting or running:
+        look()
         while waiting:
             groups = _next(waiting, decoder, sampling, settings, running, kept)
             if not groups:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +20,13 @@ from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens
 from runners.engine.sglang.server import Address
 from runners.engine.streams import forced_seed
+from runners.engine.watch import look
 
 Answers = dict[int, tuple[int, ...]]
 """Forced answers by cut."""
+
+_LOOK = 1.0
+"""Seconds between two looks at whether there is still a reason to wait."""
 
 
 class Lost(Exception):
@@ -70,9 +75,11 @@ class Loop:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Waits for a coroutine; an interruption cancels it."""
+        """Waits for a coroutine; an interruption, or what `look` raises, cancels it."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
+            while not wait([future], _LOOK).done:
+                look()
             future.result()
         except ExceptionGroup as several:
             raise _first(several) from None

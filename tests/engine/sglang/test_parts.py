@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import socket
 import struct
@@ -20,16 +21,17 @@ from reodsl.diagnostics.render import render
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Request, Response, Sampling
-from runners.engine.sglang import interpreter, server
+from runners.engine.sglang import interpreter, rounds, server
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.kept import Kept
 from runners.engine.sglang.messages import Draft, drawing
-from runners.engine.sglang.rounds import Work
+from runners.engine.sglang.rounds import Loop, Work
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 from runners.engine.sglang.turns import turns
 from runners.engine.sglang.weights import _buckets, _meeting, ways
+from runners.engine.watch import looking
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -286,6 +288,31 @@ def test_only_what_has_no_answer_is_open() -> None:
     assert work.open == (0, 2)
     work.answers = {0: (4,), 2: (4,)}
     assert work.done
+
+
+def test_whoever_waits_for_servers_can_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work is cancelled, and what the look raised comes out; without a look the wait is as long as the work."""
+    monkeypatch.setattr(rounds, "_LOOK", 0.01)
+    ended: list[str] = []
+
+    async def answers() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("cancelled")
+
+    async def soon() -> None:
+        await asyncio.sleep(0.05)
+
+    def lost() -> None:
+        raise ConnectionError("the others are gone")
+
+    loop = Loop()
+    with looking(lost), pytest.raises(ConnectionError, match="gone"):
+        loop.run(answers())
+    loop.run(soon())
+    loop.close()
+    assert ended == ["cancelled"]
 
 
 def test_weights_go_in_buckets_without_what_is_tied(monkeypatch: pytest.MonkeyPatch) -> None:
