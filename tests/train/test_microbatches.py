@@ -1,0 +1,81 @@
+"""Every method trains within its bound of tokens, whatever lengths it is given, and to the weights of one large batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from reodsl.ir.training import Optimizer, Simpo
+from runners.train import update as module
+from runners.train.agreement import Learnt
+from runners.train.optimizers import build_optimizers
+from runners.train.ppo import update
+from runners.train.questions import Trace
+from runners.train.sft import sft_step
+from runners.train.simpo import simpo_step
+from runners.train.update import Learner
+from tests.train.models import small_model
+from tests.train.test_update import method
+
+BOUND = 40
+# Prompts of two tokens: one sequence that is past the bound, one at it, one that leaves a little room, and many short.
+LENGTHS = (1, 2, 53, 1, 38, 3, 1, 30, 2, 1, 1, 2, 3, 1, 1, 2)
+TRACES = [Trace((3, 4), tuple(2 + (7 * i + j) % 21 for j in range(n))) for i, n in enumerate(LENGTHS)]
+
+
+def sft(learner):
+    sft_step(learner, TRACES, 0)
+
+
+def simpo(learner):
+    rule = Simpo(batch=len(TRACES) // 2, max_tokens=64, beta=2.0, gamma=0.5)
+    simpo_step(learner, list(zip(TRACES[::2], TRACES[1::2], strict=True)), rule, 0)
+
+
+def ppo(learner):
+    """Old log-probabilities are recomputed, so that scoring and training both have to keep the bound."""
+    draw = np.random.default_rng(0)
+    made = [draw.normal(-2, 0.1, n).astype(np.float32) for n in LENGTHS]
+    learnt = Learnt(
+        tuple(t.prompt for t in TRACES),
+        tuple(t.tokens for t in TRACES),
+        (0,) * len(TRACES),
+        made,
+        made,
+        [draw.normal(size=n).astype(np.float32) for n in LENGTHS],
+    )
+    update(learner, learnt, method(epochs=1, minibatches=1, old_logprobs="trainer"), 5, 0)
+
+
+@pytest.mark.parametrize("steps", [sft, simpo, ppo])
+def test_one_long_sequence_among_many_short_ones_runs_alone(steps, monkeypatch):
+    ran = []
+    whole = module.microbatches
+
+    def noted(*given):
+        batches = whole(*given)
+        ran.append([(tuple(batch.ids.shape), batch.members) for batch in batches])
+        return batches
+
+    weights = []
+    for bound in (BOUND, 100_000):
+        ran.clear()
+        monkeypatch.setattr(module, "microbatches", noted)
+        model = small_model()
+        optim = Optimizer(algorithm="adamw", lr=1e-3)
+        steps(Learner.of(model, build_optimizers(model, optim), 1.0, microbatch=bound))
+        weights.append(model.state_dict())
+        assert len(ran) == (1 if steps is sft else 2)
+        for batches in ran:
+            assert sorted(i for _, members in batches for i in members) == list(range(len(TRACES)))
+            if bound != BOUND:
+                assert len(batches) == 1
+                continue
+            assert all(rows * width <= BOUND for (rows, width), _ in batches if rows > 1)
+            # Nothing is predicted from the last token, which is not run.
+            assert [shape for shape, _ in batches if shape[0] * shape[1] > BOUND] == [(1, 2 + 53 - 1)]
+            # Padded and bounded, and still together: not one row at a time.
+            assert len(batches) <= 6
+    for name, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][name], atol=1e-6, rtol=1e-5)
