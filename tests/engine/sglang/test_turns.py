@@ -115,7 +115,7 @@ def test_memory_is_given_back_and_taken_again_around_new_weights(
     wanted, forced = rollouts(engine_of(moved), GREEDY)
     assert [r.tokens for r in after] == [r.tokens for r in wanted] != [r.tokens for r in before]
     assert answers == forced
-    assert {r.weight_version for r in after} == {51}
+    assert {r.weight_versions for r in after} == {(51,)}
     found = np.concatenate([r.logprobs for r in after]) - np.concatenate([r.logprobs for r in wanted])
     assert np.abs(found).max() < 1e-4
 
@@ -148,7 +148,9 @@ def test_a_request_of_someone_else_is_ended_before_memory_goes(
 def test_answers_are_those_of_a_fresh_server_with_the_new_weights(
     served: SGLangEngine, served_model: Any, tmp_path: Path
 ) -> None:
-    """Tokens, log-probabilities and forced answers to the bit, also where the server dies meanwhile."""
+    """Tokens and forced answers exactly, also where the server dies meanwhile; the last bits of log-probabilities depend on
+    what else is read at the same time, which is a matter of time.
+    """
     before, _ = rollouts(served, WHOLE)
     moved = trained(served_model, before)
     save(moved, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "moved")
@@ -167,5 +169,7 @@ def test_answers_are_those_of_a_fresh_server_with_the_new_weights(
             server.process.wait(20)
         served.load_weights(moved.state_dict(), 53 + number)
         found, answers = rollouts(served, WHOLE)
-        assert [(r.tokens, r.logprobs) for r in found] == [(r.tokens, r.logprobs) for r in responses]
+        assert [r.tokens for r in found] == [r.tokens for r in responses]
+        apart = np.concatenate([r.logprobs for r in found]) - np.concatenate([r.logprobs for r in responses])
+        assert np.abs(apart).max() < 1e-5
         assert answers == wanted
