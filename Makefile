@@ -3,6 +3,8 @@ PYTHON  ?= python3
 PROFILE ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
 VENV    ?= .venv
 SPEC    ?= specs/quickstart.reo
+# What `make heavy` runs; all of it takes an hour or more.
+PART    ?= tests
 # A package index with CPU builds of torch, for platforms whose default index has CUDA builds only.
 TORCH_INDEX ?=
 
@@ -42,7 +44,7 @@ lint: $(DEV)
 	$(BIN)/mypy
 
 heavy: $(DEV) $(SMOLLM2)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m heavy
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m heavy -v --durations=0 --durations-min=1 $(PART)
 
 bench: $(DEV) $(PEER)/.ready
 	$(BIN)/python -m benchmarks --peer $(PEER)/bin/python

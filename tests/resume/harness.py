@@ -134,6 +134,10 @@ class Running:
         found = re.findall(r"^\[[0-9/]+\] done     (\S+)  (.*)$", self.text, re.M)
         return [task for task, rest in found if not rest.startswith("made by another run")]
 
+    def started(self) -> list[str]:
+        """The tasks that it began."""
+        return re.findall(r"^\[[0-9/]+\] start    (\S+)", self.text, re.M)
+
 
 @dataclass
 class Place:
@@ -174,7 +178,7 @@ class Place:
             )
             running = Running(pid, mark, log, self.forks)
         else:
-            script = "from reodsl.cli.main import entry; entry()"
+            script = "import sharded; sharded.install(); from reodsl.cli.main import entry; entry()"
             process = subprocess.Popen(
                 [sys.executable, "-c", script, *arguments],
                 cwd=self.folder,
@@ -244,6 +248,11 @@ class Place:
                 if path.is_file() and path.name not in TELLS_TIME:
                     found[str(path.relative_to(self.folder))] = path.read_bytes()
         return found
+
+    def task_of(self, key: str) -> str:
+        """The task that a result was made for first."""
+        made: str = json.loads((self.store.path(key) / MANIFEST).read_text())["made"]["task"]
+        return made
 
     def kinds(self) -> dict[str, str]:
         """The kind of every key in the store."""

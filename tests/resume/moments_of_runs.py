@@ -15,6 +15,10 @@ PUBLISHING = (
 WORKING = (
     Moment("standing_cut", "open", rf"/work/{KEY}/\.standing", cut=True),
     Moment("standing", "os.rename", rf"/work/{KEY}/standing"),
+    Moment("shard_cut", "open", rf"/work/{KEY}/shards-[0-9]+/\.[01]-of-2", cut=True),
+    Moment("shard", "os.rename", rf"/work/{KEY}/shards-[0-9]+/\.1-of-2"),
+    Moment("index_of_shards", "os.rename", rf"/work/{KEY}/\.?shards\.json"),
+    Moment("older_shards", "shutil.rmtree", rf"/work/{KEY}/shards-"),
     Moment("rollouts_of_a_step", "os.rename", rf"/work/{KEY}/rollouts/00000001"),
     Moment("chunk_begun", "os.mkdir", rf"/work/{KEY}/chunks.*\.part$"),
     Moment("chunk", "os.rename", rf"/work/{KEY}/chunks"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import signal
@@ -14,7 +13,6 @@ from harness import EVERY_KIND, Place, assert_gone, same
 from moments_of_runs import AROUND, PUBLISHING, WORKING
 
 from reodsl.graph.task import VERSIONS
-from reodsl.store.store import MANIFEST
 
 
 def test_a_killed_run_ends_like_one_that_nobody_touched(place: Place, untouched: Place) -> None:
@@ -30,9 +28,7 @@ def test_a_killed_run_ends_like_one_that_nobody_touched(place: Place, untouched:
 def test_damage_is_found_on_reading_and_made_anew(place: Place, untouched: Place) -> None:
     """One bit of the weights that others start from, when one of those is to be made again."""
     place.run()
-    keys = {
-        json.loads((place.store.path(key) / MANIFEST).read_text())["made"]["task"]: key for key in place.store
-    }
+    keys = {place.task_of(key): key for key in place.store}
     weights = place.store.path(keys["start.train.two.s1"]) / "checkpoint" / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
@@ -49,7 +45,7 @@ def test_damage_is_found_on_reading_and_made_anew(place: Place, untouched: Place
 
 @pytest.mark.heavy
 def test_every_task_may_be_killed_at_every_moment(place: Place, every_kind: Place) -> None:
-    """Each of 32 tasks at four moments of its publishing and wherever its kind writes, and the run around them."""
+    """Each of some 35 tasks at four moments of its publishing and wherever its kind writes, and the run around them."""
     place.options = EVERY_KIND
     moments = (*(replace(m, times=10**6) for m in (*PUBLISHING, *WORKING)), *AROUND)
     place.run_through(moments)
@@ -57,7 +53,8 @@ def test_every_task_may_be_killed_at_every_moment(place: Place, every_kind: Plac
     assert set(fatal) == {moment.name for moment in moments}
     for moment in PUBLISHING[:3]:
         assert fatal[moment.name] == set(VERSIONS)
-    assert fatal["standing_cut"] == {"train"}
+    for name in ("standing_cut", "shard_cut", "index_of_shards"):
+        assert fatal[name] == {"train"}
     assert fatal["chunk"] == {"sample", "evaluate"}
     print(f"{place.kills} kills at {len(fatal)} moments")
     place.assert_tidy()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 from harness import EVERY_KIND, HERE, ON_RAY, SPEC, Place, Running, assert_gone, same
 from moments_of_runs import AT_A_CHECKPOINT
+
+from reodsl.cli.main import main
 
 SHARED = "start.train.one.s1"
 WAITING = f"waiting  {SHARED}  another run is making it"
@@ -47,20 +50,59 @@ def test_the_second_takes_over_from_a_first_that_dies(place: Place, untouched: P
     same(untouched.contents(), place.contents())
 
 
-def test_specs_that_overlap_share_what_they_have_in_common(place: Place, untouched: Place) -> None:
+def overlapping(place: Place) -> None:
+    """Another spec there, whose arm `selected` trains for a step less; the rest is shared."""
     text = (HERE / SPEC).read_text()
     other = text.replace("  steps      = 3 steps", "  steps      = 2 steps").replace(
         "study short", "study other"
     )
     assert other != text
     (place.folder / "other.reo").write_text(other)
-    runs = [place.start(), place.start((), "--target", "other", spec="other.reo", out="other")]
+
+
+OTHER = ("--target", "other")
+DIFFERING = ["selected.train.s1", "selected.eval.s1", "score.s1", "report"]
+
+
+def test_specs_that_overlap_share_what_they_have_in_common(place: Place, untouched: Place) -> None:
+    overlapping(place)
+    runs = [place.start(), place.start((), *OTHER, spec="other.reo", out="other")]
     made = both_end(*runs)
-    differing = {"selected.train.s1", "selected.eval.s1", "score.s1", "report"}
-    assert sorted(made) == sorted([*untouched.runs[0].made(), *differing])
+    assert sorted(made) == sorted([*untouched.runs[0].made(), *DIFFERING])
     place.run()
     ours = {name: data for name, data in place.contents().items() if name in untouched.contents()}
     same(untouched.contents(), ours)
+
+
+def command(*arguments: str | Path) -> None:
+    """A command on the store that ends well, in this process."""
+    try:
+        code = main([*map(str, arguments)])
+    except SystemExit as ended:
+        code = ended.code
+    assert not code
+
+
+def test_tidying_up_and_accepting_while_a_run_goes_on(place: Place, untouched: Place) -> None:
+    """What it has not come to yet is named by the run before it alone, and stays."""
+    overlapping(place)
+    shutil.copytree(untouched.store.root, place.store.root)
+    keys = {place.task_of(key): key for key in place.store}
+    place.store.remove(keys["vanilla.train.s1"])
+    running = place.stopped(AT_A_CHECKPOINT)
+    store = ("--store", place.store.root)
+    command("gc", *store, "--yes")
+    told = ("--because", "a step less is as good", "--result", keys["selected.train.s1"], *OTHER)
+    command("accept", place.folder / "other.reo", "selected.train.s1", *told, *store)
+    command("gc", *store, "--yes")
+    running.go_on()
+    assert both_end(running) == ["vanilla.train.s1"]
+    other = place.run(*OTHER, spec="other.reo", out="other")
+    assert other.made() == ["report"]
+    place.run()
+    ours = {name: data for name, data in place.contents().items() if name in untouched.contents()}
+    same(untouched.contents(), ours)
+    place.assert_whole()
 
 
 @pytest.mark.heavy
@@ -78,6 +120,33 @@ def test_many_runs_that_are_killed_and_started_again(place: Place, every_kind: P
     place.run()
     place.assert_tidy()
     same(every_kind.contents(), place.contents())
+
+
+@pytest.mark.heavy
+def test_ten_at_once_while_one_is_killed_and_results_are_tidied_up(place: Place, untouched: Place) -> None:
+    """Five runs of each of two specs that overlap: every task is computed once, but for the one that died with a run."""
+    overlapping(place)
+    draw = random.Random(5)
+    runs = [
+        place.start((), *(OTHER if n % 2 else ()), spec="other.reo" if n % 2 else SPEC, out=f"out{n}")
+        for n in range(10)
+    ]
+    victim = runs[draw.randrange(10)]
+    victim.until("start    ")
+    for _ in range(4):
+        time.sleep(draw.uniform(0.5, 2.0))
+        command("gc", "--store", place.store.root, "--yes")
+    code = victim.kill()
+    lost = [] if code == 0 else [task for task in victim.started() if task not in victim.made()]
+    rest = [run for run in runs if run is not victim]
+    made = [*both_end(*rest), *victim.made()]
+    assert set(lost) <= set(made)
+    assert sorted(made) == sorted([*untouched.runs[0].made(), *DIFFERING])
+    shutil.rmtree(place.folder / "out", ignore_errors=True)
+    place.run()
+    ours = {name: data for name, data in place.contents().items() if name in untouched.contents()}
+    same(untouched.contents(), ours)
+    place.assert_whole()
 
 
 @pytest.mark.heavy

@@ -59,6 +59,18 @@ def followers():
     ]
 
 
+def cut_while_saving(work):
+    """What a process leaves that dies as it saves: a file cut in half, one that is whole, and no index that names them."""
+    kept = work / json.loads((work / "shards.json").read_text())["folder"]
+    newer = work / "shards-00000003"
+    assert newer != kept
+    newer.mkdir(exist_ok=True)
+    data = (kept / "0-of-2.safetensors").read_bytes()
+    (newer / ".0-of-2.safetensors.1").write_bytes(data[: len(data) // 2])
+    (newer / "1-of-2.safetensors").write_bytes((kept / "1-of-2.safetensors").read_bytes())
+    (work / ".shards.json.1.abcd").write_bytes(b'{"folder": "shards-0000')
+
+
 def test_a_killed_process_is_told_of_and_the_stage_goes_on_to_the_same_bytes(bench):
     """And what comes of it loads in `transformers`, with the logits that one process ends with."""
     stage = sft(steps=4, algorithm="adamw", save_every=1)
@@ -76,6 +88,7 @@ def test_a_killed_process_is_told_of_and_the_stage_goes_on_to_the_same_bytes(ben
     assert found.message == "process 1 of 2 that train together ended: killed by SIGKILL"
     assert "last saved step" in found.notes[0]
     assert followers() == []
+    cut_while_saving(bench.root / "two.work")
     same(whole, bench.train(stage, "two", start="base", data="traces", resources=TWO))
     one = bench.train(stage, "one", start="base", data="traces")
     ids = torch.arange(2, 12)[None]

@@ -13,6 +13,7 @@ import sys
 import altair  # noqa: F401
 import moments
 import polars  # noqa: F401
+import sharded
 import torch
 import transformers  # noqa: F401
 
@@ -55,6 +56,7 @@ def child(order: dict[str, object]) -> None:
 def serve() -> None:
     """Answer each line: a process id for an order, an exit code for `{"wait": pid}`, once it is there."""
     torch.set_num_threads(1)
+    sharded.install()
     # Made by another process, as what makes it has threads, which a copy would not have.
     script = "import sys; from reodsl.report.page import vega_bundle; sys.stdout.write(vega_bundle())"
     made = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

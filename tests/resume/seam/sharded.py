@@ -1,0 +1,28 @@
+"""Gives two processes to the training tasks that are called `sharded`, where a spec would need a cluster of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import runners.execute
+from reodsl.graph.job import Resources
+from reodsl.graph.task import Task
+from reodsl.plan.registry import Execution, Results
+from runners.execute.schedule import Backend
+
+
+def install() -> None:
+    """Before a run begins, in the process of the command."""
+    schedule = runners.execute.schedule
+
+    def sharing(
+        run: Execution, start: Callable[[], Backend], resources: Callable[[Task], Resources]
+    ) -> Results:
+        def shared(task: Task) -> Resources:
+            two = task.kind == "train" and task.id.startswith("sharded.")
+            return replace(resources(task), trainers=2) if two else resources(task)
+
+        return schedule(run, start, shared)
+
+    runners.execute.schedule = sharing
