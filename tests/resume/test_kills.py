@@ -62,6 +62,21 @@ def test_every_task_may_be_killed_at_every_moment(place: Place, every_kind: Plac
 
 
 @pytest.mark.heavy
+def test_two_processes_may_be_killed_as_they_save(place: Place, every_kind: Place) -> None:
+    """In the middle of a shard's file, before a shard counts, before the index does, and before the older shards go."""
+    place.options = EVERY_KIND
+    shutil.copytree(every_kind.store.root, place.store.root)
+    keys = {place.task_of(key): key for key in place.store}
+    place.store.remove(keys["sharded.train.s1"])
+    moments = [moment for moment in WORKING if "shard" in moment.name]
+    place.run_through(moments)
+    assert place.fatal() == {moment.name: {"train"} for moment in moments}
+    assert place.kills == len(moments) == 4
+    place.assert_tidy()
+    same(every_kind.contents(), place.contents())
+
+
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_run_may_be_killed_at_any_time(place: Place, every_kind: Place, seed: int) -> None:
     """At 40 random times, with all its processes or alone, by a clock that knows nothing of what happens."""
