@@ -19,7 +19,7 @@ from runners.engine.sglang import occupancy, weights
 from runners.engine.sglang.control import Refused, together
 from runners.engine.sglang.host import Host
 from runners.engine.sglang.messages import Draft
-from runners.engine.sglang.rounds import Loop, Lost, Read, Work, work_through
+from runners.engine.sglang.rounds import Loop, Lost, Read, Round, Work
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
 from runners.engine.versions import record
@@ -57,6 +57,9 @@ class SGLangEngine:
         self._servers: list[Address] = []
         self._away: set[int] = set()
         try:
+            # All of them at the same time.
+            for host in self._hosts:
+                host.begin()
             for host in self._hosts:
                 self._servers.append(self._started(host))
         except BaseException:
@@ -159,36 +162,41 @@ class SGLangEngine:
 
     def _finish(self, works: Sequence[Work], ahead: Ahead | None) -> None:
         """Asks until everything is answered, over as many lives of the servers as that takes."""
-        deaths, left = 0, _left(works)
-        while left:
-            self._loop.run(work_through(works, self._servers, self._settings.at_once, ahead, self.read))
-            now = _left(works)
-            if now:
-                deaths = deaths + 1 if now == left else 1
-                left = now
-                self._revive(deaths, sorted({work.server for work in works if not work.done}))
-            else:
-                left = 0
+        if all(work.done for work in works):
+            return
+        asking = Round(works, self._servers, self._settings.at_once, ahead, self.read)
 
-    def _revive(self, deaths: int, lost: Sequence[int]) -> None:
-        """Starts servers again that were lost, and brings them the present weights. Raises E0827 after too many."""
+        def revive() -> None:
+            lost: dict[tuple[int, int], int] = {}
+            while (heard := asking.next_lost()) is not None:
+                number, why = heard
+                self._hosts[number].note(f"it does not answer: {why}")
+                same = number, _left(works)
+                lost[same] = lost.get(same, 0) + 1
+                self._revive(number, lost[same])
+                self._loop.call(asking.back, number, self._servers[number])
+
+        self._loop.run(asking.run(), revive)
+
+    def _revive(self, number: int, deaths: int) -> None:
+        """Starts a server again that was lost, and brings it the present weights. Raises E0827 after too many."""
+        host = self._hosts[number]
         if deaths > _DEATHS:
             raise problem(
                 "E0827",
                 f"an SGLang server was lost {deaths} times in a row without answering anything",
-                where=self._servers[lost[0]].url,
-                notes=self._hosts[lost[0]].said(),
+                where=self._servers[number].url,
+                notes=host.said(),
                 help="its log ends in the reason; less memory is needed with a shorter longest response",
             )
-        if all(self._hosts[number].alive for number in lost):
+        if host.alive:
             time.sleep(_PAUSE * deaths)
-        fallen = [number for number in lost if not self._hosts[number].alive]
-        for number in fallen:
+        if not host.alive:
             _LOG.warning("an SGLang server was lost and is started again; its open requests are sent again")
             self._start(number)
-            self._hosts[number].note("started again after it was lost")
-        if fallen and self._weights != (self._settings.model, 0):
-            self._renew(fallen)
+            host.note("started again after it was lost")
+            if self._weights != (self._settings.model, 0):
+                self._renew([number])
 
     def _start(self, number: int) -> None:
         """Starts a server again: it has all of its memory, and the first weights."""

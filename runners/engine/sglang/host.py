@@ -10,6 +10,10 @@ from runners.engine.sglang.server import Address
 class Host(Protocol):
     """What keeps a server: a process of ours, an actor on another node, or whoever runs at a given address."""
 
+    def begin(self) -> None:
+        """Lets it come up, without waiting for it, where that can be done; `start` waits."""
+        ...
+
     def start(self) -> Address:
         """Starts it, again if need be, and waits until it is healthy, with the settings' model as version 0."""
         ...

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import torch
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
@@ -25,17 +26,31 @@ from runners.execute.placement import seat, seat_of_engine
 
 
 def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
-    """What is asked for: servers at given addresses; else actors in a task of Ray's; else one process here, kept from the
+    """What is asked for: servers at given addresses; else actors in a task of Ray's; else processes here, kept from the
     task before where this process keeps them.
     """
     if given():
         return [Given(Address(url, os.environ.get(KEY, "")), settings) for url in given()]
     if on_ray():
         return [Actor(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
-    python, log = interpreter(), logs / "sglang-0.log"
+    python = interpreter()
+    seats = [(logs / f"sglang-{i}.log", devices) for i, devices in enumerate(devices_here(resources))]
     keeping = kept()
-    lent = keeping.hosts(settings, python, [log]) if keeping is not None else None
-    return list(lent) if lent else [Server(settings, python, log)]
+    lent = keeping.hosts(settings, python, seats) if keeping is not None else None
+    return list(lent or (Server(settings, python, log, devices=devices) for log, devices in seats))
+
+
+def devices_here(resources: Resources) -> list[str | None]:
+    """For each server of this machine the GPUs that it is shown, as many as there are GPUs for; None: what we are shown."""
+    if not resources.device.startswith("cuda"):
+        return [None] * resources.engines
+    if resources.devices:
+        return list(resources.devices)
+    wide, first = resources.tensor_parallel, resources.trainers if resources.apart else 0
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    seen = shown.split(",") if shown else [str(number) for number in range(torch.cuda.device_count())]
+    places = range(first, len(seen) - wide + 1, wide)
+    return [",".join(seen[at : at + wide]) for at in places[: resources.engines]] or [None]
 
 
 def given() -> list[str]:
@@ -57,6 +72,9 @@ class Given:
 
     def __init__(self, address: Address, settings: Settings) -> None:
         self.address, self.settings = address, settings
+
+    def begin(self) -> None:
+        """It runs already."""
 
     def start(self) -> Address:
         """Checks that it answers and hands it the model. Raises E0828."""
@@ -152,15 +170,23 @@ class Actor:
         self.ray: Any = ray
         self.settings, self.resources, self.number, self.log = settings, resources, number, log
         self.keeper: Any = None
+        self.starting: Any = None
         self.near = True
 
+    def begin(self) -> None:
+        """Makes the actor, if there is none, and lets it start its server."""
+        if self.keeper is None:
+            self.keeper = self._make()
+        self.starting = self.keeper.start.remote()
+
     def start(self) -> Address:
-        """Makes the actor, if there is none, and starts its server. Raises what `Server.start` does, and E0821."""
+        """Starts the server, in an actor made anew where there is none. Raises what `Server.start` does, and E0821."""
         for attempt in range(2):
-            if self.keeper is None:
-                self.keeper = self._make()
+            if self.starting is None:
+                self.begin()
+            starting, self.starting = self.starting, None
             try:
-                address: Address = self.ray.get(self.keeper.start.remote())
+                address: Address = self.ray.get(starting)
                 self.near = bool(self.ray.get(self.keeper.is_near.remote()))
                 return address
             except self.ray.exceptions.RayActorError as fault:
@@ -202,6 +228,7 @@ class Actor:
 
     def stop(self) -> None:
         """Ends the server and the actor."""
+        self.starting = None
         if self.keeper is None:
             return
         # Whatever keeps the actor from answering, it is ended next.

@@ -7,6 +7,7 @@ each task brings along. Starting a server takes far longer than that.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ _UNSAID = frozenset({"_name_or_path", "transformers_version"})
 _IDLE = 10.0
 """Seconds that a server gets to let go of what a task before left it with."""
 
+Seats = Sequence[tuple[Path, str | None]]
+
 
 class Kept:
     """Servers between tasks: those of the last settings that were asked for, until `end`."""
@@ -33,26 +36,34 @@ class Kept:
         self._servers: list[Server] = []
         self._serves: tuple[Any, ...] = ()
         self._context = 0
-        self._lent = 0
+        self._lent: list[Lent] = []
 
-    def hosts(self, settings: Settings, python: Path, logs: list[Path]) -> list[Lent] | None:
-        """A host for each log; those of other settings are ended before. None while a task has them all."""
+    def hosts(self, settings: Settings, python: Path, seats: Seats) -> list[Lent] | None:
+        """A host for each log and the GPUs that it is shown; those of other settings are ended before. None while a task
+        has them all.
+        """
         if self._lent:
             return None
-        serves = _serves(settings, python, len(logs))
+        serves = _serves(settings, python, [devices for _, devices in seats])
         if serves != self._serves or settings.context > self._context:
             self.end()
             # Room for what other tasks may need beyond this one, so that they need no others.
             room = 1 << (settings.context - 1).bit_length()
             self._serves, self._context = serves, max(settings.context, min(room, _positions(settings)))
-            self._servers = [Server(settings, python, log) for log in logs]
+            self._servers = [Server(settings, python, log, devices=devices) for log, devices in seats]
         wider = replace(settings, context=self._context)
-        self._lent = len(logs)
-        return [Lent(self, server, wider, log) for server, log in zip(self._servers, logs, strict=True)]
+        self._lent = [
+            Lent(self, server, wider, log) for server, (log, _) in zip(self._servers, seats, strict=True)
+        ]
+        return list(self._lent)
 
-    def back(self) -> None:
+    def back(self, host: Lent) -> None:
         """Takes one of the servers back from its task."""
-        self._lent -= 1
+        self._lent = [other for other in self._lent if other is not host]
+
+    def regain(self) -> None:
+        """Takes back what a task that is over did not give back."""
+        self._lent = []
 
     def make_room(self) -> None:
         """Ends all servers, unless a task has them: what comes next needs their memory."""
@@ -73,14 +84,20 @@ class Lent:
 
     def __init__(self, kept: Kept, server: Server, settings: Settings, log: Path) -> None:
         self.kept, self.server, self.settings, self.log = kept, server, settings, log
-        self.lent = True
+
+    def begin(self) -> None:
+        """See `Host.begin`."""
+        self.server.use_log(self.log)
+        self.server.settings = self.settings
+        if not self.server.alive:
+            self.server.begin()
 
     def start(self) -> Address:
         """See `Host.start`. Raises what `Server.start` does."""
         server = self.server
         server.use_log(self.log)
-        address = server.address if server.alive else None
         server.settings = self.settings
+        address = server.address if server.alive else None
         if address is not None and self._takes_the_model(address):
             server.note("a server that is there goes on with this task's model")
             return address
@@ -105,9 +122,7 @@ class Lent:
 
     def stop(self) -> None:
         """Gives the server back, which goes on."""
-        if self.lent:
-            self.lent = False
-            self.kept.back()
+        self.kept.back(self)
 
     def _takes_the_model(self, address: Address) -> bool:
         """Whether the server is at rest and has the model now; one that is not is ended by its next start."""
@@ -127,12 +142,12 @@ class Lent:
         return True
 
 
-def _serves(settings: Settings, python: Path, count: int) -> tuple[Any, ...]:
+def _serves(settings: Settings, python: Path, devices: list[str | None]) -> tuple[Any, ...]:
     """All that has to be the same for two tasks to share servers; which weights, how long they wait, and whether they let
     it rest between rollouts, is not.
     """
     same = replace(settings, model=Path(), context=0, patience=0.0, in_turn=False)
-    return same, python, count, *(_config(settings.model / name) for name in _CONFIGS)
+    return same, python, devices, *(_config(settings.model / name) for name in _CONFIGS)
 
 
 def _config(file: Path) -> dict[str, Any] | None:
@@ -150,9 +165,10 @@ _now: Kept | None = None
 
 
 def keep() -> None:
-    """From now on this process keeps the servers that its tasks start, until `end`."""
+    """Before a task: from now on this process keeps the servers that its tasks start, until `end`."""
     global _now
     _now = _now or Kept()
+    _now.regain()
 
 
 def kept() -> Kept | None:

@@ -1,4 +1,4 @@
-"""Sending: drafts and cuts in, answers taken as they come; what a dead server left unanswered stays open.
+"""Sending: drafts and cuts in, answers taken as they come; what a dead server left unanswered is asked of another.
 
 Each response has a task of its own. As it ends, its forced answers are asked for at once, in one message to the same
 server, where its keys and values still are.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import httpx
@@ -74,10 +76,11 @@ class Loop:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
-    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Waits for a coroutine; an interruption, or what `look` raises, cancels it."""
+    def run(self, coroutine: Coroutine[Any, Any, None], meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Does `meanwhile` here and then waits for a coroutine; an interruption, or what `look` raises, cancels it."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
+            meanwhile()
             while not wait([future], _LOOK).done:
                 look()
             future.result()
@@ -86,6 +89,10 @@ class Loop:
         except BaseException:
             future.cancel()
             raise
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Calls a function in the loop's thread, soon."""
+        self._loop.call_soon_threadsafe(function, *arguments)
 
     def close(self) -> None:
         """Ends the thread, and gives the loop's files back."""
@@ -104,40 +111,107 @@ def _first(several: BaseException) -> BaseException:
     return several
 
 
-async def work_through(
-    works: Sequence[Work], servers: Sequence[Address], at_once: int, ahead: Ahead | None, read: Read
-) -> None:
-    """Asks for all that is open, at most `at_once` responses of a server at a time.
+class Round:
+    """Works that are asked for until all of them are done: each of its own server, or of another that is free when its
+    own is full or lost.
 
-    Returns when each is done or its server is lost. Raises E0802, E0824 or E0825, after the others were cancelled.
+    Whoever hears of a lost server by `next_lost` says by `back` when it can be asked again.
     """
-    async with asyncio.TaskGroup() as group:
-        for number, address in enumerate(servers):
-            own = [work for work in works if work.server == number and not work.done]
-            if own:
-                group.create_task(_serve(own, address, at_once, ahead, read))
 
+    def __init__(
+        self, works: Sequence[Work], servers: Sequence[Address], at_once: int, ahead: Ahead | None, read: Read
+    ) -> None:
+        """At most `at_once` responses are asked of a server at a time."""
+        self._servers, self._at_once, self._ahead, self._read = list(servers), at_once, ahead, read
+        self._open = sum(not work.done for work in works)
+        self._waiting = [
+            deque(work for work in works if work.server == number and not work.done)
+            for number in range(len(servers))
+        ]
+        self._asked: list[dict[int, Work]] = [{} for _ in servers]
+        self._down: set[int] = set()
+        self._news = asyncio.Event()
+        self._lost: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
 
-async def _serve(
-    works: Sequence[Work], address: Address, at_once: int, ahead: Ahead | None, read: Read
-) -> None:
-    waiting = iter(works)
-    limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
-    async with httpx.AsyncClient(
-        base_url=address.url, headers=address.headers, trust_env=False, timeout=None, limits=limits
-    ) as client:
-
-        async def lane() -> None:
-            for work in waiting:
-                await _answer(work, client, ahead, read)
-
+    async def run(self) -> None:
+        """Returns when everything is done. Raises E0802, E0824 or E0825, after the others were cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(at_once, len(works))):
-                    group.create_task(lane())
-        except* Lost:
-            # The other requests to this server were cancelled with the first that failed; they stay open.
-            pass
+                for number in range(len(self._servers)):
+                    group.create_task(self._serve(number))
+        finally:
+            self._lost.put(None)
+
+    def next_lost(self) -> tuple[int, str] | None:
+        """Waits for the next server that answers no more: its number, and why; None at the end. Raises what `look` does."""
+        while True:
+            try:
+                return self._lost.get(timeout=_LOOK)
+            except Empty:
+                look()
+
+    def back(self, number: int, address: Address) -> None:
+        """Lets a server be asked again. To be called in the thread of the loop."""
+        self._servers[number] = address
+        self._down.discard(number)
+        self._tell()
+
+    async def _serve(self, number: int) -> None:
+        limits = httpx.Limits(max_connections=self._at_once, max_keepalive_connections=self._at_once)
+        while self._open:
+            address = self._servers[number]
+            try:
+                async with httpx.AsyncClient(
+                    base_url=address.url,
+                    headers=address.headers,
+                    trust_env=False,
+                    timeout=None,
+                    limits=limits,
+                ) as client:
+                    await self._ask_all(number, client)
+            except* Lost as several:
+                # The other requests to this server were cancelled with the first that failed.
+                self._waiting[number].extendleft(reversed(self._asked[number].values()))
+                self._asked[number].clear()
+                self._down.add(number)
+                self._tell()
+                self._lost.put((number, str(_first(several))))
+            while number in self._down and self._open:
+                await self._hear()
+
+    async def _ask_all(self, number: int, client: httpx.AsyncClient) -> None:
+        async with asyncio.TaskGroup() as group:
+            while self._open:
+                while len(self._asked[number]) < self._at_once and (work := self._next(number)) is not None:
+                    work.server = number
+                    self._asked[number][id(work)] = work
+                    group.create_task(self._ask(number, work, client))
+                await self._hear()
+
+    async def _ask(self, number: int, work: Work, client: httpx.AsyncClient) -> None:
+        await _answer(work, client, self._ahead, self._read)
+        del self._asked[number][id(work)]
+        self._open -= 1
+        self._tell()
+
+    def _next(self, number: int) -> Work | None:
+        """What a server is asked next: of its own first, then of those that wait longest for another one."""
+        if self._waiting[number]:
+            return self._waiting[number].popleft()
+        others = [
+            waiting
+            for other, waiting in enumerate(self._waiting)
+            if waiting and (other in self._down or len(self._asked[other]) >= self._at_once)
+        ]
+        return max(others, key=len).pop() if others else None
+
+    async def _hear(self) -> None:
+        await self._news.wait()
+
+    def _tell(self) -> None:
+        """Wakes all that wait for something to have changed."""
+        self._news.set()
+        self._news = asyncio.Event()
 
 
 async def _answer(work: Work, client: httpx.AsyncClient, ahead: Ahead | None, read: Read) -> None:
@@ -174,7 +248,7 @@ async def _ask(client: httpx.AsyncClient, message: dict[str, Any]) -> Any:
         if reply.status_code == 200:
             return reply.json()
     except (httpx.TransportError, ValueError) as fault:
-        raise Lost(str(fault)) from fault
+        raise Lost(f"{type(fault).__name__} {fault}".rstrip()) from fault
     if reply.status_code >= 500:
         raise Lost(f"status {reply.status_code}")
     raise refused(reply)

@@ -45,24 +45,35 @@ class Address:
 class Server:
     """A server process on this machine. `start` may be called again after it died; `stop` at any time."""
 
-    def __init__(self, settings: Settings, python: Path, log: Path, host: str = "127.0.0.1") -> None:
-        """`log` takes what the servers say, one after another."""
-        self.settings, self.python, self.log, self.host = settings, python, log, host
+    def __init__(
+        self, settings: Settings, python: Path, log: Path, host: str = "127.0.0.1", devices: str | None = None
+    ) -> None:
+        """`log` takes what the servers say, one after another; `devices` are the GPUs to use, of those seen from here."""
+        self.settings, self.python, self.log, self.host, self.devices = settings, python, log, host, devices
         self.process: subprocess.Popen[bytes] | None = None
         self.address: Address | None = None
+        self._begun: Address | None = None
         self._scratch: Scratch | None = None
         self._output: BinaryIO | None = None
         self._begin = 0
 
-    def start(self, port: int | None = None) -> Address:
-        """Starts the server and waits until it is healthy.
+    def begin(self, port: int | None = None) -> None:
+        """Starts the process on a port, a free one by itself, and does not wait for it: `start` does that."""
+        chosen = port or free_port(self.host)
+        address = Address(f"http://{self.host}:{chosen}", secrets.token_urlsafe(24))
+        self._launch(address, chosen)
+        self._begun = address
+
+    def start(self) -> Address:
+        """Starts the server, if that has not begun, and waits until it is healthy.
 
         A port that turns out to be taken is left for another one. Raises E0801, E0821 to E0823.
         """
-        for attempt in range(_PORTS_TRIED):
-            chosen = port if port is not None and attempt == 0 else free_port(self.host)
-            address = Address(f"http://{self.host}:{chosen}", secrets.token_urlsafe(24))
-            self._launch(address, chosen)
+        for _ in range(_PORTS_TRIED):
+            if self._begun is None:
+                self.begin()
+            address, self._begun = self._begun, None
+            assert address is not None
             if self._healthy(address):
                 self.address = replace(address, version=version_of(address))
                 return self.address
@@ -120,7 +131,7 @@ class Server:
             if self.process.stdin is not None:
                 self.process.stdin.close()
             self.process = None
-        self.address = None
+        self.address = self._begun = None
         if self._output is not None:
             self._output.close()
             self._output = None
@@ -135,9 +146,10 @@ class Server:
         self._begin = self.log.stat().st_size
         # Its sockets are files: short names, gone with it.
         self._scratch = Scratch()
-        environment = self.settings.environment(os.environ, address.key) | {
-            "TMPDIR": str(self._scratch.folder)
-        }
+        environment = self.settings.environment(os.environ, address.key)
+        environment["TMPDIR"] = str(self._scratch.folder)
+        if self.devices is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self.devices
         command = [str(self.python), "-P", str(LAUNCHER), *self.settings.arguments(self.host, port)]
         with self.log.open("ab") as log:
             # A session of its own is a process group that can be ended whole; the open pipe tells it that we live.

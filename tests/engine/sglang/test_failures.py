@@ -53,7 +53,8 @@ def test_a_port_that_is_taken_is_left_for_another(
 ) -> None:
     server = made_like(engine, python, tmp_path / "log")
     try:
-        address = server.start(taken_port)
+        server.begin(taken_port)
+        address = server.start()
         assert not address.url.endswith(f":{taken_port}")
         assert server.alive
     finally:

@@ -54,7 +54,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def of(keeping: Kept, settings: Settings, log: Path) -> Lent:
-    found = keeping.hosts(settings, PYTHON, [log])
+    found = keeping.hosts(settings, PYTHON, [(log, None)])
     assert found is not None
     (host,) = found
     return host
@@ -188,6 +188,8 @@ def test_servers_that_a_task_has_are_no_other_ones(
 
     assert isinstance(one(), Server)
     kept.keep()
+    assert isinstance(one(), Lent)
+    # The next task: the one before is over, whatever it did.
     kept.keep()
     lent = one()
     assert isinstance(lent, Lent)

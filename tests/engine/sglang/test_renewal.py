@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from reodsl.diagnostics import Problem
-from runners.engine.protocol import Request, Response, Sampling
+from runners.engine.protocol import Request, Sampling
 from runners.engine.requests import Limits
-from runners.engine.sglang import occupancy, weights
+from runners.engine.sglang import occupancy, rounds, weights
 from runners.engine.sglang.control import Refused
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.rounds import Lost, Work
+from runners.engine.sglang.rounds import Lost
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
 from runners.models.folder import save
@@ -33,6 +36,9 @@ class Told:
     def __init__(self) -> None:
         self.lives, self.stopped = 0, False
         self.alive = False
+
+    def begin(self) -> None:
+        """It needs no time."""
 
     def start(self) -> Address:
         self.lives, self.alive = self.lives + 1, True
@@ -105,26 +111,69 @@ def test_servers_that_die_of_every_way_are_given_up(
     engine.close()
 
 
+async def answered(client: httpx.AsyncClient, _: dict[str, Any]) -> dict[str, Any]:
+    """One token from any server but the first life of the first host."""
+    if client.base_url.port == 1:
+        raise Lost("no answer")
+    meta = {"output_token_logprobs": [[-1.0, 5, None]], "weight_version": "3"}
+    return {"output_ids": [5], "meta_info": meta}
+
+
 def test_a_server_that_answers_no_more_and_has_not_ended_yet_is_waited_for(
     engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its sockets close before its process is gone; asked again at once, it would be given up for good."""
-    host, waited = engine._hosts[0], list[float]()
-    assert isinstance(host, Told)
+    host, waited = Told(), list[float]()
+    alone = SGLangEngine([host], engine._settings, engine._limits, engine._aside)
 
     def sleep(seconds: float) -> None:
         waited.append(seconds)
         host.alive = len(waited) < 3
 
-    async def ask(works: Sequence[Work], servers: Sequence[Address], *_: object) -> None:
-        for work in works:
-            if servers[work.server].url.endswith("2"):
-                work.response = Response((5,), (0.0,), (0.0,), "length", (0,))
-
     monkeypatch.setattr("runners.engine.sglang.engine.time.sleep", sleep)
-    monkeypatch.setattr("runners.engine.sglang.engine.work_through", ask)
-    (found,) = engine.generate([Request((5,), 1)], Sampling(1))
+    monkeypatch.setattr(rounds, "_ask", answered)
+    (found,) = alone.generate([Request((5,), 1)], Sampling(1))
     assert (found.tokens, host.lives, waited) == ((5,), 2, [1.0, 2.0, 3.0])
+    alone.close()
+    engine.close()
+
+
+def test_the_others_answer_while_a_lost_server_is_started_again_with_the_present_weights(
+    tmp_path: Path, engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, all_there = list[int](), threading.Event()
+
+    class Slow(Told):
+        """It is back only when all of its requests were answered by another server."""
+
+        def start(self) -> Address:
+            if self.lives:
+                assert all_there.wait(60)
+            return super().start()
+
+    async def ask(client: httpx.AsyncClient, message: dict[str, Any]) -> dict[str, Any]:
+        found = await answered(client, message)
+        answers.append(client.base_url.port or 0)
+        if len(answers) == 6:
+            all_there.set()
+        return found
+
+    slow, other = Slow(), Told()
+    other.lives = 6
+    two = SGLangEngine([slow, other], engine._settings, engine._limits, tmp_path / "two")
+    sent: list[list[str]] = []
+    monkeypatch.setattr(
+        weights, "update", lambda way, state, servers, *_: sent.append([s.url for s in servers])
+    )
+    two.load_weights(MODEL.state_dict(), 3)
+    slow.alive = False
+    monkeypatch.setattr(rounds, "_ask", ask)
+    found = two.generate([Request((number,), number) for number in range(5, 11)], Sampling(1))
+    assert [(one.tokens, one.weight_versions) for one in found] == [((5,), (3,))] * 6
+    assert answers == [7] * 6
+    assert slow.lives == 2
+    assert sent == [["http://127.0.0.1:1", "http://127.0.0.1:7"], ["http://127.0.0.1:2"]]
+    two.close()
     engine.close()
 
 

@@ -1,0 +1,166 @@
+"""How requests are spread over servers, with answers made here: what is full or lost leaves its requests to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from reodsl.diagnostics import Problem, problem
+from runners.engine.protocol import Ahead, Request, Sampling
+from runners.engine.sglang import rounds
+from runners.engine.sglang.messages import Draft
+from runners.engine.sglang.rounds import Loop, Lost, Read, Round, Work
+from runners.engine.sglang.server import Address
+
+ONE = Sampling(1)
+Answer = Callable[[int, int], Any]
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.close()
+
+
+def works(places: list[int]) -> list[Work]:
+    """A work for each place, told apart by its prompt."""
+    found = []
+    for index, place in enumerate(places):
+        request = Request((index,), index)
+        found.append(Work(index, request, place, Draft(request, ONE)))
+    return found
+
+
+def ask(
+    loop: Loop,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: list[Work],
+    answer: Answer,
+    at_once: int = 100,
+    ahead: Ahead | None = None,
+    servers: int = 2,
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Asks for works, servers that are lost coming back at once; what each server was asked, and which were lost.
+
+    `answer` is awaited with the number of a server and of a work before the answer goes out.
+    """
+    told: list[tuple[int, int]] = []
+    lost: list[int] = []
+
+    async def reply(client: httpx.AsyncClient, message: dict[str, Any]) -> Any:
+        number = client.base_url.port
+        assert number is not None
+        several = isinstance(message["input_ids"][0], list)
+        work = message["input_ids"][0][0] if several else message["input_ids"][0]
+        told.append((number, work))
+        await answer(number, work)
+        meta = {"output_token_logprobs": [[-1.0, 5, None]], "weight_version": "0"}
+        one = {"output_ids": [5], "meta_info": meta | {"prompt_tokens": 1, "cached_tokens": 0}}
+        return [one] * len(message["input_ids"]) if several else one
+
+    monkeypatch.setattr(rounds, "_ask", reply)
+    addresses = [Address(f"http://127.0.0.1:{number}", "") for number in range(1, servers + 1)]
+    asking = Round(asked, addresses, at_once, ahead, Read())
+
+    def bring_back() -> None:
+        while (heard := asking.next_lost()) is not None:
+            number, why = heard
+            assert why == "gone"
+            lost.append(number)
+            loop.call(asking.back, number, Address(f"http://127.0.0.1:{number + 11}", ""))
+
+    loop.run(asking.run(), bring_back)
+    assert all(work.done for work in asked)
+    return told, lost
+
+
+def test_each_request_is_asked_once_of_its_own_server(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(*_: int) -> None:
+        """An answer without delay."""
+
+    told, lost = ask(loop, monkeypatch, works([0, 0, 1, 0, 1]), at_once)
+    assert sorted(told) == [(1, 0), (1, 1), (1, 3), (2, 2), (2, 4)]
+    assert lost == []
+
+
+def test_a_server_that_is_through_takes_what_waits_for_a_full_one(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = threading.Event()
+
+    async def answer(number: int, work: int) -> None:
+        if number == 1:
+            while not rest.is_set():
+                await asyncio.sleep(0.001)
+        elif work == 2:
+            rest.set()
+
+    asked = works([0, 0, 0, 0, 1])
+    told, _ = ask(loop, monkeypatch, asked, answer, at_once=1)
+    # The last that waits goes first to the other server, which ends the first one's long answer with the third of them.
+    assert told[:4] == [(1, 0), (2, 4), (2, 3), (2, 2)]
+    assert len(told) == 5
+    assert [work.server for work in asked if work.index in (2, 3, 4)] == [1, 1, 1]
+
+
+def test_what_a_lost_server_left_is_answered_by_the_others(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(number: int, work: int) -> None:
+        if number == 1:
+            raise Lost("gone")
+        await asyncio.sleep(0.01)
+
+    asked = works([0, 0, 0, 1])
+    told, lost = ask(loop, monkeypatch, asked, answer, at_once=2)
+    assert lost == [0]
+    counted = Counter(number for number, _ in told)
+    assert counted[2] + counted[11] == 4
+    assert counted[2] > 1
+
+
+def test_forced_answers_follow_their_response_to_another_server(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: Counter[tuple[int, int]] = Counter()
+
+    async def answer(number: int, work: int) -> None:
+        seen[number, work] += 1
+        if number == 1 and seen[number, work] == 2:
+            raise Lost("gone")
+
+    asked = works([0, 1])
+    ahead = Ahead(lambda _, __: (0,), (7,), ONE)
+    told, lost = ask(loop, monkeypatch, asked, answer, ahead=ahead)
+    assert lost == [0]
+    assert [work.answers for work in asked] == [{0: (5,)}, {0: (5,)}]
+    assert told.count((1, 0)) == 2
+    assert sum(1 for _, work in told if work == 0) == 3
+
+
+def test_servers_that_are_all_lost_come_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(number: int, _: int) -> None:
+        if number < 10:
+            raise Lost("gone")
+
+    told, lost = ask(loop, monkeypatch, works([0, 1, 1]), answer)
+    assert sorted(lost) == [0, 1]
+    assert {work for number, work in told if number > 10} == {0, 1, 2}
+
+
+def test_a_refusal_of_one_server_ends_all(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(number: int, _: int) -> None:
+        if number == 1:
+            raise problem("E0825", "refused", help="ask something else")
+        await asyncio.sleep(600)
+
+    with pytest.raises(Problem) as caught:
+        ask(loop, monkeypatch, works([0, 1]), answer)
+    assert caught.value.diagnostics[0].code == "E0825"
