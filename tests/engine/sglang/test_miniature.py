@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
 import reodsl
+from tests.engine.sglang.agreement import DEVIATIONS, gaps
 
 pytestmark = [pytest.mark.sglang, pytest.mark.heavy]
 
@@ -32,8 +32,9 @@ experiment small = ppo {
   eval        = chain_suite
 }
 """
-DEVIATIONS = 4.0
-"""Standard errors that a mean difference may be away from 0: 23 budgets and two means, each at 1 in 16,000 by chance."""
+RESOLUTION = {"correct": 0.13, "tokens": 12.0}
+"""What four standard errors may be at most, so that the test can tell a difference: of accuracies of 288 questions with
+two responses each they are 4 x root(2 x 1/4 / 576) = 0.118 where every answer is as good as tossed, and less elsewhere."""
 
 
 def test_one_checkpoint_answers_alike_on_both_engines_and_training_ends_in_a_report(
@@ -52,26 +53,12 @@ def test_one_checkpoint_answers_alike_on_both_engines_and_training_ends_in_a_rep
         forced[engine] = pl.read_parquet(run.inputs["evaluate:base@1"] / "forced.parquet")
     # Both start from the very same checkpoint, which was trained once.
     assert reodsl.load(spec).plan()["overthinker.train.verbose.s1"] == "reuse"
-    apart = differences(samples, ["correct", "tokens"], []) | differences(forced, ["correct"], ["budget"])
+    apart = gaps(samples["embedded"], samples["sglang"], ["correct", "tokens"])
+    apart |= gaps(forced["embedded"], forced["sglang"], ["correct"], ["budget"])
     assert len(apart) > 20
-    for name, values in apart.items():
-        mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
-        assert abs(mean) <= DEVIATIONS * error + 1e-12, f"{name}: {mean:.4f} ± {error:.4f}"
+    for name, gap in apart.items():
+        print(f"{name}: {gap.mean:.4f} ± {gap.error:.4f}")
+        assert gap.within_noise, f"{name}: {gap.mean:.4f} ± {gap.error:.4f}"
+        assert DEVIATIONS * gap.error < RESOLUTION[name.split()[0]], name
     # Other random streams: were the texts the same, the second engine would not have run.
     assert (samples["embedded"]["response"] != samples["sglang"]["response"]).mean() > 0.5
-
-
-def differences(
-    frames: dict[str, pl.DataFrame], columns: list[str], by: list[str]
-) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """By column (and budget): each question's mean on one engine less that on the other."""
-    keys = ["benchmark", "question", *by]
-    means = [frame.group_by(keys).agg(pl.col(columns).cast(pl.Float64).mean()) for frame in frames.values()]
-    both = means[0].join(means[1], on=keys, suffix="_other")
-    assert both.height == means[0].height == means[1].height
-    found = {}
-    for (*group,), part in both.group_by(by or [pl.lit(0)]):
-        for column in columns:
-            name = f"{column} {' '.join(map(str, group))}" if by else column
-            found[name] = (part[column] - part[f"{column}_other"]).to_numpy()
-    return found
