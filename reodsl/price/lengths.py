@@ -42,13 +42,20 @@ class Lengths:
             return 0.0
         return 1.0 if math.isinf(self.scale) else math.exp(-tokens / self.scale)
 
+    def moment(self, power: int) -> float:
+        """The mean of the length to this power, a whole number of at least 1."""
+        if math.isinf(self.scale):
+            return self.longest**power
+        ratio = self.longest / self.scale
+        # The incomplete gamma function of a whole number: its series from `power` on, where one minus the rest would cancel.
+        terms = [ratio**k / math.factorial(k) for k in range(power + 30 if ratio < 1 else power)]
+        inside = math.exp(-ratio) * sum(terms[power:]) if ratio < 1 else 1 - math.exp(-ratio) * sum(terms)
+        return math.factorial(power) * self.scale**power * inside
+
     @property
     def square(self) -> float:
         """The mean of the squared length."""
-        if math.isinf(self.scale):
-            return self.longest**2
-        ratio = self.longest / self.scale
-        return 2 * self.scale**2 * (1 - math.exp(-ratio) * (1 + ratio))
+        return self.moment(2)
 
     def longest_of(self, count: float) -> float:
         """About how long the longest of `count` responses is: the scale times the harmonic number."""

@@ -146,7 +146,7 @@ wording for_4k {
 recipe rl = ppo {{
   base  = {model}
   data  = {data}{shorter}
-  steps = 380 steps  # the paper gives a price instead of a number
+  steps = 250 steps  # the paper gives a price instead of a number
   eval  = math_reg
   cluster = {cluster}
   limit   = 4K gpu_hours

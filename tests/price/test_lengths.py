@@ -12,19 +12,22 @@ from hypothesis import strategies as st
 from reodsl.price.lengths import Lengths
 
 
-def tail_sums(lengths: Lengths) -> tuple[float, float]:
-    """Mean and mean square by numeric integration of the survival function."""
+def tail_sums(lengths: Lengths) -> list[float]:
+    """The means of the first four powers by numeric integration of the survival function."""
     at = np.linspace(0, lengths.longest, 400_001)
     alive = np.exp(-at / lengths.scale)
-    return float(np.trapezoid(alive, at)), float(np.trapezoid(2 * at * alive, at))
+    return [float(np.trapezoid(power * at ** (power - 1) * alive, at)) for power in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize(("mean", "longest"), [(10240, 32768), (50, 128), (3, 1000), (120, 128)])
+@pytest.mark.parametrize(
+    ("mean", "longest"), [(10240, 32768), (50, 128), (3, 1000), (120, 128), (127.98, 128)]
+)
 def test_moments_are_those_of_the_survival_function(mean: float, longest: float) -> None:
     lengths = Lengths.of(mean, longest)
-    first, second = tail_sums(lengths)
-    assert first == pytest.approx(mean, rel=1e-4)
-    assert lengths.square == pytest.approx(second, rel=1e-4)
+    sums = tail_sums(lengths)
+    assert sums[0] == pytest.approx(mean, rel=1e-4)
+    assert lengths.square == pytest.approx(sums[1], rel=1e-4)
+    assert [lengths.moment(power) for power in (1, 2, 3, 4)] == pytest.approx(sums, rel=1e-4)
 
 
 @given(st.floats(1, 1000), st.floats(1, 1000))
