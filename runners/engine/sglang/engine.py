@@ -19,7 +19,7 @@ from runners.engine.sglang import occupancy, weights
 from runners.engine.sglang.control import Refused, together
 from runners.engine.sglang.host import Host
 from runners.engine.sglang.messages import Draft
-from runners.engine.sglang.rounds import Loop, Lost, Read, Round, Work
+from runners.engine.sglang.rounds import Hung, Loop, Lost, Read, Round, Work, left
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
 from runners.engine.versions import record
@@ -35,7 +35,7 @@ Key = tuple[Request, tuple[int, ...]]
 
 
 class SGLangEngine:
-    """Rollouts on SGLang servers. A server that dies is started again, and what it had not answered is asked again:
+    """Rollouts on SGLang servers. A server that dies or hangs is started again, and what it had not answered is asked again:
     draws depend on seeds and places alone, so the answers are those that it would have given.
     """
 
@@ -169,9 +169,11 @@ class SGLangEngine:
         def revive() -> None:
             lost: dict[tuple[int, int], int] = {}
             while (heard := asking.next_lost()) is not None:
-                number, why = heard
-                self._hosts[number].note(f"it does not answer: {why}")
-                same = number, _left(works)
+                number, fault = heard
+                self._hosts[number].note(f"it does not answer: {fault}")
+                if isinstance(fault, Hung):
+                    self._hosts[number].kill()
+                same = number, left(works)
                 lost[same] = lost.get(same, 0) + 1
                 self._revive(number, lost[same])
                 self._loop.call(asking.back, number, self._servers[number])
@@ -279,11 +281,6 @@ class SGLangEngine:
             notes=list(failed),
             help="put the run's store on a file system that the server sees, or start the server from here",
         )
-
-
-def _left(works: Sequence[Work]) -> int:
-    """How much is open: a response counts for more than its forced answers."""
-    return sum(1 if work.response is not None else 2 for work in works if not work.done)
 
 
 def _places(requests: Sequence[Request], servers: int) -> list[int]:

@@ -21,6 +21,7 @@ from reodsl.diagnostics import Problem, problem
 from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens
 from runners.engine.sglang.server import Address
+from runners.engine.sglang.silence import Ear
 from runners.engine.streams import forced_seed
 from runners.engine.watch import look
 
@@ -33,6 +34,10 @@ _LOOK = 1.0
 
 class Lost(Exception):
     """A server does not answer any more."""
+
+
+class Hung(Lost):
+    """It may still run, and has to be ended."""
 
 
 @dataclass(slots=True)
@@ -66,6 +71,11 @@ class Read:
 
     sent: int = 0
     cached: int = 0
+
+
+def left(works: Sequence[Work]) -> int:
+    """How much is open: a response counts for more than its forced answers."""
+    return sum(1 if work.response is not None else 2 for work in works if not work.done)
 
 
 class Loop:
@@ -131,7 +141,7 @@ class Round:
         self._asked: list[dict[int, Work]] = [{} for _ in servers]
         self._down: set[int] = set()
         self._news = asyncio.Event()
-        self._lost: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
+        self._lost: SimpleQueue[tuple[int, Lost] | None] = SimpleQueue()
 
     async def run(self) -> None:
         """Returns when everything is done. Raises E0802, E0824 or E0825, after the others were cancelled."""
@@ -142,7 +152,7 @@ class Round:
         finally:
             self._lost.put(None)
 
-    def next_lost(self) -> tuple[int, str] | None:
+    def next_lost(self) -> tuple[int, Lost] | None:
         """Waits for the next server that answers no more: its number, and why; None at the end. Raises what `look` does."""
         while True:
             try:
@@ -175,18 +185,24 @@ class Round:
                 self._asked[number].clear()
                 self._down.add(number)
                 self._tell()
-                self._lost.put((number, str(_first(several))))
+                fault = _first(several)
+                assert isinstance(fault, Lost)
+                self._lost.put((number, fault))
             while number in self._down and self._open:
                 await self._hear()
 
     async def _ask_all(self, number: int, client: httpx.AsyncClient) -> None:
+        ear = Ear(self._servers[number])
+        client.event_hooks = {"response": [ear.hear]}
         async with asyncio.TaskGroup() as group:
+            listening = group.create_task(_listen(ear))
             while self._open:
                 while len(self._asked[number]) < self._at_once and (work := self._next(number)) is not None:
                     work.server = number
                     self._asked[number][id(work)] = work
                     group.create_task(self._ask(number, work, client))
                 await self._hear()
+            listening.cancel()
 
     async def _ask(self, number: int, work: Work, client: httpx.AsyncClient) -> None:
         await _answer(work, client, self._ahead, self._read)
@@ -212,6 +228,11 @@ class Round:
         """Wakes all that wait for something to have changed."""
         self._news.set()
         self._news = asyncio.Event()
+
+
+async def _listen(ear: Ear) -> None:
+    await ear.hangs()
+    raise Hung("it is silent, and does not say that it works")
 
 
 async def _answer(work: Work, client: httpx.AsyncClient, ahead: Ahead | None, read: Read) -> None:

@@ -18,7 +18,7 @@ from runners.engine.requests import Limits
 from runners.engine.sglang import occupancy, rounds, weights
 from runners.engine.sglang.control import Refused
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.rounds import Lost
+from runners.engine.sglang.rounds import Hung, Lost
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
 from runners.models.folder import save
@@ -174,6 +174,26 @@ def test_the_others_answer_while_a_lost_server_is_started_again_with_the_present
     assert slow.lives == 2
     assert sent == [["http://127.0.0.1:1", "http://127.0.0.1:7"], ["http://127.0.0.1:2"]]
     two.close()
+    engine.close()
+
+
+def test_a_server_that_hangs_is_ended_and_started_again(
+    engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process runs: whether it is alive is not asked."""
+    host = Told()
+    alone = SGLangEngine([host], engine._settings, engine._limits, engine._aside)
+
+    async def ask(client: httpx.AsyncClient, message: dict[str, Any]) -> dict[str, Any]:
+        if host.lives == 1:
+            raise Hung("silent")
+        meta = {"output_token_logprobs": [[-1.0, 5, None]], "weight_version": "0"}
+        return {"output_ids": [5], "meta_info": meta}
+
+    monkeypatch.setattr(rounds, "_ask", ask)
+    (found,) = alone.generate([Request((5,), 1)], Sampling(1))
+    assert (found.tokens, host.lives) == ((5,), 2)
+    alone.close()
     engine.close()
 
 

@@ -72,7 +72,7 @@ def ask(
     def bring_back() -> None:
         while (heard := asking.next_lost()) is not None:
             number, why = heard
-            assert why == "gone"
+            assert str(why) == "gone"
             lost.append(number)
             loop.call(asking.back, number, Address(f"http://127.0.0.1:{number + 11}", ""))
 

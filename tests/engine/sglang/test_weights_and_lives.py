@@ -19,7 +19,7 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Request, Response, Sampling
-from runners.engine.sglang import weights
+from runners.engine.sglang import silence, weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.scratch import sweep
 from runners.engine.sglang.server import Server
@@ -86,9 +86,17 @@ def test_weights_take_the_next_way_where_one_fails(
     engine.load_weights(served_model.state_dict(), 6)
 
 
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_server_killed_in_the_middle_loses_nothing(
-    engine: SGLangEngine, server: Server, served_model: Any
+    engine: SGLangEngine,
+    server: Server,
+    served_model: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    blow: signal.Signals,
 ) -> None:
+    """Killed, or frozen: then nothing but its silence tells."""
+    for name, value in {"_SILENCE": 5.0, "_ASKED": 2, "_ANSWER": 10.0, "_PAUSE": 0.0}.items():
+        monkeypatch.setattr(silence, name, value)
     other = make_model("qwen3-gqa-tied", seed=9)
     engine.load_weights(other.state_dict(), 7)
     requests = make_requests(20, 4, seed=2)
@@ -97,7 +105,7 @@ def test_a_server_killed_in_the_middle_loses_nothing(
     cuts = [[0, 27]] * len(requests)
     answers = engine.force(requests, wanted, cuts, (11, 3), ANSWER)
     assert server.process is not None
-    killed = server.process.pid
+    killed, before = server.process.pid, len(server.log.read_text())
 
     took: list[int] = []
 
@@ -105,16 +113,19 @@ def test_a_server_killed_in_the_middle_loses_nothing(
         """The cuts of the others; the tenth response that ends takes the server with it."""
         took.append(index)
         if len(took) == 10:
-            os.killpg(killed, signal.SIGKILL)
+            os.killpg(killed, blow)
         return (0, 27)
 
     found = engine.generate(requests, WHOLE, replace(ahead, cuts=deadly))
     assert server.process.pid != killed
+    assert not psutil.pid_exists(killed)
     assert len(took) >= len(requests)
     assert [r.tokens for r in found] == [r.tokens for r in wanted]
     assert {r.weight_versions for r in found} == {(7,)}
     assert engine.force(requests, found, cuts, (11, 3), ANSWER) == answers
-    assert "started again after it was lost" in server.log.read_text()
+    told = server.log.read_text()[before:]
+    assert "started again after it was lost" in told
+    assert ("it is silent, and does not say that it works" in told) == (blow == signal.SIGSTOP)
     engine.load_weights(served_model.state_dict(), 8)
 
 
