@@ -31,8 +31,8 @@ def pick(found: tuple[Record, ...], name: str) -> Record:
         raise _several(name, list(dict.fromkeys(each.name for each in (*named, *of_spec))))
     if named or of_spec:
         return (named or of_spec)[0]
-    studies = ", ".join(dict.fromkeys(record.study for record in reversed(found))) or "none yet"
-    raise problem("E0954", f"no run is called `{name}`", help=f"studies that ran: {studies}")
+    ran = ", ".join(dict.fromkeys(record.study for record in newest)) or "none yet"
+    raise problem("E0954", f"no run is called `{name}`", help=f"studies that ran: {ran}")
 
 
 def _several(name: str, runs: list[str]) -> Problem:
