@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,14 +15,7 @@ from reodsl.price.machine import devices_of
 from reodsl.price.memory import activation_bytes, state_bytes
 from reodsl.price.show import memory
 from reodsl.price.sizes import Sizes, from_config
-
-_SAID = (
-    "DefaultCPUAllocator",
-    "could not create a memory",
-    "out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "std::bad_alloc",
-)
+from runners.exhaustion import exhausted, said, there_is
 
 
 @contextmanager
@@ -37,11 +29,10 @@ def room(
     try:
         yield
     except (MemoryError, RuntimeError) as fault:
-        if not _exhausted(fault):
+        if not exhausted(fault):
             raise
-        words = (str(fault).strip().splitlines() or ["no more memory"])[0][:200]
         notes = [
-            words,
+            said(fault),
             *_numbers(from_config(config.to_dict()), device, ids),
             "the last saved step is kept, and nothing of this one",
         ]
@@ -62,20 +53,9 @@ def room(
         raise problem("E0937", message, where=str(device), notes=notes, help=advice) from fault
 
 
-def _exhausted(fault: BaseException) -> bool:
-    return isinstance(fault, MemoryError | torch.OutOfMemoryError) or any(
-        said in str(fault) for said in _SAID
-    )
-
-
 def _numbers(sizes: Sizes | None, device: torch.device, ids: Tensor | None) -> list[str]:
     """What the parts are expected to take, and what there is."""
-    found = []
-    if device.type != "cpu":
-        free, total = torch.get_device_module(device).mem_get_info(device)
-        found.append(f"the device has {memory(total)}, of which {memory(free)} are free")
-    else:
-        found.append(f"the machine has {memory(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))}")
+    found = [there_is(device)]
     here = devices_of(None)
     if sizes is None or here is None:
         return found

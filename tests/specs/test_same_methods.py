@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo, Stage
 from reodsl.language import compile_file
+from tests.specs.compare import differences
 
 ROOT = Path(__file__).resolve().parents[2] / "specs"
 ARMS = {
@@ -75,20 +75,6 @@ def last(of: Study, arm: str) -> Stage:
     return start.experiment.stages[start.stage]
 
 
-def differences(one: Any, two: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    name = path.rsplit(".", 1)[-1]
-    if name in OTHERWISE:
-        return
-    if isinstance(one, dict) and isinstance(two, dict):
-        for key in sorted({*one, *two}):
-            yield from differences(one.get(key), two.get(key), f"{path}.{key}")
-    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
-        for item, other in zip(one, two, strict=True):
-            yield from differences(item, other, path)
-    elif one != two:
-        yield path, one, two
-
-
 def constants(found: list[tuple[str, Any, Any]]) -> set[tuple[float, float]]:
     """The values of those differences that are constants of an expression."""
     return {(one, two) for path, one, two in found if path.endswith(".value")}
@@ -102,7 +88,7 @@ def beside_constants(found: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, 
 def test_a_method_is_the_same_in_miniature(file: str, arm: str) -> None:
     paper = last(study(f"paper/{file}.reo"), arm).model_dump(mode="json")
     small = last(study("miniature/paper.reo"), PAIRS[file, arm]).model_dump(mode="json")
-    found = list(differences(paper, small))
+    found = list(differences(paper, small, OTHERWISE))
     assert beside_constants(found) == []
     assert constants(found) == CONSTANTS.get((file, arm), set())
 
@@ -115,7 +101,9 @@ def test_thinkprune_names_each_of_its_limits_in_miniature() -> None:
     assert isinstance(paper, FromTraining)
     for one, two in zip(paper.experiment.stages, start.experiment.stages, strict=True):
         assert (
-            beside_constants(list(differences(one.model_dump(mode="json"), two.model_dump(mode="json"))))
+            beside_constants(
+                list(differences(one.model_dump(mode="json"), two.model_dump(mode="json"), OTHERWISE))
+            )
             == []
         )
     for stage in start.experiment.stages:
@@ -139,4 +127,4 @@ def test_other_methods_differ() -> None:
     paper = last(study("paper/qwen3_4b.reo"), "mrt").model_dump(mode="json")
     for arm in ("vanilla", "reo_exp", "group_norm", "hgpo", "sft_shortest"):
         small = last(study("miniature/paper.reo"), arm).model_dump(mode="json")
-        assert list(differences(paper, small)), arm
+        assert list(differences(paper, small, OTHERWISE)), arm

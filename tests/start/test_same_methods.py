@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +11,7 @@ from reodsl.ir import Spec
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.language import compile_file
 from reodsl.start import METHODS, starting_spec
+from tests.specs.compare import differences
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
 SMALL = {
@@ -81,19 +80,6 @@ def stages(spec: Spec, arm: str) -> tuple[Stage, ...]:
     return start.experiment.stages[: start.stage + 1]
 
 
-def differences(one: Any, two: Any, path: str = "") -> Iterator[str]:
-    if path.rsplit(".", 1)[-1] in LEFT_OPEN:
-        return
-    if isinstance(one, dict) and isinstance(two, dict):
-        for key in sorted({*one, *two}):
-            yield from differences(one.get(key), two.get(key), f"{path}.{key}")
-    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
-        for item, other in zip(one, two, strict=True):
-            yield from differences(item, other, path)
-    elif one != two:
-        yield f"{path}: {one} and {two}"
-
-
 def compared(method: str, model: str, path: str, arm: str, folder: Path) -> list[str]:
     place = folder / "spec.reo"
     place.write_text(starting_spec(method, model))
@@ -102,9 +88,11 @@ def compared(method: str, model: str, path: str, arm: str, folder: Path) -> list
     mine, theirs = stages(found.spec, "mine"), stages(own(path), arm)
     assert len(mine) == len(theirs)
     return [
-        each
+        f"{at}: {here} and {there}"
         for one, two in zip(mine, theirs, strict=True)
-        for each in differences(one.model_dump(mode="json"), two.model_dump(mode="json"))
+        for at, here, there in differences(
+            one.model_dump(mode="json"), two.model_dump(mode="json"), LEFT_OPEN
+        )
     ]
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
+from runners.exhaustion import exhausted
 from runners.train import run
 from runners.train.exhaustion import room
 from tests.train.models import small_model
@@ -49,6 +50,20 @@ def test_weights_that_do_not_fit_are_told_of(bench, monkeypatch):
     monkeypatch.setattr(run, "place", full)
     with pytest.raises(Problem, match="memory ran out while weights were put on the device"):
         bench.train(sft(), "unplaced", start="base", data="traces")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "could not create a memory object",
+        "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory",
+        "NCCL error: unhandled cuda error: Cuda failure 2 'out of memory'",
+    ],
+)
+def test_what_libraries_say_of_memory_is_known(words: str) -> None:
+    assert exhausted(RuntimeError(words))
+    assert not exhausted(RuntimeError("shapes do not fit"))
 
 
 def test_other_errors_pass():

@@ -10,6 +10,7 @@ import torch
 from reodsl.diagnostics import problem
 from reodsl.price.show import memory
 from runners.engine.embedded.settings import EmbeddedSettings
+from runners.exhaustion import exhausted, said, there_is
 
 
 @contextmanager
@@ -18,15 +19,10 @@ def room(doing: str, settings: EmbeddedSettings) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as fault:
-        if not (
-            isinstance(fault, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(fault)
-        ):
+        if not exhausted(fault):
             raise
-        words = (str(fault).strip().splitlines() or ["no more memory"])[0][:200]
-        notes = [words, f"caches of keys and values may have {memory(settings.cache_bytes)}"]
-        if settings.device != "cpu":
-            free, total = torch.get_device_module(settings.device).mem_get_info(settings.device)
-            notes.append(f"the device has {memory(total)}, of which {memory(free)} are free")
+        notes = [said(fault), f"caches of keys and values may have {memory(settings.cache_bytes)}"]
+        notes.append(there_is(torch.device(settings.device)))
         raise problem(
             "E0816",
             f"memory ran out while {doing}",
