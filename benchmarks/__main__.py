@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from reodsl.price.machine import processor
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -21,18 +23,6 @@ def run(module: str, *args: str) -> dict[str, Any]:
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
-
-
-def processor() -> str:
-    """The processor's name where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )
 
 
 def text(results: dict[str, Any]) -> str:

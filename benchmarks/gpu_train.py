@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.__main__ import processor
 from reodsl.diagnostics import Problem
 from reodsl.ir.training import Optimizer
+from reodsl.price.machine import processor
 from runners.models.architecture import Architecture, build
 from runners.train.batches import Example
 from runners.train.forward import keep_little
