@@ -85,7 +85,9 @@ def existing_store(store_dir: Path | None) -> Store:
         found = sorted(mark.parent for mark in Path().glob("*/.reodsl/format"))
     if len(found) != 1 or not (found[0] / "format").is_file():
         raise no_store(found)
-    return Store(found[0])
+    store = Store(found[0])
+    store.recognise()
+    return store
 
 
 def no_store(found: list[Path]) -> Problem:

@@ -20,11 +20,11 @@ from reodsl.store.store import Manifest, Store
 COMPUTES = frozenset({"train", "sample", "evaluate"})
 NEWEST = 48
 """Results that are read at most, the newest of each task: enough to know a machine, few enough to read at once."""
-_COLUMNS: Mapping[str, Term] = {
-    "seconds_generate": "generation",
-    "seconds_force": "forcing",
-    "seconds_grade": "verification",
-    "seconds_update": "training",
+_PARTS: Mapping[str, Term] = {
+    "generate": "generation",
+    "force": "forcing",
+    "grade": "verification",
+    "update": "training",
 }
 
 
@@ -32,8 +32,10 @@ _COLUMNS: Mapping[str, Term] = {
 class Past:
     """A result that is there: its task and payload, its model's sizes, what was counted, and how long it took.
 
-    `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. `device` is where
-    it ran (`cpu`, `cuda`) and `model` that device's name, empty where the result does not say. `peak` is in bytes.
+    `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. With `processor`
+    they are those that processors spent, which other work on the machine does not stretch; else those of the clock.
+    `device` is where it ran (`cpu`, `cuda`) and `model` that device's name, empty where the result does not say. `peak` is
+    in bytes.
     """
 
     task: str
@@ -47,6 +49,7 @@ class Past:
     words: bool
     model: str = ""
     peak: float | None = None
+    processor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class History:
 def read_history(store: Store, records: tuple[Record, ...]) -> History:
     """What the newest results of the store's runs tell. Reads tables; leaves out what it cannot read."""
     results: list[Past] = []
-    light: dict[str, list[float]] = {}
+    light: dict[str, dict[bool, list[float]]] = {}
     for task, key in _newest(records):
         if len(results) == NEWEST:
             break
@@ -73,12 +76,13 @@ def read_history(store: Store, records: tuple[Record, ...]) -> History:
         if material is None or manifest is None or acceptances(manifest):
             continue
         if material.get("kind") not in COMPUTES:
-            light.setdefault(str(material.get("kind")), []).append(float(manifest.made.get("seconds", 0.0)))
+            told = light.setdefault(str(material.get("kind")), {})
+            told.setdefault(_by_processor(manifest.made), []).append(_seconds(manifest.made))
             continue
         past = _past(store, task, manifest, material)
         if past is not None:
             results.append(past)
-    medians = {kind: median(seconds) for kind, seconds in light.items()}
+    medians = {kind: median(told.get(True) or told[False]) for kind, told in light.items()}
     return History(tuple(results), _questions(store, records), medians)
 
 
@@ -123,7 +127,7 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         return None
     try:
         facts, terms = (
-            _training(folder, manifest, material["payload"])
+            _training(folder, manifest, material["payload"], _by_processor(made))
             if kind == "train"
             else (_sampling(folder, kind), {})
         )
@@ -136,13 +140,23 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         payload=material["payload"],
         sizes=sizes,
         facts=replace(facts, prompt=prompt),
-        seconds=float(made.get("seconds", 0.0)),
+        seconds=_seconds(made),
         terms=terms,
         device=str(made.get("device", "")).split(":")[0],
         words=sizes.vocabulary < 1000,
         model=str(made.get("device_model") or ""),
         peak=made.get("peak_memory"),
+        processor=_by_processor(made),
     )
+
+
+def _by_processor(made: Mapping[str, Any]) -> bool:
+    """Whether a result tells what it took of processors, and they were all that it needed."""
+    return str(made.get("device", "")) == "cpu" and made.get("processor_seconds") is not None
+
+
+def _seconds(made: Mapping[str, Any]) -> float:
+    return float(made["processor_seconds"] if _by_processor(made) else made.get("seconds", 0.0))
 
 
 def _sizes(store: Store, folder: Path, made: Mapping[str, Any]) -> Sizes | None:
@@ -161,7 +175,7 @@ def _sizes(store: Store, folder: Path, made: Mapping[str, Any]) -> Sizes | None:
 
 
 def _training(
-    folder: Path, manifest: Manifest, payload: Mapping[str, Any]
+    folder: Path, manifest: Manifest, payload: Mapping[str, Any], processor: bool
 ) -> tuple[Facts, dict[Term, float]]:
     metrics = _table(folder / "metrics.parquet")
     if "length" in metrics.columns:
@@ -180,7 +194,9 @@ def _training(
     timed = metrics
     if "timings.parquet" in manifest.files:
         timed = _table(folder / "timings.parquet")
-    terms = {term: _number(timed[name].sum()) for name, term in _COLUMNS.items() if name in timed.columns}
+    of = "processor" if processor else "seconds"
+    parts = {f"{of}_{part}": term for part, term in _PARTS.items()}
+    terms = {term: _number(timed[name].sum()) for name, term in parts.items() if name in timed.columns}
     return Facts(length, None, None, share, metrics.height, equal, draws), terms
 
 

@@ -48,10 +48,14 @@ def price(
 
 
 def calibrate(history: History, devices: Devices) -> Measured | None:
-    """How much longer than priced each term took on such devices, the median over past results; None without any."""
+    """How much longer than priced each term took on such devices, the median over past results; None without any.
+
+    Results that tell the time of processors are heeded before those that tell the clock's alone.
+    """
     ratios: dict[str, list[float]] = {}
     beyond: list[float] = []
-    found = [past for past in history.results if _ran_on(past, devices)]
+    there = [past for past in history.results if _ran_on(past, devices)]
+    found = [past for past in there if past.processor] or there
     around = [past.seconds - sum(past.terms.values()) for past in found if past.terms]
     start = max(0.0, median(around)) if around else None
     for past in found:

@@ -66,13 +66,9 @@ class Store:
                 self.root.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError):
                 raise self._foreign("it is a file") from None
+            self.recognise()
             mark = self.root / "format"
-            if mark.exists():
-                if mark.read_bytes() != FORMAT.encode():
-                    raise self._foreign("it was written by another version of reodsl")
-            elif any(entry for entry in self.root.iterdir() if not entry.name.startswith(".format.")):
-                raise self._foreign("it holds other files")
-            else:
+            if not mark.exists():
                 self._mark(mark)
             for name in ("objects", "work", "tmp", "locks", "runs", "live", "errors"):
                 (self.root / name).mkdir(exist_ok=True)
@@ -80,6 +76,27 @@ class Store:
             probe.write_bytes(b"")
             probe.unlink(missing_ok=True)
         return self
+
+    def recognise(self) -> None:
+        """Refuse with E0952 what a run would: anything but a store of this form, an empty folder, or none yet."""
+        try:
+            entries = {entry.name for entry in self.root.iterdir() if not entry.name.startswith(".format.")}
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise self._foreign("it is a file") from None
+        # Looked for after the folder was, as another run that makes the store writes it before anything else.
+        mark = self.root / "format"
+        if mark.exists():
+            if mark.read_bytes() != FORMAT.encode():
+                raise self._foreign("it was written by another version of reodsl")
+        elif {"objects", "locks", "runs"} <= entries:
+            raise self._foreign(
+                "its file `format` is gone, so that nothing says in which form its results are",
+                f"if this version of reodsl wrote it, mark it again: echo {FORMAT.strip()} > {mark}",
+            )
+        elif entries:
+            raise self._foreign("it holds other files")
 
     def _mark(self, mark: Path) -> None:
         try:
@@ -274,12 +291,12 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def _foreign(self, reason: str) -> Exception:
+    def _foreign(self, reason: str, instead: str = "") -> Exception:
         return problem(
             "E0952",
             f"this folder cannot be used as a store: {reason}",
             where=str(self.root),
-            help="name an empty or new folder: --store DIR (or REODSL_STORE)",
+            help=instead or "name an empty or new folder: --store DIR (or REODSL_STORE)",
         )
 
     def _illegal(self, what: str) -> Exception:

@@ -6,7 +6,6 @@ import importlib
 import os
 import platform
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -19,6 +18,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.job import Job, Progress, Runner
 from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.store import Store
+from runners.clock import now, spent
 from runners.engine.versions import PLACE, recorded
 from runners.execute.memory import give_back_freed
 from runners.execute.order import Order, Outcome
@@ -70,7 +70,7 @@ def load(reference: str) -> Runner:
 
 def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Outcome:
     work, out = store.work(order.key), store.begin(order.key)
-    began, marked = time.monotonic(), mark()
+    began, marked = now(), mark()
     try:
         runner = load(order.runner)
         torch = sys.modules.get("torch")
@@ -78,8 +78,10 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
             torch.set_num_threads(order.resources.threads)
         inputs = {role: store.path(key) for role, key in order.inputs.items()}
         runner(Job(order.task, inputs, out, work, order.folder, progress, order.resources))
-        seconds = time.monotonic() - began
-        made = _made(order, work, seconds, peak_memory(order.resources.device) if marked else None)
+        took = spent("task", (began, now()))
+        seconds = took["seconds_task"]
+        processor = took["processor_task"] if _all_here(order) else None
+        made = _made(order, work, seconds, processor, peak_memory(order.resources.device) if marked else None)
         store.commit(order.key, out, order.material, made, seconds >= WORTH_A_WAIT)
         return Outcome("done", seconds)
     except Problem as caught:
@@ -115,13 +117,21 @@ def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
     )
 
 
-def _made(order: Order, work: Path, seconds: float, peak: int | None) -> dict[str, Any]:
+def _all_here(order: Order) -> bool:
+    """Whether this process and those it starts do all of the work: no other trains with it, and no server generates."""
+    return order.resources.trainers == 1 and order.resources.engine == "embedded"
+
+
+def _made(
+    order: Order, work: Path, seconds: float, processor: float | None, peak: int | None
+) -> dict[str, Any]:
     """How a result came to be: for the report, for prices to come and for people, no part of any identity."""
     served = {package: " and ".join(each) for package, each in recorded(work / PLACE).items()}
     return {
         "task": order.task.id,
         "inputs": order.inputs,
         "seconds": round(seconds, 3),
+        "processor_seconds": None if processor is None else round(processor, 3),
         "peak_memory": peak,
         "device": order.resources.device,
         "device_model": device_model(order.resources.device),

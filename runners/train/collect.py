@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Reward, Steps
 from runners.answers import answer_after_forcing, bare_answers, response_text
+from runners.clock import now, spent
 from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
@@ -86,7 +86,7 @@ class Experience:
 
 def collect(collector: Collector, questions: Sequence[Question], number: int) -> Experience:
     """Generates, forces and grades. Every draw is a function of the seed, the step's `number` and a response's position."""
-    began = time.perf_counter()
+    began = now()
     asked = collector.ask(questions, number)
     requests = [
         Request(one.prompt, purpose(collector.seed, "rollout", number, position, rollout))
@@ -94,15 +94,15 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
         for rollout, one in enumerate(own)
     ]
     responses = collector.engine.generate(requests, collector.sampling, _ahead(collector, questions, asked))
-    generated = time.perf_counter()
+    generated = now()
     texts = [response_text(collector.tokenizer, r.tokens, collector.sampling.stop_ids) for r in responses]
     step = _unjudged(collector, questions, responses, asked)
     cuts = needed_cuts(collector.reward, step)
-    measured = time.perf_counter()
+    measured = now()
     forced = _force(collector, requests, responses, cuts)
-    answered = time.perf_counter()
+    answered = now()
     graded = _grade(collector, questions, responses, texts, cuts, forced)
-    finished = time.perf_counter()
+    finished = now()
     shape = step.length.shape
     width = 1 + int(step.length.max())
     return Experience(
@@ -116,9 +116,9 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
         graded.prefixes,
         tuple(one.lead for own in asked for one in own),
         {
-            "seconds_generate": generated - began,
-            "seconds_force": answered - measured,
-            "seconds_grade": finished - answered + measured - generated,
+            **spent("generate", (began, generated)),
+            **spent("force", (measured, answered)),
+            **spent("grade", (generated, measured), (answered, finished)),
         },
         graded.unsettled,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from reodsl.ir.reward import QuestionBudgets, Reward
 from reodsl.ir.reward import Steps as ReasoningSteps
 from reodsl.ir.training import Ppo, Sft, Simpo
 from reodsl.store.files import sync
+from runners.clock import now, spent
 from runners.engine.open import open_engine
 from runners.engine.protocol import Sampling
 from runners.engine.versions import PLACE
@@ -76,10 +76,10 @@ def sft_steps(method: Sft, model: Model, job: Job, loaded: Loaded, learner: Lear
     lengths = tuple(len(trace.prompt) + len(trace.tokens) for trace in traces)
 
     def take(number: int) -> Numbers:
-        began = time.perf_counter()
+        began = now()
         chosen = batch_of(lengths, seed, number, method.batch, method.bucket_by_length)
         row = sft_step(learner, [traces[i] for i in chosen], number)
-        return row, {"seconds_update": time.perf_counter() - began}
+        return row, spent("update", (began, now()))
 
     return Steps(take, {"traces": len(traces), "left_out_too_long": left_out}, len(traces))
 
@@ -91,10 +91,10 @@ def simpo_steps(method: Simpo, model: Model, job: Job, loaded: Loaded, learner: 
     _require_a_batch(len(pairs), method.batch, "pairs", job)
 
     def take(number: int) -> Numbers:
-        began = time.perf_counter()
+        began = now()
         chosen = drawn(seed, number, method.batch, len(pairs))
         row = simpo_step(learner, [pairs[i] for i in chosen], method, number)
-        return row, {"seconds_update": time.perf_counter() - began}
+        return row, spent("update", (began, now()))
 
     return Steps(take, {"pairs": len(pairs), "left_out_too_long": left_out}, len(pairs))
 
@@ -191,12 +191,12 @@ def ppo_steps(
 
     def take(number: int) -> Numbers:
         found = gather(experience_of, method, number)
-        began = time.perf_counter()
+        began = now()
         engine.release()
         learnt = learner.ranks.share(found.learnt)
         row = {**found.row, **update(learner, learnt, method, seed, number, same_numbers, reference)}
         engine.load_weights(learner.weights(), number + 1)
-        seconds = {**found.seconds, "seconds_update": time.perf_counter() - began}
+        seconds = {**found.seconds, **spent("update", (began, now()))}
         write_parquet(found.rollouts, parts / _part(number))
         # On the disk before any standing that takes this step for done.
         sync(parts / _part(number))

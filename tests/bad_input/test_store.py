@@ -123,6 +123,7 @@ FOREIGN: dict[str, tuple[str, str]] = {
     "below a file": ("E0952", "it is a file"),
     "a folder with files": ("E0952", "it holds other files"),
     "of another version": ("E0952", "another version"),
+    "without its mark": ("E0952", "echo reodsl store 1 > s/format"),
     "a device": ("E0952", ""),
     "a name too long": ("E0119", "too long"),
 }
@@ -139,9 +140,28 @@ def test_what_is_no_store(place: Place, kind: str) -> None:
             place.write("mine", "s/notes.txt")
         case "of another version":
             place.write("reodsl store 9\n", "s/format")
+        case "without its mark":
+            Store(Path("s")).open()
+            Path("s/format").unlink()
     before = place.files()
-    refused(place.run("--store", store), code, store[:40], words)
+    for told in (place.run("--store", store), place.call("plan", "tiny.reo", "--store", store)):
+        refused(told, code, store[:40], words)
     assert place.files() == before
+
+
+def test_a_mark_written_again_makes_it_a_store_again(place: Place) -> None:
+    Store(Path("s")).open()
+    mark = Path("s/format").read_bytes()
+    Path("s/format").unlink()
+    hint = place.call("plan", "tiny.reo", "--store", "s").err
+    subprocess.run(hint[hint.index("echo ") :].strip(), shell=True, check=True)
+    assert Path("s/format").read_bytes() == mark
+
+
+def test_other_commands_leave_a_store_of_another_version_alone(place: Place) -> None:
+    place.write("reodsl store 9\n", "s/format")
+    for command in (("ls",), ("gc", "--dry-run"), ("why", "tiny.reo", "report")):
+        refused(place.call(*command, "--store", "s"), "E0952", "s", "another version")
 
 
 @pytest.mark.parametrize("command", [("ls",), ("gc", "--dry-run")])

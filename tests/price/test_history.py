@@ -48,7 +48,14 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / ".reodsl").open()
 
 
-def put(store: Store, task: Task, files: dict[str, Any], inputs: dict[str, str], device: str = "cpu") -> str:
+def put(
+    store: Store,
+    task: Task,
+    files: dict[str, Any],
+    inputs: dict[str, str],
+    device: str = "cpu",
+    spent: float | None = None,
+) -> str:
     material = {"kind": task.kind, "payload": task.payload, "inputs": inputs}
     key = digest(material)
     out = store.begin(key)
@@ -61,6 +68,7 @@ def put(store: Store, task: Task, files: dict[str, Any], inputs: dict[str, str],
             path.write_text(json.dumps(content))
     made = {
         "seconds": 12.5,
+        "processor_seconds": spent,
         "device": device,
         "device_model": processor(),
         "peak_memory": 3 * 2**30,
@@ -70,29 +78,50 @@ def put(store: Store, task: Task, files: dict[str, Any], inputs: dict[str, str],
     return key
 
 
-def filled(store: Store, spec: Spec, metrics: pl.DataFrame = METRICS) -> None:
-    """The results of one training with a reward and its evaluation, in a record."""
+def filled(
+    store: Store,
+    spec: Spec,
+    metrics: pl.DataFrame = METRICS,
+    device: str = "cpu",
+    slowed: float | None = None,
+) -> None:
+    """The results of one training with a reward and its evaluation, in a record.
+
+    With `slowed`, by how much other work on the machine stretched their 12.5 seconds of processor.
+    """
     graph = lower(spec)
+    spent = None if slowed is None else 12.5 / slowed
     record = runs.begin(store, spec, digest(spec))
     data = put(
         store,
         graph[graph["vanilla.train.s1"].inputs["data"]],
         {"questions.parquet": pl.DataFrame({"id": ["a"]})},
         {},
+        device,
+        spent,
     )
-    timings = pl.DataFrame({"step": [1, 2], "seconds_generate": [2.0, 1.0], "seconds_update": [3.0, 4.0]})
+    took = {"generate": [2.0, 1.0], "update": [3.0, 4.0]}
+    timings = pl.DataFrame({"step": [1, 2], **{f"seconds_{part}": each for part, each in took.items()}})
+    if slowed is not None:
+        timings = timings.with_columns(
+            **{f"processor_{part}": pl.Series(each) / slowed for part, each in took.items()}
+        )
     train = put(
         store,
         graph["vanilla.train.s1"],
         {"checkpoint/config.json": CONFIG, "metrics.parquet": metrics, "timings.parquet": timings},
         {"data": data},
+        device,
+        spent,
     )
     summary = {
         "easy": {"length": 5.0, "questions": 10},
         "hard": {"length": 11.0, "questions": 20},
         "mean": {"length": 8.0, "questions": 30},
     }
-    evaluation = put(store, graph["vanilla.eval.s1"], {"summary.json": summary}, {"start": train})
+    evaluation = put(
+        store, graph["vanilla.eval.s1"], {"summary.json": summary}, {"start": train}, device, spent
+    )
     record.tasks = {"questions.data": data, "vanilla.train.s1": train, "vanilla.eval.s1": evaluation}
     runs.end(store, record, "finished")
 
@@ -107,6 +136,22 @@ def test_facts_of_a_training_and_an_evaluation(store: Store) -> None:
     assert train.sizes.hidden == evaluation.sizes.hidden == 8
     # Every question counts once, whichever benchmark it belongs to.
     assert (evaluation.facts.length, evaluation.facts.questions) == (9.0, 30)
+
+
+def test_other_work_on_the_machine_stretches_no_price(store: Store) -> None:
+    filled(store, make.four(), slowed=5.0)
+    found = read_history(store, runs.records(store))
+    train, evaluation = found.results
+    assert (train.processor, train.seconds, evaluation.seconds) == (True, 2.5, 2.5)
+    assert train.terms == {"generation": pytest.approx(0.6), "training": pytest.approx(1.4)}
+    assert dict(found.light) == {"data": 2.5}
+
+
+def test_on_a_gpu_the_clock_counts(store: Store) -> None:
+    filled(store, make.four(), device="cuda:0", slowed=5.0)
+    train, evaluation = read_history(store, runs.records(store)).results
+    assert (train.processor, train.seconds, evaluation.seconds) == (False, 12.5, 12.5)
+    assert train.terms == {"generation": 3.0, "training": 7.0}
 
 
 def test_facts_of_a_training_that_draws_again(store: Store) -> None:

@@ -99,6 +99,13 @@ def test_the_utilisation_is_flops_over_seconds_and_peak(measured: History) -> No
     assert found.results == 1
 
 
+def test_the_clock_counts_only_where_nothing_tells_what_processors_spent(measured: History) -> None:
+    slow = [replace(past, seconds=9 * past.seconds) for past in measured.results]
+    told = [replace(past, processor=True) for past in measured.results[:6]]
+    assert calibrate(History((*slow, *told)), here()) == calibrate(History(tuple(told)), here())
+    assert calibrate(History(tuple(slow)), here()) != calibrate(measured, here())
+
+
 @pytest.mark.parametrize("change", [{"device": "cuda"}, {"model": "Pentium"}, {"model": ""}])
 def test_what_other_devices_took_is_left_out(measured: History, change: dict[str, str]) -> None:
     other = History(tuple(replace(past, **change) for past in measured.results))

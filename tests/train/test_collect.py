@@ -86,7 +86,8 @@ def test_budgets_are_forced_below_the_end_and_everything_is_graded():
     assert found.step.given["n_gold"].tolist() == [[3, 3]]
     # A boxed answer counts from the token that closes it on, until the next one.
     assert found.prefixes == (((7, True),), ((4, False), (9, True)))
-    assert set(found.seconds) == {"seconds_generate", "seconds_force", "seconds_grade"}
+    parts = ("generate", "force", "grade")
+    assert set(found.seconds) == {f"{of}_{part}" for of in ("seconds", "processor") for part in parts}
 
 
 def test_nothing_is_forced_for_a_reward_that_does_not_ask():

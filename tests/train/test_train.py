@@ -137,8 +137,10 @@ def test_what_a_ppo_stage_leaves(bench):
     }
     assert wanted | {"unfinished", "equal_groups", "forced_accuracy"} <= set(metrics.columns)
     assert metrics["ratio_error"].max() < 1e-4
-    seconds = {"seconds_generate", "seconds_force", "seconds_grade", "seconds_update"}
-    assert seconds <= set(pl.read_parquet(out / "timings.parquet").columns)
+    timings = pl.read_parquet(out / "timings.parquet")
+    for part in ("generate", "force", "grade", "update"):
+        assert timings[f"processor_{part}"].sum() >= 0
+        assert timings[f"seconds_{part}"].sum() > 0
     rollouts = pl.read_parquet(out / "rollouts.parquet")
     assert rollouts.height == 5 * 4 * 3
     for row in rollouts.iter_rows(named=True):

@@ -1,0 +1,77 @@
+"""Time that work took: by the clock, and of processors, of this process and of those that it started.
+
+Processor time says what a task needs whatever else a machine does meanwhile, which time by the clock does not.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROCESSES = Path("/proc")
+_SPENT = slice(11, 15)
+"""Of what follows a process's name in its `stat`: its own time in both modes, and that of its ended children."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Seconds of the clock, and those that processors spent, from points that do not matter."""
+
+    clock: float
+    processor: float
+
+
+def now() -> Moment:
+    """This moment."""
+    return Moment(time.perf_counter(), processor_seconds())
+
+
+def spent(part: str, *spans: tuple[Moment, Moment]) -> dict[str, float]:
+    """What the spans from one moment to another come to, as `seconds_PART` and `processor_PART`."""
+    return {
+        f"seconds_{part}": sum(end.clock - begin.clock for begin, end in spans),
+        f"processor_{part}": sum(max(0.0, end.processor - begin.processor) for begin, end in spans),
+    }
+
+
+def processor_seconds() -> float:
+    """Seconds of processors that this process has spent, with all that it started and they did.
+
+    Where the system does not tell of processes that still run (anything but Linux), those that ended count alone.
+    """
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    alive = _children("self") if _has_children() else ()
+    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_of, alive))
+
+
+def _has_children() -> bool:
+    """Whether this process has any, which is asked far quicker than which ones."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _of(process: str) -> float:
+    """What a process has spent and those below it; nothing where it is gone."""
+    try:
+        fields = (_PROCESSES / process / "stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return 0.0
+    own = sum(map(int, fields[_SPENT])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(map(_of, _children(process)))
+
+
+def _children(process: str) -> list[str]:
+    """The processes that a process started and that are still there."""
+    found: list[str] = []
+    try:
+        for thread in (_PROCESSES / process / "task").iterdir():
+            found += (thread / "children").read_text().split()
+    except (OSError, ValueError):
+        pass
+    return found
