@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from reodsl.ir.model import Forcing
+from runners.offsets import Decode, Offsets
 from runners.verify import final_answer, forced_answer
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{")
@@ -60,17 +60,18 @@ def box_ends(text: str) -> list[int]:
     return sorted(ends)
 
 
-def bare_answers(tokens: Sequence[int], text: Callable[[Sequence[int]], str]) -> list[tuple[int, str]]:
+def bare_answers(tokens: Sequence[int], decode: Decode) -> list[tuple[int, str]]:
     """`(tokens, answer)` at every prefix whose answer differs from that of the prefix one token shorter, in order.
 
-    An answer is what `final_answer` finds with nothing forced; before the first pair there is none. `text` gives the
-    text of a prefix; it can only change its answer where a box closes.
+    An answer is what `final_answer` finds with nothing forced; before the first pair there is none. `decode` gives the
+    text of a prefix, which can only change its answer where a box closes.
     """
     found: list[tuple[int, str]] = []
     last = ""
-    for end in box_ends(text(tokens)):
-        place = bisect_left(range(len(tokens) + 1), end, key=lambda k: len(text(tokens[:k])))
-        answer = final_answer(text(tokens[:place]))
+    offsets = Offsets(tokens, decode)
+    for end in box_ends(offsets.text):
+        place = offsets.reaching(end)
+        answer = final_answer(offsets.prefix(place))
         if answer != last:
             # Boxes that close within one token leave its last answer.
             found = [pair for pair in found if pair[0] != place]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Split, Steps
-
-Decode = Callable[[Sequence[int]], str]
+from runners.offsets import Decode, Offsets
 
 
 def budget_places(split: Split, found: Mapping[str, object] | None) -> tuple[int, ...] | None:
@@ -38,13 +36,10 @@ def step_places(split: Steps, tokens: Sequence[int], decode: Decode) -> tuple[in
     `min_chunks` chunks after the last opening. A step ends before the token that holds the next opening's first
     character.
     """
-    text = decode(tokens)
-    openings = _openings(split, text)
-    end_of = _token_ends(tokens, decode, len(text)) if openings else None
+    offsets = Offsets(tokens, decode)
     places: list[int] = []
-    for opening in openings:
-        assert end_of is not None
-        place = bisect_right(range(len(tokens)), opening, key=end_of)
+    for opening in _openings(split, offsets.text):
+        place = offsets.reaching(opening + 1) - 1
         if place > (places[-1] if places else 0):
             places.append(place)
     if not places or places[-1] < len(tokens):
@@ -64,24 +59,6 @@ def _openings(split: Steps, text: str) -> list[int]:
         since += 1
         offset += len(chunk) + len(split.separator)
     return openings
-
-
-def _token_ends(tokens: Sequence[int], decode: Decode, characters: int) -> Callable[[int], int]:
-    """A function from a token's position to the characters of the text up to and with it.
-
-    A token's characters are those it adds to the token before it, found once a pair. Where their sum misses
-    the text (a character spread over three tokens), each question is answered by decoding the prefix.
-    """
-    widths: dict[tuple[int, ...], int] = {}
-    ends: list[int] = []
-    for position in range(len(tokens)):
-        pair = tuple(tokens[max(0, position - 1) : position + 1])
-        if pair not in widths:
-            widths[pair] = len(decode(pair)) - (len(decode(pair[:1])) if len(pair) == 2 else 0)
-        ends.append((ends[-1] if ends else 0) + widths[pair])
-    if ends and ends[-1] == characters:
-        return ends.__getitem__
-    return lambda position: len(decode(tokens[: position + 1]))
 
 
 def _no_budgets(what: str) -> Problem:

@@ -1,0 +1,71 @@
+"""Where characters stand among tokens: tokens and their decoder in; how many tokens reach a character, and prefixes, out."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+Decode = Callable[[Sequence[int]], str]
+
+BLOCK = 256
+"""Tokens between two places from which the text goes on by itself: decoded at once, and again where one is asked for."""
+_TRIES = 16
+_BROKEN = "\ufffd"
+
+
+class Offsets:
+    """The text of some tokens, and how far each prefix of them reaches in it.
+
+    Decoding every prefix that a search looks at costs a whole response each time. A byte-level or word-level decoder
+    goes on from a token as from the beginning, given the token before it, wherever no character is spread over the two.
+    So the text is cut at such places into blocks, and a search decodes within one. Where their lengths do not add up to
+    the whole, as with a decoder that looks further back, prefixes are decoded after all.
+    """
+
+    def __init__(self, tokens: Sequence[int], decode: Decode) -> None:
+        self._tokens, self._decode = tokens, decode
+        self.text = decode(tokens)
+
+    def prefix(self, count: int) -> str:
+        """The text of the first `count` tokens."""
+        if self._blocks is None:
+            return self._decode(self._tokens[:count])
+        firsts, reaches = self._blocks
+        block = max(0, bisect_left(firsts, count) - 1)
+        return self.text[: reaches[block]] + self._after(firsts[block], count)
+
+    def reaching(self, characters: int) -> int:
+        """The fewest tokens whose text has at least so many characters; all of them where none has."""
+        low, high = 0, len(self._tokens)
+        if self._blocks is not None:
+            firsts, reaches = self._blocks
+            block = max(0, bisect_left(reaches, characters) - 1)
+            low = firsts[block]
+            high = firsts[block + 1] if block + 1 < len(firsts) else high
+        return low + bisect_left(range(low, high), characters, key=lambda count: len(self.prefix(count)))
+
+    @cached_property
+    def _blocks(self) -> tuple[list[int], list[int]] | None:
+        """The first token of each block, and the characters before it; None where the decoder does not go on so."""
+        firsts, reaches = [0], [0]
+        while firsts[-1] + BLOCK < len(self._tokens):
+            first = self._clean(firsts[-1] + BLOCK)
+            reaches.append(reaches[-1] + len(self._after(firsts[-1], first)))
+            firsts.append(first)
+        whole = reaches[-1] + len(self._after(firsts[-1], len(self._tokens)))
+        return (firsts, reaches) if whole == len(self.text) else None
+
+    def _clean(self, first: int) -> int:
+        """The next place between two tokens that share no character."""
+        for place in range(first, min(first + _TRIES, len(self._tokens))):
+            if not any(_BROKEN in self._decode(self._tokens[at : at + 1]) for at in (place - 1, place)):
+                return place
+        return first
+
+    def _after(self, first: int, last: int) -> str:
+        """What tokens `first` up to `last` add to the text before them."""
+        if not first:
+            return self._decode(self._tokens[:last])
+        before = self._decode(self._tokens[first - 1 : first])
+        return self._decode(self._tokens[first - 1 : last])[len(before) :]
