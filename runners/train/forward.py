@@ -76,14 +76,15 @@ def lean_forward(model: Any) -> Forward:
     query_order = (torch.arange(heads)[:, None] * dim + pairs).reshape(-1)
     key_order = (torch.arange(kv_heads)[:, None] * dim + pairs).reshape(-1)
     body = model.get_submodule("model")
-    turns: dict[int, Tensor] = {}
+    turns = torch.zeros(0, 1, dim // 2, dtype=torch.complex64)
 
     def turn(width: int) -> Tensor:
-        if width not in turns:
+        nonlocal turns
+        if width > len(turns):
             # Angles as `transformers` rounds them: inverse frequencies in float32, then their product.
             angles = torch.arange(width, dtype=torch.float32)[:, None] * frequencies.float()
-            turns[width] = torch.polar(torch.ones_like(angles), angles)[:, None, :]
-        return turns[width]
+            turns = torch.polar(torch.ones_like(angles), angles)[:, None, :]
+        return turns[:width]
 
     def derive() -> list[Tensor]:
         found = []

@@ -51,6 +51,25 @@ def test_padding_on_the_right_is_never_looked_at():
     torch.testing.assert_close(found, forward.hidden(ids, at, derived), atol=1e-5, rtol=1e-5)
 
 
+def test_rotary_angles_are_kept_once_however_many_widths_come(monkeypatch):
+    """A run meets nearly every width; what a width gives does not depend on those before, nor what is kept on how many."""
+    made, polar = [], torch.polar
+    monkeypatch.setattr(torch, "polar", lambda *parts: made.append(polar(*parts)) or made[-1])
+    model = small_model()
+    draw = torch.Generator().manual_seed(4)
+    rows = [torch.randint(0, 23, (1, width), generator=draw) for width in (31, 3, 40, 12, 40, 31)]
+
+    def hidden(forward, ids):
+        return forward.hidden(ids, torch.arange(ids.shape[1]), forward.derive())
+
+    alone = [hidden(lean_forward(model), ids) for ids in rows]
+    made.clear()
+    one = lean_forward(model)
+    for ids, expected in zip(rows, alone, strict=True):
+        assert torch.equal(hidden(one, ids), expected)
+    assert [len(table) for table in made] == [31, 40]
+
+
 def test_what_the_lean_pass_does_not_cover_is_left_to_the_model():
     model = small_model()
     model.config.attention_bias = True
