@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reodsl.ir.training import Advantage
 from runners.rewards.step import Bools, Floats, Ints
@@ -94,8 +95,12 @@ def batch_normalised(advantages: Floats, tokens: Ints) -> Floats:
 def advantages_of(
     rewards: Floats, places: Floats, present: Bools, length: Floats, rule: Advantage
 ) -> tuple[Floats, Ints]:
-    """What training needs: each section's advantage, and how many tokens it has."""
+    """Each section's advantage before any normalisation over the batch, and how many tokens it has."""
     present = np.broadcast_to(present, rewards.shape)
-    tokens = section_tokens(places, present, length)
-    found = section_advantages(rewards, present, rule)
-    return (batch_normalised(found, tokens) if rule.batch else found), tokens
+    return section_advantages(rewards, present, rule), section_tokens(places, present, length)
+
+
+def of_tokens(sections: Floats, tokens: Ints) -> list[NDArray[np.float32]]:
+    """The advantage of every token, response by response, from those of sections and how many tokens each has."""
+    flat = sections.reshape(-1, sections.shape[2]).astype(np.float32)
+    return [np.repeat(own, counts) for own, counts in zip(flat, tokens.reshape(flat.shape), strict=True)]

@@ -7,11 +7,13 @@ are replaced from further rounds, as DAPO's dynamic sampling does (Yu et al. 202
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
 from reodsl.ir.training import Ppo
+from runners.train.advantages import batch_normalised, of_tokens
 from runners.train.agreement import Learnt
 from runners.train.collect import Experience
 from runners.train.ppo import ROLLOUTS, Scored, learnt_of, rollout_columns, score, step_metrics
@@ -39,22 +41,19 @@ def gather(experience_of: Callable[[int], Experience], method: Ppo, number: int)
     gradient, or those that were found in `resample` further rounds; without any, the first round as it is.
     """
     rounds = 1 + method.resample
-    learnt: list[Learnt] = []
     made: list[tuple[Experience, Scored]] = []
+    kept: list[Sequence[int]] = []
     wanted = method.batch.prompts
-    whole = method.kl > 0
     for own in range(rounds):
         experience = experience_of(number * rounds + own)
         scored = score(experience, method)
         made.append((experience, scored))
-        size = experience.step.length.shape[1]
-        groups = with_gradient(scored, size)[:wanted]
-        learnt.append(of_groups(learnt_of(experience, scored, whole), groups, size))
-        wanted -= len(groups)
+        kept.append(with_gradient(scored)[:wanted])
+        wanted -= len(kept[-1])
         if wanted == 0:
             break
-    first = learnt_of(*made[0], whole)
-    batch = first if not method.resample or not any(each.tokens for each in learnt) else joined(learnt)
+    if not method.resample or not any(kept):
+        kept = [range(len(made[0][1].rewards))]
     row = _merged([step_metrics(*each) for each in made])
     if method.resample:
         row["rounds"] = float(len(made))
@@ -64,13 +63,38 @@ def gather(experience_of: Callable[[int], Experience], method: Ppo, number: int)
         for experience, scored in made
     ]
     seconds = [experience.seconds for experience, _ in made]
+    batch = _batch(made[: len(kept)], kept, method)
     return Gathered(batch, row, pl.concat(frames), _merged(seconds, tuple(seconds[0])))
 
 
-def with_gradient(scored: Scored, size: int) -> list[int]:
-    """The positions of the questions, `size` responses each, of which some token has an advantage."""
-    moved = [bool(own.any()) for own in scored.advantages]
-    return [at for at in range(len(moved) // size) if any(moved[at * size : (at + 1) * size])]
+def _batch(made: Sequence[tuple[Experience, Scored]], kept: Sequence[Sequence[int]], method: Ppo) -> Learnt:
+    """What is learnt from the questions at these positions of each round, z-scored as a whole where that is asked for."""
+    whole = method.kl > 0
+    batch = joined(
+        [
+            of_groups(learnt_of(experience, scored, whole), groups, scored.rewards.shape[1])
+            for (experience, scored), groups in zip(made, kept, strict=True)
+        ]
+    )
+    if not method.advantage.batch:
+        return batch
+    parts = [
+        (scored.sections[list(groups)], scored.tokens[list(groups)])
+        for (_, scored), groups in zip(made, kept, strict=True)
+    ]
+    # Rounds may have unlike numbers of reasoning steps: what is added has no tokens.
+    width = max(sections.shape[2] for sections, _ in parts)
+    sections, tokens = (
+        np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in column])
+        for column in zip(*parts, strict=True)
+    )
+    return replace(batch, advantages=of_tokens(batch_normalised(sections, tokens), tokens))
+
+
+def with_gradient(scored: Scored) -> list[int]:
+    """The positions of the questions of which some token has an advantage."""
+    moved = ((scored.sections != 0) & (scored.tokens > 0)).any(axis=(1, 2))
+    return [int(at) for at in np.flatnonzero(moved)]
 
 
 def of_groups(learnt: Learnt, groups: Iterable[int], size: int) -> Learnt:

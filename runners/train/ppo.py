@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reodsl.ir.training import Ppo
-from runners.rewards.step import Floats
+from runners.rewards.step import Floats, Ints
 from runners.rewards.vectorise import vectorise
-from runners.train.advantages import advantages_of, batch_normalised, normalised
+from runners.train.advantages import advantages_of, normalised, of_tokens
 from runners.train.agreement import Learnt, agreement, old_logprobs, recomputed, require_agreement
 from runners.train.batches import Example, Microbatch
 from runners.train.collect import Experience
@@ -26,13 +26,15 @@ from runners.train.update import Learner, take_step
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Rewards [questions, rollouts, splits] (absent ones 0), and each response's advantages, a number a token.
+    """Rewards [questions, rollouts, splits] (absent ones 0), and by response the advantage of each of its sections'
+    `tokens`, both [questions, rollouts, sections], before any normalisation over the batch.
 
-    The tokens of a prefix that is learnt come first.
+    The tokens of a prefix that is learnt come first. `equal_groups` is the share of questions without any advantage.
     """
 
     rewards: Floats
-    advantages: list[NDArray[np.float32]]
+    sections: Floats
+    tokens: Ints
     equal_groups: float
 
 
@@ -45,13 +47,8 @@ def score(experience: Experience, method: Ppo) -> Scored:
     dense = method.reward.dense is not None
     places = step.places if dense else step.length[:, :, None]
     present = np.broadcast_to(step.present if dense else np.True_, rewards.shape)
-    found, tokens = advantages_of(rewards, places, present, step.length, method.advantage)
-    flat = found.reshape(-1, found.shape[2]).astype(np.float32)
-    advantages = [
-        np.repeat(own, counts) for own, counts in zip(flat, tokens.reshape(flat.shape), strict=True)
-    ]
-    equal = 1.0 - float((found != 0).any(axis=(1, 2)).mean())
-    return Scored(np.where(present, rewards, 0.0), advantages, equal)
+    sections, tokens = advantages_of(rewards, places, present, step.length, method.advantage)
+    return Scored(np.where(present, rewards, 0.0), sections, tokens, _equal(sections))
 
 
 def _score_parts(experience: Experience, method: Ppo, values: Floats) -> Scored:
@@ -61,25 +58,21 @@ def _score_parts(experience: Experience, method: Ppo, values: Floats) -> Scored:
     weights = np.array([part.weight for part in parts])
     everywhere = np.array([part.on == "response" for part in parts])
     scored = normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
-    first, rest = scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)
-    if rule.batch:
-        leads = np.array(experience.leads).reshape(first.shape)
-        begun = np.maximum(leads, 1)
-        tokens = np.stack((begun, step.length + leads - begun), axis=2)
-        both = batch_normalised(np.stack((first, rest), axis=2), tokens.astype(np.int64))
-        first, rest = both[:, :, 0], both[:, :, 1]
-    advantages = []
-    columns = (first.ravel(), rest.ravel(), step.length.ravel(), experience.leads)
-    for begin, later, length, lead in zip(*columns, strict=True):
-        own = np.full(int(length) + lead, later, dtype=np.float32)
-        own[: max(lead, 1)] = begin
-        advantages.append(own)
-    equal = 1.0 - float((scored != 0).any(axis=(1, 2)).mean())
-    return Scored(values * weights, advantages, equal)
+    leads = np.array(experience.leads).reshape(step.length.shape)
+    begun = np.maximum(leads, 1)
+    tokens = np.stack((begun, step.length + leads - begun), axis=2).astype(np.int64)
+    sections = np.stack((scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)), axis=2)
+    return Scored(values * weights, sections, tokens, _equal(scored))
+
+
+def _equal(advantages: Floats) -> float:
+    """The share of questions of which no response has an advantage."""
+    return 1.0 - float((advantages != 0).any(axis=(1, 2)).mean())
 
 
 def learnt_of(experience: Experience, scored: Scored, whole: bool = False) -> Learnt:
-    """What the update reads of a step; `whole` where tokens without an advantage are learnt as well."""
+    """What the update reads of a step, whose advantages are not normalised over the batch; `whole` where tokens without
+    an advantage are learnt as well."""
     pairs = list(zip(experience.requests, experience.responses, experience.leads, strict=True))
     reads = [len(request.prompt) - lead for request, _, lead in pairs]
     return Learnt(
@@ -91,7 +84,7 @@ def learnt_of(experience: Experience, scored: Scored, whole: bool = False) -> Le
         experience.leads,
         [np.asarray(one.logprobs, dtype=np.float32) for one in experience.responses],
         [np.asarray(one.behaviour, dtype=np.float32) for one in experience.responses],
-        scored.advantages,
+        of_tokens(scored.sections, scored.tokens),
         whole,
     )
 

@@ -139,10 +139,11 @@ def test_batch_normalisation_weighs_tokens_and_leaves_silent_groups_alone():
 
 def test_nothing_is_trained_of_a_question_that_everybody_solves():
     rewards = np.ones((2, 4, 3)) * np.array([4.0, 6.0, 4.0])
-    rule = Advantage(batch=True)
     places = np.broadcast_to(np.array([4.0, 8.0, 16.0]), (2, 4, 3))
-    found, _ = advantages_of(rewards, places, np.ones((2, 4, 3), dtype=bool), np.full((2, 4), 9.0), rule)
+    present = np.ones((2, 4, 3), dtype=bool)
+    found, tokens = advantages_of(rewards, places, present, np.full((2, 4), 9.0), Advantage())
     assert not found.any()
+    assert not batch_normalised(found, tokens).any()
 
 
 @pytest.mark.parametrize("credit", ["causal", "own"])

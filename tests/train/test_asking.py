@@ -137,7 +137,8 @@ def test_parts_are_normalised_apart_and_added_where_they_belong(lead):
     root = 3**0.5
     intra = [1, -1, 1, -1, 0, 0, 0, 0, -1 / root, -1 / root, -1 / root, root]
     inter = [1, -1, 1, -1, -1, 1, -1, 1, -1, 1, -1, 1]
-    for own, within, between, response in zip(scored.advantages, intra, inter, found.responses, strict=True):
+    advantages = learnt_of(found, scored).advantages
+    for own, within, between, response in zip(advantages, intra, inter, found.responses, strict=True):
         assert len(own) == lead + len(response.tokens)
         first = max(lead, 1)
         assert own[:first] == pytest.approx([within + 0.5 * between] * first, rel=1e-6)

@@ -178,5 +178,6 @@ def test_answers_that_were_never_judged_are_counted():
     found = collect(collector(engine, rule, (2, 12, 20), verifier=Stopping()), [QUESTION], 4)
     # One forced answer, and the first box of the second response.
     assert found.unsettled == {"timeout": 2}
-    row = step_metrics(found, Scored(found.step.correct[:, :, None], [], 0.0))
+    rewards = found.step.correct[:, :, None]
+    row = step_metrics(found, Scored(rewards, rewards, rewards.astype(int), 0.0))
     assert (row["verifier_timeouts"], row["verifier_failures"]) == (2, 0)

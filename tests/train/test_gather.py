@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reodsl.ir.training import Ppo
+from reodsl.ir.training import Advantage, Batch, Ppo
 from runners.rewards.step import CutVerdicts, Step
+from runners.train import gather as module
 from runners.train.collect import Experience
 from runners.train.gather import _merged as merged
 from runners.train.gather import gather
@@ -94,6 +95,59 @@ def test_rounds_replace_questions_without_a_gradient(order: list[int], resample:
     assert set(found.rollouts["step"]) == {8}
 
 
+@pytest.mark.parametrize(
+    ("order", "resample"), [([3], 0), ([0], 0), ([0, 2], 5), ([2, 3], 4), ([0, 1, 2], 2)]
+)
+def test_a_batch_of_several_rounds_is_normalised_as_one(order: list[int], resample: int) -> None:
+    """Over the trained tokens of all questions that are learnt from, whichever round they came with, and of no others."""
+    rule = method(resample=resample, advantage=Advantage(batch=True))
+    found = gather(Draws(order), rule, 7).learnt
+    plain = gather(Draws(order), method(resample=resample), 7).learnt
+    assert found.tokens == plain.tokens
+    groups = [plain.advantages[at : at + ROLLOUTS] for at in range(0, len(plain.tokens), ROLLOUTS)]
+    trained = [own for group in groups if any(each.any() for each in group) for own in group]
+    every = np.concatenate(trained).astype(float)
+    expected = [
+        (own - every.mean()) / every.std() if any(own is each for each in trained) else own * 0
+        for own in plain.advantages
+    ]
+    for own, wanted in zip(found.advantages, expected, strict=True):
+        np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_rounds_with_unlike_numbers_of_sections_are_normalised_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As those are that have the most reasoning steps of any response of their round."""
+    made = []
+    for number, sections in enumerate(([[[2.0], [-2.0]]], [[[1.0, 4.0], [-1.0, 0.0]]])):
+        tokens = [[[3], [1]]] if number == 0 else [[[1, 2], [4, 0]]]
+        rewards = np.zeros((1, 2, 1))
+        made.append(Scored(rewards, np.array(sections), np.array(tokens), 0.0))
+    waiting = iter(made)
+    monkeypatch.setattr(module, "score", lambda experience, rule: next(waiting))
+    base = experience(small_model())
+    few = tuple(
+        replace(one, tokens=one.tokens[:1] * n) for one, n in zip(base.responses, (3, 1), strict=False)
+    )
+    step = replace(base.step, length=np.array([[3.0, 1.0]]), correct=np.zeros((1, 2)))
+    pair = replace(
+        base,
+        requests=base.requests[:2],
+        responses=few,
+        leads=(0, 0),
+        step=step,
+        questions=base.questions[:1],
+        prefixes=((), ()),
+    )
+    rule = method(resample=1, batch=Batch(prompts=2, rollouts=2), advantage=Advantage(batch=True))
+    found = gather(lambda draw: pair, rule, 0).learnt
+    every = np.array([2, 2, 2, -2, 1, 4, 4, -1, -1, -1, -1])
+    np.testing.assert_allclose(
+        np.concatenate(found.advantages), (every - every.mean()) / every.std(), rtol=1e-6
+    )
+
+
 def test_nothing_with_a_gradient_leaves_the_first_round() -> None:
     found = gather(Draws([1, 1]), method(resample=1), 0)
     assert len(found.learnt.tokens) == QUESTIONS * ROLLOUTS
@@ -131,7 +185,8 @@ def test_means_over_tokens_and_forced_answers_count_each_of_them_once() -> None:
         )
         return made[-1]
 
-    scored = Scored(np.zeros((QUESTIONS, ROLLOUTS, 1)), [np.zeros(1, np.float32)] * QUESTIONS * ROLLOUTS, 1.0)
+    nothing = np.zeros((QUESTIONS, ROLLOUTS, 1))
+    scored = Scored(nothing, nothing, nothing.astype(int), 1.0)
     rows = [step_metrics(of_other_lengths(draw), scored) for draw in range(2)]
     found = merged(rows)
     logprobs = np.concatenate([r.logprobs for one in made for r in one.responses])

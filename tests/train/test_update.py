@@ -160,7 +160,7 @@ def test_a_divergence_says_where_and_changes_nothing():
     model = small_model()
     found = experience(model)
     scored = score(found, method())
-    scored.advantages[0][:] = np.inf
+    scored.sections[0, 0] = np.inf
     before = copy.deepcopy(model.state_dict())
     learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
     with pytest.raises(Problem) as caught:
