@@ -41,16 +41,21 @@ class AdamGroup(IR):
 class Optimizer(IR):
     """The optimizer and its learning-rate curve.
 
-    `warmup_steps` linear from 0; then constant, or with `decay` linear to 0 from the fraction `decay_from` of the
-    stage's steps on. `rest` is used by `muon` for embeddings, norms and biases. `grad_norm` 0 turns clipping off.
+    `warmup_steps` linear from 0, or `warmup_share` of the stage's steps, rounded down; then constant, or with `decay`
+    linear to 0 from the fraction `decay_from` of its steps on. Where passes over the sequences end the stage before
+    `steps`, shares are of the steps that those take. `rest` is used by `muon` for embeddings, norms and biases.
+    `grad_norm` 0 turns clipping off.
     """
 
+    later = frozenset({"warmup_share"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     algorithm: Literal["adam", "adamw", "muon"]
     lr: float
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-5
     weight_decay: float = 0.0
     warmup_steps: int = 0
+    warmup_share: float = 0.0
     decay: Literal["constant", "linear"] = "constant"
     decay_from: float = 0.0
     grad_norm: float = 1.0

@@ -108,7 +108,7 @@ def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:
         name=part.name if part is not None else "",
         method=method(low, record),
         data=data(questions),
-        optim=optimizer(optim, steps),
+        optim=optimizer(optim),
         steps=steps,
         plateau=plateau,
         selected=selected(low, given) if given.kind == "selected" else None,
@@ -152,20 +152,18 @@ def _lets(lets: tuple[tuple[str, dict[str, Any]], ...]) -> tuple[Let, ...]:
     return tuple(Let(name=name, value=_EXPRESSION.validate_python(value)) for name, value in lets)
 
 
-def optimizer(record: Record, steps: int) -> Optimizer:
-    """An optimizer; a share of warm-up becomes whole steps, rounded down."""
-    rest = record.sub("rest")
-    warmup = record.get("warmup")
-    warmup_steps = 0
+def optimizer(record: Record) -> Optimizer:
+    """An optimizer; warm-up in steps or as a share of them, as it is written."""
+    rest, warmup = record.sub("rest"), record.get("warmup")
+    given: dict[str, Any] = {}
     if warmup is not None and isinstance(warmup.data, Quantity):
         number = warmup.data.number
-        warmup_steps = (
-            int(number * steps) if warmup.data.unit == PLAIN and warmup.span is not None else int(number)
-        )
+        share = warmup.data.unit == PLAIN and warmup.span is not None
+        given = {"warmup_share": float(number)} if share else {"warmup_steps": int(number)}
     names = ("algorithm", "lr", "betas", "eps", "weight_decay", "decay", "decay_from", "grad_norm")
     return Optimizer(
         **_given(record, *names),
-        warmup_steps=warmup_steps,
+        **given,
         rest=AdamGroup(**_given(rest, "lr", "betas", "eps", "weight_decay")) if rest is not None else None,
     )
 

@@ -17,7 +17,9 @@ def learning_rate_factor(step: int, steps: int, settings: Optimizer) -> float:
 
     Warm-up rises linearly and is whole at its last step; the linear decay would reach 0 one step after the end.
     """
-    factor = min(1.0, (step + 1) / settings.warmup_steps) if settings.warmup_steps > 0 else 1.0
+    # Rounded first: 29% of 100 steps is a little under 29 in binary.
+    warmup = settings.warmup_steps or int(round(settings.warmup_share * steps, 6))
+    factor = min(1.0, (step + 1) / warmup) if warmup > 0 else 1.0
     if settings.decay == "linear":
         start = settings.decay_from * steps
         if step > start:

@@ -53,10 +53,10 @@ def test_the_papers_ppo_table(qwen: Spec) -> None:
     assert (method.clip_low, method.clip_high) == (0.2, 0.2)
     assert (method.rollout.temperature, method.rollout.top_p, method.rollout.top_k) == (1.0, 1.0, -1)
     assert (method.max_prompt, method.rollout.max_tokens) == (1024, 32768)
-    assert (optim.algorithm, optim.lr, optim.weight_decay, optim.betas) == ("adam", 5e-6, 0.05, (0.9, 0.95))
+    # The table's "Adam" is what its framework builds by that name.
+    assert (optim.algorithm, optim.lr, optim.weight_decay, optim.betas) == ("adamw", 5e-6, 0.05, (0.9, 0.95))
     assert (optim.eps, optim.grad_norm, optim.decay) == (1e-5, 1.0, "constant")
-    # 0.001 of 400 steps is less than one.
-    assert optim.warmup_steps == 0
+    assert (optim.warmup_steps, optim.warmup_share) == (0, 0.001)
     assert qwen.study.seeds == (1,)
     assert qwen.study.limit == 4000
     assert qwen.study.cluster is not None

@@ -46,7 +46,7 @@ PAIRS = {**{("qwen3_4b", arm): own for arm, own in ARMS.items()}, **MORE}
 OTHERWISE = {
     "name", "data", "steps", "expected_length", "save_every", "plateau", "max_tokens", "max_prompt", "batch",
     "minibatches", "epochs", "forcing", "reference_samples", "start", "samples", "passes",
-    "lr", "warmup_steps", "decay", "decay_from", "algorithm",
+    "lr", "warmup_steps", "warmup_share", "decay", "decay_from", "algorithm",
     "question", "system", "prefix", "low", "high", "separator", "keywords", "min_chunks", "l_max", "budgets", "frontier",
     "rollouts", "step",
 }  # fmt: skip

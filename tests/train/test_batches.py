@@ -103,6 +103,15 @@ def test_learning_rate_curve():
     assert [learning_rate_factor(s, 4, settings(decay="linear")) for s in range(4)] == [1, 0.75, 0.5, 0.25]
 
 
+def test_a_share_of_warm_up_is_of_the_steps_that_are_taken():
+    curve = settings(warmup_share=0.29)
+    assert [learning_rate_factor(step, 100, curve) for step in (0, 28, 29)] == pytest.approx([1 / 29, 1, 1])
+    assert learning_rate_factor(27, 100, curve) < 1
+    # Rounded down, so that the paper's 0.1% is none of 999 steps.
+    assert learning_rate_factor(0, 999, settings(warmup_share=0.001)) == 1
+    assert learning_rate_factor(0, 2000, settings(warmup_share=0.001)) == 0.5
+
+
 def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
     for tied in (True, False):
         model = small_model(tied=tied)

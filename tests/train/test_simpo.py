@@ -107,6 +107,10 @@ def test_fewer_pairs_than_a_batch_and_no_pairs_are_refused(bench, pairs):
     assert caught.value.diagnostics[0].code == "E0928"
 
 
-def test_sft_ends_after_its_passes(bench):
-    out = bench.train(sft(steps=50, passes=1), "passes", start="base", data="traces")
-    assert pl.read_parquet(out / "metrics.parquet").height == 8
+def test_sft_ends_after_its_passes_and_warms_up_for_a_share_of_their_steps(bench):
+    planned = sft(steps=50, passes=1)
+    optim = planned.optim.model_copy(update={"warmup_share": 0.5, "decay": "constant"})
+    planned = planned.model_copy(update={"optim": optim})
+    out = bench.train(planned, "passes", start="base", data="traces")
+    rates = pl.read_parquet(out / "metrics.parquet")["lr"] / optim.lr
+    assert rates.to_list() == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1, 1, 1])
