@@ -1,12 +1,17 @@
-"""Shared by all tests: `golden`, which compares a text with a committed file, `--update-goldens`, and `calls`."""
+"""Shared by all tests: `golden` and `refusal`, which compare with committed files, `--update-goldens`, and `calls`."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from reodsl.cli.output import located
+from reodsl.diagnostics import Problem
+from reodsl.diagnostics.render import render
 
 GOLDENS = Path(__file__).with_name("goldens")
 
@@ -29,6 +34,26 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             return
         assert path.is_file(), f"no golden file {name}: run pytest with --update-goldens, and look at it"
         assert text == path.read_bytes().decode("utf-8"), f"differs from {name} (--update-goldens accepts it)"
+
+    return compare
+
+
+@pytest.fixture
+def refusal(golden: Callable[[str, str], None], tmp_path: Path) -> Callable[..., None]:
+    """`refusal("train/E0926.txt", caught.value, task="tiny.train.s1")`: one error, and how a person sees it.
+
+    It is a `Problem`, or what a command wrote; `task`, where it ends one, is named as `reodsl run` does. What names this
+    machine is given with what stands for it; the test's own folder is PLACE.
+    """
+
+    def compare(name: str, told: Problem | str, *hidden: tuple[str, str], task: str | None = None) -> None:
+        if isinstance(told, Problem):
+            found = located({task: told.diagnostics}) if task is not None else told.diagnostics
+            told = render(found, {})
+        assert re.findall(r"^\w+\[([EWN]\d{4})\]", told, re.MULTILINE) == [Path(name).stem[:5]]
+        for here, stands in (*hidden, (str(tmp_path), "PLACE")):
+            told = told.replace(here, stands)
+        golden(name, told)
 
     return compare
 

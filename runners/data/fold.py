@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -93,25 +93,44 @@ def split_of(question: str) -> Split:
 def check_task(task: FoldTask) -> None:
     """Raise a Problem (E0710) where the task's words and numbers do not fit together."""
     shortest, longest = task.length
-    wrong = None
-    if task.modulus < 2 or len(task.values) != task.modulus:
-        wrong = f"modulus {task.modulus} needs as many values (and two at least), and there are {len(task.values)}"
+    values, labels = len(task.values), len(task.labels)
+    wrong, remedy = "", ""
+    if task.modulus < 2 or values != task.modulus:
+        wrong = f"modulus {task.modulus} needs as many values (and two at least), and there are {values}"
+        remedy = (
+            f"write `modulus = {values}`, or other `values`" if values > 1 else "give two `values` or more"
+        )
     elif not 1 <= shortest <= longest:
         wrong = f"the range of lengths {shortest}..{longest} is empty or starts below 1"
-    elif longest > len(task.labels):
-        wrong = f"up to {longest} steps need as many labels, and there are {len(task.labels)}"
+        remedy = "write the shortest first, from 1 on, as in `length = 1..8`"
+    elif longest > labels:
+        wrong = f"up to {longest} steps need as many labels, and there are {labels}"
+        remedy = (
+            f"give more `labels`, or end `length` at {labels}"
+            if labels
+            else "give `labels`, one for each step"
+        )
     elif not task.operations:
-        wrong = "there are no operations"
-    elif len(set(task.values)) < task.modulus or len(set(task.operations)) < len(task.operations):
-        wrong = "a value or an operation occurs twice"
-    elif "{start}" not in task.question or "{steps}" not in task.question or "{op}" not in task.step:
-        wrong = "the question needs the places `{start}` and `{steps}`, and a step `{op}`"
-    if wrong is not None:
+        wrong, remedy = "there are no operations", 'give some, as in `operations = words("+1 -2")`'
+    elif twice := _repeated(task.values) or _repeated(task.operations):
+        wrong, remedy = f"`{twice}` occurs twice", "write each value and each operation once"
+    elif absent := next((place for place in ("{start}", "{steps}") if place not in task.question), None):
+        wrong = f"the question `{task.question}` lacks the place `{absent}`"
+        remedy = 'write it, as in `question = "{start} {steps} ?"`'
+    elif "{op}" not in task.step:
+        wrong = f"the step `{task.step}` lacks the place `{{op}}`"
+        remedy = 'write it, as in `step = "{label} {op}"`'
+    if wrong:
         raise problem(
-            "E0710", f"the fold task does not fit together: {wrong}", where="fold task", help="correct it"
+            "E0710", f"the fold task does not fit together: {wrong}", where="fold task", help=remedy
         )
     for operation in task.operations:
         amount(operation)
+
+
+def _repeated(words: Sequence[str]) -> str | None:
+    """The first word that occurs a second time."""
+    return next((word for at, word in enumerate(words) if word in words[:at]), None)
 
 
 def distinct_questions(task: FoldTask) -> int:

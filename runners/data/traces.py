@@ -56,25 +56,28 @@ def generate_traces(
 def check_traces(traces: FoldTraces) -> None:
     """Raise a Problem (E0710) where no style can be drawn or a probability is none."""
     chances = (traces.filler_probability, traces.error, traces.restyle, traces.another_pass)
-    wrong = None
+    wrong, remedy = "", ""
     if (
         not traces.styles
         or min(s.weight for s in traces.styles) < 0
         or sum(s.weight for s in traces.styles) <= 0
     ):
         wrong = "the styles need weights, none negative and one above 0"
+        remedy = "give each of `styles` a weight, as in `weight: 1`"
     elif not all(0 <= chance <= 1 for chance in chances):
-        wrong = "a probability lies outside 0..1"
+        outside = next(chance for chance in chances if not 0 <= chance <= 1)
+        wrong = f"the probability {outside:g} lies outside 0..1"
+        remedy = "write it as a share of 1, as in `0.05` or `5%`"
     elif traces.max_passes < 1:
-        wrong = "there is at least one pass"
+        wrong, remedy = f"{traces.max_passes} passes solve nothing", "write `max_passes = 1` or more"
     elif traces.filler_probability > 0 and not traces.filler:
-        wrong = "there is a probability of filler and no filler"
+        wrong = f"fillers come with probability {traces.filler_probability:g}, and there are none"
+        remedy = "give some in `filler`, or write `filler_probability = 0`"
     elif "{value}" not in traces.answer:
-        wrong = "the answer needs the place `{value}`"
-    if wrong is not None:
-        raise problem(
-            "E0710", f"the traces do not fit together: {wrong}", where="fold traces", help="correct them"
-        )
+        wrong = f"the answer `{traces.answer}` lacks the place `{{value}}`"
+        remedy = "write it where the answer goes, as in `\\boxed{ {value} }`"
+    if wrong:
+        raise problem("E0710", f"the traces do not fit together: {wrong}", where="fold traces", help=remedy)
 
 
 def write_trace(chain: Chain, traces: FoldTraces, stream: Stream) -> tuple[str, dict[str, object]]:

@@ -200,7 +200,7 @@ def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Ten
         if is_full(fault):
             raise
         message = f"the model cannot be saved: {getattr(fault, 'strerror', None) or fault}"
-        remedy = "free some space, or choose a folder that you may write to"
+        remedy = "choose a folder that you may write to"
         raise problem("E0811", message, where=str(folder), help=remedy) from fault
 
 

@@ -97,7 +97,7 @@ def sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[
                     "E0935",
                     f"question `{key[0]}` has {own.height} responses in its pool, and not {samples}",
                     where="samples.parquet",
-                    help="sample the pool anew",
+                    help="find what is damaged with `reodsl ls --verify`; running the spec again samples it anew",
                 )
             for text, tokens, finish, correct in own.select(COLUMNS[4:]).iter_rows():
                 rollouts.append(Rollout(int(tokens), bool(correct), given={"mode": float(mode)}))

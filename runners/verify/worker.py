@@ -145,7 +145,7 @@ def main(kind: str, seconds: float, memory_mib: int) -> None:
     try:
         check = CHECKS[kind]()
     except Exception as failure:
-        tell({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:500]})
+        tell({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:500].rstrip(": ")})
         return
     # Nothing that is checked has a reason to write a file.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

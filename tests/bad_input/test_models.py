@@ -112,7 +112,9 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str, str]] = {
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
-def test_a_folder_that_holds_no_model(place: Place, checkpoint: Path, kind: str) -> None:
+def test_a_folder_that_holds_no_model(
+    place: Place, checkpoint: Path, kind: str, refusal: Callable[..., None]
+) -> None:
     spoil, code, words = FOLDERS[kind]
     folder = place.folder / "weights"
     shutil.copytree(checkpoint, folder)
@@ -120,6 +122,8 @@ def test_a_folder_that_holds_no_model(place: Place, checkpoint: Path, kind: str)
     place.write(FROM_FOLDER)
     told = place.run()
     refused(told, code, "weights", words)
+    if kind in ("shards outside", "other shapes"):  # in words of our own alone
+        refusal(f"models/{code}.txt", told.err)
     assert not (place.folder / "unpickled").exists()
     assert not (place.folder / "imported").exists()
     store = place.folder / ".reodsl"

@@ -7,7 +7,7 @@ import errno
 import os
 import resource
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -109,11 +109,13 @@ def test_a_store_that_may_not_be_written(place: Place, shut: str) -> None:
     assert done <= {"model", "data"}
 
 
-def test_a_folder_that_may_not_be_written(place: Place) -> None:
+def test_a_folder_that_may_not_be_written(place: Place, refusal: Callable[..., None]) -> None:
     Path("shut").mkdir(mode=0o555)
     with permissions_count():
-        refused(place.run("--store", "shut/store"), "E0950", "shut/store", "permission denied")
+        told = place.run("--store", "shut/store")
+        refused(told, "E0950", "shut/store", "permission denied")
         refused(place.run("--out", "shut/out"), "E0118", "shut/out", "permission denied", "--out")
+    refusal("commands/E0950.txt", told.err)
     assert not any(Path("shut").iterdir())
     assert not Path(".reodsl").exists()
 
@@ -130,7 +132,7 @@ FOREIGN: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_what_is_no_store(place: Place, kind: str) -> None:
+def test_what_is_no_store(place: Place, kind: str, refusal: Callable[..., None]) -> None:
     code, words = FOREIGN[kind]
     store = {"below a file": "s/below", "a device": "/dev/null", "a name too long": "n" * 300}.get(kind, "s")
     match kind:
@@ -146,6 +148,8 @@ def test_what_is_no_store(place: Place, kind: str) -> None:
     before = place.files()
     for told in (place.run("--store", store), place.call("plan", "tiny.reo", "--store", store)):
         refused(told, code, store[:40], words)
+        if code == "E0119":
+            refusal("commands/E0119.txt", told.err, (store, "nnn…"))
     assert place.files() == before
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from reodsl.cli import machine
+from reodsl.cli.fits import fit
 from reodsl.cli.machine import Measures
 from reodsl.cli.main import main
-from reodsl.diagnostics import problem, warning
+from reodsl.diagnostics import Problem, problem, warning
 from reodsl.plan.registry import Machine, Part, Registry
 from runners.engine.sglang.interpreter import REMEDY
 from runners.execute import check as checking
@@ -121,14 +122,19 @@ def test_without_runners_it_still_tells_the_rest(
 
 
 def test_memory_and_disk_are_compared_with_what_the_spec_needs(
-    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    laptop: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    refusal: Callable[..., None],
 ) -> None:
-    monkeypatch.setattr(machine, "measure", lambda place: Measures(cores=1, memory=2**20, disk=10**6))
+    little = Measures(cores=1, memory=2**20, disk=10**6)
+    monkeypatch.setattr(machine, "measure", lambda place: little)
     assert call("specs/quickstart.reo", "--json") == 1
     (told,) = json.loads(capsys.readouterr().out)["specs"]
     assert [lack["code"] for lack in told["lacks"]] == ["E0973", "E0974"]
-    assert "this machine has 1 MiB" in told["lacks"][0]["message"]
-    assert "1 MB are free" in told["lacks"][1]["message"]
+    lacks = fit(Path("specs/quickstart.reo"), REGISTRY, little, Machine()).lacks
+    for code, lack in zip(("E0973", "E0974"), lacks, strict=True):
+        refusal(f"doctor/{code}.txt", Problem(lack))
 
 
 def test_a_spec_with_errors_does_not_fit(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +147,6 @@ def test_a_spec_with_errors_does_not_fit(laptop: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.usefixtures("laptop")
 def test_what_is_said_of_a_spec_is_what_a_run_would_refuse_it_for() -> None:
-    from reodsl.cli.fits import fit
     from reodsl.graph.lower import lower
     from reodsl.language import compile_file
 

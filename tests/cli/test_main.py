@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_wrong_use_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_problems_and_defects_become_diagnostics(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:
     def raises(caught: BaseException) -> object:
         def call(**options: object) -> None:
@@ -81,6 +82,8 @@ def test_problems_and_defects_become_diagnostics(
         monkeypatch.setattr(command_line.cli, "main", raises(caught))
         assert main(["plan", "x.reo"]) == code
         err = capsys.readouterr().err
+        if isinstance(caught, RuntimeError):
+            refusal("commands/E0990.txt", err)
         assert words in err
         assert "Traceback" not in err
     monkeypatch.setattr(command_line.cli, "main", raises(RuntimeError("odd")))

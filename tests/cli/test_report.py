@@ -69,17 +69,17 @@ def test_a_report_somewhere_else(call: Call) -> None:
     }
 
 
-def test_what_cannot_be_drawn_is_refused(call: Call) -> None:
+def test_what_cannot_be_drawn_is_refused(call: Call, refusal: Callable[..., None]) -> None:
     code, out, err = call("report", "other")
     assert (code, out) == (1, "")
     assert "error[E0954]: no run is called `other`" in err
     next(Path().glob(".reodsl/objects/*/*/forced.parquet")).unlink()
     code, out, err = call("report", "tiny", "--out", "else")
     assert (code, out) == (1, "")
-    assert "error[E0957]: 1 of the 3 results that the report shows are not there" in err
-    assert "finish the run, which does only what is missing: reodsl run" in err
+    (run,) = Path(".reodsl/runs").glob("*.spec")
+    refusal("commands/E0957.txt", err, (run.stem, "RUN"))
     assert not Path("else").exists()
     next(Path().glob(".reodsl/runs/*.spec")).unlink()
-    assert "error[E0968]" in call("report", "tiny")[2]
+    refusal("commands/E0968.txt", call("report", "tiny")[2], (run.stem, "RUN"))
     Path("file").write_text("")
-    assert "error[E0118]" in call("report", "tiny", "--out", "file/below")[2]
+    refusal("commands/E0118.txt", call("report", "tiny", "--out", "file/below")[2])

@@ -23,6 +23,7 @@ from reodsl.numbers.balanced import balanced
 from reodsl.numbers.bootstrap import ArmScores, bootstrap
 from reodsl.numbers.budgets import explicit
 from reodsl.numbers.question_min import question_min
+from reodsl.plan.registry import load_registry
 from reodsl.report.tensorboard import write_scalars
 from reodsl.store.store import Store
 
@@ -99,6 +100,7 @@ COMMANDS: dict[str, list[str]] = {
 
 CALLS: dict[str, Callable[[], object]] = {
     "E0113": lambda: replace(Path("nowhere/a.reo"), ""),
+    "E0964": lambda: without_runners(load_registry),
     "E0969": lambda: Finished(Path("report.html"), None, {"evaluate:base@1": Path()}).samples("vanilla", 1),  # type: ignore[arg-type]
     "E0982": lambda: lone(
         lambda: write_scalars(pl.DataFrame(), Path()), "tensorboard.compat.proto.event_pb2"
@@ -118,6 +120,11 @@ def without_packages(*names: str) -> AbstractContextManager[object]:
 
 def lone(call: Callable[[], object], *names: str) -> object:
     with without_packages(*names):
+        return call()
+
+
+def without_runners(call: Callable[[], object]) -> object:
+    with patch("reodsl.plan.registry.metadata.entry_points", return_value=()):
         return call()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,9 @@ def test_a_variant_with_other_arithmetic_is_refused(field: str, value: Any) -> N
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_reported(one_model: Any, bad: float) -> None:
+def test_weights_that_are_not_finite_are_reported(
+    one_model: Any, bad: float, refusal: Callable[..., None]
+) -> None:
     state = {name: tensor.clone() for name, tensor in one_model.state_dict().items()}
     state["model.layers.2.mlp.down_proj.weight"][0, 0] = bad
     engine = EmbeddedEngine(one_model.config, state)
@@ -109,7 +112,7 @@ def test_weights_that_are_not_finite_are_reported(one_model: Any, bad: float) ->
     for sampling in (Sampling(4), Sampling(4, temperature=0.0), Sampling(4, top_p=0.5)):
         with pytest.raises(Problem, match="not finite") as caught:
             engine.generate(requests, sampling)
-        assert code(caught) == "E0802"
+        refusal("engine/E0802.txt", caught.value, task="base.eval")
     responses = [Response((2, 3, 4), (0.0,) * 3, (0.0,) * 3, "length", (0,)) for _ in requests]
     with pytest.raises(Problem, match="not finite") as caught:
         engine.force(requests, responses, [[1]] * 4, (2,), Sampling(1, temperature=0.0))

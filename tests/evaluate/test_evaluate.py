@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -223,13 +224,13 @@ def test_chunks_hold_whole_questions_and_all_of_them() -> None:
     assert [len(part) for part in run.chunked(questions, 1000)] == [1] * 10
 
 
-def test_prompts_fill_their_template_once(checkpoint: Path) -> None:
+def test_prompts_fill_their_template_once(checkpoint: Path, refusal: Callable[..., None]) -> None:
     tokenizer = load(checkpoint / "checkpoint").tokenizer
     ids = render_prompt(Prompt(template="<q> {question} ?"), "1 +2", tokenizer)
     assert tokenizer.decode(list(ids)) == "<q> 1 +2 ?"
     with pytest.raises(Problem) as caught:
         render_prompt(Prompt(kind="chat"), "1 +2", tokenizer)
-    assert caught.value.diagnostics[0].code == "E0812"
+    refusal("models/E0812.txt", caught.value, task="base.eval")
 
 
 def test_chat_prompts_go_through_the_template(checkpoint: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,12 @@ def test_what_makes_its_own_model_and_data_lacks_nothing(tmp_path: Path) -> None
     assert found(make.four(), tmp_path) == []
 
 
-def test_weights_of_a_hub_are_looked_for_in_the_cache(tmp_path: Path, empty_cache: Path) -> None:
+def test_weights_of_a_hub_are_looked_for_in_the_cache(
+    tmp_path: Path, empty_cache: Path, refusal: Callable[..., None]
+) -> None:
     spec = spec_on(Hub(repo="owner/name"))
     (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
-    assert diagnostic.code == "E0850"
-    assert "hf download owner/name" in (diagnostic.help or "")
+    refusal("models/E0850.txt", Problem(diagnostic))
     snapshot = empty_cache / "models--owner--name" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (empty_cache / "models--owner--name" / "refs").mkdir()
@@ -64,15 +66,19 @@ def test_weights_of_a_hub_are_looked_for_in_the_cache(tmp_path: Path, empty_cach
     assert found(spec, tmp_path) == []
 
 
-def test_a_model_folder_has_to_hold_weights(tmp_path: Path) -> None:
+def test_a_model_folder_has_to_hold_weights(tmp_path: Path, refusal: Callable[..., None]) -> None:
     spec = spec_on(make.downloaded("weights").model.source)
-    assert found(spec, tmp_path) == ["E0803"]
+
+    def refused(name: str) -> None:
+        refusal(f"models/{name}.txt", Problem(*check(lower(spec).tasks, spec, tmp_path, LOCAL)))
+
+    refused("E0803-folder")
     (tmp_path / "weights").mkdir()
-    assert found(spec, tmp_path) == ["E0803"]
+    refused("E0803-weights")
     (tmp_path / "weights" / "pytorch_model.bin").write_text("")
-    assert found(spec, tmp_path) == ["E0804"]
+    refused("E0804")
     (tmp_path / "weights" / "model.safetensors").write_text("")
-    assert found(spec, tmp_path) == ["E0803"]  # no config, no tokenizer
+    refused("E0803-config")
     (tmp_path / "weights" / "config.json").write_text("{}")
     (tmp_path / "weights" / "tokenizer.json").write_text("{}")
     assert found(spec, tmp_path) == []
@@ -87,7 +93,9 @@ def test_a_model_folder_has_to_hold_weights(tmp_path: Path) -> None:
         ("adapter_config.json", "an adapter to other weights"),
     ],
 )
-def test_older_and_other_formats_are_named_with_a_remedy(tmp_path: Path, name: str, words: str) -> None:
+def test_older_and_other_formats_are_named_with_a_remedy(
+    tmp_path: Path, name: str, words: str, refusal: Callable[..., None]
+) -> None:
     place = tmp_path / "weights"
     place.mkdir()
     for file in (
@@ -99,7 +107,7 @@ def test_older_and_other_formats_are_named_with_a_remedy(tmp_path: Path, name: s
         (place / file).write_text("{}")
     spec = spec_on(make.downloaded("weights").model.source)
     (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
-    assert diagnostic.code == "E0814"
+    refusal(f"models/E0814-{Path(name).suffix[1:]}.txt", Problem(diagnostic))
     assert diagnostic.message == f"the folder holds {words}, `{name}`, and safetensors are read"
     with pytest.raises(Problem) as caught:
         weight_files(place)
@@ -111,15 +119,14 @@ def test_a_package_with_weights_has_to_be_installed(tmp_path: Path) -> None:
 
 
 def test_gpus_of_the_cluster_are_wanted_here_or_at_the_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:
     cluster = Cluster(name="h800", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
     monkeypatch.setattr(checking, "gpus", lambda: 3)
     spec = make.four()
     spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster})})
     (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
-    assert diagnostic.code == "E0971"
-    assert diagnostic.message == "the spec runs on 2 x 8 H800, and this machine has 3 GPUs"
+    refusal("execute/E0971.txt", Problem(diagnostic))
     monkeypatch.setattr(checking, "gpus", lambda: 16)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(16)))
     assert found(spec, tmp_path) == []
@@ -147,7 +154,9 @@ def test_gpus_that_are_hidden_are_not_there(
     assert checking.shown_gpus() == seen
 
 
-def test_gpus_at_an_address_are_counted_node_by_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_at_an_address_are_counted_node_by_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
+) -> None:
     there: list[Node] = []
     asked: list[str] = []
     monkeypatch.setattr(instance, "nodes_at", lambda address: asked.append(address) or tuple(there))
@@ -157,9 +166,7 @@ def test_gpus_at_an_address_are_counted_node_by_node(tmp_path: Path, monkeypatch
     machine = Machine(address="10.0.0.1:6379")
     there += [Node("head", 4, 0), Node("left", 64, 8), Node("right", 64, 4)]
     (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, machine)
-    assert diagnostic.message == "the spec runs on 2 x 8 H800, and the Ray cluster has 12 GPUs"
-    assert diagnostic.notes == ("head has 0", "left has 8", "right has 4")
-    assert "4 more GPUs" in (diagnostic.help or "")
+    refusal("execute/E0971-cluster.txt", Problem(diagnostic))
     there[2] = Node("right", 64, 8)
     assert found(spec, tmp_path, machine) == []
     assert set(asked) == {"10.0.0.1:6379"}
@@ -185,7 +192,7 @@ def test_sglang_is_wanted_here_where_servers_start_here(
 
 
 def test_missing_data_and_packages_are_named_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:
     real = checking.importlib.util.find_spec
     monkeypatch.setattr(
@@ -194,7 +201,7 @@ def test_missing_data_and_packages_are_named_together(
     data = Data(name="filed", sources=(File(path="none.jsonl"),))
     spec = make.spec(make.arm("a", make.trained("a", make.sft(data=data))))
     diagnostics = check(lower(spec).tasks, spec, tmp_path, Machine())
-    assert diagnostics[0].message == "ray and torch are not installed"
+    refusal("execute/E0972.txt", Problem(diagnostics[0]))
     assert len(diagnostics) == 2
     assert "none.jsonl" in str(diagnostics[1])
 
@@ -205,7 +212,9 @@ def test_only_what_is_to_run_is_asked_about(tmp_path: Path) -> None:
     assert found(spec, tmp_path, tasks=rest) == []
 
 
-def test_gpus_that_torch_was_not_built_for_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_torch_was_not_built_for_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
+) -> None:
     monkeypatch.setattr(checking, "shown_gpus", lambda: 2)
     monkeypatch.setattr(checking, "built_for_cuda", lambda: False)
     assert checking.gpus() == 0
@@ -213,11 +222,7 @@ def test_gpus_that_torch_was_not_built_for_are_none(tmp_path: Path, monkeypatch:
     spec = make.four()
     spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": cluster})})
     (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
-    assert diagnostic.code == "E0971"
-    assert diagnostic.message == (
-        "the spec runs on 1 x 2 H800, and torch cannot use the 2 GPUs of this machine: it was built without CUDA"
-    )
-    assert "constraints/cuda.txt" in (diagnostic.help or "")
+    refusal("execute/E0971-built.txt", Problem(diagnostic))
     monkeypatch.setattr(checking, "built_for_cuda", lambda: True)
     assert checking.gpus() == 2
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from bench import Bench
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.event import Event
+from runners.execute.cluster import Cluster
 from runners.execute.instance import start_ray
 
 
@@ -64,11 +66,13 @@ def test_a_worker_that_dies_is_replaced(ray_bench: Bench) -> None:
     assert ray_bench.started().count("overthinker.train.s1") == 2
 
 
-def test_a_task_that_always_dies_fails_with_a_reason(ray_bench: Bench) -> None:
+def test_a_task_that_always_dies_fails_with_a_reason(ray_bench: Bench, refusal: Callable[..., None]) -> None:
     ray_bench.knobs(base__eval__s1={"fail": "exit"})
     results = ray_bench.run(make.spec(make.arm("base", make.base())))
-    (found,) = results.failed["base.eval.s1"]
-    assert found.code == "E0961"
+    told = Problem(*results.failed["base.eval.s1"])
+    reason = told.diagnostics[0].message.partition("times: ")[2]
+    assert reason
+    refusal("execute/E0961.txt", told, (reason, "REASON"))
     assert "edge.frontier.s1" in results.blocked
 
 
@@ -93,13 +97,21 @@ def test_an_interruption_ends_the_workers_and_keeps_their_work(ray_bench: Bench)
 @pytest.mark.parametrize(
     "address", ["127.0.0.1:1", "127.0.0.1:port", "no.such.host.invalid:6379", "127.0.0.1:99999"]
 )
-def test_an_address_without_a_cluster_is_told_at_once(address: str) -> None:
+def test_an_address_without_a_cluster_is_told_at_once(address: str, refusal: Callable[..., None]) -> None:
     with pytest.raises(Problem) as caught:
         start_ray(address)
     (found,) = caught.value.diagnostics
-    assert found.code == "E0962"
-    assert address in found.message
-    assert "--local" in (found.help or "")
+    reason = found.message.partition(f"answers at {address}: ")[2]
+    assert reason
+    refusal("execute/E0962.txt", caught.value, (reason, "REASON"), (address, "ADDRESS"))
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_node_that_does_not_see_the_store_is_named(tmp_path: Path, refusal: Callable[..., None]) -> None:
+    with pytest.raises(Problem) as caught:
+        Cluster("this", tmp_path / "store", lambda event: None)
+    name = caught.value.diagnostics[0].message.split()[1]
+    refusal("execute/E0963.txt", caught.value, (name, "NODE"))
 
 
 def worker_of(task: str) -> int:

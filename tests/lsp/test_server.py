@@ -6,7 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -138,7 +138,7 @@ def test_an_editing_session(editor: Editor, tmp_path: Path, encodings: list[str]
 
 
 def test_without_its_package_the_command_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refusal: Callable[..., None]
 ) -> None:
     present = importlib.util.find_spec
 
@@ -147,9 +147,7 @@ def test_without_its_package_the_command_says_how_to_get_it(
 
     monkeypatch.setattr(importlib.util, "find_spec", absent)
     assert main(["lsp"]) == 1
-    said = capsys.readouterr().err
-    assert "error[E0121]" in said
-    assert "pip install 'reodsl[lsp]'" in said
+    refusal("commands/E0121.txt", capsys.readouterr().err)
 
 
 def test_only_the_server_reads_its_package() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,12 +68,13 @@ def test_a_plan_keeps_its_settings_and_its_store(place: Path) -> None:
     assert call("plan", SPEC, *arguments) == 0
 
 
-def test_a_changed_setting_is_told_with_its_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_setting_is_told_with_its_line(
+    place: Path, capsys: pytest.CaptureFixture[str], refusal: Callable[..., None]
+) -> None:
     edit(place, "lr = 5e-4", "lr = 1e-4")
     assert run() == 1
     err = capsys.readouterr().err
-    assert "error[E0966]" in err
-    assert "reo_exp: optim.lr 0.0005 -> 0.0001 (quickstart.reo:" in err
+    refusal("commands/E0966.txt", err)
     assert toys.log(place) == []
     assert not store(place).exists()
 

@@ -98,7 +98,7 @@ def test_questions_are_written_as_a_table(tmp_path):
     assert [p.name for p in out.iterdir()] == ["questions.parquet"]
 
 
-def test_weights_of_a_package_are_read_and_the_package_is_not_run(tmp_path, monkeypatch):
+def test_weights_of_a_package_are_read_and_the_package_is_not_run(tmp_path, monkeypatch, refusal):
     package = tmp_path / "site" / "some_weights"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise SystemExit('imported')")
@@ -112,7 +112,9 @@ def test_weights_of_a_package_are_read_and_the_package_is_not_run(tmp_path, monk
 
     assert code("none.gguf") == code("../outside.gguf") == code("x.gguf", "os.path") == "E0850"
     (package / "broken.gguf").write_bytes(b"no weights")
-    assert code("broken.gguf") == "E0851"
+    with pytest.raises(Problem) as caught:
+        make(tmp_path, "broken", Package(package="some-weights", file="broken.gguf"))
+    refusal("models/E0851.txt", caught.value, task="broken")
 
 
 def test_marks_of_thinking_that_the_tokenizer_lacks_are_refused(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,12 @@ def test_the_json_has_the_same_numbers(store: str, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_more_than_the_limit_is_refused(command: str, store: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_than_the_limit_is_refused(
+    command: str, store: str, capsys: pytest.CaptureFixture[str], refusal: Callable[..., None]
+) -> None:
     assert call(command, PAPER, "--store", store, "--amend", "qwen3_4b_reo_exp.steps=800") == 1
     err = capsys.readouterr().err
-    assert "error[E0610]" in err
-    assert "and the limit is 4K gpu_hours" in err
+    refusal("commands/E0610.txt", err, (PAPER, "SPEC"))
     steps = re.search(r"(\d+) steps of qwen3_4b_reo_exp.train.s1 would fit", err)
     assert steps is not None
     assert re.search(r"specs/qwen3_4b_reo_exp.reo:\d+", err)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import studies as make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec
 from reodsl.ir.expression import Binary, Correct, Forced, Name, Number, Previous
@@ -216,13 +218,14 @@ def test_a_refusal_says_how_many_steps_would_fit() -> None:
     assert fits <= grown.limit < fits + sum(tasks["shrink.train.long.s1"].step_hours.values())  # type: ignore[operator]
 
 
-def test_a_role_that_does_not_fit_is_refused() -> None:
+def test_a_role_that_does_not_fit_is_refused(refusal: Callable[..., None]) -> None:
     spec = on(make.four())
     found = priced(spec)
     assert refusals(found, tuple(found.tasks), spec) == ()
     small = on(make.four(), CLUSTER.model_copy(update={"memory_gib": 1e-6}))
-    codes = {each.code for each in refusals(found, tuple(found.tasks), small)}
-    assert codes == {"E0611"}
+    every = refusals(found, tuple(found.tasks), small)
+    assert {each.code for each in every} == {"E0611"}
+    refusal("commands/E0611.txt", Problem(every[0]))
 
 
 def test_the_json_is_plain_and_complete() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,13 +40,16 @@ def test_arms_seeds_and_bases_are_found(of_seeds: Material) -> None:
     assert of_seeds.framed == ("base", "vanilla", "group_norm", "shrink")
 
 
-def test_a_damaged_artifact_is_one_clear_error(one_seed: World, tmp_path: Path) -> None:
+def test_a_damaged_artifact_is_one_clear_error(
+    one_seed: World, tmp_path: Path, refusal: Callable[..., None]
+) -> None:
     role = "score@1"
     (tmp_path / "reg.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(Problem) as caught:
         read(one_seed.spec, one_seed.inputs | {role: tmp_path})
-    found = caught.value.diagnostics[0]
-    assert (found.code, found.where) == ("E0981", str(tmp_path / "reg.parquet"))
+    reason = caught.value.diagnostics[0].message.partition(" read: ")[2]
+    assert reason
+    refusal("commands/E0981.txt", caught.value, (reason, "REASON"))
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from reodsl.diagnostics import Problem
 from reodsl.graph.task import Graph, Task
 from reodsl.report.overlap import overlaps
 
@@ -45,13 +47,15 @@ def folders(root: Path, **tables: list[str]) -> dict[str, Path]:
     return found
 
 
-def test_shared_questions_are_found_in_any_spelling_and_told_once(graph: Graph, tmp_path: Path) -> None:
+def test_shared_questions_are_found_in_any_spelling_and_told_once(
+    graph: Graph, tmp_path: Path, refusal: Callable[..., None]
+) -> None:
     there = folders(tmp_path, first=["WHAT is  1+1?", "z"], second=["y"], held=["what is 1+1?", "b", "Ｙ "])
     first, second = sorted(overlaps(graph, there), key=lambda found: found.message)
     assert first.message == "1 of 3 questions of `held.data` are trained on, in `first.data`"
     assert second.message == "1 of 3 questions of `held.data` are trained on, in `second.data`"
     assert first.notes == ("the first is: what is 1+1?", "it matters to two")
-    assert (first.code, first.severity) == ("W0802", "warning")
+    refusal("commands/W0802.txt", Problem(first))
 
 
 def test_apart_is_nothing(graph: Graph, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -241,15 +242,16 @@ def test_a_response_that_was_cut_off_is_known_as_such(tmp_path: Path, pools: tup
     ]
 
 
-def test_nothing_picked_and_missing_responses_are_errors(tmp_path: Path, pools: tuple[Path, Path]) -> None:
+def test_nothing_picked_and_missing_responses_are_errors(
+    tmp_path: Path, pools: tuple[Path, Path], refusal: Callable[..., None]
+) -> None:
     never = Choice(fn="argmin", var="z", key=LENGTH, where=Number(value=0))
     with pytest.raises(Problem) as caught:
         select(job(tmp_path, selection(Pick(trace=never)), pools[:1], [""]))
-    assert caught.value.diagnostics[0].code == "E0934"
-    assert "3 questions" in caught.value.diagnostics[0].message
+    refusal("train/E0934.txt", caught.value)
     whole = pl.read_parquet(pools[1] / "samples.parquet")
     whole.filter(pl.col("question") != "b").write_parquet(pools[1] / "samples.parquet")
     (tmp_path / "out").rmdir()
     with pytest.raises(Problem) as caught:
         select(job(tmp_path, selection(Pick(trace=SHORTEST)), pools, ["", ""]))
-    assert caught.value.diagnostics[0].code == "E0935"
+    refusal("train/E0935-pool.txt", caught.value)

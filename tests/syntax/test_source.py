@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_an_endless_device() -> None:
     assert refused(Path("/dev/zero")).code == "E0102"
 
 
-def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]) -> None:
     path = tmp_path / "closed.reo"
     path.write_text("study s {}")
 
@@ -50,10 +51,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", denied)
-    found = refused(path)
-    assert found.code == "E0103"
-    assert "Permission denied" in found.message
-    assert "chmod" in str(found.help)
+    refusal("commands/E0103.txt", Problem(refused(path)))
 
 
 def test_a_name_no_file_can_have(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from reodsl.graph.job import Resources
 from reodsl.ir.training import Sampling
 from reodsl.price.tasks import scored_again
 from runners.engine.embedded import engine as embedded
-from runners.train.agreement import Learnt, agreement, old_logprobs
+from runners.train.agreement import Learnt, agreement, old_logprobs, require_agreement
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import learnt_of, score, update
 from runners.train.update import Learner
@@ -32,6 +32,15 @@ def test_the_measures_by_hand():
     assert found["mismatch_max"] == pytest.approx(4)
     assert found["mismatch_kl"] == pytest.approx((1 - math.log(2) + math.log(4) - 0.75) / 3)
     assert agreement(None) == agreement(np.zeros(0)) == {}
+
+
+def test_a_median_past_the_limit_is_told_with_its_measures(refusal):
+    apart = np.log([2.0, 1.25, 0.25])
+    require_agreement(apart, 2.0, 6)
+    require_agreement(apart, None, 6)
+    with pytest.raises(Problem) as caught:
+        require_agreement(apart, 1.99, 6)
+    refusal("train/E0936.txt", caught.value, task="tiny.train.s1")
 
 
 def test_the_divergence_is_what_its_tokens_say_in_the_mean():

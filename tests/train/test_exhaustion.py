@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
-from runners.exhaustion import exhausted
+from runners.exhaustion import exhausted, there_is
 from runners.train import run
 from runners.train.exhaustion import room
 from tests.train.models import small_model
@@ -28,8 +28,11 @@ def told(ids, fault=None, bound=64):
     return found
 
 
-def test_rows_that_are_too_many_are_halved():
+def test_rows_that_are_too_many_are_halved(refusal):
     found = told(torch.zeros((4, 16), dtype=torch.long))
+    refusal(
+        "train/E0937.txt", Problem(found), (there_is(CPU), "the machine has SO MUCH"), task="tiny.train.s1"
+    )
     assert found.message == "memory ran out on a micro-batch of 4 x 16 tokens"
     assert found.help == "write `microbatch = 32 tokens` or less, which is 64 now"
     assert "Tried to allocate 2.00 GiB" in found.notes[0]

@@ -191,7 +191,7 @@ def test_the_optimizer_is_carried_over_within_an_experiment_and_a_method(bench):
     assert not json.loads((out / "train.json").read_text())["optimizer_carried_over"]
 
 
-def test_a_plateau_ends_a_stage(bench):
+def test_a_plateau_ends_a_stage(bench, refusal):
     level = Plateau(metric="train.loss", window=1, within=10.0)
     out = bench.train(sft(plateau=level), "plateau", start="init", data="traces")
     assert json.loads((out / "train.json").read_text())["ended"] == "plateau"
@@ -199,10 +199,10 @@ def test_a_plateau_ends_a_stage(bench):
     unknown = Plateau(metric="train.regret", window=1, within=0.0)
     with pytest.raises(Problem) as caught:
         bench.train(sft(plateau=unknown), "unknown", start="init", data="traces")
-    assert caught.value.diagnostics[0].code == "E0929"
+    refusal("train/E0929.txt", caught.value, task="unknown")
 
 
-def test_budgets_come_from_an_artifact(bench):
+def test_budgets_come_from_an_artifact(bench, refusal):
     for name, found in {
         "oracle": {"budgets": [3, 6], "l_max": 32},
         "nothing": {},
@@ -224,14 +224,14 @@ def test_budgets_come_from_an_artifact(bench):
     for budgets, code in (("nothing", "E0925"), ("dropped", "E0932")):
         with pytest.raises(Problem) as caught:
             bench.train(per_question, "refused", start="base", data="questions", budgets=budgets)
-        assert caught.value.diagnostics[0].code == code
+        refusal(f"train/{code}.txt", caught.value, task="dropped")
 
 
 def _ids(bench):
     return pl.read_parquet(bench.root / "questions" / "questions.parquet")["id"].to_list()
 
 
-def test_a_reference_is_read_by_question(bench):
+def test_a_reference_is_read_by_question(bench, refusal):
     folder = bench.root / "reference"
     folder.mkdir()
     rows = [{"question": q, "tokens": n, "correct": n < 5} for q in _ids(bench) for n in (4, 8, 12)]
@@ -247,11 +247,11 @@ def test_a_reference_is_read_by_question(bench):
     pl.DataFrame(rows[4:]).write_parquet(folder / "samples.parquet")
     with pytest.raises(Problem) as caught:
         bench.train(stage, "short_reference", start="base", data="questions", reference="reference")
-    assert caught.value.diagnostics[0].code == "E0930"
+    refusal("train/E0930.txt", caught.value, task="short_reference")
 
 
 @pytest.mark.parametrize(
-    ("stage", "data", "code"),
+    ("stage", "data", "name"),
     [
         (ppo(Reward(name="", outcome=Given(of="y", field="n_gold")), forcing=None), "questions", "E0922"),
         (
@@ -269,7 +269,7 @@ def test_a_reference_is_read_by_question(bench):
             "questions",
             "E0920",
         ),
-        (sft(), "questions", "E0928"),
+        (sft(), "questions", "E0928-traces"),
         (
             Stage(
                 name="",
@@ -279,21 +279,20 @@ def test_a_reference_is_read_by_question(bench):
                 steps=1,
             ),
             "questions",
-            "E0928",
+            "E0928-pairs",
         ),
     ],
 )
-def test_what_cannot_be_trained_is_refused_by_name(bench, stage, data, code):
+def test_what_cannot_be_trained_is_refused_by_name(bench, stage, data, name, refusal):
     with pytest.raises(Problem) as caught:
         bench.train(stage, "refused", start="base", data=data)
-    diagnostic = caught.value.diagnostics[0]
-    assert diagnostic.code == code
-    assert diagnostic.where
-    assert diagnostic.help
+    (found,) = caught.value.diagnostics
+    drawn = [(note, "DRAWN") for note in found.notes if note.startswith("there len(y)")]
+    refusal(f"train/{name}.txt", caught.value, *drawn, task="refused")
     assert not list((bench.root / "refused").iterdir())
 
 
-def test_prompts_and_traces_that_are_too_long_are_counted_or_refused(bench):
+def test_prompts_and_traces_that_are_too_long_are_counted_or_refused(bench, refusal):
     short = ppo(OUTCOME, steps=1, forcing=None)
     some = short.model_copy(update={"method": short.method.model_copy(update={"max_prompt": 8})})
     out = bench.train(some, "some", start="base", data="questions")
@@ -305,7 +304,7 @@ def test_prompts_and_traces_that_are_too_long_are_counted_or_refused(bench):
         none = stage.model_copy(update={"method": stage.method.model_copy(update=limit)})
         with pytest.raises(Problem) as caught:
             bench.train(none, "none", start="base", data=data)
-        assert caught.value.diagnostics[0].code == "E0927"
+        refusal(f"train/E0927-{data}.txt", caught.value, task="none")
 
 
 def test_divergence_leaves_the_last_saved_step(bench):
@@ -317,14 +316,15 @@ def test_divergence_leaves_the_last_saved_step(bench):
     assert not list((bench.root / "diverged").iterdir())
 
 
-def test_what_cannot_be_read_is_told_with_what_to_remove(bench):
+def test_what_cannot_be_read_is_told_with_what_to_remove(bench, refusal):
     with pytest.raises(Stopped):
         bench.train(sft(save_every=1), "broken", start="base", data="traces", stop_at=3)
     saved = bench.root / "broken.work" / "standing.safetensors"
     saved.write_bytes(saved.read_bytes()[:1000])
     with pytest.raises(Problem) as caught:
         bench.train(sft(save_every=1), "broken", start="base", data="traces")
-    (found,) = caught.value.diagnostics
-    assert (found.code, found.where) == ("E0939", str(saved.parent))
+    note = caught.value.diagnostics[0].notes[0]
+    assert note
+    refusal("train/E0939.txt", caught.value, (note, "REASON"), (str(saved.parent), "WORK"), task="broken")
     saved.unlink()
     assert json.loads((bench.train(sft(), "broken", start="base", data="traces") / "train.json").read_text())

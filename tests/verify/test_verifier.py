@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -257,14 +257,13 @@ def test_closing_ends_the_workers_and_grading_starts_new_ones(math: PooledVerifi
     assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
 
 
-def test_workers_that_cannot_start_are_one_clear_problem() -> None:
+def test_workers_that_cannot_start_are_one_clear_problem(refusal: Callable[..., None]) -> None:
     verifier = make_verifier("math", memory_mib=20)
     with pytest.raises(Problem) as caught:
         verifier.grade([Answer("x+1", "1+x")])
-    (found,) = caught.value.diagnostics
-    assert found.code == "E0741"
-    assert found.help is not None
-    assert "memory" in found.help
+    why = caught.value.diagnostics[0].message.partition("started: ")[2]
+    assert why
+    refusal("runs/E0741.txt", caught.value, (why, "WHY"), task="tiny.train.s1")
 
 
 def test_exact_grades_words_and_numbers() -> None:

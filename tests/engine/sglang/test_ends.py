@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,12 +64,12 @@ def test_a_server_that_the_system_is_slow_to_end_is_left_to_it(
 
 
 def test_an_engine_without_a_place_leaves_none(
-    model: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, place: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:
     monkeypatch.setenv(ADDRESS, "http://127.0.0.1:1")
     with pytest.raises(Problem) as caught:
         open_engine(model, Resources(engine="sglang"), 64)
-    assert caught.value.diagnostics[0].code == "E0828"
+    refusal("engine/E0828.txt", caught.value)
     assert not list(place.iterdir())
     monkeypatch.setattr(Given, "start", lambda host: host.address)
     engine = open_engine(model, Resources(engine="sglang"), 64)

@@ -139,11 +139,13 @@ def test_a_port_that_is_taken_is_not_chosen(taken_port: int, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("given", ["30min", "", "0", "-1", "nan", "inf"])
-def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_a_time_that_is_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, given: str, refusal: Callable[..., None]
+) -> None:
     monkeypatch.setenv("REODSL_SGLANG_PATIENCE", given)
     with pytest.raises(Problem) as caught:
         patience()
-    assert caught.value.diagnostics[0].code == "E0829"
+    refusal("engine/E0829.txt", caught.value, (f"`{given}`", "`GIVEN`"))
     monkeypatch.setenv("REODSL_SGLANG_PATIENCE", "2.5")
     assert patience() == 2.5
 
@@ -252,19 +254,21 @@ def told_else(**other: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"),
+    ("answer", "name"),
     [
         (part([], 1), "E0824"),
-        ({"output_ids": [5], "meta_info": part([], 1)["meta_info"]}, "E0824"),
-        (told_else(output_token_sampling_logprobs=None), "E0824"),
-        (told_else(output_token_logprobs=[[None, 5, None]]), "E0802"),
+        ({"output_ids": [5], "meta_info": part([], 1)["meta_info"]}, "E0824-numbers"),
+        (told_else(output_token_sampling_logprobs=None), "E0824-draw"),
+        (told_else(output_token_logprobs=[[None, 5, None]]), "E0802-server"),
     ],
     ids=["nothing", "no log-probabilities", "none of the draw", "not finite"],
 )
-def test_answers_that_lack_something_are_refused(answer: dict[str, Any], code: str) -> None:
+def test_answers_that_lack_something_are_refused(
+    answer: dict[str, Any], name: str, refusal: Callable[..., None]
+) -> None:
     with pytest.raises(Problem) as caught:
         Draft(Request((3,), 1), Sampling(5, temperature=0.7)).take(answer)
-    assert caught.value.diagnostics[0].code == code
+    refusal(f"engine/{name}.txt", caught.value, task="base.eval")
 
 
 def test_seeds_are_such_as_a_server_takes() -> None:

@@ -98,15 +98,13 @@ def test_a_server_that_dies_is_started_again_and_sent_the_weights_the_same_way(
 
 
 def test_servers_that_die_of_every_way_are_given_up(
-    engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch
+    engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
 ) -> None:
     sent, send = dying(engine, 100)
     monkeypatch.setattr(weights, "update", send)
     with pytest.raises(Problem) as caught:
         engine.load_weights(MODEL.state_dict(), 3)
-    (found,) = caught.value.diagnostics
-    assert found.code == "E0826"
-    assert found.notes == tuple(f"{way}: no answer" for way in ("tensor", "broadcast", "disk"))
+    refusal("engine/E0826.txt", caught.value)
     assert len(sent) == 6
     engine.close()
 
@@ -134,6 +132,24 @@ def test_a_server_that_answers_no_more_and_has_not_ended_yet_is_waited_for(
     monkeypatch.setattr(rounds, "_ask", answered)
     (found,) = alone.generate([Request((5,), 1)], Sampling(1))
     assert (found.tokens, host.lives, waited) == ((5,), 2, [1.0, 2.0, 3.0])
+    alone.close()
+    engine.close()
+
+
+def test_a_server_that_is_lost_each_time_is_given_up_with_its_last_words(
+    engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
+) -> None:
+    async def mute(*_: object) -> None:
+        raise Lost("no answer")
+
+    host = Told()
+    monkeypatch.setattr(host, "said", lambda: ["torch.OutOfMemoryError: CUDA out of memory."])
+    monkeypatch.setattr("runners.engine.sglang.engine.time.sleep", lambda _: host.kill())
+    monkeypatch.setattr(rounds, "_ask", mute)
+    alone = SGLangEngine([host], engine._settings, engine._limits, engine._aside)
+    with pytest.raises(Problem) as caught:
+        alone.generate([Request((5,), 1)], Sampling(1))
+    refusal("engine/E0827.txt", caught.value, (f":{host.lives}", ":PORT"))
     alone.close()
     engine.close()
 

@@ -155,6 +155,20 @@ def test_servers_that_are_all_lost_come_back(loop: Loop, monkeypatch: pytest.Mon
     assert {work for number, work in told if number > 10} == {0, 1, 2}
 
 
+def test_what_a_server_does_not_take_is_told_in_its_own_words(refusal: Callable[..., None]) -> None:
+    def no(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(400, text="The input (600 tokens) is longer than the context (512 tokens).")
+
+    async def asked() -> None:
+        address, answers = "http://127.0.0.1:30000", httpx.MockTransport(no)
+        async with httpx.AsyncClient(base_url=address, transport=answers) as client:
+            await rounds._ask(client, {"input_ids": [1]})
+
+    with pytest.raises(Problem) as caught:
+        asyncio.run(asked())
+    refusal("engine/E0825.txt", caught.value, task="base.eval")
+
+
 def test_a_refusal_of_one_server_ends_all(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(number: int, _: int) -> None:
         if number == 1:
