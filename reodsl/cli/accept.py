@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import prepare, store_option, target_option
 from reodsl.cli.why import find
@@ -21,8 +22,8 @@ Examples:
   reodsl why specs/quickstart.reo vanilla.train.s1       (what changed, before; and the reason, afterwards)
 """,
 )
-@click.argument("spec")
-@click.argument("task")
+@click.argument("spec", shell_complete=completing.files)
+@click.argument("task", shell_complete=completing.tasks)
 @click.option(
     "--because", required=True, metavar="TEXT", help="Why the result still holds; shown in every report."
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.fmt import spec_files
 from reodsl.cli.options import amend_option, assignments, set_option
 from reodsl.cli.output import failed, print_json, show
@@ -20,7 +21,7 @@ Examples:
   reodsl check specs/qwen3_4b_reo_exp.reo --set n=10
 """,
 )
-@click.argument("paths", nargs=-1, required=True, metavar="FILES")
+@click.argument("paths", nargs=-1, required=True, metavar="FILES", shell_complete=completing.files)
 @set_option
 @amend_option
 @click.option("--json", "as_json", is_flag=True, help="Print files and diagnostics as JSON.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import store_option, target_option
 from reodsl.diagnostics import problem
@@ -44,8 +45,8 @@ Examples:
   reodsl diff 20260101T120000 20260102T120000        (two runs, by how their names start; see `reodsl ls`)
 """,
 )
-@click.argument("a")
-@click.argument("b", required=False)
+@click.argument("a", shell_complete=completing.runs_or_files)
+@click.argument("b", required=False, shell_complete=completing.runs_or_files)
 @set_option
 @amend_option
 @target_option

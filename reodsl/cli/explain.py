@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
 from reodsl.diagnostics.pages import codes, page
@@ -16,7 +17,7 @@ Examples:
   reodsl explain
 """,
 )
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=completing.codes)
 @click.option("--json", "as_json", is_flag=True, help="Print code, title and text as JSON.")
 def command(code: str | None, as_json: bool) -> None:
     """What a diagnostic means, with a wrong and a right example."""
@@ -30,12 +31,16 @@ def command(code: str | None, as_json: bool) -> None:
         return
     wanted = code.upper()
     if wanted not in codes():
+        number = wanted.lstrip("EWN").rjust(4, "0")
+        meant = [each for each in codes() if each[1:] == number]
         near = [each for each in codes() if each[:3] == wanted[:3]]
         raise problem(
             "E0110",
             f"there is no diagnostic {code!r}",
             notes=[f"those that begin alike: {', '.join(near)}"] if near else [],
-            help="write `reodsl explain` to see all of them",
+            help=f"did you mean {' or '.join(f'`{each}`' for each in meant)}?"
+            if meant
+            else "write `reodsl explain` to see all of them",
         )
     text = page(wanted)
     if as_json:

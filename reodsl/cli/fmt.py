@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.output import failed, show
 from reodsl.diagnostics import problem
 from reodsl.syntax import format_source, read_source, source_from_bytes
@@ -24,7 +25,7 @@ Examples:
   reodsl fmt - < draft.reo
 """,
 )
-@click.argument("paths", nargs=-1, required=True, metavar="FILES")
+@click.argument("paths", nargs=-1, required=True, metavar="FILES", shell_complete=completing.files)
 @click.option("--check", is_flag=True, help="Write nothing; exit 2 and name the files that would change.")
 def command(paths: tuple[str, ...], check: bool) -> None:
     """Rewrite specs in the one canonical layout.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import prepare, target_option
 from reodsl.graph.task import Graph
@@ -18,7 +19,7 @@ Examples:
   reodsl graph specs/quickstart.reo --dot | dot -Tsvg > graph.svg
 """,
 )
-@click.argument("spec")
+@click.argument("spec", shell_complete=completing.files)
 @set_option
 @amend_option
 @target_option

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.place import existing_store, store_option
 from reodsl.diagnostics.excerpt import visible
 from reodsl.store.accept import acceptances
@@ -30,7 +31,7 @@ Examples:
   reodsl ls --verify                     read every byte of every result
 """,
 )
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=completing.runs)
 @click.argument("selector", required=False)
 @store_option
 @click.option("--verify", is_flag=True, help="Check the checksums of the results listed; exits 1 on damage.")

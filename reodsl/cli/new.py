@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.destination import file_to_write
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import Problem, problem
+from reodsl.language.suggest import nearest
 from reodsl.start import METHODS, PLACES, starting_spec
 
 _WIDTH = max(map(len, (*METHODS, *PLACES)))
+
+
+class Named(click.Choice[str]):
+    """One of the names that `--list` shows; another one gets the nearest of them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name as it is."""
+        if value not in self.choices:
+            near = nearest(str(value), self.choices)
+            hint = f"did you mean `{near}`?" if near else "`reodsl new --list` shows them"
+            self.fail(f"there is none called `{value}`; {hint}", param, ctx)
+        return str(value)
 
 
 @click.command(
@@ -24,10 +39,10 @@ Examples:
   reodsl new - --method reo                              to standard output
 """,
 )
-@click.argument("file", required=False)
+@click.argument("file", required=False, shell_complete=completing.files)
 @click.option(
     "--method",
-    type=click.Choice(list(METHODS)),
+    type=Named(list(METHODS)),
     default="own",
     show_default=True,
     metavar="NAME",
@@ -35,7 +50,7 @@ Examples:
 )
 @click.option(
     "--model",
-    type=click.Choice(list(PLACES)),
+    type=Named(list(PLACES)),
     default="miniature",
     show_default=True,
     metavar="NAME",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -22,11 +23,16 @@ def show(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = 
     Past `MOST_SHOWN` they are only counted: mending the first ones is what helps.
     """
     every = in_order(diagnostics)
-    text = render(every[:MOST_SHOWN], sources or {}, color=sys.stderr.isatty())
+    text = render(every[:MOST_SHOWN], sources or {}, color=colourful())
     if text:
         click.echo(text, err=True)
     if len(every) > MOST_SHOWN:
         click.echo(f"and {len(every) - MOST_SHOWN} more, not shown\n", err=True)
+
+
+def colourful() -> bool:
+    """Whether stderr is a terminal that wants colour: NO_COLOR (no-color.org) and a dumb one do not."""
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def located(found: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import prepare, prices_of, store_option, target_option
 
@@ -19,7 +20,7 @@ Examples:
   reodsl plan specs/quickstart.reo --out plan.json   (then: reodsl run plan.json)
 """,
 )
-@click.argument("spec")
+@click.argument("spec", shell_complete=completing.files)
 @set_option
 @amend_option
 @target_option

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.place import existing_store, store_option
 
 
@@ -17,7 +18,7 @@ Examples:
   reodsl report quickstart --out /tmp/shown   somewhere else
 """,
 )
-@click.argument("run")
+@click.argument("run", shell_complete=completing.runs)
 @store_option
 @click.option(
     "--out",

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.destination import folder_to_fill
 from reodsl.cli.doubts import Doubts
 from reodsl.cli.options import amend_option, set_option
@@ -35,7 +36,7 @@ Examples:
   reodsl run specs/qwen3_4b.reo --address 10.0.0.7:6379 --store /shared/reo
 """,
 )
-@click.argument("spec")
+@click.argument("spec", shell_complete=completing.files)
 @set_option
 @amend_option
 @target_option
@@ -226,7 +227,10 @@ def _tell(
 
 
 def _print_table(folder: Path) -> None:
-    """The report's main table on stdout: the averages, in a terminal's width or 100 columns of a pipe."""
+    """The report's main table on stdout: the averages, in a terminal's width or 100 columns of a pipe.
+
+    Where intervals do not fit beside the numbers, the numbers stand alone.
+    """
     if not (folder / "tables" / "main.parquet").exists():
         return
     from rich.console import Console
@@ -234,7 +238,11 @@ def _print_table(folder: Path) -> None:
     from reodsl.report.terminal import report_summary
 
     width = None if sys.stdout.isatty() else 100
-    Console(width=width).print(report_summary(folder, average_only=True))
+    console = Console(width=width)
+    table = report_summary(folder, average_only=True)
+    if console.measure(table, options=console.options.update(width=10_000)).maximum > console.width:
+        table = report_summary(folder, average_only=True, intervals=False)
+    console.print(table)
 
 
 def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts: Doubts) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from reodsl.cli import completing
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import Ready, prepare, store_option, target_option
 from reodsl.diagnostics import problem
@@ -27,8 +28,8 @@ Examples:
   reodsl why specs/quickstart.reo report --json
 """,
 )
-@click.argument("spec")
-@click.argument("task")
+@click.argument("spec", shell_complete=completing.files)
+@click.argument("task", required=False, shell_complete=completing.tasks)
 @set_option
 @amend_option
 @target_option
@@ -38,7 +39,7 @@ Examples:
 )
 def command(
     spec: str,
-    task: str,
+    task: str | None,
     sets: tuple[str, ...],
     amends: tuple[str, ...],
     target: str | None,
@@ -58,11 +59,13 @@ def command(
         click.echo(_text(ready, plan, item))
 
 
-def find(plan: Plan, name: str) -> Item:
-    """The task of that id, or the only one that starts so. Raises E0955 with near names."""
+def find(plan: Plan, name: str | None) -> Item:
+    """The task of that id, or the only one that starts so. Raises E0955 with near names, or all for no name."""
     import difflib
 
     ids = [item.task.id for item in plan.items]
+    if name is None:
+        raise problem("E0955", "no task is named", help=f"name one of: {_listed(ids)}")
     chosen = [item for item in plan.items if item.task.id == name]
     chosen = chosen or [item for item in plan.items if item.task.id.startswith(f"{name}.")]
     if len(chosen) != 1:
@@ -70,9 +73,13 @@ def find(plan: Plan, name: str) -> Item:
             [item.task.id for item in chosen] or difflib.get_close_matches(name, ids, n=5, cutoff=0.4) or ids
         )
         what = "several tasks start with" if chosen else "no task is called"
-        more = f" and {len(near) - _SHOWN} more (`reodsl graph SPEC`)" if len(near) > _SHOWN else ""
-        raise problem("E0955", f"{what} `{name}`", help=f"name one of: {', '.join(near[:_SHOWN])}{more}")
+        raise problem("E0955", f"{what} `{name}`", help=f"name one of: {_listed(near)}")
     return chosen[0]
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more (`reodsl graph SPEC`)" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def _json(ready: Ready, item: Item) -> dict[str, Any]:

@@ -16,21 +16,26 @@ if TYPE_CHECKING:
 MEASURES = {"accuracy": "acc %", "length": "length", "reg": "REG"}
 
 
-def report_summary(folder: Path, *, average_only: bool = False) -> Table:
+def report_summary(folder: Path, *, average_only: bool = False, intervals: bool = True) -> Table:
     """The table of a report's folder (its `tables/main.parquet` and `spec.reo.json`), to be printed by rich."""
     import polars as pl
 
     spec = Spec.model_validate_json((folder / "spec.reo.json").read_text("utf-8"))
     return summary_table(
-        spec.study, pl.read_parquet(folder / "tables" / "main.parquet"), average_only=average_only
+        spec.study,
+        pl.read_parquet(folder / "tables" / "main.parquet"),
+        average_only=average_only,
+        intervals=intervals,
     )
 
 
-def summary_table(study: Study, table: pl.DataFrame, *, average_only: bool = False) -> Table:
+def summary_table(
+    study: Study, table: pl.DataFrame, *, average_only: bool = False, intervals: bool = True
+) -> Table:
     """Accuracy, length and REG of each arm, by benchmark and on average, with REG's change against the baseline.
 
     `table` is `tables.main`. The arms that the frontier judges stand in bold; with one group of columns, the spread
-    over seeds or the interval stands beside each number.
+    over seeds or the interval stands beside each number, unless `intervals` is false.
     """
     from rich.markup import escape
     from rich.table import Table
@@ -58,7 +63,7 @@ def summary_table(study: Study, table: pl.DataFrame, *, average_only: bool = Fal
         line = [Text(arm, style="bold" if judged and arm not in judged else "")]
         for place in groups:
             row = cells.get((arm, place), {})
-            line += [_number(row, column, around=len(groups) == 1) for column in shown]
+            line += [_number(row, column, around=intervals and len(groups) == 1) for column in shown]
             if compared:
                 line.append(_change(row.get("change_pct")))
         out.add_row(*line)

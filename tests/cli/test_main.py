@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,3 +100,34 @@ def test_a_command_imports_only_what_it_needs() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "reodsl.cli.explain" in out.stderr
     assert "reodsl.cli.run" not in out.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "meant"), [("402", "`E0402` or `W0402`"), ("E501", "`E0501` or `N0501`"), ("e0950x", None)]
+)
+def test_a_code_that_is_written_otherwise_is_recognised(
+    code: str, meant: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", code]) == 1
+    said = capsys.readouterr().err
+    assert f"did you mean {meant}?" in said if meant else "to see all of them" in said
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colour_is_for_a_terminal_that_wants_it(
+    environment: dict[str, str],
+    coloured: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from reodsl.cli.output import colourful
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
+    assert colourful() is coloured
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: False))
+    assert not colourful()

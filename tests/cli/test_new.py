@@ -39,8 +39,8 @@ def test_it_overwrites_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["mine"], "write `mine.reo`"),
         ([], "name the FILE"),
-        (["mine.reo", "--method", "megaprune"], "is not one of 'own'"),
-        (["mine.reo", "--model", "gpt"], "is not one of 'miniature'"),
+        (["mine.reo", "--method", "mrtt"], "did you mean `mrt`?"),
+        (["mine.reo", "--model", "gpt"], "`reodsl new --list` shows them"),
         (["mine.reo", "--json"], "--json goes with --list"),
         (["a.reo/mine.reo"], "no folder"),
     ],

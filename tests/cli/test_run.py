@@ -290,6 +290,8 @@ def test_why_names_every_change_and_both_sides(place: Path, capsys: pytest.Captu
     told = " ".join(capsys.readouterr().err.split())
     count = len(facts(capsys, "graph", SPEC)["tasks"])
     assert f"and {count - 12} more (`reodsl graph SPEC`)" in told
+    assert call("why", SPEC) == 1
+    assert "no task is named" in capsys.readouterr().err
 
 
 def test_graph_as_text_dot_and_json(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,3 +48,11 @@ def test_names_are_no_markup(material: Material) -> None:
     text = "\n".join(shown(summary_table(material.study, table)))
     assert "[red]x[/red]" in text
     assert "[bold]e[/bold]" in text
+
+
+def test_numbers_stand_alone_where_intervals_have_no_room(material: Material) -> None:
+    table = tables.main(material)
+    assert any("[" in line for line in shown(summary_table(material.study, table, average_only=True)))
+    alone = shown(summary_table(material.study, table, average_only=True, intervals=False))
+    assert not any("[" in line or "±" in line for line in alone)
+    assert max(map(len, alone)) <= 60
