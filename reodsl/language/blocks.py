@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from reodsl.language.context import Change, Context, Scope
 from reodsl.language.evaluate import fitted, too_long
 from reodsl.language.kinds import KINDS
 from reodsl.language.schema import Block, Kind, Many, type_words
-from reodsl.language.stages import stage_block, stages_over
+from reodsl.language.stages import in_place_of, stage_block, stages_over
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.values import BLOCK, Items, Record, Slot, Value, article
 from reodsl.syntax import tree
@@ -23,7 +24,7 @@ def laid(ctx: Context, start: Record, block: tree.Block, scope: Scope, doc: str)
     result = replace(start, doc=doc)
     stages: list[object] = []
     children: dict[str, object] = {}
-    for item in block.items:
+    for before, item in zip((None, *block.items), block.items, strict=False):
         match item:
             case tree.Setting():
                 if _first(ctx, item.name, seen):
@@ -48,11 +49,12 @@ def laid(ctx: Context, start: Record, block: tree.Block, scope: Scope, doc: str)
                         "E0313",
                         f"this stands in a reward, not in {article(kind.name)} {kind.name}",
                         item.span,
-                        help="write settings here: `NAME = VALUE`, or a block `NAME { … }`",
+                        help=_strays(item, before),
                     )
                 )
     if stages:
-        result = replace(result, stages=tuple(stage for stage in stages if stage is not None))
+        whole = [stage for stage in stages if stage is not None]
+        result = replace(result, stages=in_place_of(result.stages, whole))
     if children:
         result = replace(result, children={**result.children, **children})
     return result
@@ -164,13 +166,44 @@ def _nested(ctx: Context, record: Record, item: tree.Nested, scope: Scope, doc: 
     return record.with_field(name, Slot(Value(inner, item.name.span), item.name.span, doc))
 
 
+def _strays(item: tree.BlockItem, before: tree.BlockItem | None) -> str:
+    """The help for a value among settings: the rest of a number that was written with a comma, as `32,768`."""
+    match before, item:
+        case (
+            tree.Setting(value=tree.Number(unit=None) as head),
+            tree.ExprStatement(expr=tree.Number() as rest),
+        ) if head.text.isdigit() and re.fullmatch(r"\d{3}", rest.text) and head.span.line == rest.span.line:
+            unit = f" {rest.unit}" if rest.unit else ""
+            return f"a number has no commas: write `{head.text}{rest.text}{unit}`, or `{head.text}_{rest.text}{unit}`"
+    return "write settings here: `NAME = VALUE`, or a block `NAME { … }`"
+
+
+_TRAINING_CALLED = {
+    "model": "base",
+    "dataset": "data",
+    "suite": "eval",
+    "kl_coef": "kl",
+    "num_steps": "steps",
+    "learning_rate": "optim { lr = … }",
+    "optimizer": "optim { … }",
+    "batch_size": "batch { prompts = … }",
+    "group_size": "batch { rollouts = … }",
+    "num_generations": "batch { rollouts = … }",
+    "max_new_tokens": "rollout { max_tokens = … }",
+    "max_length": "rollout { max_tokens = … }",
+    "clip_range": "clip { low = …, high = … }",
+}
 CALLED: Mapping[str, Mapping[str, str]] = {
     "study": {
         "seed": "replicate",
         "seeds": "replicate",
         "suite": "eval",
         "budget": "limit",
-    }
+    },
+    "experiment": _TRAINING_CALLED,
+    "recipe": _TRAINING_CALLED,
+    "arm": _TRAINING_CALLED,
+    "stage": _TRAINING_CALLED,
 }
 """What settings are called elsewhere, by kind, where no spelling leads from that to their names here."""
 
@@ -194,6 +227,8 @@ def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         helps = f"`{word}` is a setting of `{inside[0]}`: write `{inside[0]} {{ {word} = … }}`"
     elif around:
         helps = f"`{word}` is a setting of the {around[0].name} around this block"
+    elif beside := _beside(kind, word):
+        helps = f"`{word}` is a setting of `{beside}`: write `{beside} {{ {word} = … }}` beside this block"
     else:
         helps = advice(word, [*kind.fields, *kind.children], "its settings are")
         if kind.name in ("experiment", "recipe", "arm", "stage") and nearest(word, kind.fields) is None:
@@ -215,6 +250,16 @@ def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
             help=helps,
         )
     )
+
+
+def _beside(kind: Kind, word: str) -> str | None:
+    """The block next to one of this kind that has a setting of that name."""
+    for parent in KINDS.values():
+        if any(field.type == Block(kind.name) for field in parent.fields.values()):
+            for name, field in parent.fields.items():
+                if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields:
+                    return name
+    return None
 
 
 def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Record:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reodsl.diagnostics.model import error
+from reodsl.diagnostics.model import Label, error
 from reodsl.language.blocks import changed, laid
 from reodsl.language.calls import default_value
 from reodsl.language.context import Context, Scope
@@ -59,7 +59,7 @@ def _complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart |
     found: list[tuple[StagePart | None, Record]] = []
     whole = True
     for part, stage in stage_records(ctx, experiment):
-        done = finished(ctx, stage, KINDS["experiment"])
+        done = finished(ctx, stage, KINDS["experiment"], part)
         if done is None:
             whole = False
         else:
@@ -67,19 +67,27 @@ def _complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart |
     return found if whole else []
 
 
-def finished(ctx: Context, record: Record, kind: Kind) -> Record | None:
-    """A record with its defaults filled in; None, and a diagnostic for each, when required settings are missing."""
+def finished(ctx: Context, record: Record, kind: Kind, stage: StagePart | None = None) -> Record | None:
+    """A record with its defaults filled in; None, and a diagnostic for each, when required settings are missing.
+
+    With `stage` the record is that stage of an experiment.
+    """
     if UNKNOWN in record.broken:
         return None
     missing: list[tuple[str, str, str, str]] = []
     done = _filled(record, kind, _method(record), missing, "")
+    what = f"`{record.name or kind.name}`"
+    if stage is not None:
+        what = f"stage {stage.label} of {what}" if stage.value is None else f"each of the stages of {what}"
+    replaced = stage.replaced if stage is not None else None
     for path, type_, doc, example in missing:
         ctx.report(
             error(
                 "E0304",
-                f"`{record.name or kind.name}` needs `{path}`, {type_}: {doc}",
-                record.span,
+                f"{what} needs `{path}`, {type_}: {doc}",
+                stage.span if stage is not None else record.span,
                 f"no `{path}`",
+                others=[Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else [],
                 help=f"add `{example}`" if example else None,
             )
         )

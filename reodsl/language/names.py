@@ -101,17 +101,32 @@ def unknown(ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...])
             f"there is no `{name}` here",
             expr.span,
             "unknown",
-            help=(advice(name, scope.names(), "this file has") if scope.names() else "write its value here")
-            + _import_hint(name),
+            help=_help(name, scope),
         )
     )
 
 
-def _import_hint(name: str) -> str:
+ELSEWHERE = {
+    **dict.fromkeys(("True", "yes", "Yes", "on"), "write `true`"),
+    **dict.fromkeys(("False", "no", "No", "off"), "write `false`"),
+    **dict.fromkeys(("None", "null", "nil", "none"), "a setting that is not wanted is left out"),
+}
+"""What other languages call a value that has another spelling here, or none."""
+
+
+def _help(name: str, scope: Scope) -> str:
+    """What was meant by a name that nothing has: a value's own word, what an import provides, or a near name."""
     from reodsl.language.library import provider
 
+    for local, imported in scope.module.imports.items():
+        if imported.name == name:
+            return f"this file imports it as `{local}`"
     module = provider(name)
-    return f"; `from {module} import {name}` provides one" if module else ""
+    if module:
+        return f"import it: `from {module} import {name}`"
+    if name in ELSEWHERE:
+        return ELSEWHERE[name]
+    return advice(name, scope.names(), "this file has") if scope.names() else "write its value here"
 
 
 def used_at(value: Value, name: str, span: Span) -> Value:

@@ -25,6 +25,16 @@ PLAIN_TYPES: dict[str, Type] = {
 }
 
 
+ELSEWHERE = {
+    **dict.fromkeys(("float", "double", "real"), "number"),
+    **dict.fromkeys(("integer", "Int", "long"), "int"),
+    **dict.fromkeys(("str", "string", "String"), "text"),
+    **dict.fromkeys(("boolean", "Bool"), "bool"),
+    **dict.fromkeys(("list", "List", "tuple"), "[int]"),
+}
+"""What other languages call the plain types."""
+
+
 def declared_type(ctx: Context, written: tree.TypeExpr) -> Type | None:
     """The type that a declaration names."""
     if isinstance(written, tree.ListType):
@@ -44,7 +54,7 @@ def declared_type(ctx: Context, written: tree.TypeExpr) -> Type | None:
             f"there is no type `{name}`",
             written.span,
             "unknown",
-            help=advice(name, known, "types are"),
+            help=f"write `{ELSEWHERE[name]}`" if name in ELSEWHERE else advice(name, known, "types are"),
         )
     )
     return None

@@ -114,6 +114,8 @@ def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env
         )
     elif type_ is not None:
         env.others[param.name.name] = None
+    else:
+        env.broken.add(param.name.name)
 
 
 def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> TypedReward | None:
@@ -166,14 +168,19 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
                 dense = found.data if found is not None else None
                 values += [(found, part.body.span)] if found is not None else []
             case _:
+                unsaid = isinstance(part, tree.Setting) and part.op == "="
                 ctx.report(
                     error(
                         "E0313",
                         "a reward holds `let`s and one value",
                         part.span,
-                        help="write `let NAME = …`, an expression, or `dense L in at: …`",
+                        help=f"write `let {part.name.name} = …`"
+                        if unsaid
+                        else "write `let NAME = …`, an expression, or `dense L in at: …`",
                     )
                 )
+                if unsaid:
+                    env.broken.add(part.name.name)
                 good = False
     if len(ends) != 1:
         ctx.report(

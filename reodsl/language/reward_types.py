@@ -81,6 +81,12 @@ def typed(body: Body, expr: tree.Expr) -> Typed | None:
             unit = TOKENS if expr.name.name.endswith("budget") else PLAIN
             inner.uses.add(expr.name.name if unit == TOKENS else "given")
             return Typed(_node("given", of="y", field=expr.name.name), unit, -INF, INF)
+        case tree.Attribute(value=tree.Name(response)) if response in inner.env.responses:
+            measure = {"correct": "correct", "reward": "correct", "accuracy": "correct", "mode": "mode"}
+            hint = f"{measure.get(expr.name.name, 'len')}({response})"
+            return fail(
+                body, "E0301", "a response has no settings", expr, f"measure it by a function: `{hint}`"
+            )
         case tree.Slice():
             return fail(
                 body,
@@ -137,6 +143,12 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
             return None
         if isinstance(value.data, Quantity):
             return _constant(float(value.data.number), value.data.unit)
+    if found is None and name in FUNCTIONS and name not in body.scope.module.imports:
+        near = f"call it: `{name}(y)`" if name in ("correct", "len", "mode") else f"call it: `{name}(…)`"
+        body.ctx.report(
+            error("E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=near)
+        )
+        return None
     if found is None and name not in body.scope.module.imports:
         near = advice(name, [*env.names(), *FUNCTIONS], "there is")
         body.ctx.report(

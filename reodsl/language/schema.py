@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -246,7 +247,20 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
 
 
 def _other(value: Value, type_: Type) -> Misfit:
-    return Misfit("E0301", f"{{what}} is {type_words(type_)}, not {describe(value)}", describe(value), value)
+    message = f"{{what}} is {type_words(type_)}, not {describe(value)}"
+    return Misfit("E0301", message, describe(value), value, _unquoted(value, type_))
+
+
+def _unquoted(value: Value, type_: Type) -> str | None:
+    """The help for a text that would fit if it were none."""
+    if not isinstance(value.data, str):
+        return None
+    fits = {
+        Num: re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?[KMG%]?( [a-z_]+)?", value.data),
+        Flag: value.data in ("true", "false"),
+        Choice: isinstance(type_, Choice) and value.data in type_.words,
+    }
+    return f"write `{value.data}`, without quotes" if fits.get(type(type_)) else None
 
 
 def _fit_number(value: Value, type_: Num) -> Value | Misfit:
@@ -267,6 +281,8 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
             helps = (
                 f"divide by a number of {unit_name(data.unit)} to get a plain number" if value.via else bare
             )
+        elif not value.via and type_.holds(data.number):
+            helps = f"write `{shown(Quantity(data.number, want))}`, if it is that many"
         return Misfit(
             "E0302",
             f"{{what}} is {unit_words(want)}, and this is {unit_words(data.unit)}",
@@ -284,6 +300,8 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         helps = f"write `{type_.example}`, for example" if type_.example else None
         if type_.high == 1 and not want and not type_.whole and 1 < data.number <= 100:
             helps = f"write `{shown(Quantity(data.number))}%`, if a share is meant"
+        elif data.number < 0 and type_.holds(-data.number):
+            helps = f"write `{shown(Quantity(-data.number, want))}`"
         return Misfit("E0303", f"{{what}} must be {type_.range_words()}", shown(data), value, helps)
     return replace(value, data=data)
 

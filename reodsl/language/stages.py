@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Label, Span, error
@@ -16,7 +17,10 @@ MOST_STAGES = 256
 
 @dataclass(frozen=True, slots=True)
 class StagePart:
-    """One stage as declared: its name and label, the value that it was made for, its block, and where names are found."""
+    """One stage as declared: its name and label, the value that it was made for, its block, and where names are found.
+
+    `replaced` is where the parent's stage of that name stands, of which nothing is left.
+    """
 
     name: str
     label: str
@@ -24,6 +28,7 @@ class StagePart:
     block: tree.Block
     scope: Scope
     span: Span
+    replaced: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,14 @@ def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> StagePart | None
         )
         return None
     return StagePart(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)
+
+
+def in_place_of(old: Iterable[object], new: Iterable[object]) -> tuple[object, ...]:
+    """New stages, which know the ones of the same names that they stand in for."""
+    before = {each.name: each.span for each in old if isinstance(each, StagePart)}
+    return tuple(
+        replace(each, replaced=before.get(each.name)) if isinstance(each, StagePart) else each for each in new
+    )
 
 
 def stage_parts(ctx: Context, record: Record) -> list[StagePart]:

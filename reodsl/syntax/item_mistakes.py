@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.syntax.place import BINARY, ENDS, KEYWORDS, Place, clipped, describe, spelled, wanted, where
 
@@ -172,12 +174,40 @@ def name_and_value(place: Place) -> Diagnostic | None:
         or token.type not in ("NUMBER", "STRING", "TEXT")
     ):
         return None
+    if place.index == 1 and token.type == "STRING" and place.type_at(1) in ("EQUAL", "LBRACE"):
+        return error(
+            "E0130",
+            "a name stands without quotes",
+            token.span,
+            help=f"write `{place.first.text} {_named(str(token.payload))}`",
+        )
     name = place.first.text if place.index == 1 else f"{place.first.text} {place.tokens[1].text}"
     return error(
         "E0142",
         f"`=` is missing before {describe(token)}",
         token.span,
         help=f"write `{name} = {spelled(token)}`",
+    )
+
+
+def _named(words: str) -> str:
+    """A name that is left of a text: `my-run 2` to `my_run_2`."""
+    name = re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_")
+    return clipped(name if name and not name[0].isdigit() else f"_{name}")
+
+
+def python_block(place: Place) -> Diagnostic | None:
+    """`experiment mine = ppo:`, as Python opens a block."""
+    token, before = place.found, place.before
+    if token.type != "COLON" or before is None or place.type_at(1) not in ENDS or place.opener() is not None:
+        return None
+    if place.first.type != "NAME" or before.type not in ("NAME", "RPAR"):
+        return None
+    return error(
+        "E0130",
+        "a block is opened by `{`, not by `:`",
+        token.span,
+        help="write `{` here, and `}` behind the block: indentation means nothing",
     )
 
 
@@ -211,6 +241,14 @@ def form(place: Place) -> Diagnostic | None:
             where(place),
             wanted(place.expected),
             help="a parameter is `NAME: TYPE`, with `= DEFAULT` and `in LOWEST..HIGHEST` if wanted",
+        )
+    if declares and token.type == "MINUS" and place.index == 2 and place.type_at(1) in ("NAME", "NUMBER"):
+        name = f"{place.tokens[1].text}_{place.tokens[3].text}"
+        return error(
+            "E0130",
+            "a name is made of letters, digits and `_`",
+            where(place),
+            help=f"write `{place.first.text} {clipped(name)}`",
         )
     if declares and place.index <= 3:
         head = f"{place.first.text} {place.tokens[1].text}"

@@ -19,13 +19,17 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a literal: where in it (offset, length), under which code, and what to write."""
+    """What is wrong with a literal: where in it (offset, length), under which code, and what to write.
+
+    `meant` is what a number is taken for, so that no second finding follows from it.
+    """
 
     code: str
     message: str
     help: str
     offset: int
     length: int
+    meant: tuple[int | float, Suffix | None] = (0, None)
 
 
 def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
@@ -54,8 +58,12 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
 
 def _malformed(text: str, found: re.Match[str] | None) -> Fault:
     length = len(text)
+    meant: tuple[int | float, Suffix | None] = (0, None)
     if found is not None:
         head, rest = text[: found.end()], text[found.end() :]
+        if rest.isalpha():
+            read = read_number(head + rest.upper() if rest in ("k", "m", "g") else head)
+            meant = meant if isinstance(read, Fault) else read
         if rest in ("k", "m", "g"):
             advice = f"write `{head}{rest.upper()}`: the suffixes are K, M, G and %"
         elif head[-1] in "KMG" and text[found.end("mantissa") :].isalpha() and rest[0].islower():
@@ -72,7 +80,7 @@ def _malformed(text: str, found: re.Match[str] | None) -> Fault:
             advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
     else:
         advice = "numbers look like `16`, `0.5`, `5e-6`, `16K`, `0.2%`"
-    return Fault("E0136", f"`{text}` is not a number", advice, 0, length)
+    return Fault("E0136", f"`{text}` is not a number", advice, 0, length, meant)
 
 
 def canonical_number(text: str) -> str:

@@ -32,6 +32,7 @@ _ITEM_RULES: tuple[Callable[[Place], Diagnostic | None], ...] = (
     item_mistakes.returned,
     item_mistakes.missing_name,
     item_mistakes.name_and_value,
+    item_mistakes.python_block,
     item_mistakes.outside_a_block,
     item_mistakes.inside_a_block,
     item_mistakes.declaration_without_value,

@@ -40,6 +40,7 @@ _FOREIGN: dict[str, tuple[str | None, str]] = {
     "&&": ("AND", "write `and`"),
     "||": ("OR", "write `or`"),
     "!": ("NOT", "write `not`"),
+    "?": (None, "choose between two values: `A if CONDITION else B`"),
     ":=": ("EQUAL", "a setting is written `name = value`, an argument `name: value`"),
     "=>": ("GE", "write `>=` to compare"),
     "=<": ("LE", "write `<=` to compare"),
@@ -124,7 +125,7 @@ def _number(token: Tok, diagnostics: list[Diagnostic]) -> None:
     read = read_number(token.text)
     if isinstance(read, Fault):
         diagnostics.append(_at(read, token.span))
-        read = (0, None)
+        read = read.meant
     token.payload = read
 
 

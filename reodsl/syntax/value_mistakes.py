@@ -83,7 +83,9 @@ def value_missing(place: Place) -> Diagnostic | None:
             "E0140",
             "this block amends nothing: no value comes before it",
             token.span,
-            help="write `NAME = parent { … }`, or, for a block that amends nothing, leave out the `=`",
+            help=f"write `{place.first.text} {{ … }}`, without the `=`"
+            if place.in_block and place.index == 2 and place.first.type == "NAME"
+            else "write `NAME = parent { … }`, or, for a block that amends nothing, leave out the `=`",
         )
     if before is None and place.alone:
         return error(

@@ -38,6 +38,7 @@ study beside {
 EXPLAINED = "correct(y) - cost * len(y) / max(len(z) for z in group)"
 REO = "dense L in [8 tokens, 128 tokens]: trapezoid(L) * correct(answer(y[:L]))"
 SUM = "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`"
+PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ SUM = "divide a length by another to get a plain number: `len(y) / max(len(z) fo
             "max_tokens = 128 steps",
             "E0302",
             "128 steps",
-            "write `max_tokens = 32K tokens`, for example",
+            "write `128 tokens`, if it is that many",
         ),
         ("max_tokens = 128 tokens", "max_tokens = 128 tokns", "E0305", "tokns", "did you mean `tokens`?"),
         # The item of a list is shown, not the list.
@@ -96,6 +97,75 @@ SUM = "divide a length by another to get a plain number: `len(y) / max(len(z) fo
             "chain_train",
             "start from an experiment, a recipe, an arm, a checkpoint or a model",
         ),
+        # A name that the library has is imported, whatever else is spelt like it.
+        (
+            ", chain_forcing",
+            "",
+            "E0201",
+            "chain_forcing",
+            "import it: `from std.miniature import chain_forcing`",
+        ),
+        ("import ppo", "import ppo as p", "E0201", "ppo", "this file imports it as `p`"),
+        # What Python and YAML write.
+        ("lr = 5e-4", 'lr = "5e-4"', "E0301", '"5e-4"', "write `5e-4`, without quotes"),
+        ("decay = linear", 'decay = "linear"', "E0301", '"linear"', "write `linear`, without quotes"),
+        ("lr = 5e-4", "lr = -5e-4", "E0303", "-5e-4", "write `0.0005`"),
+        ("[base, mine]", "None", "E0314", "None", "write one of `arms`"),
+        (
+            "  steps =",
+            "  seed = None\n  steps =",
+            "E0201",
+            "None",
+            "a setting that is not wanted is left out",
+        ),
+        ("  steps =", "  advantage { batch = True }\n  steps =", "E0201", "True", "write `true`"),
+        (
+            "128 tokens }",
+            "128tokens }",
+            "E0136",
+            "128tokens",
+            "write `128 tokens`, with a space before a unit",
+        ),
+        ("= 40 steps", "= 1k steps", "E0136", "1k", "write `1K`: the suffixes are K, M, G and %"),
+        (
+            "= 40 steps",
+            "= 1,024 steps",
+            "E0313",
+            "024 steps",
+            "a number has no commas: write `1024 steps`, or `1_024 steps`",
+        ),
+        ("mine = ppo {", "mine = ppo:\n  {", "E0130", ":", PYTHON),
+        ("experiment mine", 'experiment "mine"', "E0130", '"mine"', "write `experiment mine`"),
+        ("experiment mine", "experiment my-run", "E0130", "-", "write `experiment my_run`"),
+        ("batch {", "batch = {", "E0140", "{", "write `batch { … }`, without the `=`"),
+        ("number in 0..1", "float", "E0315", "float", "write `number`"),
+        # A setting one level off, or of a block beside.
+        (
+            "128 tokens }",
+            "128 tokens, rollouts = 8 }",
+            "E0203",
+            "rollouts",
+            "`rollouts` is a setting of `batch`: write `batch { rollouts = … }` beside this block",
+        ),
+        (
+            "  steps =",
+            "  max_tokens = 128 tokens\n  steps =",
+            "E0506",
+            "max_tokens",
+            "write `rollout { max_tokens = … }`",
+        ),
+        ("  data =", "  dataset =", "E0203", "dataset", "did you mean `data`?"),
+        (
+            "  steps =",
+            "  learning_rate = 1\n  steps =",
+            "E0203",
+            "learning",
+            "did you mean `optim { lr = … }`?",
+        ),
+        # In a reward.
+        (EXPLAINED, "correct - 1", "E0201", "correct", "call it: `correct(y)`"),
+        (EXPLAINED, "1 - y.length / 1 token", "E0301", "y.length", "measure it by a function: `len(y)`"),
+        (EXPLAINED, "r = correct(y)\n  r", "E0313", "r =", "write `let r = …`"),
     ],
 )
 def test_a_mistake(right: str, wrong: str, code: str, at: str, remedy: str | None, tmp_path: Path) -> None:
@@ -157,3 +227,26 @@ def test_a_reward_that_never_asks_what_is_right(body: str, blind: bool, tmp_path
     found = [each.code for each in check_file(path).diagnostics]
     assert ("W0302" in found) == blind, found
     assert not [code for code in found if code.startswith("E")]
+
+
+def test_a_stage_that_replaces_its_parents_says_so_where_it_lacks_something(tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    path.write_text(
+        SPEC.replace("experiment mine = ppo", "recipe staged = ppo").replace(
+            "  steps = 40 steps\n", "  stage one { steps = 40 steps }\n"
+        )
+        + "experiment mine = staged {\n  stage one { kl = 0 }\n  stage two { kl = 0 }\n}\n"
+    )
+    first, second = check_file(path).diagnostics
+    assert first.message.startswith("stage `one` of `mine` needs `steps`")
+    assert [label.span.line for label in first.labels] == [28, 16]
+    assert second.message.startswith("stage `two` of `mine` needs `steps`")
+    assert len(second.labels) == 1
+
+
+def test_a_lack_of_stages_that_are_made_alike_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    made = "stages(cap in [64 tokens, 32 tokens]) { rollout { max_tokens = cap } }"
+    path.write_text(SPEC.replace("  steps = 40 steps\n", f"  {made}\n"))
+    (found,) = check_file(path).diagnostics
+    assert found.message.startswith("each of the stages of `mine` needs `steps`")

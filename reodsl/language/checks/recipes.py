@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
 from reodsl.language.checks.wordings import check_selected, check_wordings
-from reodsl.language.kinds import TRAINING
+from reodsl.language.kinds import KINDS, TRAINING
+from reodsl.language.schema import Block
 from reodsl.language.values import Items, Record
 
 
@@ -50,8 +51,18 @@ def _foreign(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             others=[Label(place(stage.record.fields.get("method"), stage.record.span), f"`{stage.method}`")],
             help=f"name the experiments that it is for: `--amend NAME.{slot.span.path.split()[-1]}=…`"
             if slot.span.path.startswith("--amend ")
-            else f"take it out, or set `method = {field.methods[0]}`",
+            else _instead(name, field.methods[0], stage.method),
         )
+
+
+def _instead(name: str, of: str, method: str) -> str:
+    """What to write for a setting of another method: the block of this one that has such a setting, or its method."""
+    for block, field in TRAINING.items():
+        if isinstance(field.type, Block) and (not field.methods or method in field.methods):
+            inner = KINDS[field.type.kind].fields
+            if name in inner and (not inner[name].methods or method in inner[name].methods):
+                return f"write `{block} {{ {name} = … }}`"
+    return f"take it out, or set `method = {of}`"
 
 
 def _solved(record: Record) -> Iterator[Diagnostic]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, note
@@ -9,6 +10,7 @@ from reodsl.language.checks.cases import Case
 from reodsl.language.values import Slot, as_written, walk
 
 TABLE = "Table"
+_TITLE = re.compile(r'Table "[^"]*"|Table for \w+')
 
 
 def check_table(case: Case) -> Iterator[Diagnostic]:
@@ -28,7 +30,9 @@ def check_table(case: Case) -> Iterator[Diagnostic]:
             continue
         if slot.doc.startswith(TABLE):  # The table has a value of its own for this model.
             continue
-        table = table or root.doc.splitlines()[0].rstrip(".")
+        # A remark on one setting, as `Table, "Adam": …`, names no table.
+        title = _TITLE.match(root.doc)
+        table = table or (title[0] if title else "")
         labels.append(
             Label(
                 slot.value.span,
@@ -39,7 +43,7 @@ def check_table(case: Case) -> Iterator[Diagnostic]:
         count = f"{len(labels)} settings differ" if len(labels) > 1 else "a setting differs"
         yield note(
             "N0501",
-            f"{count} from the paper's {table[0].lower()}{table[1:]}",
+            f"{count} from the paper's {f'table{table.removeprefix(TABLE)}' if table else 'table'}",
             labels[0].span,
             labels[0].text,
             others=labels[1:],
