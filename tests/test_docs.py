@@ -36,6 +36,11 @@ def test_a_whole_spec_in_a_document_has_no_error(where: str, text: str, tmp_path
     assert not errors, (where, errors[0].message)
 
 
+def test_the_readme_opens_with_the_papers_run() -> None:
+    shown = next(text for where, text in blocks("reo") if where.startswith("README.md"))
+    assert shown == (ROOT / "specs" / "qwen3_4b_reo_exp.reo").read_text()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):

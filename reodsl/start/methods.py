@@ -11,7 +11,7 @@ class Method:
     """`body` declares the experiment `mine`; or `arm` is that of a study, where it needs what other arms have.
 
     `doc` is the spec's first line. `vanilla`: vanilla RL stands beside it where that is cheap; `asked`: the model has to
-    know budgets in prompts.
+    know budgets in prompts; `offline`: nothing but SFT or SimPO, whose tables have a cluster of their own.
     """
 
     doc: str
@@ -19,6 +19,7 @@ class Method:
     arm: str = "mine"
     vanilla: bool = True
     asked: bool = False
+    offline: bool = False
 
 
 def _reward(call: str, doc: str, settings: str = "", before: str = "") -> Method:
@@ -28,7 +29,7 @@ def _reward(call: str, doc: str, settings: str = "", before: str = "") -> Method
 def _pooled(selection: str, doc: str, parent: str, more: str = "", settings: str = "") -> Method:
     pool = "pool($base, data: $pooled, samples: 16, max_tokens: $longest)"
     body = f"experiment mine = {parent} {{\n  data = {selection}({pool}{more})\n  {settings}\n}}"
-    return Method(doc, body, vanilla=False)
+    return Method(doc, body, vanilla=False, offline=True)
 
 
 _BUDGETS = "budgets five = exp(from: $least, to: $longest, n: 5)"
@@ -156,6 +157,7 @@ experiment mine = rl {
         "SFT on the model's own responses in both modes.",
         f"experiment mine = tuned {{ data = both_modes({_MODES}), passes = 1 }}",
         vanilla=False,
+        offline=True,
     ),
     "shortest_against_longest": _pooled(
         "shortest_against_longest", "SimPO on the shortest right response against the longest.", "preferred"

@@ -35,17 +35,15 @@ MINIATURE = Place(
         "few": "data few { source = generated(chain, count: 256, seed: 5), verifier = exact }",
         "rl": """
 recipe rl = ppo {
-  base        = checkpoint($start)
-  data        = chain_train
-  forcing     = chain_forcing
-  batch       { prompts = 32, rollouts = 8 }
-  rollout     { max_tokens = 128 tokens }
-  max_prompt  = 32 tokens
-  minibatches = 2
-  epochs      = 1
-  steps       = 40 steps
-  optim       { algorithm = adamw, lr = 5e-4, warmup = 3 steps, decay = linear, decay_from = 50% }
-  eval        = chain_suite
+  base       = checkpoint($start)
+  data       = chain_train
+  forcing    = chain_forcing
+  batch      { prompts = 32, rollouts = 8 }
+  rollout    { max_tokens = 128 tokens }
+  max_prompt = 32 tokens
+  steps      = 28 steps
+  optim      { lr = 3e-4 }
+  eval       = chain_suite
 }
 """,
         "tuned": """
@@ -54,8 +52,8 @@ recipe tuned = sft {
   batch      { prompts = 16 }
   max_tokens = 192 tokens
   passes     = 10
-  steps      = 24 steps
-  optim      { algorithm = adamw, lr = 5e-4, warmup = 3 steps }
+  steps      = 400 steps  # at most
+  optim      { lr = 3e-4 }
   eval       = chain_suite
 }
 """,
@@ -67,8 +65,8 @@ recipe preferred = simpo {
   gamma      = 1.2
   max_tokens = 192 tokens
   passes     = 2
-  steps      = 24 steps
-  optim      { algorithm = adamw, lr = 1e-4, warmup = 3 steps }
+  steps      = 400 steps  # at most
+  optim      { lr = 1e-4 }
   eval       = chain_suite
 }
 """,
@@ -79,20 +77,21 @@ recipe preferred = simpo {
         "base": "checkpoint($start)",
         "suite": "chain_suite",
         "cluster": "",
+        "offline_cluster": "",
         "pooled": "few",
         "least": "4 tokens",
         "longest": "128 tokens",
         "first_cap": "64 tokens",
         "last_cap": "32 tokens",
         "until": "until = plateau(train.accuracy, window: 10 steps, within: 0.2%)",
-        "alpha": "0.2",
-        "reference": "data = few, reference_samples = 4",
+        "alpha": "0.1",
+        "reference": "data = few, reference_samples = 8",
         "step_marks": 'separator: " . ", keywords: ["wait", "so"], min_chunks: 3',
         "step_forcing": "",
         "think": "chain_think",
         "no_think": "chain_no_think",
-        "overlong": "longest: 96 tokens, buffer: 64 tokens",
-        "overlong_rollout": "",
+        "overlong": "longest: 80 tokens, buffer: 16 tokens",
+        "overlong_rollout": "rollout { max_tokens = 80 tokens }",
         "brpo_longest": "128 tokens",
         "brpo_part": "32 tokens",
         "brpo_forcing": "",
@@ -100,12 +99,12 @@ recipe preferred = simpo {
         "narrow": "32 tokens",
         "within_wide": "chain_within_64_tokens",
         "within_narrow": "chain_within_32_tokens",
-        "l1_alpha": "0.01",
+        "l1_alpha": "0.009375",
         "l1_model": "",
         "l1_eval": "",
         "exactly": "chain_within",
         "at_most": "chain_at_most",
-        "ratio": "0.7",
+        "ratio": "0.5",
         "pairs_twice": "",
         "dast_longest": "128 tokens",
         "frontier": "frontier edge = envelope(of: [base, vanilla], to: 128 tokens)  # existing methods only",
@@ -129,7 +128,7 @@ def _published(model: str, doc: str, frontier: str | None = None, **more: str) -
             "std.models": (model,),
             "std.data": (data,),
             "std.suites": ("math_reg",),
-            "std.clusters": (cluster,),
+            "std.clusters": tuple(dict.fromkeys((cluster, "h800_16x8"))),
             "std.forcing": ("time_is_up", "summary"),
             "std.wordings": ("think", "no_think", "l1_exactly", "l1_at_most", "within_4000", "within_3000"),
             **({"std.paper": (f"{frontier} as printed_frontier",)} if frontier else {}),
@@ -158,7 +157,7 @@ recipe tuned = sft {{
   passes  = 10
   steps   = {more.get("tuned_steps", "2100")} steps  # at most
   eval    = math_reg
-  cluster = {cluster}
+  cluster = h800_16x8
 }}
 """,
             "preferred": f"""
@@ -170,7 +169,7 @@ recipe preferred = simpo {{
   passes = 2
   steps  = {more.get("preferred_steps", "1700")} steps  # at most: a pair a question
   eval   = math_reg
-  cluster = {cluster}
+  cluster = h800_16x8
 }}
 """,
             "vanilla": "experiment vanilla = rl { reward = outcome }",
@@ -180,6 +179,7 @@ recipe preferred = simpo {{
             "base": f"checkpoint({model})",
             "suite": "math_reg",
             "cluster": f"cluster = {cluster}",
+            "offline_cluster": "cluster = h800_16x8",
             "pooled": data,
             "least": "1K tokens",
             "longest": longest,

@@ -70,7 +70,7 @@ def _study(start: Method, place: Place) -> str:
 study compare {{
   replicate = seeds
   eval = $suite
-  $cluster
+  {"$offline_cluster" if start.offline else "$cluster"}
   arm base = $base
   {"arm vanilla = vanilla" if vanilla else ""}
   arm mine = $arm

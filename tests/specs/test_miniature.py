@@ -100,7 +100,7 @@ def test_every_arm_is_trained_evaluated_and_scored(done: Done) -> None:
     (score,) = (folder for name, folder in folders.items() if name.startswith("score"))
     table = pl.read_parquet(score / "reg.parquet")
     arms = {task.arm for task in graph.tasks if task.kind == "evaluate"}
-    assert len(arms) == 25
+    assert len(arms) == 26
     assert set(table["model"]) == arms
     assert table["reg"].is_finite().all()
 

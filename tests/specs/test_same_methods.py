@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reodsl.ir.reward import Budgets
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo, Stage
 from reodsl.language import compile_file
@@ -31,7 +32,9 @@ ARMS = {
     "simpo_dast": "simpo_dast",
 }
 MORE = {
+    ("qwen3_4b", "budget_512"): "budget_32",
     ("deepseek_7b", "reo_linear"): "reo_linear",
+    ("deepseek_7b", "reo_k10"): "reo_k10",
     ("deepseek_7b", "reo_coef1"): "reo_coef1",
     ("deepseek_7b", "reo_task_hard"): "reo_hard",
     ("l1", "exact_4k"): "l1_exact",
@@ -42,24 +45,20 @@ MORE = {
     ("more_baselines", "prune"): "thinkprune",
 }
 PAIRS = {**{("qwen3_4b", arm): own for arm, own in ARMS.items()}, **MORE}
-# What may differ: model, data, lengths, batch, steps, learning rate and forcing, and numbers scaled with the length.
 OTHERWISE = {
-    "name", "data", "steps", "expected_length", "save_every", "plateau", "max_tokens", "max_prompt", "batch",
-    "minibatches", "epochs", "forcing", "reference_samples", "start", "samples", "passes",
-    "lr", "warmup_steps", "warmup_share", "decay", "decay_from", "algorithm",
-    "question", "system", "prefix", "low", "high", "separator", "keywords", "min_chunks", "l_max", "budgets", "frontier",
-    "rollouts", "step",
+    # The model, and the words that it reads and writes.
+    "name", "start", "question", "system", "prefix", "separator", "keywords",
+    "data",
+    # Lengths in tokens.
+    "max_tokens", "max_prompt", "expected_length", "budgets", "l_max", "step", "low", "high",
+    "batch", "reference_samples",
+    "steps", "save_every", "window",
+    "lr",
+    "forcing",
 }  # fmt: skip
-CONSTANTS: dict[tuple[str, str], set[tuple[float, float]]] = {
-    ("qwen3_4b", "group_norm"): {(0.1, 0.2)},
-    ("qwen3_4b", "simpo_dast"): {(0.5, 0.7)},
-    ("l1", "exact_4k"): {(0.0003, 0.01)},
-    ("l1", "max_4k"): {(0.0003, 0.01)},
-    ("more_baselines", "overlong"): {(16384, 32), (4096, 64)},
-    ("more_baselines", "brpo"): {(2000 * part, 32 * part) for part in (1, 2, 3, 4)},
-    ("more_baselines", "prune"): {(3000, 32)},
-}
-"""All constants of rewards and selections that differ: two that the paper leaves open, and those of lengths."""
+"""All that may differ: model, data, lengths, batch, steps, learning rate and forcing."""
+LENGTHS = {"overlong": 2, "brpo": 4, "thinkprune": 1, "l1_exact": 1, "l1_max": 1}
+"""How many constants differ in an expression because they are lengths, or are for a token; nowhere else one may."""
 
 
 @lru_cache
@@ -75,22 +74,74 @@ def last(of: Study, arm: str) -> Stage:
     return start.experiment.stages[start.stage]
 
 
-def constants(found: list[tuple[str, Any, Any]]) -> set[tuple[float, float]]:
-    """The values of those differences that are constants of an expression."""
-    return {(one, two) for path, one, two in found if path.endswith(".value")}
+def pair(file: str, arm: str) -> tuple[Stage, Stage]:
+    """An arm's last stage in the paper's specs and in miniature."""
+    return last(study(f"paper/{file}.reo"), arm), last(study("miniature/paper.reo"), PAIRS[file, arm])
+
+
+def differing(one: Stage, two: Stage) -> list[tuple[str, Any, Any]]:
+    return list(differences(one.model_dump(mode="json"), two.model_dump(mode="json"), OTHERWISE))
 
 
 def beside_constants(found: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
     return [each for each in found if not each[0].endswith(".value")]
 
 
+def longest(stage: Stage) -> int:
+    """The longest budget that a response is asked for, and without one the longest response."""
+    assert isinstance(stage.method, Ppo)
+    asked = [most for each in stage.method.wordings for most in (*each.budgets, each.high or 0)]
+    return max(asked, default=0) or stage.method.rollout.max_tokens
+
+
+def test_every_arm_of_the_miniature_has_its_pair() -> None:
+    assert {"base", *PAIRS.values()} == {arm.name for arm in study("miniature/paper.reo").arms}
+
+
 @pytest.mark.parametrize(("file", "arm"), PAIRS)
 def test_a_method_is_the_same_in_miniature(file: str, arm: str) -> None:
-    paper = last(study(f"paper/{file}.reo"), arm).model_dump(mode="json")
-    small = last(study("miniature/paper.reo"), PAIRS[file, arm]).model_dump(mode="json")
-    found = list(differences(paper, small, OTHERWISE))
+    """A constant that differs is a length, the same multiple of the longest response, or for a token, by its inverse."""
+    paper, small = pair(file, arm)
+    found = differing(paper, small)
     assert beside_constants(found) == []
-    assert constants(found) == CONSTANTS.get((file, arm), set())
+    scaled = {(one, two) for path, one, two in found if path.endswith(".value")}
+    assert len(scaled) == LENGTHS.get(PAIRS[file, arm], 0)
+    per_token = PAIRS[file, arm].startswith("l1")
+    for one, two in scaled:
+        if per_token:
+            assert one * longest(paper) == pytest.approx(two * longest(small))
+        else:
+            assert one / longest(paper) == two / longest(small)
+
+
+@pytest.mark.parametrize(("file", "arm"), PAIRS)
+def test_budgets_and_samples_are_the_papers_in_proportion(file: str, arm: str) -> None:
+    """Budgets to the token, out of the longest response; as many samples of the start as rollouts, or none."""
+    one, two = (stage.method for stage in pair(file, arm))
+    if not isinstance(one, Ppo):
+        return
+    assert isinstance(two, Ppo)
+    assert [m.reference_samples for m in (one, two)] in ([0, 0], [one.batch.rollouts, two.batch.rollouts])
+    if one.reward.dense is None:
+        return
+    assert two.reward.dense is not None
+    many, few = one.reward.dense.split, two.reward.dense.split
+    assert (many.l_max, few.l_max) == (one.rollout.max_tokens, two.rollout.max_tokens)
+    if isinstance(many, Budgets):
+        assert isinstance(few, Budgets)
+        assert len(many.budgets) == len(few.budgets)
+        for large, small in zip(many.budgets, few.budgets, strict=True):
+            assert abs(large / many.l_max * few.l_max - small) <= 0.5
+
+
+def test_hgpo_begins_with_the_same_training_on_both_modes() -> None:
+    before = []
+    for path in ("paper/qwen3_4b.reo", "miniature/paper.reo"):
+        start = study(path).arm("hgpo").checkpoint
+        assert isinstance(start, FromTraining)
+        assert isinstance(start.experiment.start, FromTraining)
+        before.append(start.experiment.start.experiment.stages[-1])
+    assert differing(*before) == []
 
 
 def test_thinkprune_names_each_of_its_limits_in_miniature() -> None:
@@ -100,12 +151,7 @@ def test_thinkprune_names_each_of_its_limits_in_miniature() -> None:
     assert isinstance(start, FromTraining)
     assert isinstance(paper, FromTraining)
     for one, two in zip(paper.experiment.stages, start.experiment.stages, strict=True):
-        assert (
-            beside_constants(
-                list(differences(one.model_dump(mode="json"), two.model_dump(mode="json"), OTHERWISE))
-            )
-            == []
-        )
+        assert beside_constants(differing(one, two)) == []
     for stage in start.experiment.stages:
         assert isinstance(stage.method, Ppo)
         asked = [each.question for each in stage.method.wordings]
@@ -124,7 +170,6 @@ def test_l1_max_is_asked_in_two_ways_for_the_same_budgets(path: str, arm: str) -
 
 
 def test_other_methods_differ() -> None:
-    paper = last(study("paper/qwen3_4b.reo"), "mrt").model_dump(mode="json")
+    paper = last(study("paper/qwen3_4b.reo"), "mrt")
     for arm in ("vanilla", "reo_exp", "group_norm", "hgpo", "sft_shortest"):
-        small = last(study("miniature/paper.reo"), arm).model_dump(mode="json")
-        assert list(differences(paper, small, OTHERWISE)), arm
+        assert differing(paper, last(study("miniature/paper.reo"), arm)), arm
