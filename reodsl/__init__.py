@@ -1,17 +1,33 @@
-"""reodsl: reinforcement-learning experiments on reasoning efficiency, from short spec files."""
+"""reodsl: reinforcement-learning experiments on reasoning efficiency, from short spec files.
+
+From a notebook or a script, `load` opens a spec:
+
+    study = reodsl.load("specs/quickstart.reo", n=7)
+    run = study.run(local=True)
+    run.table("main")
+
+The command `reodsl` does the rest: `reodsl --help`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reodsl.door import load as load
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
 
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    # `import reodsl` stays light: the door opens when it is first used.
-    if name == "load":
-        from reodsl.door import load
+    def __getattr__(name: str) -> Any:
+        # `import reodsl` stays light: the door opens when it is first used.
+        if name == "load":
+            from reodsl.door import load
 
-        return load
-    raise AttributeError(f"module 'reodsl' has no attribute {name!r}")
+            return load
+        raise AttributeError(f"module 'reodsl' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -15,8 +15,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.diagnostics.render import render
@@ -24,6 +26,7 @@ from reodsl.diagnostics.render import render
 if TYPE_CHECKING:
     import altair as alt
     import polars as pl
+    from rich.console import Console
 
     from reodsl.graph.task import Graph
     from reodsl.ir import Spec
@@ -76,12 +79,24 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A compiled spec and where its results are kept."""
+    """A compiled spec and where its results are kept. Printed, or shown by a notebook, it is its plan."""
 
     spec: Spec
     graph: Graph
     store: Store
     keys: Keys
+
+    def __repr__(self) -> str:
+        study = self.spec.study
+        return f"<reodsl spec {study.name}: {len(study.arms)} arms, {len(self.graph.tasks)} tasks>"
+
+    def __str__(self) -> str:
+        from reodsl.plan.render import to_text
+
+        return to_text(self._plan())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     @_telling()
     def plan(self) -> dict[str, str]:
@@ -152,18 +167,46 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished run: its report, and the artifacts that the report was drawn from, by role."""
+    """A finished run: its report, and the artifacts that the report was drawn from, by role.
+
+    Printed, or shown by a notebook, it is the main table: each arm's averages.
+    """
 
     report: Path
     spec: Spec
     inputs: Mapping[str, Path]
+
+    def __repr__(self) -> str:
+        return f"<reodsl run of {self.spec.study.name}: {self.report}>"
+
+    def __str__(self) -> str:
+        console = self._summary()
+        return f"{console.export_text().rstrip()}\nreport: {self.report}"
+
+    def _repr_html_(self) -> str:
+        page = quote(self.report.as_posix())
+        table = self._summary().export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+        return f'{table}<a href="{escape(page)}">report</a>'
+
+    def _summary(self) -> Console:
+        """The main table as a terminal shows it, recorded; nothing where the report has none."""
+        import io
+
+        from rich.console import Console
+
+        from reodsl.report.terminal import report_summary
+
+        console = Console(record=True, file=io.StringIO(), width=100)
+        if "main" in self.tables():
+            console.print(report_summary(self.report.parent, average_only=True))
+        return console
 
     def tables(self) -> tuple[str, ...]:
         """The names that `table` takes."""
         return tuple(sorted(path.stem for path in (self.report.parent / "tables").glob("*.parquet")))
 
     @_telling()
-    def table(self, name: str) -> pl.DataFrame:
+    def table(self, name: str = "main") -> pl.DataFrame:
         """A table of the report: `main`, `per_seed`, `curves`, `frontier`, `training`, `budgets`, …"""
         import polars as pl
 
@@ -207,7 +250,13 @@ class Finished:
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Python values as the command line would spell them."""
+    """Python values as the command line would spell them. Raises E0114 for what is no mapping."""
+    if not isinstance(values, Mapping):
+        raise problem(
+            "E0114",
+            f"`amend` is {values!r}, which is no mapping",
+            help='write `amend={"optim.lr": 1e-4}`: settings by their paths',
+        )
     return {name: _text(value) for name, value in values.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,12 +57,22 @@ def test_a_spec_is_loaded_overridden_planned_and_run(
     assert training.payload["stage"]["steps"] == 3
     assert training.payload["stage"]["optim"]["lr"] == 1e-4
     assert set(loaded.plan().values()) == {"run"}
+    assert repr(loaded) == "<reodsl spec tiny: 2 arms, 7 tasks>"
+    assert "+ tiny.train" in str(loaded)
+    assert "Plan: 7 run." in str(loaded)
+    assert loaded._repr_html_() == f"<pre>{str(loaded).replace('>', '&gt;')}</pre>"
     with pytest.warns(UserWarning, match="W0971: other GPUs"):
         run = loaded.run(tmp_path / "out", local=True)
     assert set(reodsl.load(spec, length=3, amend={"optim.lr": 1e-4}).plan().values()) == {"reuse"}
     assert run.report.read_text().startswith("<!doctype html>")
     assert {"main", "curves"} <= set(run.tables())
+    assert repr(run) == f"<reodsl run of tiny: {run.report}>"
+    assert [line.split()[0] for line in str(run).splitlines()[1:3]] == ["base", "tiny"]
+    assert str(run).endswith(f"report: {run.report}")
+    assert "tiny" in run._repr_html_()
+    assert f'<a href="{run.report.as_posix()}">report</a>' in run._repr_html_()
     assert run.table("training").height == 3
+    assert run.table().equals(run.table("main"))
     assert run.samples("tiny", 1).height == 4
     assert run.curves().to_dict()["layer"]
     with pytest.raises(Problem, match="there is no table 'mian'"):
@@ -80,3 +91,17 @@ def test_a_spec_with_errors_says_all_of_them(spec: Path) -> None:
     assert "must be from 1 step to 9 steps" in shown
     assert "= help: " in shown
     assert [found.code for found in caught.value.diagnostics]
+
+
+def test_what_is_no_mapping_of_settings_is_refused(spec: Path) -> None:
+    with pytest.raises(Problem, match="`amend` is 'steps=3', which is no mapping") as caught:
+        reodsl.load(spec, amend="steps=3")  # type: ignore[arg-type]
+    assert "= help: write `amend={" in caught.value.__notes__[0]
+
+
+def test_the_package_shows_its_door_and_its_types() -> None:
+    assert "load" in dir(reodsl)
+    assert "load(path" in pydoc.render_doc(reodsl, renderer=pydoc.plaintext)
+    assert Path(reodsl.__file__).with_name("py.typed").is_file()
+    with pytest.raises(AttributeError, match="no attribute 'laod'"):
+        getattr(reodsl, "laod")  # noqa: B009 (a name that the types know is not there)
