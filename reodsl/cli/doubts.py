@@ -34,9 +34,10 @@ class Doubts:
         """Every doubt about a finished run, those that were told among them."""
         from reodsl.report.overlap import overlaps
         from reodsl.report.unended import unended
+        from reodsl.report.unlearnt import unlearnt
 
         folders = {name: self.ready.store.path(key) for name, key in results.keys.items()}
-        return [*overlaps(self.ready.graph, folders), *unended(page.parent)]
+        return [*overlaps(self.ready.graph, folders), *unended(page.parent), *unlearnt(page.parent)]
 
     def rest(self, results: Results, page: Path) -> list[Diagnostic]:
         """Those that have not been told."""

@@ -59,13 +59,17 @@ def test_a_reward_that_is_no_number(place: Place) -> None:
     assert not (place.folder / ".reodsl").exists()
 
 
-def test_a_model_that_never_ends_its_answer(place: Place, refusal: Callable[..., None]) -> None:
+def test_a_model_that_never_ends_its_answer_and_learns_nothing(
+    place: Place, refusal: Callable[..., None]
+) -> None:
     told = place.call("run", "tiny.reo", "--local")
     assert told.code == 0
     (report,) = Path("runs").iterdir()
     warned = told.err[told.err.index("warning[") :].rstrip() + "\n"
-    refusal("commands/W0801.txt", warned, (str(report.resolve()), "REPORT"), (str(report), "REPORT"))
+    one, two = warned.split("\n\n")
+    for code, text in (("W0801", f"{one}\n"), ("W0803", two)):
+        refusal(f"commands/{code}.txt", text, (str(report.resolve()), "REPORT"), (str(report), "REPORT"))
     whole(place.folder / ".reodsl", {"model", "data", "train", "evaluate", "report"})
     facts = json.loads(place.call("run", "tiny.reo", "--local", "--json").out)
     assert facts["status"] == "finished"
-    assert [found["code"] for found in facts["diagnostics"]] == ["W0801"]
+    assert [found["code"] for found in facts["diagnostics"]] == ["W0801", "W0803"]
