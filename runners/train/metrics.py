@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -20,6 +21,13 @@ def write_parquet(frame: pl.DataFrame, path: Path) -> None:
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def join_parquet(parts: Sequence[Path], schema: Mapping[str, Any], path: Path) -> None:
+    """One Parquet file of several in their order, never in memory as a whole; a column that a part lacks is null there."""
+    none = pl.LazyFrame(schema=schema)
+    frame = pl.scan_parquet(list(parts), schema=schema, missing_columns="insert") if parts else none
+    frame.sink_parquet(path, maintain_order=True)
 
 
 def metrics_table(rows: Sequence[Mapping[str, float]]) -> pl.DataFrame:

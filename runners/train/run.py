@@ -37,11 +37,12 @@ from runners.train.optimizers import (
     set_learning_rate,
 )
 from runners.train.placed import place
+from runners.train.ppo_steps import ppo_steps
 from runners.train.ranks import ALONE, Ranks
 from runners.train.saved import Row, Standing, save_tensors
 from runners.train.sharding import Scorer, whole, whole_state
 from runners.train.shards import load_anywhere, own_parts, save_anywhere
-from runners.train.steps import Steps, ppo_steps, sft_steps, simpo_steps
+from runners.train.steps import Steps, sft_steps, simpo_steps
 from runners.train.throughput import peak_flops
 from runners.train.update import Learner
 

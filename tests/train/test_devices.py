@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from reodsl.graph.job import Resources
-from runners.train import steps as module
+from runners.train import ppo_steps as module
 from runners.train.batches import GPU_TOKENS, by_length, token_bound
 from runners.train.exhaustion import room
 from runners.train.follower import Part

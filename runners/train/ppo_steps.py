@@ -1,0 +1,240 @@
+"""The steps of PPO: a method, questions and a learner in; engine and verifier opened once, one step after another out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import torch
+
+from reodsl.diagnostics import problem
+from reodsl.graph.job import Job
+from reodsl.ir.model import Model
+from reodsl.ir.reward import QuestionBudgets, Reward
+from reodsl.ir.reward import Steps as ReasoningSteps
+from reodsl.ir.training import Ppo
+from reodsl.store.files import sync
+from runners.clock import now, spent
+from runners.engine.open import open_engine
+from runners.engine.protocol import Engine, Sampling
+from runners.engine.versions import PLACE
+from runners.models.folder import Loaded
+from runners.prompts import stop_tokens
+from runners.rewards.splits import budget_places, question_places
+from runners.train.agreement import Learnt
+from runners.train.asking import Asking, longest_of
+from runners.train.collect import Collector, Experience, Reference, collect
+from runners.train.draws import drawn
+from runners.train.gather import gather
+from runners.train.metrics import join_parquet, write_parquet
+from runners.train.ppo import ROLLOUTS, update
+from runners.train.questions import Question, questions_of, read_table
+from runners.train.steps import Numbers, Steps
+from runners.train.update import Learner
+from runners.verify import Verifier, make_verifier
+
+
+def ppo_steps(
+    method: Ppo,
+    verifier_kind: str,
+    model: Model,
+    job: Job,
+    loaded: Loaded,
+    learner: Learner,
+    seed: int,
+    reference: Learner | None = None,
+    begun: int = 0,
+) -> Steps:
+    """Steps of generation, forcing, grading and clipped updates; each leaves its rollouts in the work folder.
+
+    Of processes that train together the first generates, and hands on what it found. `begun` steps are done already.
+    """
+    # The embedded engine computes in float32.
+    same_numbers = job.resources.engine == "embedded" and learner.precision == torch.float32
+    if not learner.ranks.first:
+        return _following(method, learner, seed, same_numbers, reference)
+    if not method.reward.name:
+        reward = method.reward.model_copy(update={"name": job.task.arm or ""})
+        method = method.model_copy(update={"reward": reward})
+    pool = _pool(method, model, job, loaded)
+    rollout, stop = method.rollout, stop_tokens(loaded.tokenizer, job.inputs["start"] / "checkpoint")
+    sampling = Sampling(rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, stop)
+    asking = _asking(method, model, loaded, seed)
+    parts = job.work / "rollouts"
+    parts.mkdir(parents=True, exist_ok=True)
+    # Last of all that can fail: until there are steps, nobody else would close what is opened here.
+    engine, verifier = _opened(method, verifier_kind, job, loaded, learner, begun)
+    collector = Collector(
+        engine,
+        verifier,
+        loaded.tokenizer,
+        sampling,
+        method.batch.rollouts,
+        method.reward,
+        method.forcing,
+        pool.places,
+        pool.own_places,
+        pool.references,
+        seed,
+        asking,
+    )
+
+    def experience_of(draw: int) -> Experience:
+        chosen = drawn(seed, draw, method.batch.prompts, len(pool.questions))
+        return collect(collector, [pool.questions[i] for i in chosen], draw)
+
+    def take(number: int) -> Numbers:
+        found = gather(experience_of, method, number)
+        began = now()
+        engine.release()
+        learnt = learner.ranks.share(found.learnt)
+        row = {**found.row, **update(learner, learnt, method, seed, number, same_numbers, reference)}
+        engine.load_weights(learner.weights(), number + 1)
+        seconds = {**found.seconds, **spent("update", (began, now()))}
+        write_parquet(found.rollouts, _part(parts, number))
+        # On the disk before any standing that takes this step for done.
+        sync(_part(parts, number))
+        return row, seconds
+
+    def write_tables(folder: Path, steps: int) -> None:
+        join_parquet([_part(parts, number) for number in range(steps)], ROLLOUTS, folder / "rollouts.parquet")
+
+    return Steps(take, pool.facts, 0, write_tables, (engine.close, verifier.close))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """What a stage asks, where responses are split, and the reference's samples; `facts` as those of `Steps`."""
+
+    questions: list[Question]
+    places: tuple[int, ...] | None
+    own_places: dict[str, tuple[int, ...]]
+    references: dict[str, Reference]
+    facts: dict[str, int]
+
+
+def _pool(method: Ppo, model: Model, job: Job, loaded: Loaded) -> _Pool:
+    """The questions that can be trained on. Raises E0927, E0930 and E0932 where there are none, or not all they need."""
+    table = read_table(job.inputs["data"])
+    questions, too_long = questions_of(table, model.prompt, loaded.tokenizer, method.max_prompt)
+    places, own_places = _places(method.reward, job, method.rollout.max_tokens)
+    asked = len(questions)
+    if places is None and not _own_steps(method.reward):
+        questions = [question for question in questions if question.id in own_places]
+    references = _references(job, method) if "reference" in job.inputs else {}
+    _require(questions, references, job)
+    facts = {
+        "questions": len(questions),
+        "left_out_too_long": too_long,
+        "left_out_without_budget": asked - len(questions),
+    }
+    return _Pool(questions, places, own_places, references, facts)
+
+
+def _opened(
+    method: Ppo, verifier_kind: str, job: Job, loaded: Loaded, learner: Learner, begun: int
+) -> tuple[Engine, Verifier]:
+    """The engine with the learner's weights, and the verifier; nothing stays open where one of them fails."""
+    longest = None if job.resources.engine == "embedded" else longest_of(method, loaded.tokenizer)
+    beside = None if job.resources.apart else learner.growth
+    folder = job.inputs["start"] / "checkpoint"
+    engine = open_engine(folder, job.resources, longest, job.work / PLACE, beside)
+    try:
+        # Servers take minutes to start, and others wait less than that inside a collective.
+        learner.ranks.wait()
+        engine.load_weights(learner.weights(), begun)
+        return engine, make_verifier(verifier_kind)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def _asking(method: Ppo, model: Model, loaded: Loaded, seed: int) -> Asking:
+    return Asking(
+        model.prompt,
+        loaded.tokenizer,
+        method.batch.rollouts,
+        seed,
+        method.wordings,
+        method.wordings_per,
+        any(part.on == "prefix" for part in method.reward.parts),
+        method.max_prompt,
+    )
+
+
+def _following(
+    method: Ppo, learner: Learner, seed: int, same_numbers: bool, reference: Learner | None
+) -> Steps:
+    """The same steps on a process that learns from what the first one generates."""
+    learner.ranks.wait()
+    learner.weights()
+
+    def take(number: int) -> Numbers:
+        learnt: Learnt = learner.ranks.share(None)
+        row = update(learner, learnt, method, seed, number, same_numbers, reference)
+        learner.weights()
+        return row, {}
+
+    return Steps(take, {})
+
+
+def _part(parts: Path, number: int) -> Path:
+    return parts / f"{number:08d}.parquet"
+
+
+def _places(
+    reward: Reward, job: Job, longest: int
+) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
+    """Splits that all questions share, or each question's own; neither where responses have their own."""
+    if reward.dense is None:
+        return (longest,), {}
+    split = reward.dense.split
+    found = (
+        json.loads((job.inputs["budgets"] / "budgets.json").read_text("utf-8"))
+        if "budgets" in job.inputs
+        else None
+    )
+    if isinstance(split, QuestionBudgets):
+        return None, dict(question_places(split, found))
+    return budget_places(split, found), {}
+
+
+def _own_steps(reward: Reward) -> bool:
+    """Whether each response is split at its own reasoning steps."""
+    return reward.dense is not None and isinstance(reward.dense.split, ReasoningSteps)
+
+
+def _references(job: Job, method: Ppo) -> dict[str, Reference]:
+    """Lengths and verdicts of the reference's samples by question."""
+    table = pl.read_parquet(
+        job.inputs["reference"] / "samples.parquet", columns=["question", "tokens", "correct"]
+    )
+    grouped = table.group_by("question", maintain_order=True).agg("tokens", "correct")
+    found = {}
+    for name, tokens, correct in grouped.iter_rows():
+        kept = slice(0, method.reference_samples)
+        found[name] = Reference(tuple(map(float, tokens[kept])), tuple(map(float, correct[kept])))
+    return found
+
+
+def _require(questions: list[Question], references: dict[str, Reference], job: Job) -> None:
+    if not questions:
+        raise problem(
+            "E0932",
+            "every question was dropped, because none has a budget",
+            where=job.task.id,
+            help="train on the questions that the budgets were found for, or keep the unsolved ones: `unsolved = l_max`",
+        )
+    sizes = (
+        {len(references[q.id].lengths) if q.id in references else 0 for q in questions} if references else {1}
+    )
+    if len(sizes) > 1 or 0 in sizes:
+        raise problem(
+            "E0930",
+            "the reference samples do not cover the questions alike",
+            where="samples.parquet",
+            notes=[f"samples a question: {', '.join(str(size) for size in sorted(sizes))}"],
+            help="sample the same number of responses to every training question",
+        )
