@@ -40,8 +40,9 @@ def main() -> None:
     from runners.models.folder import load
     from runners.train.collect import Collector, collect
     from runners.train.optimizers import build_optimizers
-    from runners.train.ppo import learnt_of, score, update
+    from runners.train.ppo import update
     from runners.train.questions import Question
+    from runners.train.scored import learnt_of, score
     from runners.train.update import Learner
     from runners.verify import Answer, Verdict
 

@@ -16,7 +16,7 @@ from reodsl.ir.training import Ppo
 from runners.train.advantages import batch_normalised, of_tokens
 from runners.train.agreement import Learnt
 from runners.train.collect import Experience
-from runners.train.ppo import ROLLOUTS, Scored, learnt_of, rollout_columns, score, step_metrics
+from runners.train.scored import ROLLOUTS, Scored, learnt_of, rollout_columns, score, step_metrics
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures")
 """Numbers of a step that add up over its rounds; all others are means."""

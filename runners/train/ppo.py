@@ -1,92 +1,24 @@
-"""PPO from experience: advantages, minibatches and clipped steps; what happened, as numbers, comes back."""
+"""PPO from what is learnt of a step: minibatches and clipped steps; what happened, as numbers, comes back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from reodsl.ir.training import Ppo
-from runners.rewards.step import Floats, Ints
-from runners.rewards.vectorise import vectorise
-from runners.train.advantages import advantages_of, normalised, of_tokens
-from runners.train.agreement import Learnt, agreement, old_logprobs, recomputed, require_agreement
+from runners.train.agreement import Learnt, Old, agreement, old_logprobs, recomputed, require_agreement
 from runners.train.batches import Example, Microbatch
-from runners.train.collect import Experience
 from runners.train.draws import permutation, purpose
 from runners.train.ppo_loss import clipped_loss, divergence, token_weights
-from runners.train.update import Learner, take_step
+from runners.train.update import Learner, Loss, Stepped, take_step
 
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """Rewards [questions, rollouts, splits] (absent ones 0), and by response the advantage of each of its sections'
-    `tokens`, both [questions, rollouts, sections], before any normalisation over the batch.
-
-    The tokens of a prefix that is learnt come first. `equal_groups` is the share of questions without any advantage.
-    """
-
-    rewards: Floats
-    sections: Floats
-    tokens: Ints
-    equal_groups: float
-
-
-def score(experience: Experience, method: Ppo) -> Scored:
-    """Rewards and advantages of a step. Raises E0920 where a reward is not finite."""
-    step = experience.step
-    rewards = vectorise(method.reward, step, experience.forced.look_up, experience.bare.look_up)
-    if method.reward.parts:
-        return _score_parts(experience, method, rewards)
-    dense = method.reward.dense is not None
-    places = step.places if dense else step.length[:, :, None]
-    present = np.broadcast_to(step.present if dense else np.True_, rewards.shape)
-    sections, tokens = advantages_of(rewards, places, present, step.length, method.advantage)
-    return Scored(np.where(present, rewards, 0.0), sections, tokens, _equal(sections))
-
-
-def _score_parts(experience: Experience, method: Ppo, values: Floats) -> Scored:
-    """A_t: the sum of the parts' normalised values, those on the prefix for its tokens (or the first token) alone."""
-    rule, step = method.advantage, experience.step
-    parts = method.reward.parts
-    weights = np.array([part.weight for part in parts])
-    everywhere = np.array([part.on == "response" for part in parts])
-    scored = normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
-    leads = np.array(experience.leads).reshape(step.length.shape)
-    begun = np.maximum(leads, 1)
-    tokens = np.stack((begun, step.length + leads - begun), axis=2).astype(np.int64)
-    sections = np.stack((scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)), axis=2)
-    return Scored(values * weights, sections, tokens, _equal(scored))
-
-
-def _equal(advantages: Floats) -> float:
-    """The share of questions of which no response has an advantage."""
-    return 1.0 - float((advantages != 0).any(axis=(1, 2)).mean())
-
-
-def learnt_of(experience: Experience, scored: Scored, whole: bool = False) -> Learnt:
-    """What the update reads of a step, whose advantages are not normalised over the batch; `whole` where tokens without
-    an advantage are learnt as well."""
-    pairs = list(zip(experience.requests, experience.responses, experience.leads, strict=True))
-    reads = [len(request.prompt) - lead for request, _, lead in pairs]
-    return Learnt(
-        tuple(request.prompt[:read] for (request, _, _), read in zip(pairs, reads, strict=True)),
-        tuple(
-            (*request.prompt[read:], *one.tokens)
-            for (request, one, _), read in zip(pairs, reads, strict=True)
-        ),
-        experience.leads,
-        [np.asarray(one.logprobs, dtype=np.float32) for one in experience.responses],
-        [np.asarray(one.behaviour, dtype=np.float32) for one in experience.responses],
-        of_tokens(scored.sections, scored.tokens),
-        whole,
-    )
+Logprobs = NDArray[np.float32]
 
 
 def update(
@@ -107,160 +39,108 @@ def update(
     """
     temperature = method.rollout.temperature or 1.0
     old = old_logprobs(learner, learnt, method, temperature, same_numbers)
-    apart, cuts = old.apart, learnt.cuts
+    apart = old.apart
     if apart is not None:
         require_agreement(apart, method.mismatch_limit, number)
-    totals = {"loss": 0.0, "grad_norm": 0.0, "steps": 0.0}
-    counted: list[Tensor] = []
-    frozen = None if reference is None else recomputed(reference, learnt, cuts, temperature)
-    moved: list[Tensor] = []
+    frozen = None if reference is None else recomputed(reference, learnt, learnt.cuts, temperature)
+    seen = _Seen()
 
     def check() -> None:
         """What ratios divide by is the engine's: the first pass, before any change, shows how far the trainer is."""
         nonlocal apart
         if apart is None:
-            apart = np.concatenate([np.zeros(0), *learner.ranks.gather(_numpy(moved))])
+            apart = seen.differences(learner)
             require_agreement(apart, method.mismatch_limit, number)
 
+    stepped: list[Stepped] = []
     for epoch in range(method.epochs):
         order = permutation(purpose(seed, "minibatches", number, epoch), len(learnt.tokens))
         for part, members in enumerate(np.array_split(order, method.minibatches)):
-            weights = token_weights([len(learnt.advantages[i]) for i in members], method.loss_mean)
-            examples = [
-                Example(
-                    learnt.prompts[i],
-                    learnt.tokens[i][: cuts[i]],
-                    np.full(cuts[i], weight, dtype=np.float32) * old.weights[i],
-                    learnt.advantages[i][: cuts[i]],
-                    old.logprobs[i],
-                    None if frozen is None else frozen[i],
-                )
-                for i, weight in zip(members, weights, strict=True)
-                if cuts[i]
-            ]
-            first = epoch == 0 and part == 0
-
-            def loss(batch: Microbatch, logprobs: Tensor, first: bool = first) -> Tensor:
-                if first and batch.members:
-                    moved.append(logprobs.detach() - batch.old)
-                found = clipped_loss(
-                    logprobs, batch.old, batch.advantages, batch.weights, method.clip_low, method.clip_high
-                )
-                trained = (batch.advantages != 0).sum()
-                if frozen is None:
-                    counted.append(_numbers(found.clipped, trained, torch.zeros_like(found.loss)))
-                    return found.loss
-                apart_now = divergence(logprobs, batch.reference, batch.weights)
-                counted.append(_numbers(found.clipped, trained, apart_now))
-                return found.loss + method.kl * apart_now
-
+            examples = _examples(learnt, old, frozen, members.tolist(), method.loss_mean)
+            loss = _loss(method, seen, first=not stepped, diverges=frozen is not None)
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {part + 1}"
-            stepped = take_step(learner, examples, loss, temperature, at, check)
-            totals["loss"] += stepped.loss
-            totals["grad_norm"] += stepped.grad_norm
-            totals["steps"] += 1
-    # Summed here, so that the device is asked once.
-    own = [sum(column) for column in torch.stack(counted, 1).tolist()] if counted else [0.0] * 3
-    clipped, trained, diverged = learner.ranks.total(own)
-    errors = np.abs(np.concatenate([np.zeros(0, np.float32), *learner.ranks.gather(_numpy(moved))]))
+            stepped.append(take_step(learner, examples, loss, temperature, at, check))
+    clipped, trained, diverged = seen.totals(learner)
+    errors = np.abs(seen.differences(learner))
     return {
-        "loss": totals["loss"] / totals["steps"],
-        "grad_norm": totals["grad_norm"] / totals["steps"],
+        "loss": sum(one.loss for one in stepped) / len(stepped),
+        "grad_norm": sum(one.grad_norm for one in stepped) / len(stepped),
         "clip_fraction": clipped / max(trained, 1.0),
         "ratio_error": float(errors.max()) if len(errors) else 0.0,
         "ratio_error_median": float(torch.from_numpy(errors).median()) if len(errors) else 0.0,
-        **({} if frozen is None else {"kl": diverged / totals["steps"]}),
+        **({} if frozen is None else {"kl": diverged / len(stepped)}),
         **agreement(apart),
         **old.numbers,
         "trained_tokens": trained / method.epochs,
     }
 
 
+def _examples(
+    learnt: Learnt,
+    old: Old,
+    frozen: Sequence[Logprobs] | None,
+    members: Sequence[int],
+    mean: Literal["token", "response"],
+) -> list[Example]:
+    """The responses of a minibatch as far as they are run, each token with its share of the minibatch's mean."""
+    cuts = [len(own) for own in old.logprobs]
+    shares = token_weights([len(learnt.advantages[i]) for i in members], mean)
+    return [
+        Example(
+            learnt.prompts[i],
+            learnt.tokens[i][: cuts[i]],
+            np.full(cuts[i], share, dtype=np.float32) * old.weights[i],
+            learnt.advantages[i][: cuts[i]],
+            old.logprobs[i],
+            None if frozen is None else frozen[i],
+        )
+        for i, share in zip(members, shares, strict=True)
+        if cuts[i]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the passes of an update show, left on the device so that it is asked once.
+
+    `counted` has of each the tokens that were clipped, those with an advantage, and the divergence; `moved` has of those
+    of the first minibatch, before anything changed, each token's log-probability less the one that ratios divide by.
+    """
+
+    counted: list[Tensor] = field(default_factory=list)
+    moved: list[Tensor] = field(default_factory=list)
+
+    def totals(self, learner: Learner) -> list[float]:
+        """The three sums over all passes of all processes."""
+        own = [sum(column) for column in torch.stack(self.counted, 1).tolist()] if self.counted else [0.0] * 3
+        return learner.ranks.total(own)
+
+    def differences(self, learner: Learner) -> Logprobs:
+        """`moved` of all processes as one array."""
+        own = torch.cat(self.moved).float().cpu().numpy() if self.moved else np.zeros(0, dtype=np.float32)
+        return np.concatenate(learner.ranks.gather(own))
+
+
+def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
+    """The clipped loss, and the weighed divergence where there is one; `first` before anything has changed."""
+
+    def loss(batch: Microbatch, logprobs: Tensor) -> Tensor:
+        if first and batch.members:
+            seen.moved.append(logprobs.detach() - batch.old)
+        found = clipped_loss(
+            logprobs, batch.old, batch.advantages, batch.weights, method.clip_low, method.clip_high
+        )
+        trained = (batch.advantages != 0).sum()
+        if not diverges:
+            seen.counted.append(_numbers(found.clipped, trained, torch.zeros_like(found.loss)))
+            return found.loss
+        apart = divergence(logprobs, batch.reference, batch.weights)
+        seen.counted.append(_numbers(found.clipped, trained, apart))
+        return found.loss + method.kl * apart
+
+    return loss
+
+
 def _numbers(*values: Tensor) -> Tensor:
     """Scalars side by side, in double precision."""
     return torch.stack([value.detach().double() for value in values])
-
-
-def _numpy(parts: Sequence[Tensor]) -> NDArray[np.float32]:
-    return torch.cat(list(parts)).float().cpu().numpy() if parts else np.zeros(0, dtype=np.float32)
-
-
-def step_metrics(experience: Experience, scored: Scored) -> dict[str, float]:
-    """What is known of a step before its update: means over responses, and how many gave no signal.
-
-    `entropy` is the mean of minus the log-probability of the tokens drawn, in nats: its expectation at temperature 1.
-    """
-    responses = experience.responses
-    logprobs = np.concatenate([np.asarray(r.logprobs) for r in responses])
-    rewards = scored.rewards.sum(axis=2)
-    found = {
-        "reward": float(rewards.mean()),
-        "reward_std": float(rewards.std(axis=1).mean()),
-        "accuracy": float(experience.step.correct.mean()),
-        "length": float(experience.step.length.mean()),
-        "unfinished": float(np.mean([r.finish == "length" for r in responses])),
-        "entropy": float(-logprobs.mean()),
-        "equal_groups": scored.equal_groups,
-        "tokens": float(experience.step.length.sum()),
-        "verifier_timeouts": float(experience.unsettled.get("timeout", 0)),
-        "verifier_failures": float(experience.unsettled.get("failed", 0)),
-    }
-    if len(experience.forced.values):
-        found["forced_answers"] = float(len(experience.forced.values))
-        found["forced_accuracy"] = float(experience.forced.values.mean())
-    return found
-
-
-ROLLOUTS: dict[str, Any] = {
-    "step": pl.Int64,
-    "question": pl.String,
-    "rollout": pl.Int64,
-    "tokens": pl.Int64,
-    "finish": pl.String,
-    "weight_versions": pl.List(pl.Int64),
-    "mode": pl.Int64,
-    "budget": pl.Int64,
-    "correct": pl.Boolean,
-    "reward": pl.Float64,
-    "cuts": pl.List(pl.Int64),
-    "forced": pl.List(pl.Boolean),
-    "bare_cuts": pl.List(pl.Int64),
-    "bare": pl.List(pl.Boolean),
-}
-"""`rollouts.parquet`: `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
-`bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first. `weight_versions` counts the steps of
-the stage that the engine's weights had behind them. `mode` is the position of the response's
-wording and `budget` what was written into its prompt, both null where there is none."""
-
-
-def rollout_columns(experience: Experience, scored: Scored, number: int) -> Mapping[str, Sequence[object]]:
-    """The step's rows of `rollouts.parquet`."""
-    size = experience.step.length.shape[1]
-    forced: list[tuple[list[int], list[bool]]] = [([], []) for _ in experience.responses]
-    for key, value in zip(experience.forced.keys.tolist(), experience.forced.values.tolist(), strict=True):
-        cuts, verdicts = forced[key // experience.forced.width]
-        cuts.append(key % experience.forced.width)
-        verdicts.append(value)
-    return {
-        "step": [number] * len(experience.responses),
-        "question": [q.id for q in experience.questions for _ in range(size)],
-        "rollout": list(range(size)) * len(experience.questions),
-        "tokens": [len(r.tokens) for r in experience.responses],
-        "finish": [r.finish for r in experience.responses],
-        "weight_versions": [list(r.weight_versions) for r in experience.responses],
-        **{name: _drawn_numbers(experience, name) for name in ("mode", "budget")},
-        "correct": [bool(c) for c in experience.step.correct.ravel()],
-        "reward": scored.rewards.sum(axis=2).ravel().tolist(),
-        "cuts": [cuts for cuts, _ in forced],
-        "forced": [verdicts for _, verdicts in forced],
-        "bare_cuts": [[at for at, _ in own] for own in experience.prefixes],
-        "bare": [[correct for _, correct in own] for own in experience.prefixes],
-    }
-
-
-def _drawn_numbers(experience: Experience, name: str) -> list[int | None]:
-    """A number that each response was asked with; nothing where wordings give none."""
-    given = experience.step.given
-    if "mode" not in given or name not in given:
-        return [None] * len(experience.responses)
-    return [int(each) for each in given[name].ravel()]

@@ -29,8 +29,9 @@ from runners.train.collect import Collector, Experience, Reference, collect
 from runners.train.draws import drawn
 from runners.train.gather import gather
 from runners.train.metrics import join_parquet, write_parquet
-from runners.train.ppo import ROLLOUTS, update
+from runners.train.ppo import update
 from runners.train.questions import Question, questions_of, read_table
+from runners.train.scored import ROLLOUTS
 from runners.train.steps import Numbers, Steps
 from runners.train.update import Learner
 from runners.verify import Verifier, make_verifier

@@ -12,9 +12,10 @@ from reodsl.ir.training import Optimizer, Sampling, Simpo
 from runners.train.agreement import Disagreement
 from runners.train.forward import keep_little
 from runners.train.optimizers import build_optimizers
-from runners.train.ppo import learnt_of, score, update
+from runners.train.ppo import update
 from runners.train.questions import Trace
 from runners.train.ranks import Ranks
+from runners.train.scored import learnt_of, score
 from runners.train.sft import sft_step
 from runners.train.sharding import local, shard
 from runners.train.simpo import simpo_step

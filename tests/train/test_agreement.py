@@ -18,7 +18,8 @@ from reodsl.price.tasks import scored_again
 from runners.engine.embedded import engine as embedded
 from runners.train.agreement import Learnt, agreement, old_logprobs, require_agreement
 from runners.train.optimizers import build_optimizers
-from runners.train.ppo import learnt_of, score, update
+from runners.train.ppo import update
+from runners.train.scored import learnt_of, score
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_train import OUTCOME, ppo, same

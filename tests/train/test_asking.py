@@ -16,8 +16,9 @@ from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
 from runners.train.asking import Asking, longest_of, longest_prefix
 from runners.train.optimizers import build_optimizers
-from runners.train.ppo import learnt_of, score, update
+from runners.train.ppo import update
 from runners.train.questions import Question
+from runners.train.scored import learnt_of, score
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import ROLLOUTS, SETTINGS, experience, method

@@ -9,8 +9,8 @@ from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Response, Sampling
 from runners.models.tokenizer import word_tokenizer
 from runners.train.collect import Collector, Reference, collect
-from runners.train.ppo import Scored, step_metrics
 from runners.train.questions import Question
+from runners.train.scored import Scored, step_metrics
 from runners.verify import Verdict, make_verifier
 
 TOKENIZER = word_tokenizer(("a", "b", "wait", "7", "8", "\\boxed{", "}", "so"))

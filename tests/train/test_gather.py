@@ -14,7 +14,7 @@ from runners.train import gather as module
 from runners.train.collect import Experience
 from runners.train.gather import _merged as merged
 from runners.train.gather import gather
-from runners.train.ppo import Scored, learnt_of, score, step_metrics
+from runners.train.scored import Scored, learnt_of, score, step_metrics
 from tests.train.models import small_model
 from tests.train.test_update import QUESTIONS, ROLLOUTS, experience, method
 

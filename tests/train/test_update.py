@@ -17,8 +17,9 @@ from runners.train import update as module
 from runners.train.collect import Experience
 from runners.train.draws import permutation, purpose
 from runners.train.optimizers import build_optimizers
-from runners.train.ppo import learnt_of, rollout_columns, score, step_metrics, update
+from runners.train.ppo import update
 from runners.train.questions import Question
+from runners.train.scored import learnt_of, rollout_columns, score, step_metrics
 from runners.train.update import Learner
 from tests.train.models import small_model
 
