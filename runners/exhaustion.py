@@ -6,6 +6,7 @@ import os
 
 import torch
 
+from reodsl.diagnostics import first_line
 from reodsl.price.show import memory
 
 _SAID = (
@@ -26,7 +27,7 @@ def exhausted(fault: BaseException) -> bool:
 
 def said(fault: BaseException) -> str:
     """The first line of the fault's own words."""
-    return (str(fault).strip().splitlines() or ["no more memory"])[0][:200]
+    return first_line(fault, "no more memory")
 
 
 def there_is(device: torch.device) -> str:

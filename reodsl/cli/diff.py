@@ -12,7 +12,7 @@ import click
 from reodsl.cli import completing
 from reodsl.cli.options import amend_option, set_option
 from reodsl.cli.place import store_option, target_option
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import first_line, problem
 from reodsl.diff.compare import Payload, compare
 from reodsl.diff.metrics import Metrics
 from reodsl.graph.identity import identity
@@ -147,7 +147,7 @@ def _of_file(text: str, path: Path) -> Side:
             "E0967",
             "this is no compiled spec",
             where=str(path),
-            notes=(str(error).splitlines()[0],),
+            notes=(first_line(error),),
             help="name a spec file, a run's folder or a run; `reodsl ls` lists runs",
         ) from None
     graph = lower(spec)

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 import reodsl
-from reodsl.diagnostics import Problem, error
+from reodsl.diagnostics import Problem, error, first_line
 
 _NAME = re.compile(r"[a-z]+")
 
@@ -103,13 +103,13 @@ def main(arguments: list[str]) -> int:
     except Exception as caught:
         if debug:
             raise
-        words = str(caught).strip().splitlines()
+        words = first_line(caught, "")
         _show(
             Problem(
                 error(
                     "E0990",
                     f"reodsl met an error it did not expect: {type(caught).__name__}"
-                    + (f": {words[0]}" if words else ""),
+                    + (f": {words}" if words else ""),
                     help="this is a defect; `--debug` shows where it happened",
                 )
             )

@@ -1,5 +1,17 @@
 """Errors as values: what went wrong, where, with which values, and what to write instead."""
 
+from reodsl.diagnostics.faults import first_line
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Severity, Span, error, note, problem, warning
 
-__all__ = ["Diagnostic", "Label", "Problem", "Severity", "Span", "error", "note", "problem", "warning"]
+__all__ = [
+    "Diagnostic",
+    "Label",
+    "Problem",
+    "Severity",
+    "Span",
+    "error",
+    "first_line",
+    "note",
+    "problem",
+    "warning",
+]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.numbers.curves import Curve, Curves, accuracy_error, benchmark_error, curve_error, shown
 
 if TYPE_CHECKING:
@@ -84,10 +84,9 @@ def read_frame(path: Path) -> pl.DataFrame:
         else:
             frame = pl.scan_parquet(path).head(MOST_ROWS + 1).collect()
     except Exception as e:  # polars has no one error for a file that is not what its ending says
-        reason = str(e).splitlines()[0][:200] if str(e) else type(e).__name__
         raise problem(
             "E0420",
-            f"the table cannot be read: {reason}",
+            f"the table cannot be read: {first_line(e)}",
             where=str(path),
             help=f"write CSV in UTF-8 or Parquet, with the columns {', '.join(COLUMNS)}",
         ) from None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import first_line, problem
 from reodsl.ir.study import Study
 from reodsl.plan.render import to_json
 from reodsl.plan.verdict import Plan
@@ -94,7 +94,7 @@ def load_plan(path: Path) -> Saved:
             "E0967",
             "this is no plan that can be run",
             where=str(path),
-            notes=(str(error).splitlines()[0] if str(error) else type(error).__name__,),
+            notes=(first_line(error),),
             help="make one with: reodsl plan SPEC --out FILE",
         ) from None
 

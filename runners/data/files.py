@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
 from reodsl.ir.data import Columns
 from runners.data.table import join_answers, questions_table, require_columns
 
@@ -45,7 +45,7 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as failure:
         raise problem(
             "E0706",
-            f"the file cannot be read: {str(failure).splitlines()[0][:200] if str(failure) else 'damaged'}",
+            f"the file cannot be read: {first_line(failure, 'damaged')}",
             where=str(path),
             help="check that it is whole and of the kind its name says",
         ) from None

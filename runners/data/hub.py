@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
 from reodsl.ir.data import HubData
 from reodsl.store.external import hub_snapshot
 from runners.data.files import SUFFIXES, read_questions
@@ -108,8 +108,7 @@ def _download(source: HubData) -> pl.DataFrame:
         loaded = datasets.load_dataset(source.repo, source.name, split=source.split, revision=source.revision)
         frame = pl.from_arrow(loaded.data.table)
     except Exception as failure:
-        first = str(failure).strip().splitlines()
-        raise Problem(_missing(source, first[0][:200] if first else type(failure).__name__)) from None
+        raise Problem(_missing(source, first_line(failure))) from None
     if not isinstance(frame, pl.DataFrame):
         raise problem(
             "E0708", "the data set is not a table", where=source.repo, help="name one of its splits"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Problem, error, problem
+from reodsl.diagnostics import Problem, error, first_line, problem
 from reodsl.graph.event import Event
 from reodsl.graph.job import Progress
 from reodsl.store.store import Store
@@ -201,13 +201,12 @@ def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
     except Problem as caught:
         return Outcome("failed", diagnostics=caught.diagnostics)
     except Exception as caught:
-        words = (str(caught).strip().splitlines() or [""])[0]
         return Outcome(
             "died",
             diagnostics=(
                 error(
                     "E0961",
-                    f"{type(caught).__name__}: {words}",
+                    f"{type(caught).__name__}: {first_line(caught, '')}",
                     where=order.task.id,
                     help="running again goes on where it stopped",
                 ),

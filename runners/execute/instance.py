@@ -8,7 +8,7 @@ import signal
 import socket
 from typing import Any
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Problem, first_line, problem
 from runners.execute.perform import ENVIRONMENT
 from runners.execute.placement import Node
 
@@ -64,8 +64,7 @@ def start_ray(address: str | None) -> None:
         ray.init(**options)
     except Exception as caught:
         ray.shutdown()
-        words = (str(caught).strip().splitlines() or [type(caught).__name__])[0]
-        raise _no_ray(words, address, heard=True) from caught
+        raise _no_ray(first_line(caught), address, heard=True) from caught
     finally:
         # Ray takes the signal for itself; what stops a run cleanly is ours.
         signal.signal(signal.SIGTERM, before)

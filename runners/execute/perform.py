@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import reodsl
-from reodsl.diagnostics import Diagnostic, Problem, error
+from reodsl.diagnostics import Diagnostic, Problem, error, first_line
 from reodsl.graph.job import Job, Progress, Runner
 from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.store import Store
@@ -107,10 +107,10 @@ def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
         notes: tuple[str, ...] = (f"the traceback is in {place}",)
     except OSError:
         notes = ()
-    words = str(caught).strip().splitlines()
+    words = first_line(caught, "")
     return error(
         "E0960",
-        f"the task ended in {type(caught).__name__}" + (f": {words[0]}" if words else ""),
+        f"the task ended in {type(caught).__name__}" + (f": {words}" if words else ""),
         where=order.task.id,
         notes=notes,
         help="this looks like a defect of reodsl or of a runner; running again goes on where the task stopped",

@@ -18,7 +18,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.store.files import is_full
 from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
 from runners.models.tensors import tensor_shapes
@@ -60,10 +60,10 @@ def load_config(folder: Path) -> Any:
         # transformers asks for trust, or tells of an unknown model_type, by the same exception.
         message = "the model's architecture is unknown to the installed transformers, or runs code of its own"
         remedy = "take a model whose architecture transformers has, such as Qwen3 or Llama"
-        notes = [_first_line(fault)]
+        notes = [first_line(fault)]
         raise problem("E0801", message, where=str(folder), notes=notes, help=remedy) from fault
     except (OSError, TypeError, AttributeError, KeyError) as fault:
-        message = f"config.json cannot be read: {_first_line(fault)}"
+        message = f"config.json cannot be read: {first_line(fault)}"
         raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
     return config
 
@@ -81,7 +81,7 @@ def _check_config(path: Path) -> None:
         if not isinstance(layers, int) or not 0 <= layers <= _MOST_LAYERS:
             raise ValueError(f"num_hidden_layers is {layers!r:.40}")
     except (OSError, ValueError, RecursionError) as fault:
-        message = f"config.json cannot be read: {_first_line(fault)}"
+        message = f"config.json cannot be read: {first_line(fault)}"
         raise problem("E0805", message, where=str(path.parent), help=AGAIN) from fault
 
 
@@ -100,7 +100,7 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
             output_loading_info=True,
         )
     except (RuntimeError, ValueError, OSError, TypeError, KeyError) as fault:
-        raise _unfit(folder, f"the tensors do not fit the config: {_first_line(fault)}") from fault
+        raise _unfit(folder, f"the tensors do not fit the config: {first_line(fault)}") from fault
     for name in sorted(told["missing_keys"]):
         raise _unfit(folder, f"the weights have no tensor `{name}`")
     return model.eval()
@@ -118,7 +118,7 @@ def outline(folder: Path) -> Any:
         try:
             model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError, TypeError) as fault:
-            raise _unfit(folder, f"generation_config.json cannot be read: {_first_line(fault)}") from fault
+            raise _unfit(folder, f"generation_config.json cannot be read: {first_line(fault)}") from fault
     return model.eval()
 
 
@@ -149,7 +149,7 @@ def require_fit(folder: Path, config: Any) -> None:
         with torch.device("meta"):
             wanted = AutoModelForCausalLM.from_config(config, trust_remote_code=False).state_dict()
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as fault:
-        raise _unfit(folder, f"the config describes no model: {_first_line(fault)}") from fault
+        raise _unfit(folder, f"the config describes no model: {first_line(fault)}") from fault
     for name, tensor in wanted.items():
         found = shapes.get(name, tuple(tensor.shape))
         if found != tuple(tensor.shape):
@@ -169,7 +169,7 @@ def load_tokenizer(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as fault:
         # The tokenizers library raises bare Exception for a file that it cannot read.
-        message = f"tokenizer.json cannot be read: {_first_line(fault)}"
+        message = f"tokenizer.json cannot be read: {first_line(fault)}"
         raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
 
 
@@ -206,7 +206,3 @@ def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Ten
 
 def _size(size: tuple[Any, ...]) -> str:
     return "×".join(map(str, size))
-
-
-def _first_line(fault: BaseException) -> str:
-    return (str(fault).strip().splitlines() or [type(fault).__name__])[0][:200]

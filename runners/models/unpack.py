@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Problem, first_line, problem
 from runners.models.folder import Loaded
 from runners.models.gguf import Gguf
 
@@ -42,8 +42,8 @@ def unpack(path: Path) -> Loaded:
         raise
     except Exception as fault:
         # Settings may be of any type and size, and the tokenizers library raises bare Exception.
-        words = f"it has no `{fault.args[0]}`" if isinstance(fault, KeyError) else str(fault).split("\n")[0]
-        raise _unfit(file, words[:200]) from fault
+        words = f"it has no `{fault.args[0]}`" if isinstance(fault, KeyError) else first_line(fault)
+        raise _unfit(file, words) from fault
 
 
 def _model(file: Gguf) -> Any:

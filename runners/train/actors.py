@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from reodsl.diagnostics import first_line
 from runners.execute.placement import seat, seat_of_trainer
 from runners.train.follower import Fault, Part, follow, gone
 
@@ -60,7 +61,7 @@ class Actors:
             devices: list[object] = self._ray.get(self._actors[part.rank].ready.remote())
         except self._ray.exceptions.RayError as caught:
             self.stop(0.0)
-            raise gone(part.rank, part.world, _words(caught)) from caught
+            raise gone(part.rank, part.world, first_line(caught)) from caught
         return devices
 
     def dead(self) -> dict[int, str]:
@@ -69,7 +70,7 @@ class Actors:
             try:
                 self._ray.get(ref)
             except self._ray.exceptions.RayError as caught:
-                found[rank] = _words(caught)
+                found[rank] = first_line(caught)
         return found
 
     def faults(self) -> dict[int, Fault]:
@@ -96,11 +97,6 @@ class Actors:
             self._ray.wait(refs, num_returns=len(refs), timeout=patience)
         for actor in self._actors.values():
             self._ray.kill(actor)
-
-
-def _words(caught: Exception) -> str:
-    """The first line of what Ray says."""
-    return (str(caught).strip().splitlines() or [type(caught).__name__])[0]
 
 
 class _Actor:

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import first_line, problem
 from reodsl.store.files import write_atomic
 from runners.models.stored import Stored
 from runners.train.ranks import Ranks
@@ -73,12 +73,11 @@ def load_anywhere(
     try:
         return _load(work, model, optimizers, ranks)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError, AssertionError) as fault:
-        words = (str(fault).strip().splitlines() or [""])[0][:200]
         raise problem(
             "E0939",
             "what an interrupted stage has left cannot be read",
             where=str(work),
-            notes=[f"{type(fault).__name__}: {words}"],
+            notes=[f"{type(fault).__name__}: {first_line(fault, '')}"],
             help="remove that folder, and the stage begins again",
         ) from fault
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import first_line, problem
 from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling
 from runners.engine.requests import Limits
 from runners.engine.sglang import occupancy, weights
@@ -217,9 +217,9 @@ class SGLangEngine:
                 call(self._servers[number])
                 done.add(number)
             except (Lost, Refused) as fault:
-                words = (str(fault).splitlines() or [type(fault).__name__])[0]
                 self._tell(
-                    f"a server did not give memory back or take it again, and is ended: {words}", [number]
+                    f"a server did not give memory back or take it again, and is ended: {first_line(fault)}",
+                    [number],
                 )
                 self._hosts[number].kill()
 

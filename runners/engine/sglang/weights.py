@@ -24,7 +24,7 @@ import torch.multiprocessing as sharing
 from safetensors.torch import save_file
 from torch import distributed as dist
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import first_line, problem
 from runners.engine.sglang.control import Refused, ask, asking, client, together
 from runners.engine.sglang.rounds import Lost
 from runners.engine.sglang.server import Address
@@ -71,8 +71,7 @@ def update(
         else:
             _broadcast(state, servers, ranks, version)
     except (RuntimeError, OSError, ValueError, TypeError) as fault:
-        words = (str(fault).strip().splitlines() or [type(fault).__name__])[0]
-        raise Refused(f"{type(fault).__name__}: {words}") from fault
+        raise Refused(f"{type(fault).__name__}: {first_line(fault)}") from fault
 
 
 def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
