@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
@@ -35,6 +35,22 @@ class IR(BaseModel):
             for name, field in fields.items()
             if name not in self.later or getattr(self, name) != field.default
         ]
+
+
+def parts_of(value: IR) -> Iterator[IR]:
+    """The values directly inside one, in the order of its fields; what is in tuples counts as directly inside."""
+    for name in type(value).model_fields:
+        part = getattr(value, name)
+        for item in part if isinstance(part, tuple) else (part,):
+            if isinstance(item, IR):
+                yield item
+
+
+def walk(value: IR) -> Iterator[IR]:
+    """A value and all inside it, each before what is inside it."""
+    yield value
+    for part in parts_of(value):
+        yield from walk(part)
 
 
 def without_unsaid(self: IR, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reodsl.ir.base import IR
-from reodsl.ir.expression import Expression
+from reodsl.ir.base import IR, walk
+from reodsl.ir.expression import Expression, Weight
 
 
 class Budgets(IR):
@@ -92,3 +92,9 @@ class Reward(IR):
         """Every expression that gives a number of its own."""
         own = (self.outcome, self.dense.value if self.dense is not None else None)
         return (*(value for value in own if value is not None), *(part.value for part in self.parts))
+
+    @property
+    def weight_rule(self) -> Literal["trapezoid", "uniform", "half_first"] | None:
+        """The rule that weighs its splits; None where none does, or several do."""
+        rules = {node.rule for node in walk(self) if isinstance(node, Weight)}
+        return rules.pop() if len(rules) == 1 else None

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from reodsl.graph.lower import split_of
-from reodsl.ir import IR
-from reodsl.ir.expression import Weight
 from reodsl.ir.reward import Budgets
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo
@@ -41,9 +38,7 @@ def schedules(study: Study) -> tuple[Trained, ...]:
         for stage in arm.checkpoint.experiment.stages[: arm.checkpoint.stage + 1]:
             split = split_of(stage)
             if isinstance(split, Budgets) and isinstance(stage.method, Ppo):
-                rule = next(
-                    (part.rule for part in _parts(stage.method.reward) if isinstance(part, Weight)), None
-                )
+                rule = stage.method.reward.weight_rule
                 arms = found.setdefault((split.budgets, split.l_max, rule), [])
                 if arm.name not in arms:
                     arms.append(arm.name)
@@ -83,14 +78,3 @@ def schedule_text(row: Trained) -> list[str]:
 def tokens(count: int) -> str:
     """Tokens as the language writes them: `16K` where 1024 divides them."""
     return f"{count // 1024}K" if count and count % 1024 == 0 else str(count)
-
-
-def _parts(value: Any) -> Iterator[IR]:
-    """An IR value and all values in it."""
-    if isinstance(value, IR):
-        yield value
-        for name in type(value).model_fields:
-            yield from _parts(getattr(value, name))
-    elif isinstance(value, tuple):
-        for entry in value:
-            yield from _parts(entry)

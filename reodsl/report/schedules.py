@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
 from reodsl.diagnostics import Problem
-from reodsl.ir import IR
-from reodsl.ir.expression import Weight
-from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Steps
+from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Steps
 from reodsl.ir.study import Arm
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.numbers.budgets import Schedule
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.greedy import approximation_error
-from reodsl.numbers.weights import coefficients
+from reodsl.numbers.weights import Rule, coefficients
 from reodsl.report import formats, theme
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import MEAN, Material
-
-Rule = Literal["trapezoid", "uniform", "half_first"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +44,11 @@ def selected(material: Material) -> list[Selected]:
     """A row for each arm trained on splits of its responses, and each seed where seeds differ."""
     found: list[Selected] = []
     for arm in material.study.arms:
-        dense = _dense(arm)
-        if dense is None or isinstance(dense.split, Steps):
+        reward = _reward(arm)
+        dense = None if reward is None else reward.dense
+        if reward is None or dense is None or isinstance(dense.split, Steps):
             continue
-        rules = {node.rule for node in _nodes(dense.value) if isinstance(node, Weight)}
-        rule = next(iter(rules)) if len(rules) == 1 else None
+        rule = reward.weight_rule
         if isinstance(dense.split, Budgets):
             found.append(
                 _of_schedule(material, arm.name, None, "given", dense.split.budgets, dense.split.l_max, rule)
@@ -202,21 +197,10 @@ def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max
         return None
 
 
-def _dense(arm: Arm) -> Dense | None:
-    """The splits of the last RL stage that led to an arm."""
+def _reward(arm: Arm) -> Reward | None:
+    """The reward of the last RL stage that led to an arm."""
     if not isinstance(arm.checkpoint, FromTraining):
         return None
     stages = arm.checkpoint.experiment.stages[: arm.checkpoint.stage + 1]
     methods = [stage.method for stage in stages if isinstance(stage.method, Ppo)]
-    return methods[-1].reward.dense if methods else None
-
-
-def _nodes(value: Any) -> Iterator[Any]:
-    """An IR value and all inside it."""
-    if isinstance(value, IR):
-        yield value
-        for name in type(value).model_fields:
-            yield from _nodes(getattr(value, name))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _nodes(item)
+    return methods[-1].reward if methods else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reodsl.ir.base import IR
+from reodsl.ir.base import IR, parts_of
 from reodsl.ir.expression import Bare, Correct, Forced, Name
 from reodsl.ir.reward import Reward
 from runners.rewards.problems import cut_needs_verdict
@@ -64,25 +64,16 @@ def _require_places_without_verdicts(reward: Reward) -> None:
         _check(node, reward, judged)
 
 
-def _check(value: object, reward: Reward, judged: set[str]) -> None:
+def _check(value: IR, reward: Reward, judged: set[str]) -> None:
     if isinstance(value, (Forced, Bare)) and _needs_verdict(value.cut, judged):
         raise cut_needs_verdict(reward.name)
-    for part in _parts(value):
+    for part in parts_of(value):
         _check(part, reward, judged)
 
 
-def _needs_verdict(value: object, judged: set[str]) -> bool:
+def _needs_verdict(value: IR, judged: set[str]) -> bool:
     if isinstance(value, (Correct, Forced, Bare)):
         return True
     if isinstance(value, Name):
         return value.name in judged
-    return any(_needs_verdict(part, judged) for part in _parts(value))
-
-
-def _parts(value: object) -> list[IR]:
-    """The expressions directly inside one."""
-    if not isinstance(value, IR):
-        return []
-    fields = [getattr(value, name) for name in type(value).model_fields]
-    flat = [item for own in fields for item in (own if isinstance(own, tuple) else (own,))]
-    return [item for item in flat if isinstance(item, IR)]
+    return any(_needs_verdict(part, judged) for part in parts_of(value))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reodsl.ir.base import IR
+from reodsl.ir.base import IR, parts_of
 from reodsl.ir.expression import (
     Aggregate,
     Bare,
@@ -75,14 +75,10 @@ def evaluate(
         return _Evaluator(reward, step, forced, bare).rewards()
 
 
-def aggregate_depth(value: object) -> int:
+def aggregate_depth(value: IR) -> int:
     """The deepest nesting of aggregates in an expression, or in a reward."""
-    if isinstance(value, IR):
-        inside = max((aggregate_depth(getattr(value, name)) for name in type(value).model_fields), default=0)
-        return inside + isinstance(value, Aggregate)
-    if isinstance(value, tuple):
-        return max((aggregate_depth(item) for item in value), default=0)
-    return 0
+    inside = max(map(aggregate_depth, parts_of(value)), default=0)
+    return inside + isinstance(value, Aggregate)
 
 
 class _Evaluator:

@@ -1,0 +1,66 @@
+"""What is inside a reward, found by walking it; and the rule of its weights."""
+
+from __future__ import annotations
+
+import pytest
+
+from reodsl.ir.base import parts_of, walk
+from reodsl.ir.expression import (
+    Aggregate,
+    Binary,
+    Call,
+    Correct,
+    Expression,
+    Forced,
+    Length,
+    Name,
+    Number,
+    Weight,
+)
+from reodsl.ir.reward import Budgets, Dense, Let, Part, Reward
+
+SPLIT = Budgets(budgets=(4, 8), l_max=16)
+FORCED = Forced(of="y", cut=Name(name="L"))
+
+
+def times(*rules: str) -> Expression:
+    found: Expression = FORCED
+    for rule in rules:
+        found = Binary(fn="*", left=Weight.model_validate({"rule": rule}), right=found)
+    return found
+
+
+def test_a_walk_comes_to_everything_once_outside_before_inside() -> None:
+    where = Correct(of="z")
+    inner = Aggregate(fn="mean", var="z", over="group", value=Length(of="z"), where=where)
+    clipped = Call(fn="clip", args=(inner, Number(value=0), Number(value=1)))
+    part = Part(value=clipped)
+    reward = Reward(name="r", lets=(Let(name="a", value=Number(value=3)),), parts=(part,))
+    found = list(walk(reward))
+    assert found == [
+        reward,
+        *walk(reward.lets[0]),
+        part,
+        clipped,
+        inner,
+        inner.value,
+        where,
+        *clipped.args[1:],
+    ]
+    assert list(parts_of(inner)) == [inner.value, where]
+    assert list(parts_of(Number(value=1))) == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "rule"),
+    [
+        ((), None),
+        (("trapezoid",), "trapezoid"),
+        (("half_first", "half_first"), "half_first"),
+        (("trapezoid", "uniform"), None),
+    ],
+)
+def test_a_reward_has_one_rule_of_weights_or_none(rules: tuple[str, ...], rule: str | None) -> None:
+    reward = Reward(name="r", dense=Dense(split=SPLIT, var="L", value=times(*rules)))
+    assert reward.weight_rule == rule
+    assert Reward(name="r", outcome=Correct(of="y")).weight_rule is None
