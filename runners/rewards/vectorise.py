@@ -32,6 +32,7 @@ from reodsl.ir.expression import (
 )
 from reodsl.ir.reward import Reward
 from reodsl.numbers.weights import coefficients
+from runners.rewards.on_arrays import binary, call, statistic
 from runners.rewards.problems import given_missing, not_finite, reference_missing, reference_not_cut
 from runners.rewards.step import Bools, Floats, Ints, Step
 
@@ -127,9 +128,9 @@ class _Evaluator:
                 value = self.value(node.value, scope)
                 return -value if node.fn == "neg" else (value == 0).astype(float)
             case Binary():
-                return _binary(node.fn, self.value(node.left, scope), self.value(node.right, scope))
+                return binary(node.fn, self.value(node.left, scope), self.value(node.right, scope))
             case Call():
-                return _call(node.fn, [self.value(arg, scope) for arg in node.args])
+                return call(node.fn, [self.value(arg, scope) for arg in node.args])
             case If():
                 test = self.value(node.test, scope)
                 return np.where(test != 0, self.value(node.then, scope), self.value(node.other, scope))
@@ -199,88 +200,12 @@ class _Evaluator:
         keep = np.full((1,) * self.axes, True) if node.where is None else self.value(node.where, inner) != 0
         value, keep, _ = np.broadcast_arrays(value, keep, members)
         counted = keep.sum(axis=axis, keepdims=True)
-        found = _statistic(node.fn, value, keep, counted, axis)
+        found = statistic(node.fn, value, keep, counted, axis)
         if node.empty is not None:
             nothing = self.value(node.empty, scope)
         else:
             nothing = np.full((1,) * self.axes, 0.0 if node.fn in ("sum", "count") else np.nan)
         return np.where(counted > 0, found, nothing)
-
-
-def _sum(value: Floats, keep: Bools, axis: int) -> Floats:
-    """The sum along an axis in order, so that it rounds as a loop does."""
-    kept = np.where(keep, value, 0.0)
-    return np.take(np.add.accumulate(kept, axis=axis), [-1], axis=axis)
-
-
-def _statistic(fn: str, value: Floats, keep: Bools, counted: Ints, axis: int) -> Floats:
-    if fn == "count":
-        return counted.astype(float)
-    if fn == "sum":
-        return _sum(value, keep, axis)
-    if fn == "min":
-        return np.where(keep, value, np.inf).min(axis=axis, keepdims=True)
-    if fn == "max":
-        return np.where(keep, value, -np.inf).max(axis=axis, keepdims=True)
-    if fn == "median":
-        # NaN marks what is left out, and a NaN that is kept has to show: it is put back afterwards.
-        middle = np.nanmedian(np.where(keep, value, np.nan), axis=axis, keepdims=True)
-        return np.where((keep & np.isnan(value)).any(axis=axis, keepdims=True), np.nan, middle)
-    mean = _sum(value, keep, axis) / counted
-    if fn == "mean":
-        return mean
-    return np.sqrt(_sum((value - mean) * (value - mean), keep, axis) / counted)
-
-
-def _binary(fn: str, a: Floats, b: Floats) -> Floats:
-    match fn:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "/":
-            return a / b
-        case "^":
-            return np.power(a, b)
-        case "==":
-            held = a == b
-        case "!=":
-            held = a != b
-        case "<":
-            held = a < b
-        case "<=":
-            held = a <= b
-        case ">":
-            held = a > b
-        case ">=":
-            held = a >= b
-        case "and":
-            held = (a != 0) & (b != 0)
-        case _:
-            held = (a != 0) | (b != 0)
-    return held.astype(float)
-
-
-def _call(fn: str, args: list[Floats]) -> Floats:
-    match fn:
-        case "sigmoid":
-            return 1.0 / (1.0 + np.exp(-args[0]))
-        case "log":
-            return np.log(args[0])
-        case "exp":
-            return np.exp(args[0])
-        case "sqrt":
-            return np.sqrt(args[0])
-        case "abs":
-            return np.abs(args[0])
-        case "clip":
-            return np.minimum(np.maximum(args[0], args[1]), args[2])
-    out = args[0]
-    for other in args[1:]:
-        out = np.minimum(out, other) if fn == "min" else np.maximum(out, other)
-    return out
 
 
 def _require_finite(reward: Reward, step: Step, values: Floats, lets: Mapping[str, Floats]) -> None:
