@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
@@ -14,6 +14,7 @@ from reodsl.store.external import hub_snapshot, package_file
 from runners.data.load import load_data
 from runners.models import architecture as sizes
 from runners.models.folder import Loaded, load_config, load_tokenizer, require_fit, save
+from runners.models.impossible import impossible
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import require_written, word_tokenizer
 from runners.models.unpack import unpack
@@ -33,12 +34,15 @@ def data(job: Job) -> None:
 def model(job: Job) -> None:
     """Writes `checkpoint/`: fresh weights that the run's seed draws, or weights from a folder, a hub's cache, a package.
 
-    Raises a Problem where they are missing (E0803, E0850), are no safetensors (E0804), or make no model (E08xx).
+    Raises a Problem where they are missing (E0803, E0850), are no safetensors (E0804), or make no model (E0808, E08xx).
     """
     declared = Model.model_validate(job.task.payload["model"])
     source, place = declared.source, job.out / "checkpoint"
     match source:
         case Architecture():
+            wrong = impossible(source, job.task.id)
+            if wrong is not None:
+                raise Problem(wrong)
             made = fresh(source, declared.context, int(job.task.payload["seed"]))
             save(made.model, made.tokenizer, place)
         case Folder():

@@ -15,10 +15,12 @@ from reodsl.graph.payload import engine_of
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import Spec
 from reodsl.ir.data import Data
+from reodsl.ir.model import Architecture
 from reodsl.plan.registry import Machine
 from reodsl.store.external import hub_cache, hub_snapshot, package_file
 from runners.execute.gpu_names import gpu_here, other_gpus
 from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
+from runners.models.impossible import impossible
 from runners.models.names import ADAPTER, INCOMPLETE, unread
 
 CUDA_BUILD = (
@@ -157,7 +159,11 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
         if task.kind != "model":
             continue
         source = task.payload["model"]["source"]
-        if source["kind"] == "folder":
+        if source["kind"] == "architecture":
+            found = impossible(Architecture.model_validate(source), task.id)
+            if found is not None:
+                yield found
+        elif source["kind"] == "folder":
             yield from _folder(folder / source["path"], task.id)
         elif source["kind"] == "hub":
             yield from _hub(source)

@@ -10,15 +10,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from reodsl.diagnostics import Problem
+from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.diagnostics.pages import codes
 from reodsl.diagnostics.render import render
 from reodsl.ir.data import Columns, Data, DataSource, File, Generated, PackageData
+from reodsl.ir.model import Architecture, WordTokenizer
 from reodsl.ir.reward import OracleBudgets, Reward
 from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data
 from runners.data.table import questions_table
-from runners.models.architecture import architecture_of
+from runners.models.impossible import impossible
 from runners.models.tokenizer import encode, require_written, word_tokenizer
 from runners.rewards.cuts import needed_cuts
 from runners.rewards.interpret import interpret
@@ -44,6 +45,18 @@ FILES = {
     "bytes.jsonl": "\x00",
 }
 WORDS = ("so", "answer")
+
+
+UNEVEN = Architecture(
+    family="qwen3", hidden=64, layers=2, heads=8, kv_heads=3, head_dim=8, intermediate=128,
+    tokenizer=WordTokenizer(words=WORDS, eos="so", pad="so"),
+)  # fmt: skip
+
+
+def raised(found: Diagnostic | None) -> object:
+    if found is not None:
+        raise Problem(found)
+    return None
 
 
 def load(*sources: DataSource) -> object:
@@ -77,7 +90,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "E0711": lambda: load(ASKED.model_copy(update={"task": FEW, "count": 200})),
     "E0712": lambda: load(SOLVED, ASKED),
     "E0740": lambda: make_verifier("latex"),
-    "E0808": lambda: architecture_of({"family": "qwen3", "depth": 3}),
+    "E0808": lambda: raised(impossible(UNEVEN, "mine.model")),
     "E0809": lambda: word_tokenizer(["a", "b", "a"]),
     "E0810": lambda: encode(word_tokenizer(WORDS), "so times answer"),
     "E0815": lambda: require_written(word_tokenizer(WORDS), "<thought> so", "the model's `think.open`"),

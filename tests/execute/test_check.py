@@ -14,7 +14,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
 from reodsl.ir import Spec
 from reodsl.ir.data import Data, File
-from reodsl.ir.model import Hub, Package
+from reodsl.ir.model import Architecture, Hub, Package, WordTokenizer
 from reodsl.ir.study import Cluster
 from reodsl.ir.training import FromModel
 from reodsl.plan.registry import Machine
@@ -49,6 +49,14 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_makes_its_own_model_and_data_lacks_nothing(tmp_path: Path) -> None:
     assert found(make.four(), tmp_path) == []
+
+
+def test_sizes_that_no_model_has_are_told_before_anything_starts(tmp_path: Path) -> None:
+    words = WordTokenizer(words=("a", "<eos>", "<pad>"), eos="<eos>", pad="<pad>")
+    sizes = {"hidden": 16, "layers": 1, "heads": 4, "head_dim": 8, "intermediate": 24}
+    assert found(spec_on(Architecture(family="qwen3", kv_heads=2, tokenizer=words, **sizes)), tmp_path) == []
+    uneven = spec_on(Architecture(family="qwen3", kv_heads=3, tokenizer=words, **sizes))
+    assert found(uneven, tmp_path) == ["E0808"]
 
 
 def test_weights_of_a_hub_are_looked_for_in_the_cache(

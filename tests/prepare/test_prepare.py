@@ -49,6 +49,12 @@ def test_fresh_weights_are_the_seeds(tmp_path):
     assert not torch.equal(weights[0], weights[2])
 
 
+def test_sizes_that_no_model_has_are_refused(tmp_path):
+    with pytest.raises(Problem) as caught:
+        make(tmp_path, "uneven", SOURCE.model_copy(update={"heads": 3, "kv_heads": 2}))
+    assert [found.code for found in caught.value.diagnostics] == ["E0808"]
+
+
 def test_a_folder_is_copied_and_nothing_in_it_is_run(tmp_path):
     made = make(tmp_path, "made", SOURCE)
     (made / "modeling_evil.py").write_text("raise SystemExit")
