@@ -20,7 +20,8 @@ amend_option = click.option(
     "amends",
     multiple=True,
     metavar="SETTING=VALUE",
-    help="Change any setting, as in --amend optim.lr=1e-6 or --amend reo_exp.steps=12. Shown as not saved in a spec.",
+    help="Change any setting, or an argument in it, as in --amend optim.lr=1e-6, --amend reo_exp.steps=12 or"
+    " --amend eval.samples=4. Shown as not saved in a spec.",
 )
 
 

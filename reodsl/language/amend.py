@@ -8,6 +8,7 @@ from reodsl.diagnostics.model import error
 from reodsl.language.context import Change, Context, Owner
 from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.modules import Loaded
+from reodsl.language.schema import Block
 from reodsl.language.suggest import advice
 from reodsl.syntax import tree
 from reodsl.syntax.parse import parse_expression
@@ -51,8 +52,8 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
                     help=_remedy(main, path, known),
                 )
             )
-        for owner, rest in owners:
-            ctx.amends.setdefault(owner, []).append(Change("--amend", target, text, value, rest))
+        for owner, rest, where_set in owners:
+            ctx.amends.setdefault(owner, []).append(Change("--amend", target, text, value, rest, where_set))
     for changes in ctx.amends.values():
         # A change that names its declaration wins over one for all of them, whichever was written first.
         changes.sort(key=lambda each: ".".join(each.path) != each.target)
@@ -103,28 +104,53 @@ def _declarations(main: Loaded) -> list[str]:
     return [*main.items, *main.imports, *members]
 
 
-def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Owner, tuple[str, ...]]]:
-    """The declarations that a dotted path changes, each with the rest of the path.
+def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Owner, tuple[str, ...], bool]]:
+    """The declarations that a dotted path changes, each with the rest of the path, and whether only where it is set.
 
     The first part is a declaration's or an arm's name; without one, a setting of the study goes there, and a
-    setting of training goes to every experiment that the spec's own files declare.
+    setting of training goes to every experiment that the spec's own files declare. What both have goes to the study,
+    and to those experiments that set it themselves. What is inside a value, such as `eval.samples`, can only be changed
+    where there is that value.
     """
     head, rest = path[0], path[1:]
     if rest:
         if isinstance(main.items.get(head), tree.Decl):
-            return [((main.key, head), rest)]
+            return [((main.key, head), rest, False)]
         imported = main.imports.get(head)
         if imported is not None and imported.module is not None:
-            return [((imported.module, imported.name), rest)]
+            return [((imported.module, imported.name), rest, False)]
         arms = [study for study in _studies(main) for member in _members(study) if member.name.name == head]
         if arms:
-            return [((main.key, f"{study.name.name}.{head}"), rest) for study in arms]
+            return [((main.key, f"{study.name.name}.{head}"), rest, False) for study in arms]
     studies = _studies(main)
-    if studies and head in KINDS["study"].fields:
-        return [((main.key, study.name.name), path) for study in studies]
+    shared = bool(studies) and head in KINDS["study"].fields
+    inside = bool(rest) and head in TRAINING and not isinstance(TRAINING[head].type, Block)
+    found = [((main.key, study.name.name), path, bool(rest)) for study in studies] if shared else []
     if head in TRAINING:
-        return [(owner, path) for owner in _trained(ctx, studies, main)]
-    return []
+        found += [(owner, path, shared or inside) for owner in _trained(ctx, studies, main)]
+    if head == "eval":
+        found += [(owner, path, True) for owner in _from_elsewhere(ctx, studies, main)]
+    return found
+
+
+def _from_elsewhere(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:
+    """The arms that are checkpoints, or experiments of the library: what evaluates them is behind them."""
+    return [
+        (main.key, f"{study.name.name}.{member.name.name}")
+        for study in studies
+        for member in _members(study)
+        if member.kind.name == "arm"
+        and (
+            isinstance(member.value, tree.Call)
+            or (isinstance(member.value, tree.Name) and _of_the_library(ctx, main, member.value.name))
+        )
+    ]
+
+
+def _of_the_library(ctx: Context, main: Loaded, name: str) -> bool:
+    imported = main.imports.get(name)
+    target = ctx.modules.loaded.get(imported.module or "") if imported is not None else None
+    return target is not None and target.std
 
 
 def _trained(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Label, Span, error
-from reodsl.language.context import Change, Context, Scope
+from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import fitted, too_long
 from reodsl.language.kinds import KINDS
 from reodsl.language.schema import Block, Kind, Many, type_words
@@ -260,41 +260,3 @@ def _beside(kind: Kind, word: str) -> str | None:
                 if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields:
                     return name
     return None
-
-
-def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Record:
-    """A record with one setting replaced from the command line."""
-    kind = KINDS[record.kind]
-    head, rest = change.path[0], change.path[1:]
-    field = kind.fields.get(head)
-    if field is None:
-        unknown_setting(ctx, kind, tree.Ident(head, change.value.span))
-        return record
-    if isinstance(field.type, Block):
-        if not rest:
-            ctx.report(
-                error(
-                    "E0211",
-                    f"`{change.target}` is a block of settings",
-                    change.value.span,
-                    help="name one of them",
-                )
-            )
-            return record
-        inner = record.sub(head) or Record(field.type.kind, {}, change.value.span, head, made=BLOCK)
-        inner = changed(ctx, inner, replace(change, path=rest), scope)
-        return record.with_field(head, Slot(Value(inner, change.value.span), change.value.span))
-    if rest:
-        ctx.report(
-            error(
-                "E0211",
-                f"`{head}` has no settings of its own to amend",
-                change.value.span,
-                help=f"write `{head}=…`",
-            )
-        )
-        return record
-    value = fitted(ctx, change.value, scope, field.type, head, field.example)
-    if value is None:
-        return replace(record, broken=record.broken | {head})
-    return record.with_field(head, Slot(value, change.value.span, "", True, record.fields.get(head)))

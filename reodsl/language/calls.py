@@ -39,7 +39,7 @@ def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
             return None
         if kind is ENDS:
             return Value(Record("until", {}, expr.span, made=(None, args["count"].value)), expr.span)
-        return Value(Record("steps_split", args, expr.span), expr.span)
+        return Value(Record("steps_split", args, expr.span, called=expr), expr.span)
     if name in SIGNATURES:
         args = bind(ctx, expr, SIGNATURES[name], scope)
         return None if args is None else computed(ctx, name, args, expr)

@@ -21,13 +21,17 @@ FOLLOWING = frozenset({"E0201", "E0212", "E0213", "E0304", "E0310", "E0313"})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A `--set` or `--amend`: what it changes, the text given, and the expression that it parses to."""
+    """A `--set` or `--amend`: what it changes, the text given, and the expression that it parses to.
+
+    With `where_set` it changes what there is, and passes by where nothing is set.
+    """
 
     option: str
     target: str
     text: str
     value: tree.Expr
     path: tuple[str, ...] = ()
+    where_set: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +67,17 @@ class Scope:
 
 @dataclass(slots=True)
 class Context:
-    """One evaluation. Findings are kept once each, in the order in which they are met."""
+    """One evaluation. Findings are kept once each, in the order in which they are met.
+
+    `met` are the targets of those `amends` that something took, or that were refused; `passed` says why others found
+    nothing to change at one place.
+    """
 
     modules: Modules
     sets: dict[Owner, Change] = field(default_factory=dict)
     amends: dict[Owner, list[Change]] = field(default_factory=dict)
+    met: set[str] = field(default_factory=set)
+    passed: dict[str, Diagnostic] = field(default_factory=dict)
     memo: dict[Owner, Value | None] = field(default_factory=dict)
     stack: list[tuple[Owner, Span]] = field(default_factory=list)
     used: set[Owner] = field(default_factory=set)

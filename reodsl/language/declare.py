@@ -73,6 +73,7 @@ def declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
 
 def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
     from reodsl.language.calls import splits
+    from reodsl.language.reach import argued
 
     if item.value is None:
         ctx.report(
@@ -87,7 +88,9 @@ def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]
     value = splits(ctx, item.value, scope, item.name.name)
     if value is None or not isinstance(value.data, Record):
         return None
-    named_record = replace(
-        value.data, name=value.data.name or item.name.name, owner=value.data.owner or owner
-    )
+    made = argued(ctx, value.data, owner, scope)
+    if made is None:
+        return None
+    value = replace(value, data=made)
+    named_record = replace(made, name=made.name or item.name.name, owner=made.owner or owner)
     return replace(value, data=named_record)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Label, error
-from reodsl.language.blocks import changed, laid
+from reodsl.language import reach
+from reodsl.language.blocks import laid
 from reodsl.language.calls import default_value
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.schema import Block, Kind, type_words
 from reodsl.language.stages import StagePart, stage_parts
@@ -31,9 +32,7 @@ def stage_records(ctx: Context, experiment: Record) -> list[tuple[StagePart | No
         stage = laid(
             ctx, replace(experiment, stages=()), part.block, part.scope, part.block.doc or experiment.doc
         )
-        for change in ctx.amends.get(experiment.owner or ("", ""), ()):
-            stage = changed(ctx, stage, change, Scope(part.scope.module))
-        found.append((part, stage))
+        found.append((part, reach.amended(ctx, stage, experiment.owner, part.scope)))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from reodsl.diagnostics.model import Label, Problem, Span, error
@@ -125,7 +126,10 @@ REASONING_STEPS = _signature(
 
 def computed(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value | None:
     """The value of a function that computes; `args` fit its signature."""
-    return _IMPLEMENTATIONS[name](ctx, args, call)
+    value = _IMPLEMENTATIONS[name](ctx, args, call)
+    if value is None or not isinstance(value.data, Record):
+        return value
+    return replace(value, data=replace(value.data, called=call))
 
 
 def _number(args: Arguments, name: str) -> int:

@@ -11,6 +11,7 @@ from reodsl.language.amend import read_changes
 from reodsl.language.context import Context
 from reodsl.language.declare import declared
 from reodsl.language.modules import Loaded, Modules
+from reodsl.language.reach import unmet
 from reodsl.language.suggest import advice
 from reodsl.language.values import Record, Value
 from reodsl.syntax import tree
@@ -66,6 +67,7 @@ def evaluate(
             value = declared(ctx, main, item)
             if value is not None:
                 values[name] = value
+        unmet(ctx, (change for changes in ctx.amends.values() for change in changes))
     return Program(ctx, main, values)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reodsl.diagnostics.model import error
-from reodsl.language.blocks import changed, laid
+from reodsl.language import reach
+from reodsl.language.blocks import laid
 from reodsl.language.context import Context, Owner, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.finish import EVALUATION, UNKNOWN, finished, finished_experiment
@@ -41,8 +42,7 @@ def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value |
         start = inherited
     if block is not None:
         start = laid(ctx, start, block, scope, item.doc or start.doc)
-    for change in ctx.amends.get(owner, ()):
-        start = changed(ctx, start, change, Scope(scope.module))
+    start = reach.amended(ctx, start, owner, scope)
     if kind.name in PARTS:
         start = _parted(ctx, start, owner)
     if UNKNOWN in start.broken:

@@ -6,6 +6,11 @@ from reodsl.language.finish import EVALUATION
 from reodsl.language.studies import Parts
 from reodsl.language.values import Record
 
+WITHOUT_TRAINING = frozenset(
+    {"base", "eval", "score", "cluster", "engine", "limit", "seed", "expected_length"}
+)
+"""The settings of an experiment that a checkpoint has too, which is evaluated as it is."""
+
 
 def arms_of(study: Record) -> tuple[Record, ...]:
     """The arms of a study."""

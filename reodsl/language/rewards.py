@@ -27,6 +27,8 @@ class Definition:
 
 def reward_declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     """A declared reward or selection: with a body of its own, or another with its arguments."""
+    from reodsl.language.reach import argued, without_arguments
+
     kind = item.kind.name
     if item.block is None:
         assert item.value is not None
@@ -48,7 +50,11 @@ def reward_declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value |
                 )
             )
             return None
-        return replace(value, data=replace(value.data, name=item.name.name, doc=item.doc or value.data.doc))
+        bound = argued(ctx, value.data, (module.key, item.name.name), Scope(module))
+        if bound is None:
+            return None
+        return replace(value, data=replace(bound, name=item.name.name, doc=item.doc or bound.doc))
+    without_arguments(ctx, item, (module.key, item.name.name))
     definition = Definition(item, module, {})
     made = Record(
         kind,

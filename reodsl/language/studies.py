@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import error
-from reodsl.language.blocks import changed, laid
+from reodsl.language import reach
+from reodsl.language.blocks import laid
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.finish import EVALUATION, finished, finished_experiment
@@ -50,8 +51,7 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     scope = Scope(module).inner(thunks)
     start = Record("study", {}, item.name.span, item.name.name, item.doc or "", owner)
     result = laid(ctx, start, item.block, scope, item.doc or "")
-    for change in ctx.amends.get(owner, ()):
-        result = changed(ctx, result, change, Scope(module))
+    result = reach.amended(ctx, result, owner, scope)
     values = [thunks[member.name.name]() for member in members]
     records = [value.data for value in values if value is not None and isinstance(value.data, Record)]
     tables, charts, sound = _report(ctx, result, owner)
@@ -116,14 +116,12 @@ def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) 
     start: Record | None = None
     if value is not None:
         start = _underlying(ctx, value, name, member, owner)
-    changes = ctx.amends.get(owner, ())
-    if block is not None or changes:
+    if block is not None or owner in ctx.amends:
         own = start or Record("experiment", {}, member.name.span)
         own = replace(own, name=name, owner=owner, span=member.name.span)
         if block is not None:
             own = laid(ctx, own, block, scope, member.doc or own.doc)
-        for change in changes:
-            own = changed(ctx, own, change, Scope(scope.module))
+        own = reach.amended(ctx, own, owner, scope)
         start = own if start is not None else None
     if start is None:
         return None
@@ -172,8 +170,11 @@ def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, s
         return None
     data = value.data
     if isinstance(data, Record) and data.kind == "envelope":
+        made = reach.argued(ctx, data, owner, scope)
+        if made is None:
+            return None
         return Value(
-            Record("frontier", {}, member.name.span, name, member.doc or "", owner, made=data),
+            Record("frontier", {}, member.name.span, name, member.doc or "", owner, made=made),
             member.name.span,
         )
     if isinstance(data, Record) and data.kind == "frontier":

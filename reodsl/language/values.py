@@ -68,7 +68,7 @@ class Record:
     `span` is where its name (or its call) stands; `owner` is the file and name that declare it, so that two
     values of one declaration are known to be the same. `made` is what a function computed. `stages` and
     `children` hold blocks that are evaluated on demand; what is in them is the evaluator's business. `broken` names
-    settings that were given and are wrong.
+    settings that were given and are wrong. `called` is the call that computed it from its settings.
     """
 
     kind: str
@@ -81,6 +81,7 @@ class Record:
     stages: tuple[Any, ...] = ()
     children: Mapping[str, Any] = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
+    called: tree.Call | None = field(default=None, compare=False, repr=False)
 
     def get(self, name: str) -> Value | None:
         """The value of a setting, or None where it was not given."""

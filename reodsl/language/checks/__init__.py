@@ -7,7 +7,7 @@ from reodsl.language.checks.cases import cases
 from reodsl.language.checks.data import check_data
 from reodsl.language.checks.models import check_models
 from reodsl.language.checks.published import check_published
-from reodsl.language.checks.recipes import check_recipe
+from reodsl.language.checks.recipes import check_idle, check_recipe
 from reodsl.language.checks.rewards import check_reward
 from reodsl.language.checks.runnable import runnable
 from reodsl.language.checks.studies import check_overlap, check_score, check_study
@@ -44,6 +44,7 @@ def check_program(program: Program) -> None:
             ):
                 ctx.report(finding)
         for finding in (
+            *check_idle(case),
             *check_grid(case),
             *check_overlap(ctx, case),
             *check_vocabulary(ctx, case),

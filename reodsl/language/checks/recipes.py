@@ -8,6 +8,7 @@ from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
 from reodsl.language.checks.wordings import check_selected, check_wordings
 from reodsl.language.kinds import KINDS, TRAINING
+from reodsl.language.resolve import WITHOUT_TRAINING, is_trained
 from reodsl.language.schema import Block
 from reodsl.language.values import Items, Record
 
@@ -63,6 +64,31 @@ def _instead(name: str, of: str, method: str) -> str:
             if name in inner and (not inner[name].methods or method in inner[name].methods):
                 return f"write `{block} {{ {name} = … }}`"
     return f"take it out, or set `method = {of}`"
+
+
+def check_idle(case: Case) -> Iterator[Diagnostic]:
+    """E0506: settings of training where a checkpoint is evaluated as it is."""
+    if is_trained(case.record):
+        return
+    name = case.name
+    for setting, slot in case.record.fields.items():
+        if setting not in TRAINING or setting in WITHOUT_TRAINING or slot.span is None:
+            continue
+        yield error(
+            "E0506",
+            f"`{setting}` is a setting of training, and `{name}` is a checkpoint that is evaluated as it is",
+            slot.span,
+            "has no effect",
+            help=f"take it out, or train from there: `{name} = ppo {{ base = checkpoint(…), … }}`",
+        )
+    for stage in case.record.stages[:1]:
+        yield error(
+            "E0506",
+            f"stages are of training, and `{name}` is a checkpoint that is evaluated as it is",
+            stage.span,
+            "has no effect",
+            help=f"take them out, or train from there: `{name} = ppo {{ base = checkpoint(…), … }}`",
+        )
 
 
 def _solved(record: Record) -> Iterator[Diagnostic]:
