@@ -39,6 +39,16 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
         record = record.made
     if name == "stages" and record.kind in ("experiment", "recipe"):
         return Value(Record("stages", {}, expr.span, name=record.name, made=record), expr.span)
+    if record.kind == "stages":
+        ctx.report(
+            error(
+                "E0212",
+                "a stage is named in brackets",
+                expr.name.span,
+                help=f"write `{record.name}.stages[{name}]`",
+            )
+        )
+        return None
     found = record.get(name)
     if found is None:
         known = list(record.fields) + (["stages"] if record.stages else [])

@@ -250,3 +250,11 @@ def test_a_lack_of_stages_that_are_made_alike_is_told_once(tmp_path: Path) -> No
     path.write_text(SPEC.replace("  steps = 40 steps\n", f"  {made}\n"))
     (found,) = check_file(path).diagnostics
     assert found.message.startswith("each of the stages of `mine` needs `steps`")
+
+
+def test_a_stage_behind_a_point_is_told_of_brackets(tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    staged = SPEC.replace("  steps = 40 steps\n", "  stage one { steps = 40 steps }\n")
+    path.write_text(staged.replace("arm mine = mine", "arm mine = checkpoint(mine.stages.one)"))
+    (found,) = [each for each in check_file(path).diagnostics if each.severity == "error"]
+    assert (found.code, found.help) == ("E0212", "write `mine.stages[one]`")
