@@ -1,17 +1,17 @@
-"""Curve files: JSON, CSV or Parquet on disk to curves by benchmark, or by model and benchmark, and back."""
+"""Curve files: JSON, CSV or Parquet on disk to curves by benchmark, or by model and benchmark; frontiers back to JSON."""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.numbers.curves import Curve, Curves, benchmark_error, curve_error, shown
-from reodsl.numbers.long_table import read_long_table, write_long_table
+from reodsl.numbers.long_table import read_long_table
 
 MOST_BYTES = 64 * 2**20
 FRONTIER_SHAPE = '{"<benchmark>": {"budgets": [...], "accuracy": [...]}, ...}'
@@ -74,16 +74,6 @@ def read_curves(path: str | Path, model: str | None = None) -> dict[str, Curves]
 def write_frontier(path: str | Path, curves: Curves) -> None:
     """Writes a frontier file, whole or not at all."""
     write_text(Path(path), json.dumps(curves_data(curves), indent=1) + "\n")
-
-
-def write_curves(path: str | Path, models: Mapping[str, Curves]) -> None:
-    """Writes curves by model, as JSON or, by the file's ending, a CSV or Parquet long table; whole or not at all."""
-    path = Path(path)
-    if path.suffix.lower() in (".csv", ".parquet", ".pq"):
-        replace(path, lambda temporary: write_long_table(temporary, path.suffix.lower(), models))
-    else:
-        data = {name: curves_data(curves) for name, curves in models.items()}
-        write_text(path, json.dumps(data, indent=1) + "\n")
 
 
 def curves_data(curves: Curves) -> dict[str, dict[str, list[int] | list[float]]]:
@@ -207,22 +197,13 @@ def parse_json(path: Path) -> Any:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes UTF-8 text, whole or not at all."""
-
-    def put(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    replace(path, put)
-
-
-def replace(path: Path, put: Callable[[Path], None]) -> None:
-    """Has `put` write a temporary file beside `path`, then moves it there, so that no half of a file is ever seen."""
+    """Writes UTF-8 text to a temporary file beside `path`, then moves it there, so that no half of a file is ever seen."""
     temporary: Path | None = None
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(handle)
         temporary = Path(name)
-        put(temporary)
+        temporary.write_text(text, encoding="utf-8")
         os.chmod(temporary, 0o666 & ~current_umask())
         os.replace(temporary, path)
     except OSError as e:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.numbers.budgets import MOST_TOKENS
 
-AVERAGE = "Average"
 MEAN_NAMES = frozenset({"average", "mean"})
 # A mean of means may pass 1 by rounding alone.
 SLACK = 1e-9

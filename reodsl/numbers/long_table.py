@@ -1,4 +1,4 @@
-"""Long tables: CSV or Parquet with a row per model, benchmark and budget, to curves and back."""
+"""Long tables: CSV or Parquet with a row per model, benchmark and budget, to curves."""
 
 from __future__ import annotations
 
@@ -54,24 +54,6 @@ def read_long_table(path: Path) -> dict[str, Curves]:
             columns["accuracy"][row], "accuracy", where
         )
     return {model: curves_of(model, found, path) for model, found in points.items()}
-
-
-def write_long_table(path: Path, suffix: str, models: Mapping[str, Curves]) -> None:
-    """Writes the table to `path`, as CSV where `suffix` is `.csv`, as Parquet otherwise."""
-    import polars as pl
-
-    rows = [
-        (model, benchmark, budget, accuracy)
-        for model, curves in models.items()
-        for benchmark, curve in curves.items()
-        for budget, accuracy in zip(curve.budgets, curve.accuracy, strict=True)
-    ]
-    schema = {"model": pl.String, "benchmark": pl.String, "budget": pl.Int64, "accuracy": pl.Float64}
-    frame = pl.DataFrame(rows, schema=schema, orient="row")
-    if suffix == ".csv":
-        frame.write_csv(path)
-    else:
-        frame.write_parquet(path)
 
 
 def read_frame(path: Path) -> pl.DataFrame:

@@ -29,20 +29,3 @@ def coefficients(rule: Rule, budgets: Sequence[int], l_max: int) -> tuple[float,
 def trapezoid(schedule: Schedule) -> tuple[float, ...]:
     """The paper's c_i for i = 1 … N+1; they sum to `l_max - L_1 / 2`."""
     return coefficients("trapezoid", schedule.budgets, schedule.l_max)
-
-
-def uniform(schedule: Schedule) -> tuple[float, ...]:
-    """All 1, the paper's "Coef=1"."""
-    return coefficients("uniform", schedule.budgets, schedule.l_max)
-
-
-def own_rule(budget: int, l_max: int) -> tuple[float, float]:
-    """Q-Spec by the paper's own rule for c_i with N = 1: `(l_max / 2, (l_max - L^x) / 2)`."""
-    first, last = coefficients("trapezoid", (budget,), l_max)
-    return first, last
-
-
-def as_printed(budget: int, l_max: int) -> tuple[float, float]:
-    """Q-Spec as the paper prints it: `(L^x / 2, (l_max - L^x) / 2)`."""
-    first, last = coefficients("half_first", (budget,), l_max)
-    return first, last

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.numbers.curve_files import read_curves, read_frontier, write_curves, write_frontier
+from reodsl.numbers.curve_files import read_curves, read_frontier, write_frontier
 from reodsl.numbers.curves import Curve
 
 MODELS = {
@@ -28,15 +28,31 @@ def failure(call, path, *args):
 
 
 @pytest.mark.parametrize("ending", ["json", "csv", "parquet"])
-def test_curves_come_back_as_written(tmp_path, ending):
+def test_every_form_holds_the_same_curves(tmp_path, ending):
     path = tmp_path / f"curves.{ending}"
-    write_curves(path, MODELS)
+    points = [
+        (model, benchmark, *point)
+        for model, curves in MODELS.items()
+        for benchmark, curve in curves.items()
+        for point in zip(curve.budgets, curve.accuracy, strict=True)
+    ]
+    frame = pl.DataFrame(points, schema=["model", "benchmark", "budget", "accuracy"], orient="row")
+    if ending == "json":
+        nested = {model: {} for model in MODELS}
+        for (model, benchmark), rows in frame.partition_by("model", "benchmark", as_dict=True).items():
+            nested[model][benchmark] = {
+                "budgets": rows["budget"].to_list(),
+                "accuracy": rows["accuracy"].to_list(),
+            }
+        path.write_text(json.dumps(nested))
+    else:
+        getattr(frame, f"write_{ending}")(path)
     assert read_curves(path) == MODELS
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_frontier_comes_back_as_written(tmp_path):
     write_frontier(tmp_path / "edge.json", MODELS["base"])
+    assert [path.name for path in tmp_path.iterdir()] == ["edge.json"]
     assert read_frontier(tmp_path / "edge.json") == MODELS["base"]
     assert read_curves(tmp_path / "edge.json", model="edge") == {"edge": MODELS["base"]}
     assert failure(read_curves, tmp_path / "edge.json")[0] == "E0421"

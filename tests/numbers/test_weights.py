@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.numbers.budgets import Schedule, exp
-from reodsl.numbers.weights import as_printed, coefficients, own_rule, trapezoid, uniform
+from reodsl.numbers.weights import coefficients, trapezoid
 
 
 @st.composite
@@ -17,7 +17,7 @@ def schedules(draw):
 
 def test_the_papers_schedule():
     assert trapezoid(exp(1024, 32768, 5)) == (1024, 1536, 3072, 6144, 12288, 8192)
-    assert uniform(exp(1024, 32768, 5)) == (1,) * 6
+    assert coefficients("uniform", exp(1024, 32768, 5).budgets, 32768) == (1,) * 6
 
 
 @given(schedules())
@@ -42,7 +42,8 @@ def test_only_the_first_weight_is_halved_in_half_first(schedule):
 
 
 def test_q_spec_conventions():
-    assert own_rule(3000, 32768) == (16384, 14884)
-    assert as_printed(3000, 32768) == (1500, 14884)
+    """The paper's own rule gives c_1 = l_max / 2, and it prints L^x / 2."""
+    assert coefficients("trapezoid", (3000,), 32768) == (16384, 14884)
+    assert coefficients("half_first", (3000,), 32768) == (1500, 14884)
     # a question that needs the full length leaves nothing to the second split
-    assert own_rule(32768, 32768) == (16384, 0)
+    assert coefficients("trapezoid", (32768,), 32768) == (16384, 0)
