@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,18 @@ def test_a_file_is_one_idea_and_says_which(path: Path) -> None:
         "a module starts with a line that says what goes in and what comes out"
     )
     assert len(text.splitlines()) <= 400
+
+
+@pytest.mark.parametrize(("package", "page"), [("reodsl", "README.md"), ("runners", "CONTRIBUTING.md")])
+def test_the_maps_name_every_part(package: str, page: str) -> None:
+    text = (ROOT / page).read_text()
+    parts = [path for path in (ROOT / package).iterdir() if (path / "__init__.py").is_file()]
+    names = {f"{package}/{path.name}/" if package == "reodsl" else f"{path.name}/" for path in parts}
+    if package == "runners":
+        names |= {path.name for path in (ROOT / package).glob("*.py") if path.name != "__init__.py"}
+        # What the map names inside a part is there too.
+        assert set(re.findall(r"`(\w+\.py)`", text)) <= {path.name for path in modules(package)}
+    assert not {name for name in names if f"`{name}`" not in text}
 
 
 def test_importing_reodsl_pulls_in_nothing_heavy() -> None:
