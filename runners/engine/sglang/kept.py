@@ -16,9 +16,9 @@ import httpx
 
 from runners.engine.sglang import weights
 from runners.engine.sglang.control import Refused
-from runners.engine.sglang.rounds import Lost
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import Settings
+from runners.engine.sglang.silence import Lost
 
 _CONFIGS = ("config.json", "generation_config.json")
 _UNSAID = frozenset({"_name_or_path", "transformers_version"})

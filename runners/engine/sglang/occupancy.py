@@ -7,7 +7,7 @@ has no content: weights are taken first, then sent, and caches last, when nothin
 
 from __future__ import annotations
 
-from runners.engine.sglang.control import ask, client
+from runners.engine.sglang.control import Line
 from runners.engine.sglang.server import Address
 
 _IDLE = 60.0
@@ -20,20 +20,20 @@ def release(address: Address) -> None:
     A server that is told to give memory back while its scheduler still holds an answered request ends; it says of a
     flush when that is over.
     """
-    with client(address) as connection:
-        ask(connection, "/pause_generation", {"mode": "abort"})
-        ask(connection, f"/flush_cache?timeout={_IDLE:g}", {})
-        ask(connection, "/release_memory_occupation", {"tags": ["kv_cache", "weights"]})
+    with Line(address) as line:
+        line.ask("/pause_generation", {"mode": "abort"})
+        line.ask(f"/flush_cache?timeout={_IDLE:g}", {})
+        line.ask("/release_memory_occupation", {"tags": ["kv_cache", "weights"]})
 
 
 def take_weights(address: Address) -> None:
     """Room for weights, which have to be sent next. Raises `Refused`, `Lost`."""
-    with client(address) as connection:
-        ask(connection, "/resume_memory_occupation", {"tags": ["weights"]})
+    with Line(address) as line:
+        line.ask("/resume_memory_occupation", {"tags": ["weights"]})
 
 
 def take_caches(address: Address) -> None:
     """Room for keys and values, and requests are answered again. Raises `Refused`, `Lost`."""
-    with client(address) as connection:
-        ask(connection, "/resume_memory_occupation", {"tags": ["kv_cache"]})
-        ask(connection, "/continue_generation", {})
+    with Line(address) as line:
+        line.ask("/resume_memory_occupation", {"tags": ["kv_cache"]})
+        line.ask("/continue_generation", {})

@@ -7,10 +7,8 @@ server, where its keys and values still are.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import wait
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -19,25 +17,15 @@ import httpx
 
 from reodsl.diagnostics import Problem, problem
 from runners.engine.protocol import Ahead, Request, Response, Sampling
+from runners.engine.sglang.loop import LOOK, first
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.silence import Ear
+from runners.engine.sglang.silence import Ear, Lost, listen
 from runners.engine.streams import forced_seed
 from runners.engine.watch import look
 
 Answers = dict[int, tuple[int, ...]]
 """Forced answers by cut."""
-
-_LOOK = 1.0
-"""Seconds between two looks at whether there is still a reason to wait."""
-
-
-class Lost(Exception):
-    """A server does not answer any more."""
-
-
-class Hung(Lost):
-    """It may still run, and has to be ended."""
 
 
 @dataclass(slots=True)
@@ -78,49 +66,6 @@ def left(works: Sequence[Work]) -> int:
     return sum(1 if work.response is not None else 2 for work in works if not work.done)
 
 
-class Loop:
-    """An event loop in a thread of its own: a notebook's or a caller's may be running already."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, None], meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Does `meanwhile` here and then waits for a coroutine; an interruption, or what `look` raises, cancels it."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            meanwhile()
-            while not wait([future], _LOOK).done:
-                look()
-            future.result()
-        except ExceptionGroup as several:
-            raise _first(several) from None
-        except BaseException:
-            future.cancel()
-            raise
-
-    def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Calls a function in the loop's thread, soon."""
-        self._loop.call_soon_threadsafe(function, *arguments)
-
-    def close(self) -> None:
-        """Ends the thread, and gives the loop's files back."""
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5.0)
-        if not self._thread.is_alive():
-            self._loop.close()
-
-
-def _first(several: BaseException) -> BaseException:
-    """One of the exceptions in a group of groups."""
-    while isinstance(several, BaseExceptionGroup):
-        several = several.exceptions[0]
-    return several
-
-
 class Round:
     """Works that are asked for until all of them are done: each of its own server, or of another that is free when its
     own is full or lost.
@@ -156,7 +101,7 @@ class Round:
         """Waits for the next server that answers no more: its number, and why; None at the end. Raises what `look` does."""
         while True:
             try:
-                return self._lost.get(timeout=_LOOK)
+                return self._lost.get(timeout=LOOK)
             except Empty:
                 look()
 
@@ -185,7 +130,7 @@ class Round:
                 self._asked[number].clear()
                 self._down.add(number)
                 self._tell()
-                fault = _first(several)
+                fault = first(several)
                 assert isinstance(fault, Lost)
                 self._lost.put((number, fault))
             while number in self._down and self._open:
@@ -195,7 +140,7 @@ class Round:
         ear = Ear(self._servers[number])
         client.event_hooks = {"response": [ear.hear]}
         async with asyncio.TaskGroup() as group:
-            listening = group.create_task(_listen(ear))
+            listening = group.create_task(listen(ear))
             while self._open:
                 while len(self._asked[number]) < self._at_once and (work := self._next(number)) is not None:
                     work.server = number
@@ -228,11 +173,6 @@ class Round:
         """Wakes all that wait for something to have changed."""
         self._news.set()
         self._news = asyncio.Event()
-
-
-async def _listen(ear: Ear) -> None:
-    await ear.hangs()
-    raise Hung("it is silent, and does not say that it works")
 
 
 async def _answer(work: Work, client: httpx.AsyncClient, ahead: Ahead | None, read: Read) -> None:

@@ -1,8 +1,9 @@
-"""Silence of a server that owes answers: what comes from it in; that it hangs out."""
+"""Silence of a server that owes something: what comes from it in; that it hangs out."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import httpx
@@ -19,23 +20,39 @@ event loop busy for long, and then nothing is heard.
 _ANSWER = 30.0
 """Seconds that it has to answer; SGLang's own answer, that nothing came from its scheduler, takes 20."""
 _PAUSE = 10.0
+_SLOW_DISK = 50e6
+"""Bytes a second that a disk gives at least: while a server reads a model it says nothing."""
+
+
+class Lost(Exception):
+    """A server does not answer any more."""
+
+
+class Hung(Lost):
+    """Servers that may still run, and have to be ended."""
+
+    def __init__(self, *servers: Address) -> None:
+        super().__init__("it is silent, and does not say that it works")
+        self.servers = servers
 
 
 class Ear:
     """When something last came from a server."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, reads: int = 0) -> None:
+        """`reads` are the bytes of files that it was told to read."""
         self._address = address
+        self._times = _ASKED + math.ceil(reads / _SLOW_DISK / (_ANSWER + _PAUSE))
         self._heard = time.monotonic()
 
     async def hear(self, _: httpx.Response) -> None:
         """Something came."""
         self._heard = time.monotonic()
 
-    async def hangs(self) -> None:
+    async def hangs(self) -> Address:
         """Returns once the server was silent and was then asked so many times without an answer; else never."""
         unanswered = 0
-        while unanswered < _ASKED:
+        while unanswered < self._times:
             wait = self._heard + _SILENCE - time.monotonic()
             if wait > 0:
                 unanswered = 0
@@ -45,6 +62,12 @@ class Ear:
             else:
                 unanswered += 1
                 await asyncio.sleep(_PAUSE)
+        return self._address
+
+
+async def listen(ear: Ear) -> None:
+    """Goes on until the server hangs. Raises `Hung`."""
+    raise Hung(await ear.hangs())
 
 
 async def works(address: Address) -> bool:

@@ -9,24 +9,20 @@ import base64
 import io
 import json
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from contextlib import contextmanager
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import httpx
 import torch
 import torch.multiprocessing as sharing
 from safetensors.torch import save_file
-from torch import distributed as dist
 
 from reodsl.diagnostics import first_line, problem
-from runners.engine.sglang.control import Refused, ask, asking, client, together
-from runners.engine.sglang.rounds import Lost
+from runners.engine.sglang.broadcast import send
+from runners.engine.sglang.control import Line, Refused
 from runners.engine.sglang.server import Address
 
 Way = Literal["tensor", "broadcast", "disk"]
@@ -34,7 +30,6 @@ State = Mapping[str, torch.Tensor]
 
 _BUCKET = 1 << 29
 """Bytes of weights that are on their way at once."""
-_JOIN = timedelta(seconds=60)
 _WHOLE = "load the weights of the same model, whole"
 
 
@@ -69,132 +64,31 @@ def update(
         elif way == "tensor":
             _from_tensor(state, servers, ranks, version)
         else:
-            _broadcast(state, servers, ranks, version)
+            send(_buckets(state), servers, ranks, version)
     except (RuntimeError, OSError, ValueError, TypeError) as fault:
         raise Refused(f"{type(fault).__name__}: {first_line(fault)}") from fault
 
 
 def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
     """Lets every server read the weights of a model folder. Raises `Refused`, `Lost`."""
+    told = {"model_path": str(folder.resolve()), "weight_version": str(version)}
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     for address in servers:
-        with client(address) as connection:
-            told = {"model_path": str(folder.resolve()), "weight_version": str(version)}
-            ask(connection, "/update_weights_from_disk", told)
+        with Line(address) as line:
+            line.ask("/update_weights_from_disk", told, size)
 
 
 def _from_tensor(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
     """Hands the servers pieces of shared memory (on a GPU: handles of its memory) to copy from."""
     for address in servers:
-        with client(address) as connection, _session(connection):
+        with Line(address) as line, _session(line):
             for part in _buckets(state):
                 with _shared_by_name():
                     # A copy: the trainer's own tensors stay out of shared memory, and the servers' view of them does too.
                     named = [(name, tensor.detach().clone()) for name, tensor in part]
                     packed = base64.b64encode(_pickled(named)).decode()
                     told = {"serialized_named_tensors": [packed] * ranks, "weight_version": str(version)}
-                    ask(connection, "/update_weights_from_tensor", told)
-
-
-def _broadcast(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
-    """Sends each tensor once to all servers: over NCCL from a GPU, over gloo from a CPU."""
-    first = next(iter(state.values()))
-    backend = "nccl" if first.is_cuda else "gloo"
-    name = f"reodsl-{version}"
-    connections = [client(address) for address in servers]
-    try:
-        store, host, port = _meeting(servers)
-        world = 1 + ranks * len(servers)
-        group_of: list[Any] = []
-
-        def join() -> None:
-            group_of.append(_group(backend, store, world, name))
-
-        joining = [
-            asking(connection, "/init_weights_update_group", told)
-            for connection, told in zip(
-                connections,
-                (
-                    {
-                        "master_address": host,
-                        "master_port": port,
-                        "rank_offset": 1 + ranks * number,
-                        "world_size": world,
-                        "group_name": name,
-                        "backend": backend,
-                    }
-                    for number in range(len(servers))
-                ),
-                strict=True,
-            )
-        ]
-        together([*joining, join])
-        group = group_of[0]
-        try:
-            for connection in connections:
-                ask(connection, "/begin_weight_update", {})
-            for part in _buckets(state):
-                told = {
-                    "names": [name for name, _ in part],
-                    "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in part],
-                    "shapes": [list(tensor.shape) for _, tensor in part],
-                    "group_name": name,
-                    "weight_version": str(version),
-                }
-
-                def send(part: Sequence[tuple[str, torch.Tensor]] = part) -> None:
-                    for _, tensor in part:
-                        group.broadcast([tensor.detach().contiguous()], _from_first()).wait()
-
-                together([*(asking(c, "/update_weights_from_distributed", told) for c in connections), send])
-            for connection in connections:
-                ask(connection, "/end_weight_update", {})
-        finally:
-            for connection in connections:
-                # A server that is gone has none; what failed before is what is told.
-                with suppress(Lost, Refused):
-                    ask(connection, "/destroy_weights_update_group", {"group_name": name})
-            dist.destroy_process_group(group)
-    finally:
-        for connection in connections:
-            connection.close()
-
-
-def _meeting(servers: Sequence[Address]) -> tuple[Any, str, int]:
-    """A store on a free port of the address that the servers see this machine at, and of no other."""
-    host, _, theirs = servers[0].url.removeprefix("http://").rpartition(":")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, int(theirs)))
-        own = probe.getsockname()[0]
-    from torch._C._distributed_c10d import TCPStore
-
-    # By itself it would listen on every address.
-    listening = socket.create_server((own, 0))
-    port = listening.getsockname()[1]
-    store = TCPStore(
-        own,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=_JOIN,
-        master_listen_fd=listening.detach(),
-    )
-    return store, own, port
-
-
-def _group(backend: str, store: Any, world: int, name: str) -> Any:
-    """Rank 0 of a group that stands beside the trainer's own; torch has no public call for one."""
-    from torch.distributed.distributed_c10d import Backend, PrefixStore, _new_process_group_helper, _world
-
-    make: Any = _new_process_group_helper
-    group, _ = make(world, 0, [], Backend(backend), PrefixStore(name, store), group_name=name, timeout=_JOIN)
-    _world.pg_group_ranks[group] = {rank: rank for rank in range(world)}
-    return group
-
-
-def _from_first() -> Any:
-    options = dist.BroadcastOptions()
-    options.rootRank = 0
-    return options
+                    line.ask("/update_weights_from_tensor", told)
 
 
 @contextmanager
@@ -219,10 +113,10 @@ def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _session(connection: httpx.Client) -> Iterator[None]:
-    ask(connection, "/begin_weight_update", {})
+def _session(line: Line) -> Iterator[None]:
+    line.ask("/begin_weight_update", {})
     yield
-    ask(connection, "/end_weight_update", {})
+    line.ask("/end_weight_update", {})
 
 
 @contextmanager

@@ -12,9 +12,10 @@ import pytest
 
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
+from runners.engine.sglang import silence
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.interpreter import find_interpreter
-from runners.engine.sglang.server import Server
+from runners.engine.sglang.server import Address, Server
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model, train
@@ -61,7 +62,7 @@ def engine(python: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture
 def server(engine: SGLangEngine) -> Server:
     """The process behind the engine."""
-    host = engine._hosts[0]
+    host = engine.fleet.hosts[0]
     assert isinstance(host, Server)
     return host
 
@@ -73,3 +74,20 @@ def taken_port() -> Iterator[int]:
         other.bind(("127.0.0.1", 0))
         other.listen()
         yield other.getsockname()[1]
+
+
+@pytest.fixture
+def quick_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server is silent from the first moment on, and asked without a pause."""
+    monkeypatch.setattr(silence, "_SILENCE", 0.0)
+    monkeypatch.setattr(silence, "_PAUSE", 0.0)
+    monkeypatch.setattr(silence, "_ANSWER", 0.2)
+
+
+@pytest.fixture
+def frozen() -> Iterator[Address]:
+    """Takes connections as a stopped process's system does, and never answers."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(1024)
+        yield Address(f"http://127.0.0.1:{deaf.getsockname()[1]}", "")

@@ -38,7 +38,7 @@ def answers(folder: Path, logs: Path) -> tuple[Tokens, Tokens, list[int]]:
     """In a Ray worker: greedy tokens of the checkpoint and, with the server killed before, of other weights."""
     engine: Any = open_engine(folder, Resources(engine="sglang"), 100, logs)
     try:
-        (host,) = engine._hosts
+        (host,) = engine.fleet.hosts
         assert isinstance(host, Actor)
         assert host.near
         requests = make_requests(5, 2, seed=1)

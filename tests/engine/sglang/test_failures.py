@@ -19,7 +19,7 @@ pytestmark = pytest.mark.sglang
 
 
 def made_like(engine: SGLangEngine, python: Path, log: Path, **settings: object) -> Server:
-    return Server(replace(engine._settings, **settings), python, log)  # type: ignore[arg-type]
+    return Server(replace(engine.settings, **settings), python, log)  # type: ignore[arg-type]
 
 
 def test_a_server_that_never_gets_healthy(

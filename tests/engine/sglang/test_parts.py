@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import socket
 import struct
@@ -12,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 
@@ -21,17 +19,15 @@ from reodsl.diagnostics.render import render
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Request, Response, Sampling
-from runners.engine.sglang import interpreter, rounds, server
+from runners.engine.sglang import interpreter, server
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.kept import Kept
 from runners.engine.sglang.messages import Draft, drawing
-from runners.engine.sglang.rounds import Loop, Work
-from runners.engine.sglang.server import Address
+from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 from runners.engine.sglang.turns import turns
-from runners.engine.sglang.weights import _buckets, _meeting, ways
-from runners.engine.watch import looking
+from runners.engine.sglang.weights import _buckets, ways
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -294,31 +290,6 @@ def test_only_what_has_no_answer_is_open() -> None:
     assert work.done
 
 
-def test_whoever_waits_for_servers_can_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work is cancelled, and what the look raised comes out; without a look the wait is as long as the work."""
-    monkeypatch.setattr(rounds, "_LOOK", 0.01)
-    ended: list[str] = []
-
-    async def answers() -> None:
-        try:
-            await asyncio.sleep(3600)
-        finally:
-            ended.append("cancelled")
-
-    async def soon() -> None:
-        await asyncio.sleep(0.05)
-
-    def lost() -> None:
-        raise ConnectionError("the others are gone")
-
-    loop = Loop()
-    with looking(lost), pytest.raises(ConnectionError, match="gone"):
-        loop.run(answers())
-    loop.run(soon())
-    loop.close()
-    assert ended == ["cancelled"]
-
-
 def test_weights_go_in_buckets_without_what_is_tied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runners.engine.sglang.weights._BUCKET", 64)
     shared = torch.zeros(4, 4)
@@ -326,18 +297,6 @@ def test_weights_go_in_buckets_without_what_is_tied(monkeypatch: pytest.MonkeyPa
     assert [[name for name, _ in part] for part in _buckets(state)] == [["a"], ["b", "c"]]
     assert ways(near=True) == ("tensor", "broadcast", "disk")
     assert ways(near=False)[0] == "broadcast"
-
-
-def test_where_servers_and_trainer_meet_is_not_reached_from_elsewhere() -> None:
-    store, host, port = _meeting([Address("http://127.0.0.1:9", "")])
-    heard = [
-        each.laddr.ip
-        for each in psutil.Process().net_connections("tcp")
-        if each.status == psutil.CONN_LISTEN and each.laddr.port == port
-    ]
-    assert (host, heard) == ("127.0.0.1", ["127.0.0.1"])
-    store.set("a", "b")
-    assert store.get("a") == b"b"
 
 
 def test_the_stand_ins_hash_is_murmur3() -> None:

@@ -18,9 +18,9 @@ from runners.engine.requests import Limits
 from runners.engine.sglang import occupancy, rounds, weights
 from runners.engine.sglang.control import Refused
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.rounds import Hung, Lost
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
+from runners.engine.sglang.silence import Hung, Lost
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -72,7 +72,7 @@ def dying(engine: SGLangEngine, deaths: int) -> tuple[list[tuple[str, ...]], Cal
     def send(*given: object) -> None:
         servers = next(each for each in given if isinstance(each, list))
         sent.append(tuple(address.url[-1] for address in servers))
-        host = engine._hosts[1]
+        host = engine.fleet.hosts[1]
         assert isinstance(host, Told)
         if len(sent) <= deaths:
             host.alive = False
@@ -90,10 +90,10 @@ def test_a_server_that_dies_is_started_again_and_sent_the_weights_the_same_way(
     sent, send = dying(engine, 1 if when == "meanwhile" else 0)
     monkeypatch.setattr(weights, "from_disk" if whole_folder else "update", send)
     if when == "before":
-        engine._hosts[1].kill()
-    engine.load_weights(engine._settings.model if whole_folder else MODEL.state_dict(), 3)
+        engine.fleet.hosts[1].kill()
+    engine.load_weights(engine.settings.model if whole_folder else MODEL.state_dict(), 3)
     assert sent == ([("1", "2")] if when == "before" else [("1", "1"), ("1", "2")])
-    assert engine._way == (None if whole_folder else "tensor")
+    assert engine.fleet.way == (None if whole_folder else "tensor")
     engine.close()
 
 
@@ -122,13 +122,13 @@ def test_a_server_that_answers_no_more_and_has_not_ended_yet_is_waited_for(
 ) -> None:
     """Its sockets close before its process is gone; asked again at once, it would be given up for good."""
     host, waited = Told(), list[float]()
-    alone = SGLangEngine([host], engine._settings, engine._limits, engine._aside)
+    alone = SGLangEngine([host], engine.settings, engine._limits, engine.fleet._aside)
 
     def sleep(seconds: float) -> None:
         waited.append(seconds)
         host.alive = len(waited) < 3
 
-    monkeypatch.setattr("runners.engine.sglang.engine.time.sleep", sleep)
+    monkeypatch.setattr("runners.engine.sglang.fleet.time.sleep", sleep)
     monkeypatch.setattr(rounds, "_ask", answered)
     (found,) = alone.generate([Request((5,), 1)], Sampling(1))
     assert (found.tokens, host.lives, waited) == ((5,), 2, [1.0, 2.0, 3.0])
@@ -144,9 +144,9 @@ def test_a_server_that_is_lost_each_time_is_given_up_with_its_last_words(
 
     host = Told()
     monkeypatch.setattr(host, "said", lambda: ["torch.OutOfMemoryError: CUDA out of memory."])
-    monkeypatch.setattr("runners.engine.sglang.engine.time.sleep", lambda _: host.kill())
+    monkeypatch.setattr("runners.engine.sglang.fleet.time.sleep", lambda _: host.kill())
     monkeypatch.setattr(rounds, "_ask", mute)
-    alone = SGLangEngine([host], engine._settings, engine._limits, engine._aside)
+    alone = SGLangEngine([host], engine.settings, engine._limits, engine.fleet._aside)
     with pytest.raises(Problem) as caught:
         alone.generate([Request((5,), 1)], Sampling(1))
     refusal("engine/E0827.txt", caught.value, (f":{host.lives}", ":PORT"))
@@ -176,7 +176,7 @@ def test_the_others_answer_while_a_lost_server_is_started_again_with_the_present
 
     slow, other = Slow(), Told()
     other.lives = 6
-    two = SGLangEngine([slow, other], engine._settings, engine._limits, tmp_path / "two")
+    two = SGLangEngine([slow, other], engine.settings, engine._limits, tmp_path / "two")
     sent: list[list[str]] = []
     monkeypatch.setattr(
         weights, "update", lambda way, state, servers, *_: sent.append([s.url for s in servers])
@@ -198,11 +198,11 @@ def test_a_server_that_hangs_is_ended_and_started_again(
 ) -> None:
     """Its process runs: whether it is alive is not asked."""
     host = Told()
-    alone = SGLangEngine([host], engine._settings, engine._limits, engine._aside)
+    alone = SGLangEngine([host], engine.settings, engine._limits, engine.fleet._aside)
 
     async def ask(client: httpx.AsyncClient, message: dict[str, Any]) -> dict[str, Any]:
         if host.lives == 1:
-            raise Hung("silent")
+            raise Hung()
         meta = {"output_token_logprobs": [[-1.0, 5, None]], "weight_version": "0"}
         return {"output_ids": [5], "meta_info": meta}
 
@@ -219,7 +219,7 @@ class Turns:
     def __init__(self, engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.told: list[str] = []
         self.failing: dict[str, Exception] = {}
-        monkeypatch.setattr(engine, "_settings", replace(engine._settings, in_turn=True))
+        monkeypatch.setattr(engine.fleet, "_settings", replace(engine.settings, in_turn=True))
         for name in ("release", "take_weights", "take_caches"):
             monkeypatch.setattr(occupancy, name, partial(self.call, name))
         monkeypatch.setattr(weights, "update", self.update)
@@ -244,10 +244,10 @@ class Turns:
 
 @pytest.fixture
 def turns(engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch) -> Turns:
-    for number, host in enumerate(engine._hosts):
+    for number, host in enumerate(engine.fleet.hosts):
         assert isinstance(host, Told)
         host.lives = 2 * number
-        engine._servers[number] = host.start()
+        engine.fleet.servers[number] = host.start()
     return Turns(engine, monkeypatch)
 
 
@@ -255,14 +255,14 @@ def turns(engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch) -> Turns:
 def test_weights_are_sent_after_room_for_them_and_before_room_for_caches(
     engine: SGLangEngine, turns: Turns, way: str
 ) -> None:
-    engine._way = None if way == "folder" else way  # type: ignore[assignment]
-    state = engine._settings.model if way == "folder" else MODEL.state_dict()
+    engine.fleet.way = None if way == "folder" else way  # type: ignore[assignment]
+    state = engine.settings.model if way == "folder" else MODEL.state_dict()
     engine.load_weights(state, 3)
     assert turns.since() == [f"{way} 1 3"]
     engine.release()
     assert sorted(turns.since()) == ["release 1", "release 3"]
     # A copy of the old weights may be on the trainer's device.
-    assert engine._weights == (engine._settings.model, 0)
+    assert engine.fleet._weights == (engine.settings.model, 0)
     engine.load_weights(state, 4)
     found = turns.since()
     assert sorted(found[:2]) == ["take_weights 1", "take_weights 3"]
@@ -279,7 +279,7 @@ def test_the_first_weights_are_sent_again_after_memory_was_given_back(
     """What is mapped again has no content, whatever was there."""
     engine.release()
     turns.since()
-    engine.load_weights(engine._settings.model, 0)
+    engine.load_weights(engine.settings.model, 0)
     assert "folder 1 3" in turns.since()
     engine.close()
 
@@ -303,7 +303,7 @@ def test_a_server_that_does_not_do_so_is_started_again_for_the_next_weights(
 
 def test_a_server_that_died_meanwhile_has_nothing_to_take_again(engine: SGLangEngine, turns: Turns) -> None:
     engine.release()
-    engine._hosts[1].kill()
+    engine.fleet.hosts[1].kill()
     turns.failing["take_weights 3"] = Lost("gone")
     engine.load_weights(MODEL.state_dict(), 3)
     assert sorted(turns.since()) == [
@@ -324,7 +324,7 @@ def test_a_server_without_its_memory_is_not_left_to_others(
     if released:
         engine.release()
     engine.close()
-    for host in engine._hosts:
+    for host in engine.fleet.hosts:
         assert isinstance(host, Told)
         assert (host.alive, host.stopped) == (not released, True)
 
@@ -332,10 +332,10 @@ def test_a_server_without_its_memory_is_not_left_to_others(
 def test_servers_apart_keep_their_memory(
     engine: SGLangEngine, turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_settings", replace(engine._settings, in_turn=False))
+    monkeypatch.setattr(engine.fleet, "_settings", replace(engine.settings, in_turn=False))
     engine.load_weights(MODEL.state_dict(), 3)
     engine.release()
-    assert engine._weights == (engine._settings.model, 0)
+    assert engine.fleet._weights == (engine.settings.model, 0)
     engine.load_weights(MODEL.state_dict(), 4)
     assert turns.since() == ["tensor 1 3", "tensor 1 3"]
     engine.close()

@@ -32,7 +32,7 @@ def test_two_servers_answer_as_one_and_for_each_other(
     two = open_engine(folder, Resources(engine="sglang", engines=2), 160, tmp_path)
     assert isinstance(two, SGLangEngine)
     try:
-        first, second = two._hosts
+        first, second = two.fleet.hosts
         assert isinstance(first, Server)
         assert isinstance(second, Server)
         with monkeypatch.context() as alone:
@@ -40,11 +40,11 @@ def test_two_servers_answer_as_one_and_for_each_other(
             wanted = two.generate(requests, WHOLE, ahead)
             answers = two.force(requests, wanted, cuts, FORCING, GREEDY)
         for way in ("tensor", "broadcast", "disk"):
-            two._way = way
+            two.fleet.way = way
             other = make_model("qwen3-gqa-tied", seed=len(way))
             two.load_weights(other.state_dict(), len(way))
             found = two.generate(make_requests(6, 1, seed=1), GREEDY)
-            assert two._way == way
+            assert two.fleet.way == way
             assert {one.weight_versions for one in found} == {(len(way),)}
             assert {work.server for work in two._made.values()} == {0, 1}
             plain = engine_of(other).generate(make_requests(6, 1, seed=1), GREEDY)

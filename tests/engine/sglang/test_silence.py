@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
@@ -13,29 +11,16 @@ import pytest
 
 from runners.engine.protocol import Request, Sampling
 from runners.engine.sglang import silence
+from runners.engine.sglang.loop import Loop
 from runners.engine.sglang.messages import Draft
-from runners.engine.sglang.rounds import Hung, Loop, Lost, Read, Round, Work
+from runners.engine.sglang.rounds import Read, Round, Work
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.silence import Ear, works
+from runners.engine.sglang.silence import Ear, Hung, Lost, works
 
 ADDRESS = Address("http://127.0.0.1:9", "")
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silent from the first moment on, and asked without a pause."""
-    monkeypatch.setattr(silence, "_SILENCE", 0.0)
-    monkeypatch.setattr(silence, "_PAUSE", 0.0)
-    monkeypatch.setattr(silence, "_ANSWER", 0.2)
-
-
-@pytest.fixture
-def frozen() -> Iterator[Address]:
-    """Takes connections as a stopped process's system does, and never answers."""
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        deaf.listen()
-        yield Address(f"http://127.0.0.1:{deaf.getsockname()[1]}", "")
+pytestmark = pytest.mark.usefixtures("quick_silence")
 
 
 @pytest.mark.parametrize(("status", "does"), [(200, True), (404, True), (503, False)])
@@ -94,6 +79,29 @@ def test_any_sign_of_life_begins_the_count_anew(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("runners.engine.sglang.silence.asyncio.sleep", sleep)
     asyncio.run(listen())
     assert asked == [60.0] * (times - 1) + [120.0] * times
+
+
+def test_a_server_that_reads_a_model_is_asked_for_as_long_as_a_slow_disk_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """64 GB at 50 MB a second are 1,280 seconds, or 32 times that it is asked, with the pauses between them, besides."""
+    asked: list[Address] = []
+
+    async def ask(address: Address) -> bool:
+        asked.append(address)
+        return False
+
+    monkeypatch.setattr(silence, "_ANSWER", 30.0)
+    monkeypatch.setattr(silence, "works", ask)
+    ear = Ear(ADDRESS, 64_000_000_000)
+    monkeypatch.setattr(silence, "_PAUSE", 10.0)
+    longer = Ear(ADDRESS, 64_000_000_000)
+    monkeypatch.setattr(silence, "_PAUSE", 0.0)
+    assert asyncio.run(ear.hangs()) == ADDRESS
+    assert len(asked) == 8 + 43
+    asked.clear()
+    asyncio.run(longer.hangs())
+    assert len(asked) == 8 + 32
 
 
 def test_requests_to_a_frozen_server_end_and_stay_open(

@@ -125,7 +125,7 @@ def test_a_request_of_someone_else_is_ended_before_memory_goes(
 ) -> None:
     """A server that gave its memory back with a request open would end."""
     assert server.process is not None
-    pid, address = server.process.pid, served._servers[0]
+    pid, address = server.process.pid, served.fleet.servers[0]
     message = {
         "input_ids": [5, 6],
         "sampling_params": {"max_new_tokens": 140, "ignore_eos": True},
@@ -159,7 +159,7 @@ def test_answers_are_those_of_a_fresh_server_with_the_new_weights(
         responses, wanted = rollouts(fresh, WHOLE)
     finally:
         fresh.close()
-    server = served._hosts[0]
+    server = served.fleet.hosts[0]
     assert isinstance(server, Server)
     for number, dies in enumerate((False, True)):
         served.release()

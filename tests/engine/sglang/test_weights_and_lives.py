@@ -45,8 +45,8 @@ def test_weights_arrive_by_each_way(
     other = make_model("qwen3-gqa-tied", seed=5 + len(way))
     wanted, before = greedy(engine_of(other)), greedy(engine_of(served_model))
     assert wanted != before
-    model = engine._settings.model
-    weights.update(way, other.state_dict(), engine._servers, 1, 41, tmp_path, model)
+    model = engine.settings.model
+    weights.update(way, other.state_dict(), engine.fleet.servers, 1, 41, tmp_path, model)
     assert greedy(engine) == wanted
     (response,) = engine.generate(make_requests(1, 1), GREEDY)
     assert response.weight_versions == (41,)
@@ -73,7 +73,7 @@ def test_weights_take_the_next_way_where_one_fails(
     monkeypatch.setattr(weights, "_from_tensor", broken)
     monkeypatch.setattr(weights, "_broadcast", broken)
     engine.load_weights(served_model.state_dict(), 4)
-    assert engine._way == "disk"
+    assert engine.fleet.way == "disk"
     assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (4,)
     assert "weights do not go by tensor (RuntimeError: no shared memory here)" in caplog.text
     assert "[reodsl] weights do not go by broadcast" in server.log.read_text()
@@ -82,7 +82,7 @@ def test_weights_take_the_next_way_where_one_fails(
         engine.load_weights(served_model.state_dict(), 5)
     assert caught.value.diagnostics[0].code == "E0826"
     monkeypatch.undo()
-    engine._way = None
+    engine.fleet.way = None
     engine.load_weights(served_model.state_dict(), 6)
 
 
@@ -132,7 +132,7 @@ def test_a_server_killed_in_the_middle_loses_nothing(
 def test_a_server_at_an_address_is_used_and_left_alone(
     engine: SGLangEngine, server: Server, folder: Path, served_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = engine._servers[0]
+    address = engine.fleet.servers[0]
     monkeypatch.setenv("REODSL_SGLANG_ADDRESS", address.url)
     monkeypatch.setenv(KEY, address.key)
     guest = open_engine(folder, Resources(engine="sglang"), 100)
@@ -149,7 +149,7 @@ def test_a_server_at_an_address_is_used_and_left_alone(
 def test_requests_need_the_key_and_come_from_this_machine_alone(engine: SGLangEngine, server: Server) -> None:
     import httpx
 
-    address = engine._servers[0]
+    address = engine.fleet.servers[0]
     assert address.url.startswith("http://127.0.0.1:")
     assert httpx.post(f"{address.url}/generate", json={"input_ids": [5]}).status_code == 401
     assert server.process is not None

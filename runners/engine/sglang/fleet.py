@@ -1,0 +1,203 @@
+"""The servers of an engine: hosts in; servers that live, and have the present weights, out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from reodsl.diagnostics import first_line, problem
+from runners.engine.sglang import occupancy, weights
+from runners.engine.sglang.control import Refused, together
+from runners.engine.sglang.host import Host
+from runners.engine.sglang.server import Address
+from runners.engine.sglang.settings import Settings
+from runners.engine.sglang.silence import Hung, Lost
+from runners.engine.versions import record
+from runners.models.tensors import tensor_shapes
+
+_LOG = logging.getLogger("reodsl.engine")
+_DEATHS = 3
+"""Times that servers may be lost one after another without an answer in between."""
+_PAUSE = 1.0
+"""Seconds, times how often it was lost, until a server that seems alive is asked again: one may take a while to end."""
+
+
+class Fleet:
+    """Servers that are started again when they die or hang, each time with the weights that were loaded last.
+
+    `servers` are their addresses, in the order of the hosts.
+    """
+
+    def __init__(self, hosts: Sequence[Host], settings: Settings, aside: Path) -> None:
+        """Starts every host. `aside` is where weights may be laid down on their way. Raises what `Host.start` does."""
+        self.hosts, self._settings, self._aside = list(hosts), settings, aside
+        self.servers: list[Address] = []
+        self.way: weights.Way | None = None
+        self._shapes = tensor_shapes(settings.model)
+        self._weights: tuple[Mapping[str, torch.Tensor] | Path, int] = (settings.model, 0)
+        self._away: set[int] = set()
+        try:
+            # All of them at the same time.
+            for host in self.hosts:
+                host.begin()
+            for host in self.hosts:
+                self.servers.append(self._started(host))
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self, state: Mapping[str, torch.Tensor] | Path, version: int) -> None:
+        """Brings new weights to all servers. Tensors are kept in view until the next call, for servers that die meanwhile.
+
+        Raises E0806 for tensors that are not the model's, E0826 where no way of sending them works.
+        """
+        if not isinstance(state, Path):
+            weights.require_shapes(state, self._shapes)
+        self._weights = (state, version)
+        self._switch(occupancy.take_weights, self._away)
+        self._renew(range(len(self.hosts)))
+        self._switch(occupancy.take_caches, self._away)
+        self._away = set()
+
+    def release(self) -> None:
+        """Lets servers that take turns with the trainer give back weights and caches, as far as they can.
+
+        One that does not do so is ended, and started again for the next weights.
+        """
+        # Nobody needs the old weights any more, and they may be a copy on a trainer's device.
+        self._weights = (self._settings.model, 0)
+        if self._settings.in_turn:
+            self._away = set(range(len(self.hosts)))
+            self._away = self._switch(occupancy.release, self._away)
+
+    def revive(self, number: int, fault: Lost, deaths: int) -> None:
+        """Starts a server again that was lost, and brings it the present weights. Raises E0827 after too many deaths."""
+        host = self.hosts[number]
+        host.note(f"it does not answer: {fault}")
+        if isinstance(fault, Hung):
+            host.kill()
+        if deaths > _DEATHS:
+            raise problem(
+                "E0827",
+                f"an SGLang server was lost {deaths} times in a row without answering anything",
+                where=self.servers[number].url,
+                notes=host.said(),
+                help="its log ends in the reason; less memory is needed with a shorter longest response",
+            )
+        if host.alive:
+            time.sleep(_PAUSE * deaths)
+        if not host.alive:
+            _LOG.warning("an SGLang server was lost and is started again; its open requests are sent again")
+            self._start(number)
+            host.note("started again after it was lost")
+            if self._weights != (self._settings.model, 0):
+                self._renew([number])
+
+    def close(self) -> None:
+        """Ends the servers that are ours, with whatever they were doing."""
+        # Each of these, whatever becomes of the others.
+        with ExitStack() as ends:
+            for host in self.hosts:
+                ends.callback(host.stop)
+            for number in self._away:
+                # Whoever gets a server next does not know that it waits for its memory.
+                ends.callback(self.hosts[number].kill)
+
+    def _started(self, host: Host) -> Address:
+        """Starts a host, and writes down which SGLang it is: servers are no packages of this process."""
+        address = host.start()
+        record(self._aside, "sglang", address.version)
+        return address
+
+    def _start(self, number: int) -> None:
+        """Starts a server again: it has all of its memory, and the first weights."""
+        self.servers[number] = self._started(self.hosts[number])
+        self._away.discard(number)
+
+    def _switch(self, call: Callable[[Address], None], numbers: Iterable[int]) -> set[int]:
+        """Makes a call to some servers at once, and ends those that fail: what they have left of their memory is not known.
+
+        Returns the numbers of the others.
+        """
+        done: set[int] = set()
+
+        def one(number: int) -> None:
+            try:
+                call(self.servers[number])
+                done.add(number)
+            except (Lost, Refused) as fault:
+                self._tell(
+                    f"a server did not give memory back or take it again, and is ended: {first_line(fault)}",
+                    [number],
+                )
+                self.hosts[number].kill()
+
+        together([partial(one, number) for number in sorted(numbers)])
+        return done
+
+    def _renew(self, numbers: Sequence[int]) -> None:
+        """Brings the present weights to some servers, those that have died or hang meanwhile started again."""
+        state, _ = self._weights
+        near = all(self.hosts[number].near for number in numbers)
+        known: tuple[weights.Way, ...] = ("disk",) if isinstance(state, Path) else weights.ways(near)
+        failed: list[str] = []
+        for way in known[known.index(self.way) :] if self.way in known else known:
+            fault = self._sent(way, numbers)
+            if fault is None:
+                self.way = self.way if isinstance(state, Path) else way
+                return
+            failed.append(f"{way}: {fault}")
+            if way != known[-1]:
+                self._tell(f"weights do not go by {way} ({fault}); trying the next way")
+        raise problem(
+            "E0826",
+            "new weights do not reach the SGLang server",
+            where=self.servers[0].url,
+            notes=failed,
+            help="put the run's store on a file system that the server sees, or start the server from here",
+        )
+
+    def _sent(self, way: weights.Way, numbers: Sequence[int]) -> Exception | None:
+        """Sends the weights one way, once more where a server was lost meanwhile; why it failed, if it did."""
+        state, version = self._weights
+        found: Exception | None = None
+        for _ in range(2):
+            servers = self._standing(numbers)
+            try:
+                if isinstance(state, Path):
+                    weights.from_disk(state, servers, version)
+                else:
+                    ranks, model = self._settings.tensor_parallel, self._settings.model
+                    weights.update(way, state, servers, ranks, version, self._aside, model)
+                return None
+            except Refused as fault:
+                return fault
+            except Lost as fault:
+                found = fault
+                self._end_hung(fault)
+        return found
+
+    def _end_hung(self, fault: Lost) -> None:
+        """Ends servers that took weights and do not say that they go on."""
+        hung = fault.servers if isinstance(fault, Hung) else ()
+        for number in [number for number, server in enumerate(self.servers) if server in hung]:
+            self._tell(f"a server that was sent weights is ended: {fault}", [number])
+            self.hosts[number].kill()
+
+    def _standing(self, numbers: Sequence[int]) -> list[Address]:
+        """The servers, those that have died started again."""
+        for number in numbers:
+            if not self.hosts[number].alive:
+                self._start(number)
+        return [self.servers[number] for number in numbers]
+
+    def _tell(self, words: str, numbers: Iterable[int] | None = None) -> None:
+        _LOG.warning(words)
+        for number in range(len(self.hosts)) if numbers is None else numbers:
+            self.hosts[number].note(words)
