@@ -27,7 +27,7 @@ def open_engine(
     turn with the engine: the bytes of each that it does not hold yet and will keep while the engine generates.
 
     Raises E0801 to E0806 for the folder, E0807 for sequences longer than the model's context, E0813 for an unknown
-    engine, E0820 to E0828 where a server does not start.
+    engine, E0820 to E0830 where a server does not start.
     """
     config = load_config(folder)
     if resources.engine == "sglang":
@@ -54,8 +54,9 @@ def _sglang(
     import tempfile
     from contextlib import suppress
 
+    from runners.engine.sglang.account import given
     from runners.engine.sglang.engine import SGLangEngine
-    from runners.engine.sglang.hosts import given, hosts
+    from runners.engine.sglang.hosts import hosts
     from runners.engine.sglang.settings import Settings, patience
     from runners.engine.sglang.turns import turns
 

@@ -41,7 +41,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
     """Every missing package, device, weight file and data source, each once, and a warning of other GPUs. Starts nothing."""
     found = [
         *_packages(tasks, machine),
-        *_engines(tasks, machine),
+        *_engines(tasks, spec, machine),
         *_devices(tasks, spec, machine),
         *_weights(tasks, folder),
         *_questions(tasks, folder),
@@ -90,15 +90,30 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
         )
 
 
-def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """SGLang, where a task needs it and it has to be on this machine."""
-    if machine.address or not any(engine_of(task) == "sglang" for task in tasks):
+def _engines(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Diagnostic]:
+    """SGLang, where a task needs it and it has to be on this machine; servers that run already, where they do not fit."""
+    served = [task for task in tasks if engine_of(task) == "sglang"]
+    if machine.address or not served:
         return
-    from runners.engine.sglang.interpreter import missing
+    from runners.engine.sglang.interpreter import ADDRESS, missing
 
     found = missing()
     if found is not None:
         yield found
+    if os.environ.get(ADDRESS) and importlib.util.find_spec("httpx") is not None:
+        from runners.engine.sglang.account import Needs, refusals
+
+        wide = spec.study.cluster.tensor_parallel if spec.study.cluster is not None else 1
+        yield from refusals(Needs(max(map(_tokens, served)), wide))
+
+
+def _tokens(task: Task) -> int:
+    """The longest sequence that a task samples, in tokens, but for its forcing text and, outside of training, its prompt:
+    these are known as it runs.
+    """
+    said = task.payload.get("stage", {}).get("method") or task.payload.get("suite") or task.payload
+    forcing = said.get("forcing") or {}
+    return int(said.get("max_prompt", 0) + said["rollout"]["max_tokens"] + forcing.get("answer_tokens", 0))
 
 
 def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Diagnostic]:

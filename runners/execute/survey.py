@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.plan.registry import Part
-from runners.engine.sglang.interpreter import ADDRESS, REMEDY, find_interpreter
+from runners.engine.sglang.interpreter import ADDRESS, REMEDY, find_interpreter, saves_memory
 from runners.execute.check import CUDA_BUILD, shown_gpus
 
 _PATIENCE = 120.0
@@ -35,7 +35,7 @@ def survey() -> tuple[Part, ...]:
 
     torch is imported by another process, so that one which crashes or hangs is a finding like any other.
     """
-    return (_torch(), *(_package(name) for name in _PACKAGES), _ray(), _sglang())
+    return (_torch(), *(_package(name) for name in _PACKAGES), _ray(), _sglang(), *_memory_saver())
 
 
 def _torch() -> Part:
@@ -72,7 +72,7 @@ def _ray() -> Part:
 def _sglang() -> Part:
     address = os.environ.get(ADDRESS)
     if address:
-        return Part("sglang", "ok", f"servers that run at {address}", needed=False)
+        return _servers()
     python = find_interpreter()
     if python is None:
         return Part(
@@ -87,6 +87,47 @@ def _sglang() -> Part:
         return Part("sglang", "broken", f"{python} does not run: {told}", "make sglang", needed=False)
     beside = "beside reodsl" if python == Path(sys.executable) else f"in {python.parent.parent}"
     return Part("sglang", "ok", f"{told[0]} with torch {told[1]}, {beside}", needed=False)
+
+
+def _servers() -> Part:
+    """The servers that run at given addresses, asked one by one."""
+    if importlib.util.find_spec("httpx") is None:
+        return Part(
+            "sglang", "missing", "httpx is not installed, and no server can be asked", _INSTALL, needed=False
+        )
+    from runners.engine.sglang.account import Needs, Unusable, account_of, given, unfit, unusable
+
+    says: list[str] = []
+    for address in given():
+        try:
+            account = account_of(address)
+            wrong = unfit(address, account, Needs(context=1, ranks=account.settings.get("tp_size", 1)))
+        except Unusable as fault:
+            wrong = unusable(address, str(fault))
+        if wrong is not None:
+            why = "; ".join((wrong.message, *wrong.notes))
+            return Part("sglang", "broken", f"{address.url}: {why}", wrong.help, needed=False)
+        says.append(f"{account.version} at {address.url}")
+    return Part("sglang", "ok", ", ".join(says), needed=False)
+
+
+def _memory_saver() -> tuple[Part, ...]:
+    """What lets servers give memory on GPUs back while a trainer uses them, where there are both."""
+    python = find_interpreter()
+    if os.environ.get(ADDRESS) or python is None or not shown_gpus():
+        return ()
+    name = "torch_memory_saver"
+    if saves_memory(python):
+        return (Part(name, "ok", "servers give their memory back while training runs", needed=False),)
+    return (
+        Part(
+            name,
+            "missing",
+            "not installed beside SGLang; colocated servers keep half of a GPU while training runs",
+            f"{python} -m pip install {name}, or `make sglang PROFILE=cuda`",
+            needed=False,
+        ),
+    )
 
 
 def _ask(python: Path, code: str) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import studies as make
 
-from reodsl.diagnostics import Problem
+from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
 from reodsl.ir import Spec
@@ -18,6 +18,8 @@ from reodsl.ir.model import Architecture, Hub, Package, WordTokenizer
 from reodsl.ir.study import Cluster
 from reodsl.ir.training import FromModel
 from reodsl.plan.registry import Machine
+from runners.engine.sglang import account
+from runners.engine.sglang.account import Needs
 from runners.execute import check as checking
 from runners.execute import instance
 from runners.execute.check import check
@@ -192,8 +194,19 @@ def test_sglang_is_wanted_here_where_servers_start_here(
     monkeypatch.setenv("REODSL_SGLANG_PYTHON", str(tmp_path / "none"))
     assert found(spec, tmp_path) == ["E0820"]
     assert found(spec, tmp_path, Machine(address="10.0.0.1:6379")) == []
+    # A server that runs already is asked, for as much as is known before the model is there.
     monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://10.0.0.7:30000")
-    assert found(spec, tmp_path) == []
+    wanted: list[Needs] = []
+    unfit = Diagnostic("E0830", "error", "it does not fit")
+
+    def refusals(needs: Needs) -> list[Diagnostic]:
+        wanted.append(needs)
+        return [unfit]
+
+    monkeypatch.setattr(account, "refusals", refusals)
+    assert found(spec, tmp_path) == ["E0830"]
+    assert found(spec, tmp_path, Machine(address="10.0.0.1:6379")) == []
+    assert wanted == [Needs(25)]
     monkeypatch.delenv("REODSL_SGLANG_ADDRESS")
     only = tuple(task for task in lower(spec).tasks if task.kind in ("model", "data"))
     assert check(only, spec, tmp_path, LOCAL) == ()

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from reodsl.plan.registry import Part
+from runners.engine.sglang import account
+from runners.engine.sglang.account import Account
+from runners.engine.sglang.server import Address
 from runners.execute import survey as surveying
 from runners.execute.survey import survey
+from tests.engine.sglang.told import fitting_account
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +76,7 @@ def test_a_torch_that_sees_no_gpu_where_there_is_one_is_broken(
 
 
 def test_sglang_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parts()["sglang"].state == "missing"
+    assert surveying._sglang().state == "missing"
     python = tmp_path / ".venv-sglang" / "bin" / "python"
     (tmp_path / ".venv-sglang" / "lib" / "python3.11" / "site-packages" / "sglang").mkdir(parents=True)
     python.parent.mkdir()
@@ -81,10 +85,60 @@ def test_sglang_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(
         surveying, "_SGLANG", "import json; print('hello'); print(json.dumps(['0.5.23', '2.13.0']))"
     )
-    assert parts()["sglang"].says == f"0.5.23 with torch 2.13.0, in {tmp_path / '.venv-sglang'}"
+    assert surveying._sglang().says == f"0.5.23 with torch 2.13.0, in {tmp_path / '.venv-sglang'}"
     monkeypatch.setattr(surveying, "_SGLANG", "raise SystemExit(3)")
-    assert parts()["sglang"] == Part(
+    assert surveying._sglang() == Part(
         "sglang", "broken", f"{python} does not run: exit code 3", "make sglang", needed=False
     )
-    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:30000")
-    assert parts()["sglang"].says == "servers that run at http://127.0.0.1:30000"
+
+
+def test_servers_that_run_already_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:30000, http://127.0.0.1:30001/")
+    told = fitting_account()
+    asked: list[str] = []
+
+    def ask(address: Address) -> Account:
+        asked.append(address.url)
+        return told
+
+    monkeypatch.setattr(account, "account_of", ask)
+    found = surveying._sglang()
+    assert found.says == "0.5.23 at http://127.0.0.1:30000, 0.5.23 at http://127.0.0.1:30001"
+    assert asked == ["http://127.0.0.1:30000", "http://127.0.0.1:30001"]
+    # How many processes a server may have turns on the spec, and how long a sequence.
+    told = fitting_account(tp_size=4, context_length=64)
+    assert surveying._sglang().state == "ok"
+    told = fitting_account(disable_radix_cache=True)
+    found = surveying._sglang()
+    assert found.state == "broken"
+    assert "its prefix cache is off" in found.says
+    assert "no --disable-radix-cache" in (found.help or "")
+
+
+def test_a_server_that_does_not_answer_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:9")
+    found = surveying._sglang()
+    assert (found.state, found.needed) == ("broken", False)
+    assert found.says.startswith("http://127.0.0.1:9: no SGLang server can be used at this address")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_lets_servers_give_memory_back_is_named_where_there_is_a_gpu(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    for package in ("sglang", "torch_memory_saver")[: 2 if there else 1]:
+        (packages / package).mkdir(parents=True)
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.touch()
+    monkeypatch.setenv("REODSL_SGLANG_PYTHON", str(python))
+    monkeypatch.setattr(surveying, "shown_gpus", lambda: 0)
+    assert surveying._memory_saver() == ()
+    monkeypatch.setattr(surveying, "shown_gpus", lambda: 1)
+    (found,) = surveying._memory_saver()
+    assert (found.state, found.needed) == ("ok" if there else "missing", False)
+    assert (found.help is None) == there
+    assert there or f"{python} -m pip install torch_memory_saver" in (found.help or "")
+    monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:9")
+    assert surveying._memory_saver() == ()

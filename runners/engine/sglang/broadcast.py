@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ def send(parts: Iterator[Part], servers: Sequence[Address], ranks: int, version:
                     "weight_version": str(version),
                 }
                 taking = [asking(line, "/update_weights_from_distributed", told) for line in lines]
-                together([*taking, lambda part=part: group.send(tensor for _, tensor in part)])
+                together([*taking, partial(group.send, [tensor for _, tensor in part])])
             for line in lines:
                 line.ask("/end_weight_update", {})
 
@@ -60,7 +61,7 @@ class _Own:
         _world.pg_group_ranks[self._group] = {rank: rank for rank in range(world)}
         self._left = False
 
-    def send(self, tensors: Iterable[torch.Tensor]) -> None:
+    def send(self, tensors: Sequence[torch.Tensor]) -> None:
         """Sends them to all others. Where one does not take them the others, who wait for more, are let go."""
         options = dist.BroadcastOptions()
         options.rootRank = 0
@@ -93,16 +94,20 @@ def _group(lines: Sequence[Line], one: Address, ranks: int, backend: str, name: 
         )
         for number, line in enumerate(lines)
     ]
-    together([*joining, lambda: joined.append(_Own(backend, store, world, name))])
-    (own,) = joined
+
+    def join() -> None:
+        joined.append(_Own(backend, store, world, name))
+
     try:
-        yield own
+        together([*joining, join])
+        yield joined[0]
     finally:
         for line in lines:
             # A server that is gone has none; what failed before is what is told.
             with suppress(Lost, Refused):
                 line.ask("/destroy_weights_update_group", {"group_name": name})
-        own.leave()
+        for own in joined:
+            own.leave()
 
 
 def _meeting(server: Address) -> tuple[Any, str, int]:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import torch
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
-from runners.engine.sglang import weights
-from runners.engine.sglang.control import Refused
+from runners.engine.sglang.account import given
+from runners.engine.sglang.given import Given
 from runners.engine.sglang.host import Host
-from runners.engine.sglang.interpreter import ADDRESS, interpreter
+from runners.engine.sglang.interpreter import interpreter
 from runners.engine.sglang.kept import kept
-from runners.engine.sglang.rounds import Lost
-from runners.engine.sglang.server import Address, Server, version_of
-from runners.engine.sglang.settings import KEY, Settings
+from runners.engine.sglang.server import Address, Server
+from runners.engine.sglang.settings import Settings
 from runners.execute.placement import seat, seat_of_engine
 
 
@@ -30,7 +27,7 @@ def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:
     task before where this process keeps them.
     """
     if given():
-        return [Given(Address(url, os.environ.get(KEY, "")), settings) for url in given()]
+        return [Given(address, settings) for address in given()]
     if on_ray():
         return [Actor(settings, resources, i, logs / f"sglang-{i}.log") for i in range(resources.engines)]
     python = interpreter()
@@ -53,11 +50,6 @@ def devices_here(resources: Resources) -> list[str | None]:
     return [",".join(seen[at : at + wide]) for at in places[: resources.engines]] or [None]
 
 
-def given() -> list[str]:
-    """Addresses of servers that someone else started; they use devices of their own, and are not ours to pause."""
-    return [url.strip().rstrip("/") for url in os.environ.get(ADDRESS, "").split(",") if url.strip()]
-
-
 def owns_gpus(resources: Resources) -> bool:
     """Whether servers have GPUs to themselves: those of a task that holds none itself."""
     if not on_ray() or not resources.device.startswith("cuda"):
@@ -65,64 +57,6 @@ def owns_gpus(resources: Resources) -> bool:
     import ray
 
     return resources.apart or not ray.get_gpu_ids()
-
-
-class Given:
-    """A server that someone else started: it gets our weights, and is never ended from here."""
-
-    def __init__(self, address: Address, settings: Settings) -> None:
-        self.address, self.settings = address, settings
-
-    def begin(self) -> None:
-        """It runs already."""
-
-    def start(self) -> Address:
-        """Checks that it answers and hands it the model. Raises E0828."""
-        try:
-            with httpx.Client(
-                base_url=self.address.url, headers=self.address.headers, trust_env=False, timeout=10.0
-            ) as client:
-                told = client.get("/model_info")
-            if told.status_code != 200:
-                raise self._deaf(f"it answers {told.status_code}: {told.text[:200]}")
-            weights.from_disk(self.settings.model, [self.address], 0)
-        except (httpx.HTTPError, httpx.InvalidURL, Lost, Refused) as fault:
-            raise self._deaf(str(fault)) from fault
-        return replace(self.address, version=version_of(self.address))
-
-    @property
-    def alive(self) -> bool:
-        """Whether it answers."""
-        try:
-            return httpx.get(f"{self.address.url}/health", trust_env=False, timeout=10.0).status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    @property
-    def near(self) -> bool:
-        """Whether its address is this machine's."""
-        return httpx.URL(self.address.url).host in ("127.0.0.1", "localhost", "::1")
-
-    def said(self) -> list[str]:
-        """Nothing: its log is elsewhere."""
-        return []
-
-    def note(self, words: str) -> None:
-        """Its log is not ours to write."""
-
-    def kill(self) -> None:
-        """It is not ours to end."""
-
-    def stop(self) -> None:
-        """It is not ours to end."""
-
-    def _deaf(self, words: str) -> Exception:
-        return problem(
-            "E0828",
-            f"no SGLang server can be used at this address: {words}",
-            where=self.address.url,
-            help=f"start it with the same model, give its key in {KEY}, or unset {ADDRESS} to have one started",
-        )
 
 
 class Keeper:

@@ -6,10 +6,13 @@ what is set at module level holds in them too.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
+import errno
 import os
 import runpy
 import signal
+import socket
 import stat
 import sys
 import threading
@@ -128,8 +131,24 @@ def end_with_owner() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def try_port() -> None:
+    """Ends this process where something else listens on the server's port: SGLang finds that out when all else is done."""
+    options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    options.add_argument("--host", default="127.0.0.1")
+    options.add_argument("--port", type=int, default=30_000)
+    place, _ = options.parse_known_args()
+    try:
+        socket.create_server((place.host, place.port)).close()
+    except OSError as fault:
+        # What else may be wrong with a host is SGLang's to say.
+        if fault.errno == errno.EADDRINUSE:
+            raise SystemExit(f"{place.host}:{place.port}: address already in use") from None
+
+
 # Before all that takes long.
 end_with_owner()
+if __name__ == "__main__":
+    try_port()
 if _ON_CPU:
     suit_cpu()
 tell_drawn_probability()

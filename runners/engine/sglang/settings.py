@@ -16,7 +16,7 @@ LAUNCHER = HERE / "launch.py"
 KEY = "REODSL_SGLANG_KEY"
 """The environment variable in which a server's key travels: command lines can be read by everyone on a machine."""
 
-_MARGIN = 8
+MARGIN = 8
 """Tokens of context that SGLang keeps for itself."""
 _LEAST = 0.01
 """A share that is sure to be too small is left for the server to refuse."""
@@ -62,7 +62,7 @@ class Settings:
             "model-path": str(self.model),
             "host": host,
             "port": str(port),
-            "context-length": str(self.context + _MARGIN),
+            "context-length": str(self.context + MARGIN),
             "tp-size": str(self.tensor_parallel),
             "random-seed": str(self.seed),
             "log-level-http": "warning",
@@ -91,7 +91,7 @@ class Settings:
     @property
     def cache_tokens(self) -> int:
         """Tokens whose keys and values a server on a CPU holds: as many as fit, two whole sequences at least."""
-        return max(2 * (self.context + _MARGIN), min(_CPU_CACHE_BYTES // self.token_bytes, 1 << 17))
+        return max(2 * (self.context + MARGIN), min(_CPU_CACHE_BYTES // self.token_bytes, 1 << 17))
 
     def environment(self, base: Mapping[str, str], key: str) -> dict[str, str]:
         """The server's environment: `base` without this project's modules, quiet, offline, on one thread on a CPU."""

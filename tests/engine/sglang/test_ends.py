@@ -15,10 +15,11 @@ from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.requests import Limits
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.hosts import Given
+from runners.engine.sglang.given import Given
 from runners.engine.sglang.interpreter import ADDRESS
-from runners.engine.sglang.server import Address, Server
-from runners.engine.sglang.settings import Settings
+from runners.engine.sglang.server import Address, Server, free_port
+from runners.engine.sglang.settings import KEY, LAUNCHER, Settings
+from runners.engine.sglang.symptoms import port_taken
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -113,3 +114,48 @@ def test_a_host_that_cannot_be_ended_keeps_no_other_one(model: Path, tmp_path: P
         engine.close()
     assert sorted(ended) == [0, 1]
     assert engine._loop._loop.is_closed()
+
+
+def launched(port: int, fakes: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            str(LAUNCHER),
+            "--model-path",
+            "m",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(fakes), KEY: "k"},
+    )
+
+
+def test_a_port_that_is_taken_is_found_before_anything_is_imported(taken_port: int, tmp_path: Path) -> None:
+    """The import alone takes as long as a whole small run."""
+    (tmp_path / "sglang.py").write_text("print('imported')\nraise SystemExit(7)")
+    done = launched(taken_port, tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    (tmp_path / "log").write_text(done.stderr)
+    assert port_taken(tmp_path / "log")
+    done = launched(free_port("127.0.0.1"), tmp_path)
+    assert (done.returncode, done.stdout) == (7, "imported\n")
+
+
+def test_a_server_whose_port_is_taken_starts_on_another(
+    model: Path, tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runners.engine.sglang.server.LAUNCHER", Path(__file__).with_name("stand_in.py"))
+    server = Server(Settings(model, 64, 64), Path(sys.executable), tmp_path / "log")
+    server.begin(taken_port)
+    address = server.start()
+    try:
+        assert server.alive
+        assert not address.url.endswith(f":{taken_port}")
+    finally:
+        server.stop()

@@ -11,7 +11,8 @@ import torch
 from reodsl.graph.job import Resources
 from runners.engine.requests import Limits
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.hosts import Given, devices_here, hosts
+from runners.engine.sglang.given import Given
+from runners.engine.sglang.hosts import devices_here, hosts
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import Settings
 from runners.models.folder import save

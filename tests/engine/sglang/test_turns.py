@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Response, Sampling
 from runners.engine.sglang import weights
+from runners.engine.sglang.control import Line
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.models.folder import save
@@ -53,15 +54,14 @@ SENT: dict[weights.Way, list[str]] = {
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What servers are told besides requests, in order."""
     found: list[str] = []
-    post = httpx.Client.post
+    ask = Line.ask
 
-    def recorded(own: httpx.Client, url: str, **given: Any) -> httpx.Response:
-        message = given["json"]
-        words = [url.partition("?")[0], *message.get("tags", ()), message.get("mode", "")]
+    def recorded(own: Line, path: str, message: Mapping[str, Any], reads: int = 0) -> None:
+        words = [path.partition("?")[0], *message.get("tags", ()), message.get("mode", "")]
         found.append(" ".join(word for word in words if word))
-        return post(own, url, **given)
+        ask(own, path, message, reads)
 
-    monkeypatch.setattr(httpx.Client, "post", recorded)
+    monkeypatch.setattr(Line, "ask", recorded)
     return found
 
 
@@ -104,7 +104,7 @@ def test_memory_is_given_back_and_taken_again_around_new_weights(
     """Weights before they are sent, keys and values after; and the answers are those of the new weights."""
     before, answers = rollouts(served, GREEDY)
     assert answers == rollouts(engine_of(served_model), GREEDY)[1]
-    monkeypatch.setattr(served, "_way", way)
+    monkeypatch.setattr(served.fleet, "way", way)
     served.release()
     assert told == GIVEN_BACK
     told.clear()

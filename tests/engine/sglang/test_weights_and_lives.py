@@ -69,9 +69,9 @@ def test_weights_take_the_next_way_where_one_fails(
     def broken(*_: object) -> None:
         raise RuntimeError("no shared memory here")
 
-    monkeypatch.setattr(engine, "_way", None)
+    monkeypatch.setattr(engine.fleet, "way", None)
     monkeypatch.setattr(weights, "_from_tensor", broken)
-    monkeypatch.setattr(weights, "_broadcast", broken)
+    monkeypatch.setattr(weights, "send", broken)
     engine.load_weights(served_model.state_dict(), 4)
     assert engine.fleet.way == "disk"
     assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (4,)
@@ -129,6 +129,28 @@ def test_a_server_killed_in_the_middle_loses_nothing(
     engine.load_weights(served_model.state_dict(), 8)
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize("way", ["tensor", "broadcast"])
+def test_a_server_that_freezes_as_weights_come_gives_way_to_one_that_has_them(
+    engine: SGLangEngine, server: Server, served_model: Any, monkeypatch: pytest.MonkeyPatch, way: weights.Way
+) -> None:
+    for name, value in {"_SILENCE": 5.0, "_ASKED": 2, "_ANSWER": 10.0, "_PAUSE": 0.0}.items():
+        monkeypatch.setattr(silence, name, value)
+    other = make_model("qwen3-gqa-tied", seed=9)
+    assert server.process is not None
+    frozen, before = server.process.pid, len(server.log.read_text())
+    monkeypatch.setattr(engine.fleet, "way", way)
+    os.killpg(frozen, signal.SIGSTOP)
+    engine.load_weights(other.state_dict(), 9)
+    assert engine.fleet.way == way
+    assert server.process.pid != frozen
+    assert not psutil.pid_exists(frozen)
+    assert greedy(engine) == greedy(engine_of(other))
+    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (9,)
+    assert "a server that was sent weights is ended" in server.log.read_text()[before:]
+    engine.load_weights(served_model.state_dict(), 10)
+
+
 def test_a_server_at_an_address_is_used_and_left_alone(
     engine: SGLangEngine, server: Server, folder: Path, served_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +162,11 @@ def test_a_server_at_an_address_is_used_and_left_alone(
     guest.close()
     assert server.alive
     assert greedy(engine) == greedy(engine_of(served_model))
+    with pytest.raises(Problem) as caught:
+        open_engine(folder, Resources(engine="sglang"), engine.settings.context + 1)
+    (found,) = caught.value.diagnostics
+    assert (found.code, len(found.notes)) == ("E0830", 1)
+    assert f"--context-length {engine.settings.context + 9}" in (found.help or "")
     monkeypatch.setenv(KEY, "another")
     with pytest.raises(Problem) as caught:
         open_engine(folder, Resources(engine="sglang"), 100)
