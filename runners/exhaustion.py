@@ -9,20 +9,19 @@ import torch
 from reodsl.diagnostics import first_line
 from reodsl.price.show import memory
 
-_SAID = (
+SAID = (
     "DefaultCPUAllocator",
     "could not create a memory",
     "out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "std::bad_alloc",
 )
+"""What torch and the libraries below it say of it."""
 
 
 def exhausted(fault: BaseException) -> bool:
     """Whether memory ran out: torch's own error, Python's, or what the libraries below them say of it."""
-    return isinstance(fault, MemoryError | torch.OutOfMemoryError) or any(
-        said in str(fault) for said in _SAID
-    )
+    return isinstance(fault, MemoryError | torch.OutOfMemoryError) or any(said in str(fault) for said in SAID)
 
 
 def said(fault: BaseException) -> str:

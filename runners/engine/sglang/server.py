@@ -77,10 +77,10 @@ class Server:
             if self._healthy(address):
                 self.address = replace(address, version=version_of(address))
                 return self.address
-            lines = last_lines(self.log, self._begin)
+            status = self.process.poll() if self.process else None
             self.stop()
             if not port_taken(self.log, self._begin):
-                raise diagnose(lines, self.settings, self.log)
+                raise diagnose(self.settings, self.log, self._begin, status)
         raise problem(
             "E0821",
             f"no port is free for an SGLang server: {_PORTS_TRIED} were taken",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from runners.engine.sglang.settings import Settings, size
 
 IN_USE = ("address already in use", "Address already in use", "is already in use", "is not available")
 _MEMORY = re.compile(
-    r"out of memory|OutOfMemory|Not enough memory|leave no GPU memory|cannot allocate memory|MemoryError",
-    re.IGNORECASE,
+    r"OutOfMemory|Not enough memory|leave no GPU memory|cannot allocate memory|MemoryError", re.IGNORECASE
 )
+_KILLED = re.compile(r"exit code:? -9\b")
+"""Of one of its processes: the system ends so what takes too much memory."""
 _ARCHITECTURE = re.compile(
     r"[Mm]odel architectures? .*not supported|Cannot find model module|Unsupported architecture"
 )
@@ -29,11 +31,18 @@ def last_lines(log: Path, begin: int = 0) -> list[str]:
     return lines[-_LINES:]
 
 
-def diagnose(lines: Sequence[str], settings: Settings, log: Path) -> Problem:
-    """The problem of a server that ended before it was healthy (E0801, E0821, E0823)."""
-    whole = _end(log)
-    if _MEMORY.search(whole):
-        return out_of_memory(settings, log, lines)
+def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None = None) -> Problem:
+    """The problem of a server that ended before it was healthy: its log after byte `begin`, and its exit status.
+
+    E0801, E0821, E0823.
+    """
+    from runners.exhaustion import SAID
+
+    lines, whole = last_lines(log, begin), _end(log, begin)
+    if _MEMORY.search(whole) or any(said in whole for said in SAID):
+        return out_of_memory(settings, log, lines, "ran out of memory")
+    if status == -signal.SIGKILL or _KILLED.search(whole):
+        return out_of_memory(settings, log, lines, "was killed, as systems do when memory runs out")
     if _ARCHITECTURE.search(whole):
         return problem(
             "E0801",
@@ -51,8 +60,8 @@ def diagnose(lines: Sequence[str], settings: Settings, log: Path) -> Problem:
     )
 
 
-def out_of_memory(settings: Settings, log: Path, lines: Sequence[str]) -> Problem:
-    """E0823, with the sizes that can be changed."""
+def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: str) -> Problem:
+    """E0823, with what came of it in words, and the sizes that can be changed."""
     sequence = settings.context * settings.token_bytes
     weights = sum(path.stat().st_size for path in settings.model.glob("*.safetensors"))
     helps = (
@@ -62,7 +71,7 @@ def out_of_memory(settings: Settings, log: Path, lines: Sequence[str]) -> Proble
     )
     return problem(
         "E0823",
-        f"the SGLang server ran out of memory: weights {size(weights)} on disk, {size(sequence)} of keys and values for "
+        f"the SGLang server {words}: weights {size(weights)} on disk, {size(sequence)} of keys and values for "
         f"one sequence of {settings.context} tokens",
         where=str(log),
         notes=list(lines)[-3:],

@@ -183,9 +183,37 @@ def test_a_log_tells_why_a_server_ended(
     log.write_text("a line before\n\n" + LOGS[code] + "\n")
     (tmp_path / "model.safetensors").write_bytes(b"0" * (1 << 20))
     settings = Settings(tmp_path, context=40_000, token_bytes=147_456, device="cuda")
-    found = diagnose(last_lines(log), settings, log)
+    found = diagnose(settings, log)
     assert found.diagnostics[0].code == code
     golden(f"engine/{code}.txt", render(found.diagnostics, {}).replace(str(tmp_path), "PLACE"))
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory", 1),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", -6),
+        ("RuntimeError: Rank 0 scheduler died during initialization (exit code: -9).", 1),
+        ("Loading weights", -9),
+    ],
+)
+def test_memory_that_ran_out_is_known_by_what_was_said_or_how_it_ended(
+    said: str, status: int, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"{said}\n")
+    settings = Settings(tmp_path, context=40_000, token_bytes=147_456)
+    (found,) = diagnose(settings, log, status=status).diagnostics
+    assert found.code == "E0823"
+    assert "5.5 GiB of keys and values for one sequence of 40000 tokens" in found.message
+    # SGLang speaks of memory whatever the code.
+    log.write_text(
+        "scheduler died (exit code: 1). If exit code is -9 (SIGKILL), a common cause is the OS OOM killer."
+    )
+    assert diagnose(settings, log, status=1).diagnostics[0].code == "E0821"
+    # An earlier life ran out of it.
+    log.write_text(f"{said}\nImportError: libcudart\n")
+    assert diagnose(settings, log, len(said) + 1, 1).diagnostics[0].code == "E0821"
 
 
 def test_a_port_that_was_taken_is_seen_behind_what_came_after(tmp_path: Path) -> None:
