@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -13,8 +13,8 @@ from reodsl.ir.study import Cluster, Hardware
 GIB = 2**30
 NODE_START = 60.0
 """Seconds until engines and trainers of a GPU task stand; SGLang alone was seen to take 29 to 105."""
-HERE_START = 2.0
-"""The same on a laptop's processor: imports and a small model."""
+HERE_START = 1.0
+"""The same on a laptop's processor: a small model, and its share of imports."""
 STEP_FLOOR = 1e-3
 """No decode step is faster than this, however small the model."""
 RUNNING = 256
@@ -23,18 +23,21 @@ USABLE = 0.85
 """Share of a GPU's memory that engines fill, with what training keeps beside them; they need the rest to compute."""
 
 PROCESSOR = Hardware(
-    flops=100e9, bandwidth=10e9, interconnect=10e9, mfu_train=0.14, mfu_prefill=0.07, verifications=1400.0
+    flops=100e9, bandwidth=10e9, interconnect=10e9, mfu_train=0.72, mfu_prefill=0.42, verifications=1400.0
 )
-"""One core of a laptop in float32, before any run has measured it: a matrix product's peak, and what small models reach."""
+"""One core of a laptop in float32, before any run has measured it: a matrix product's peak, what wide models reach of it."""
+NARROW = 160.0
+"""The width of a model at which a processor reaches half of that: a token costs each layer a time that no width shortens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
     """What a task runs on: all `gpus` are paid for while it runs; `generating` and `training` of them do each part.
 
-    `model` is that of each, as the cluster names its GPU or this machine its processor. `width` is the bytes of a weight
-    in use, `memory` the bytes of one device (None: not known). `start` is the seconds before work begins. `unit` is what
-    is paid: GPU hours, or plain time on this machine. `beside` are bytes that training keeps on a device while the engine
+    `model` is that of each, as the cluster names its GPU or this machine its processor. `narrow` is the width of a model
+    that reaches half of the hardware's utilisation, `width` the bytes of a weight in use, `memory` the bytes of one device
+    (None: not known). `start` is the seconds before work begins. `unit` is what is paid: GPU hours, or plain time on
+    this machine. `beside` are bytes that training keeps on a device while the engine
     that takes turns with it generates.
     """
 
@@ -53,11 +56,22 @@ class Devices:
     recompute: bool
     apart: bool
     beside: float = 0.0
+    narrow: float = 0.0
 
     @property
     def engines(self) -> int:
         """Rollout engines, each on `tensor_parallel` devices."""
         return max(1, self.generating // self.tensor_parallel)
+
+
+def at_width(devices: Devices, hidden: int) -> Devices:
+    """The devices with the utilisation that a model of this width reaches on them."""
+    if not devices.narrow:
+        return devices
+    share = 1 / (1 + (devices.narrow / hidden) ** 2)
+    hardware = devices.hardware
+    reached = {"mfu_train": share * hardware.mfu_train, "mfu_prefill": share * hardware.mfu_prefill}
+    return replace(devices, hardware=hardware.model_copy(update=reached), narrow=0.0)
 
 
 @cache
@@ -100,6 +114,7 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
             microbatch=2048,
             recompute=False,
             apart=False,
+            narrow=NARROW,
         )
     if cluster.hardware is None:
         return None

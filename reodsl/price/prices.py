@@ -15,13 +15,13 @@ from reodsl.ir.model import Architecture, Model
 from reodsl.ir.training import FromModel, Start
 from reodsl.price.history import COMPUTES, History, Past
 from reodsl.price.known import Known
-from reodsl.price.machine import Devices, devices_of
+from reodsl.price.machine import Devices, at_width, devices_of
 from reodsl.price.memory import process_bytes
 from reodsl.price.sizes import Sizes, sizes_of
 from reodsl.price.tasks import price_task
 from reodsl.price.value import Measured, Price, Prices, Term
 
-LIGHT_SECONDS: Mapping[str, float] = {"model": 4.0, "data": 1.0, "report": 10.0}
+LIGHT_SECONDS: Mapping[str, float] = {"model": 4.0, "data": 0.2, "report": 8.0}
 """Of tasks that need no device; the rest take a moment."""
 LIGHT_BYTES: Mapping[str, float] = {"data": 100e3, "report": 6e6}
 
@@ -54,6 +54,7 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     """
     ratios: dict[str, list[float]] = {}
     beyond: list[float] = []
+    reached: list[float] = []
     there = [past for past in history.results if _ran_on(past, devices)]
     found = [past for past in there if past.processor] or there
     around = [past.seconds - sum(past.terms.values()) for past in found if past.terms]
@@ -67,6 +68,9 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
                 priced = known.seconds.get(term, 0.0)
                 if priced > 1e-3 and seconds > 1e-3:
                     ratios.setdefault(term, []).append(seconds / priced)
+                    if term == "training":
+                        own = at_width(devices, past.sizes.hidden).hardware.mfu_train
+                        reached.append(own * priced / seconds)
         else:
             before = known.seconds["start"] if start is None else start
             work = known.total_seconds - known.seconds["start"]
@@ -75,8 +79,7 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     if not ratios:
         return None
     factors = {name: median(each) for name, each in ratios.items()}
-    training = factors.get("training")
-    mfu = devices.hardware.mfu_train / training if training else None
+    mfu = median(reached) if reached else None
     return Measured(len(found), factors, start, mfu, median(beyond) if beyond else None)
 
 

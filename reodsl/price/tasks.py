@@ -17,12 +17,12 @@ from reodsl.price import memory
 from reodsl.price.draws import equal_groups, expected_draws
 from reodsl.price.facts import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
 from reodsl.price.lengths import Lengths
-from reodsl.price.machine import Devices
+from reodsl.price.machine import Devices, at_width
 from reodsl.price.rollout import Load, force, generation_seconds
 from reodsl.price.sizes import Sizes
 from reodsl.price.value import Price
 
-EXACT_PER_SECOND = 4_000.0
+EXACT_PER_SECOND = 12_000.0
 """Answers compared as words, the decoding of their tokens included."""
 BYTES_PER_ROLLOUT = 8.0
 """Of `rollouts.parquet`, and as many for each cut."""
@@ -38,6 +38,7 @@ def price_task(
     kind: Kind, payload: Mapping[str, Any], sizes: Sizes, facts: Facts, devices: Devices, words: bool
 ) -> Price:
     """The price of a `train`, `sample` or `evaluate` task; `words` says whether its vocabulary is one of words."""
+    devices = at_width(devices, sizes.hidden)
     if kind == "train":
         stage = Stage.model_validate(payload["stage"])
         if isinstance(stage.method, Ppo):

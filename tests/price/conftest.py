@@ -16,7 +16,8 @@ from reodsl.price.sizes import Sizes, from_dimensions
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "graph"))
 
-_MEASURED = json.loads(Path(__file__).with_name("measured.json").read_text())["runs"]
+_TOLD = json.loads(Path(__file__).with_name("measured.json").read_text())
+_MEASURED = _TOLD["runs"]
 
 
 def _past(row: dict[str, object]) -> Past:
@@ -28,6 +29,12 @@ def _past(row: dict[str, object]) -> Past:
 def measured(request: pytest.FixtureRequest) -> History:
     """A whole run of the quickstart as it was measured."""
     return History(tuple(_past(dict(row)) for row in _MEASURED[request.param]))
+
+
+@pytest.fixture
+def spent() -> dict[str, float]:
+    """Seconds of processor that every task of the quickstart took, by its id."""
+    return dict(_TOLD["tasks"])
 
 
 @pytest.fixture
