@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.graph.task import Graph
+from reodsl.store.labels import labels
 
 MEAN = "mean"
 METRICS = ("accuracy", "length", "reg")
@@ -29,6 +30,11 @@ def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics
     report = next((task for task in graph.tasks if task.kind == "report"), None)
     if report is None:
         return {}
+    arms: dict[str, dict[str, Path]] = {}
+    for role, source in report.inputs.items():
+        kind, _, rest = role.partition(":")
+        if kind == "evaluate" and source in folders:
+            arms.setdefault(rest.partition("@")[2], {})[rest.partition("@")[0]] = folders[source]
     rows: dict[str, list[dict[str, float]]] = {}
     regs: dict[str, list[float]] = {}
     for role, source in report.inputs.items():
@@ -41,8 +47,10 @@ def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics
             if row is not None:
                 rows.setdefault(rest, []).append(row)
         elif name == "score":
+            own = {**arms.get("", {}), **arms.get(role.partition("@")[2], {})}
+            called = labels("score", folder, own)
             for arm, value in _regs(folder / "reg.parquet").items():
-                regs.setdefault(arm, []).append(value)
+                regs.setdefault(called.get(arm, arm), []).append(value)
     return {
         arm: Metrics(
             _mean([row["accuracy"] for row in found]),

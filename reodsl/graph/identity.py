@@ -19,6 +19,10 @@ _INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
         ("stage", "method", "mismatch_limit"),
     ),
     "evaluate": (("suite", "expected_length"),),
+    # Names of arms: whose content they are is an input.
+    "frontier": (("frontier", "of"),),
+    "budgets": (("split", "rollouts"),),
+    "score": (("score", "relative_to"),),
     "report": (("spec", "path"), ("spec", "folder"), ("spec", "sources"), ("spec", "origins")),
 }
 
@@ -36,6 +40,9 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("budgets", "frontier"): ("frontier.json",),
     ("score", "frontier"): ("frontier.json", "winners.parquet"),
 }
+
+ARMS = "arm"
+"""The roles of several arms, `arm:NAME`: what is made of them does not depend on what they are called."""
 
 # How long something took says nothing of what came of it, and differs each time.
 _TIMES = frozenset({"timings.parquet"})
@@ -68,12 +75,17 @@ def _counts(path: str, parts: tuple[str, ...]) -> bool:
 
 
 def material(task: Task, payload: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that a result's key is the digest of. `inputs` maps roles to content digests."""
+    """Everything that a result's key is the digest of. `inputs` maps roles to content digests.
+
+    Those of arms stand together in `arms`, in an order that no name makes.
+    """
+    named = {role: content for role, content in inputs.items() if role.partition(":")[0] != ARMS}
+    arms = sorted(content for role, content in inputs.items() if role not in named)
     return {
         "kind": task.kind,
         "version": VERSIONS[task.kind],
         "payload": dict(payload),
-        "inputs": dict(inputs),
+        "inputs": {**named, "arms": arms} if arms else named,
     }
 
 

@@ -202,6 +202,8 @@ class _Lowering:
         assert score is not None
         inputs = {"frontier": self.frontier(score.frontier, seed)}
         inputs |= {f"arm:{arm.name}": self.evaluate(arm, seed) for arm in self.study.arms}
+        if score.relative_to is not None:
+            inputs["relative_to"] = self.evaluate(self.arms[score.relative_to], seed)
         return self.add("score", "score", score_payload(score), inputs, seed=self._seed_of(inputs))
 
     def _reference(self, inputs: dict[str, str], experiment: Experiment, index: int, seed: int) -> None:

@@ -14,10 +14,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 2,
-    "train": 4,
-    "sample": 3,
+    "train": 5,
+    "sample": 4,
     "select": 1,
-    "evaluate": 3,
+    "evaluate": 4,
     "frontier": 1,
     "budgets": 1,
     "score": 1,

@@ -1,4 +1,4 @@
-"""Lowering: from an evaluated program to the `Spec`, its origins and its sources."""
+"""Lowering: from an evaluated program to the `Spec`, with its origins and its sources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from reodsl.ir.spec import Change, Origin, Spec
+from reodsl.ir.spec import Change, Spec
 from reodsl.ir.study import (
     Arm,
     Chart,
@@ -22,10 +22,11 @@ from reodsl.ir.study import (
 from reodsl.language import lower_model
 from reodsl.language.finish import complete_stages
 from reodsl.language.lower_training import Lowering, start
+from reodsl.language.origins import origins
 from reodsl.language.program import Program
-from reodsl.language.resolve import arm_suite, arms_of, is_trained
+from reodsl.language.resolve import arm_suite, is_trained
 from reodsl.language.studies import Parts
-from reodsl.language.values import Items, Record, Slot, as_written, walk
+from reodsl.language.values import Items, Record, as_written
 
 
 def lower(program: Program, record: Record) -> Spec:
@@ -216,49 +217,3 @@ def _tables(names: tuple[str, ...], score: Score | None) -> tuple[Table, ...]:
 
 def _charts(lines: tuple[str, ...]) -> tuple[Chart, ...]:
     return (Chart(name="curves", x="budget", y="accuracy", lines=lines),)
-
-
-def origins(program: Program, record: Record) -> dict[str, Origin]:
-    """Where every setting of every experiment was given, by dotted path; the language's own defaults have no line."""
-    found: dict[str, Origin] = {}
-    experiments = (
-        {arm.name: arm.made for arm in arms_of(record)} if record.kind == "study" else {record.name: record}
-    )
-    for name, slot in record.fields.items():
-        _note(found, f"{record.name}.{name}", slot)
-    pending = list(experiments.items())
-    while pending:
-        name, each = pending.pop(0)
-        _experiment_origins(program, name, each, found)
-        base = each.sub("base")
-        while base is not None and base.kind in ("checkpoint", "stage_of"):
-            base = base.made[0] if base.kind == "stage_of" else base.sub("of")
-        if (
-            base is not None
-            and base.kind == "experiment"
-            and f"{base.name}.base" not in found
-            and base.name != name
-        ):
-            pending.append((base.name, base))
-    return found
-
-
-def _experiment_origins(program: Program, name: str, record: Record, found: dict[str, Origin]) -> None:
-    for path, slot in walk(record):
-        _note(found, f"{name}.{path}", slot)
-    if not is_trained(record):
-        return
-    for part, stage in complete_stages(program.context, record):
-        if part is None:
-            for path, slot in walk(stage):
-                _note(found, f"{name}.{path}", slot)
-            continue
-        for path, slot in walk(stage):
-            if record.at(path) != slot:
-                _note(found, f"{name}.stages.{part.name}.{path}", slot)
-
-
-def _note(found: dict[str, Origin], path: str, slot: Slot) -> None:
-    if path not in found:
-        span = slot.span
-        found[path] = Origin(path=span.path if span else "", line=span.line if span else 0, doc=slot.doc)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,18 +102,22 @@ def bootstrap(
     accuracy: dict[str, dict[str, Draws]] = {model: {} for model in arms}
     length: dict[str, dict[str, Draws]] = {model: {} for model in arms}
     for b, questions in sizes.items():
-        counts = question_counts(seed, b, questions, resamples)
-        curves = {model: resampled(arm.forced[b], counts) for model, arm in arms.items()}
+        values = {
+            (model, what): scores[b]
+            for model, arm in arms.items()
+            for what, scores in (("forced", arm.forced), ("accuracy", arm.accuracy), ("length", arm.length))
+        }
+        found = resampled(values, question_counts(seed, b, questions, resamples))
+        curves = {model: found[model, "forced"] for model in arms}
         best = None if isinstance(frontier, Mapping) else highest([curves[model] for model in frontier])
-        for model, arm in arms.items():
+        for model in arms:
             # The difference comes first, so that a model that is the frontier has a REG of exactly 0.
             gaps[model][b] = (
                 integral(best.minus(curves[model]), weights)
                 if best is not None
                 else integral(curves[model], -weights).plus(areas[b] if areas is not None else 0.0)
             )
-            accuracy[model][b] = resampled(arm.accuracy[b], counts)
-            length[model][b] = resampled(arm.length[b], counts)
+            accuracy[model][b], length[model][b] = found[model, "accuracy"], found[model, "length"]
     by_mean = isinstance(frontier, Mapping) and mean_only(frontier) and set(frontier) != set(sizes)
 
     rows = []
@@ -137,12 +141,18 @@ def bootstrap(
     return tuple(rows)
 
 
-def resampled(values: Floats, counts: NDArray[np.int64]) -> Draws:
-    """The mean over questions of `values`, shape [questions, …], on all of them and in each draw."""
+def resampled(
+    values: Mapping[tuple[str, str], Floats], lots: Iterable[NDArray[np.int64]]
+) -> dict[tuple[str, str], Draws]:
+    """The means over questions of several `values`, shape [questions, …] each, on all of them and in each draw."""
     import numpy as np
 
-    # einsum, not a matrix product: its order of summation does not depend on threads.
-    return Draws(values.mean(axis=0), np.einsum("bq,q...->b...", counts, values) / len(values))
+    drawn: dict[tuple[str, str], list[Floats]] = {name: [] for name in values}
+    for counts in lots:
+        for name, each in values.items():
+            # einsum, not a matrix product: its order of summation does not depend on threads, nor on the other rows.
+            drawn[name].append(np.einsum("bq,q...->b...", counts, each) / len(each))
+    return {name: Draws(each.mean(axis=0), np.concatenate(drawn[name])) for name, each in values.items()}
 
 
 def highest(curves: Sequence[Draws]) -> Draws:

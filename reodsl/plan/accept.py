@@ -11,6 +11,7 @@ from reodsl.graph.task import Task
 from reodsl.ir import Spec
 from reodsl.plan.changes import changed_inputs, explain, words
 from reodsl.plan.keys import Keys
+from reodsl.plan.places import Places
 from reodsl.plan.verdict import Item, Plan
 from reodsl.store.accept import adopt
 from reodsl.store.runs import previous, records
@@ -93,7 +94,7 @@ def _chosen(spec: Spec, store: Store, task: Task, key: str, result: str | None) 
 
 
 def _changes(task: Task, old: Mapping[str, Any], new: Mapping[str, Any], spec: Spec) -> tuple[str, ...]:
-    own = tuple(words(change) for change in explain(task, old, new, spec.origins))
+    own = tuple(words(change) for change in explain(task, old, new, Places(spec)))
     read = tuple(f"{task.inputs.get(role, role)} changed" for role in changed_inputs(old, new))
     return (*own, *read)
 

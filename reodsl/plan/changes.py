@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reodsl.graph.identity import ARMS
 from reodsl.graph.task import Task
 from reodsl.ir import Origin
+from reodsl.plan.places import Places
 
 # Below these a difference is one change: their parts have no names that a spec's author wrote.
 _WHOLE = {"outcome", "lets", "value", "task", "traces", "tokenizer"}
@@ -54,44 +56,77 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def explain(
-    task: Task, old: Mapping[str, Any], new: Mapping[str, Any], origins: Mapping[str, Origin]
+    task: Task, old: Mapping[str, Any], new: Mapping[str, Any], places: Places
 ) -> tuple[Difference, ...]:
     """What differs between two materials of a task, inputs apart (a changed input is its own task's change)."""
     found = []
     for part in ("version", "payload"):
         for path, before, after in differences(old.get(part), new.get(part), (part,)):
-            found.append(Difference(".".join(path), before, after, origin_of(task, path, origins)))
+            origin = places.of(task, _inside(path, before, after)[1:]) if part == "payload" else None
+            found.append(Difference(".".join(path), before, after, origin))
     return tuple(found)
 
 
-_NAMED = {"suite": "eval", "model": "base"}
-"""The setting of an experiment that names what stands in this part of a payload."""
+def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
+    """The path of the first part that differs in what is one change: its parts have lines of their own."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return path
+    first = next((inner for inner, _, _ in differences(old, new, (*path, ""))), path)
+    return tuple(part for part in first if part)
 
 
-def origin_of(task: Task, path: tuple[str, ...], origins: Mapping[str, Origin]) -> Origin | None:
-    """Where a setting of a task was given: the longest part of its path that the spec's origins know.
+def changed_inputs(
+    old: Mapping[str, Any], new: Mapping[str, Any], now: Mapping[str, str] = {}
+) -> tuple[str, ...]:
+    """The roles whose content differs, appeared or went.
 
-    Origins are named by declaration and setting (`reo_exp.optim.lr`); payloads put frames such as `stage` and
-    `method` around the setting, so every run of the path's parts is tried, later and longer ones first. What stands in a
-    suite or a model is only given where those are named: a training has settings of the same names.
+    `now` is the content of every role, by which the arms are told that are not as any was; without it, and where some
+    only went, they are `arms`.
     """
-    owners = [owner for owner in (task.arm, task.id.split(".")[0]) if owner]
-    named = _NAMED.get(path[1]) if len(path) > 1 else None
-    if named is not None:
-        path = (named, *path[2:])
-    for end in range(len(path), 0, -1):
-        for start in range(1 if named is not None else end):
-            tail = ".".join(path[start:end])
-            for name in (*(f"{owner}.{tail}" for owner in owners), tail):
-                if name in origins:
-                    return origins[name]
-    return next((origins[owner] for owner in owners if owner in origins), None)
-
-
-def changed_inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """The roles whose content differs, appeared or went."""
     before, after = old.get("inputs", {}), new.get("inputs", {})
-    return tuple(role for role in {**before, **after} if before.get(role) != after.get(role))
+    roles = [role for role in {**before, **after} if before.get(role) != after.get(role)]
+    if "arms" in roles:
+        there = before.get("arms", ())
+        other = [
+            role for role, content in now.items() if role.startswith(f"{ARMS}:") and content not in there
+        ]
+        at = roles.index("arms")
+        roles[at : at + 1] = other or ["arms"]
+    return tuple(roles)
+
+
+_CHOSEN = {"frontier": ("frontier", "of"), "score": ("score", "arms"), "budgets": ("split", "rollouts")}
+"""The setting that says which arms a kind of task reads."""
+_BASE = "relative_to"
+
+
+def regrouped(
+    task: Task, then: Mapping[str, str], now: Mapping[str, str], places: Places
+) -> tuple[Difference, ...]:
+    """Which arms a task reads that it did not read before, or no longer, and which one it compares with.
+
+    `then` and `now` are digests of inputs by role: an arm by another name is the same arm.
+    """
+    before, after = (
+        {role.partition(":")[2]: each for role, each in inputs.items() if role.startswith(f"{ARMS}:")}
+        for inputs in (then, now)
+    )
+    if not before or task.kind not in _CHOSEN:
+        return ()
+    found: list[tuple[tuple[str, ...], Any, Any]] = []
+    gone = [name for name in before if name not in after and before[name] not in after.values()]
+    came = [name for name in after if name not in before and after[name] not in before.values()]
+    if gone or came:
+        found.append((_CHOSEN[task.kind], list(before), list(after)))
+    old, new = (
+        next((name for name, each in group.items() if each == inputs.get(_BASE)), None)
+        for group, inputs in ((before, then), (after, now))
+    )
+    if old != new and then.get(_BASE) != now.get(_BASE) and (new is None or new in before):
+        found.append((("score", _BASE), old, new))
+    return tuple(
+        Difference(".".join(("payload", *path)), was, is_, places.of(task, path)) for path, was, is_ in found
+    )
 
 
 def words(change: Difference) -> str:

@@ -27,8 +27,12 @@ class Keys:
 
     def key(self, task: Task, inputs: Mapping[str, Manifest]) -> tuple[str, dict[str, Any]]:
         """The key of the task's result and the material it is the digest of. `inputs` is by role."""
-        parts = {
-            role: part_digest(manifest.checksums, reads(task.kind, role)) for role, manifest in inputs.items()
-        }
-        found = material(task, self.payload(task), parts)
+        found = material(task, self.payload(task), contents(task, inputs))
         return digest(found), found
+
+
+def contents(task: Task, inputs: Mapping[str, Manifest]) -> dict[str, str]:
+    """By role, the digest of what the task reads of each input."""
+    return {
+        role: part_digest(manifest.checksums, reads(task.kind, role)) for role, manifest in inputs.items()
+    }

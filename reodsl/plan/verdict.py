@@ -8,12 +8,14 @@ from typing import Any, Literal
 
 from reodsl.graph.task import VERSIONS, Graph, Task
 from reodsl.ir import Spec, digest
-from reodsl.plan.changes import Difference, changed_inputs, explain, words
-from reodsl.plan.keys import Keys
+from reodsl.plan.changes import Difference, changed_inputs, explain, regrouped, words
+from reodsl.plan.keys import Keys, contents
+from reodsl.plan.places import Places
 from reodsl.store.accept import acceptances, telling
 from reodsl.store.runs import Record, previous, records
 from reodsl.store.store import Manifest, Store
 
+_GROUPS = {"arms": "the set of arms"}
 Verdict = Literal["reuse", "run", "rerun", "later"]
 
 
@@ -80,6 +82,7 @@ def make_plan(spec: Spec, graph: Graph, store: Store, keys: Keys) -> Plan:
 class _Planner:
     def __init__(self, spec: Spec, store: Store, keys: Keys, found: tuple[Record, ...]) -> None:
         self.spec, self.store, self.keys, self.records = spec, store, keys, found
+        self.places = Places(spec)
         self.done: dict[str, Manifest] = {}
         self.unknown: set[str] = set()
 
@@ -104,11 +107,14 @@ class _Planner:
             return Item(task, "run", "its result was removed", key=key)
         if old is None:
             return Item(task, "run", "not done yet", key=key)
-        changes = explain(task, old, new, self.spec.origins)
+        last = self.store.get(previous(self.spec.study.name, task.id, self.records) or "")
+        then = last.made.get("contents", {}) if last is not None else {}
+        now = contents(task, inputs)
+        changes = (*explain(task, old, new, self.places), *regrouped(task, then, now, self.places))
         if changes:
             return Item(task, "rerun", _reason(task, changes), changes, key=key)
-        roles = changed_inputs(old, new)
-        sources = dict.fromkeys(task.inputs.get(role, role) for role in roles)
+        roles = changed_inputs(old, new, now)
+        sources = dict.fromkeys(task.inputs.get(role, _GROUPS.get(role, role)) for role in roles)
         return Item(task, "rerun", f"{_some(tuple(sources))} changed", key=key)
 
     def _pending(self, task: Task, needs: tuple[str, ...], old: Mapping[str, Any] | None) -> Item:
@@ -119,7 +125,7 @@ class _Planner:
         if old is None:
             return Item(task, "run", f"after {_some(needs)}", needs=needs)
         now = {"version": VERSIONS[task.kind], "payload": self.keys.payload(task)}
-        changes = explain(task, old, now, self.spec.origins)
+        changes = explain(task, old, now, self.places)
         if changes and task.kind != "report":
             return Item(task, "rerun", _reason(task, changes), changes, needs)
         run = "runs" if len(needs) == 1 else "run"

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -17,6 +17,7 @@ from reodsl.diagnostics import problem
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
+from reodsl.store.labels import labels
 from reodsl.store.store import MANIFEST
 
 MEAN = "mean"
@@ -160,7 +161,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         ),
         winners=_concat(
             [
-                _parquet(f / "winners.parquet").with_columns(
+                _called(_parquet(f / "winners.parquet"), "frontier", f, evaluations, r.seed).with_columns(
                     pl.lit(r.name).alias("name"), pl.lit(r.seed, pl.Int64).alias("seed")
                 )
                 for r, f in frontiers.items()
@@ -171,9 +172,9 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         summary=_concat([_summary(f / "summary.json", *key) for key, f in evaluations.items()], _SUMMARY),
         scores=_concat(
             [
-                _parquet(f / "reg.parquet")
-                .rename({"model": "arm"})
-                .with_columns(pl.lit(r.seed, pl.Int64).alias("seed"))
+                _called(
+                    _parquet(f / "reg.parquet").rename({"model": "arm"}), "score", f, evaluations, r.seed
+                ).with_columns(pl.lit(r.seed, pl.Int64).alias("seed"))
                 for r, f in scores.items()
             ],
             {},
@@ -228,6 +229,18 @@ def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
         .select("name", "seed", pl.lit(MEAN).alias("benchmark"), "budget", "accuracy")
     )
     return pl.concat([frame, mean])
+
+
+def _called(
+    table: pl.DataFrame,
+    kind: Literal["frontier", "score"],
+    folder: Path,
+    evaluations: Mapping[tuple[str, int | None], Path],
+    seed: int | None,
+) -> pl.DataFrame:
+    """A table of arms with the names that they have now."""
+    arms = {name: place for (name, own), place in evaluations.items() if own in (None, seed)}
+    return table.with_columns(pl.col("arm").replace(labels(kind, folder, arms)))
 
 
 def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from reodsl.numbers.describe import describe_schedule
 from reodsl.numbers.frontier import envelope
 from reodsl.numbers.greedy import greedy
 from reodsl.numbers.question_min import question_min
+from reodsl.store.labels import labels
 from runners.evaluate.scores import arm_scores
 
 
@@ -126,8 +127,9 @@ def score(job: Job) -> None:
         )
     grid = grids.pop()
     winners = job.inputs["frontier"] / "winners.parquet"
+    called = labels("frontier", job.inputs["frontier"], arms_of(job))
     edge: Curves | list[str] = (
-        pl.read_parquet(winners)["arm"].unique(maintain_order=True).to_list()
+        [called.get(arm, arm) for arm in pl.read_parquet(winners)["arm"].unique(maintain_order=True)]
         if winners.exists()
         else read_frontier(job.inputs["frontier"] / "frontier.json")
     )

@@ -11,41 +11,56 @@ from numpy.typing import NDArray
 from reodsl.diagnostics import problem
 from reodsl.numbers.bootstrap import ArmScores
 
+LOT = 1 << 21
+"""Rows of forced answers that are aggregated at once."""
 
-def arm_scores(folder: Path, arm: str) -> tuple[ArmScores, tuple[int, ...]]:
+
+def arm_scores(folder: Path, arm: str, lot: int = LOT) -> tuple[ArmScores, tuple[int, ...]]:
     """An arm's scores by benchmark, questions sorted by their ids, and the budgets that its answers were forced at.
 
-    Files of any size are aggregated as they are read. A Problem (E0431) where a question lacks a budget, or its
-    budgets differ between benchmarks.
+    Files of any size are aggregated as they are read, `lot` rows at a time: what is held are the scores, eight bytes for
+    each question and budget. A Problem (E0431) where a question lacks a budget, or its budgets differ between benchmarks.
     """
-    forced = (
-        pl.scan_parquet(folder / "forced.parquet")
-        .group_by("benchmark", "question", "budget")
-        .agg(pl.col("correct").cast(pl.Float64).mean())
-        .sort("benchmark", "question", "budget")
-        .collect(engine="streaming")
-    )
     whole = (
         pl.scan_parquet(folder / "samples.parquet")
         .group_by("benchmark", "question")
         .agg(pl.col("correct").cast(pl.Float64).mean(), pl.col("tokens").cast(pl.Float64).mean())
         .sort("benchmark", "question")
         .collect(engine="streaming")
+        .with_row_index("row")
     )
-    budgets = tuple(int(b) for b in forced["budget"].unique().sort())
+    forced = pl.scan_parquet(folder / "forced.parquet")
+    found = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
+    budgets = tuple(int(budget) for budget in found)
+    rows = forced.select(pl.len()).collect(engine="streaming").item()
+    right = np.zeros((whole.height, len(budgets)))
+    counts = np.zeros((whole.height, len(budgets)), dtype=np.int32)
+    places = whole.select("benchmark", "question", "row")
+    for first in range(0, rows, lot):
+        cells = (
+            forced.slice(first, lot)
+            .group_by("benchmark", "question", "budget")
+            .agg(pl.col("correct").cast(pl.Float64).sum(), pl.len())
+            .collect(engine="streaming")
+            .join(places, on=["benchmark", "question"])
+        )
+        at = cells["row"].to_numpy(), np.searchsorted(budgets, cells["budget"].to_numpy())
+        right[at] += cells["correct"].to_numpy()
+        counts[at] += cells["len"].to_numpy().astype(np.int32)
     matrices: dict[str, NDArray[np.float64]] = {}
     accuracy: dict[str, NDArray[np.float64]] = {}
     length: dict[str, NDArray[np.float64]] = {}
     for name in whole["benchmark"].unique(maintain_order=True):
         own = whole.filter(pl.col("benchmark") == name)
-        cells = forced.filter(pl.col("benchmark") == name)
-        if cells.height != own.height * len(budgets):
+        mine = slice(own["row"][0], own["row"][-1] + 1)
+        there = np.count_nonzero(counts[mine])
+        if there != own.height * len(budgets):
             raise problem(
                 "E0431",
-                f"`{arm}` has {cells.height} forced scores for {own.height} questions at {len(budgets)} budgets",
+                f"`{arm}` has {there} forced scores for {own.height} questions at {len(budgets)} budgets",
                 where=str(name),
                 help="evaluate every benchmark on one grid",
             )
-        matrices[name] = cells["correct"].to_numpy().reshape(own.height, len(budgets))
+        matrices[name] = right[mine] / counts[mine]
         accuracy[name], length[name] = own["correct"].to_numpy(), own["tokens"].to_numpy()
     return ArmScores(matrices, accuracy, length), budgets

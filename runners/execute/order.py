@@ -17,8 +17,8 @@ Status = Literal["done", "busy", "damaged", "failed", "died"]
 class Order:
     """Everything that a process needs to do a task.
 
-    `runner` is `module:function`; `inputs` maps roles to keys in the store at `store`; `key` is the digest of
-    `material`; `folder` is where the spec's relative paths start.
+    `runner` is `module:function`; `inputs` maps roles to keys in the store at `store`, `contents` to digests of what the
+    task reads of them; `key` is the digest of `material`; `folder` is where the spec's relative paths start.
     """
 
     task: Task
@@ -29,6 +29,7 @@ class Order:
     store: Path
     folder: Path
     resources: Resources = field(default_factory=Resources)
+    contents: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,7 @@ def _made(
     return {
         "task": order.task.id,
         "inputs": order.inputs,
+        "contents": order.contents,
         "seconds": round(seconds, 3),
         "processor_seconds": None if processor is None else round(processor, 3),
         "peak_memory": peak,

@@ -11,6 +11,7 @@ from reodsl.diagnostics import error
 from reodsl.graph.event import Event
 from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
+from reodsl.plan.keys import contents
 from reodsl.plan.registry import Execution, Results
 from reodsl.store.accept import telling
 from reodsl.store.store import Manifest
@@ -115,6 +116,7 @@ class _Loop:
             store=self.root,
             folder=self.folder,
             resources=self.resources(task),
+            contents=contents(task, inputs),
         )
 
     def take(self, task_id: str, outcome: Outcome) -> None:

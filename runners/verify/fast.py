@@ -1,8 +1,9 @@
 r"""Answers that need no computer algebra: equal texts and plain numbers, decided as math-verify decides them.
 
 What goes in are a reference and an answer; what comes out is a verdict, or None where only math-verify can say. Numbers
-with nothing but space between them are the exception: math-verify adds them up (or reads the first alone), and here they
-are no answer, unless they are written like one number, `1 234 567` or `2 1/2`.
+with nothing but space or brackets between them are the exception: math-verify adds them up (or reads the first alone) where
+others read a product, a list or a mixed number, and here they are no answer, unless they are written like one number,
+`1 234 567` or `2 1/2`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _MIXED = re.compile(
     rf"(-?)([0-9]{{1,12}}){_GAP}(\\[dt]?frac\{{[0-9]{{1,12}}\}}\{{[0-9]{{1,12}}\}}|[0-9]{{1,12}}/[0-9]{{1,12}})"
 )
 _ONE_OF_SEVERAL = r"(?:\\[dt]?frac\{[0-9]++\}\{[0-9]++\}|[0-9]++(?:[./][0-9]++)?)"
-_SEVERAL = re.compile(rf"[+-]?{_ONE_OF_SEVERAL}(?:{_GAP}{_ONE_OF_SEVERAL})+")
+_IN_BRACKETS = rf"(?:\\left)?[(\[]\s*+[+-]?{_ONE_OF_SEVERAL}\s*+(?:\\right)?[)\]]"
+_SEVERAL = re.compile(
+    rf"[+-]?(?:{_ONE_OF_SEVERAL}|{_IN_BRACKETS})(?:(?:{_GAP})?{_IN_BRACKETS}|(?:{_GAP}|(?<=[)\]])){_ONE_OF_SEVERAL})+"
+)
 
 
 def tidy(text: str) -> str:
@@ -91,7 +95,7 @@ def _in_one(text: str) -> Fraction | None:
 
 
 def _several(text: str) -> bool:
-    """Whether these are numbers with space between them, and not one number."""
+    """Whether these are numbers with space or brackets between them, and not one number."""
     return _SEVERAL.fullmatch(text) is not None and _in_one(text) is None
 
 

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
+from reodsl.graph.identity import part_digest
 from reodsl.ir import canonical
 from reodsl.ir.study import Frontier, PublishedCurve, Score
 from reodsl.numbers.curve_files import read_frontier
@@ -113,6 +114,25 @@ def test_published_curves_are_kept_as_they_are(job: MakeJob) -> None:
     runners.frontier(made)
     assert read_frontier(made.out / "frontier.json")["Average"].accuracy == (0.1, 0.9)
     assert not (made.out / "winners.parquet").exists()
+
+
+def test_a_score_finds_the_arms_of_a_frontier_by_what_they_were_called_then(
+    job: MakeJob, arms: dict[str, Path]
+) -> None:
+    frontier = made_frontier(job, arms)
+    wanted = score_rows(job, arms | {"frontier": frontier}, relative_to="slow")
+    contents = {}
+    for role, folder in arms.items():
+        files = {"curves.json": {"sha256": role}}
+        (folder / "manifest.json").write_text(json.dumps({"files": files}))
+        contents[role] = part_digest({"curves.json": role}, ())
+    (frontier / "manifest.json").write_text(json.dumps({"made": {"contents": contents}}))
+    new = {"arm:slow": "arm:first", "arm:quick": "arm:slow", "arm:own": "arm:own"}
+    other = {new[role]: folder for role, folder in arms.items()}
+    found = score_rows(job, other | {"frontier": frontier}, relative_to="first")
+    for (arm, benchmark), row in wanted.items():
+        name = new[f"arm:{arm}"].removeprefix("arm:")
+        assert found[name, benchmark] == row | {"model": name}
 
 
 @pytest.mark.parametrize("to", [32, 8])

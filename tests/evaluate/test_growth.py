@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from reodsl.diagnostics import Problem
 from reodsl.report.examples import _rows
 from runners.evaluate.scores import arm_scores
 from runners.evaluate.summary import curves, summary
@@ -83,6 +84,30 @@ def test_ten_times_the_samples_are_no_more_rows_in_memory(
         READERS[reader](few)
     with watched(monkeypatch) as second:
         READERS[reader](many)
-    # `read_parquet` collects too where it is asked for what is small.
+    # `read_parquet` collects too where it is asked for what is small, and the grid and a count of rows are.
     assert first == second
-    assert sum(first) <= QUESTIONS * (len(GRID) + 1)
+    assert sum(first) <= QUESTIONS * (len(GRID) + 1) + len(GRID) + 1
+
+
+@pytest.mark.parametrize("lot", [1, 7, 60])
+def test_scores_are_the_same_whatever_is_read_at_once(lot: int, tmp_path: Path) -> None:
+    folder = written(tmp_path / "some", 4)
+    (whole, grid), (parts, same) = arm_scores(folder, "arm"), arm_scores(folder, "arm", lot)
+    assert grid == same == GRID
+    forced = pl.read_parquet(folder / "forced.parquet")
+    for q in range(QUESTIONS):
+        for column, budget in enumerate(GRID):
+            own = forced.filter((pl.col("question") == f"q{q}") & (pl.col("budget") == budget))
+            assert whole.forced["easy"][q, column] == own["correct"].mean()
+    for one, other in ((whole.forced, parts.forced), (whole.accuracy, parts.accuracy)):
+        assert (one["easy"] == other["easy"]).all()
+    assert (whole.length["easy"] == parts.length["easy"]).all()
+
+
+def test_a_question_without_a_budget_is_told(tmp_path: Path) -> None:
+    folder = written(tmp_path / "some", 4)
+    forced = pl.read_parquet(folder / "forced.parquet")
+    lacking = (pl.col("question") == "q3") & (pl.col("budget") == 4)
+    forced.filter(~lacking).write_parquet(folder / "forced.parquet")
+    with pytest.raises(Problem, match="14 forced scores for 5 questions at 3 budgets"):
+        arm_scores(folder, "arm")

@@ -1,6 +1,7 @@
 """The bootstrap against a slow reference that recomputes curves, frontier and REG in each draw; pairing; coverage."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -30,9 +31,14 @@ def scores(seed, boost=0.0):
 ARMS = {"base": scores(1), "short": scores(2), "reo": scores(3, 0.2)}
 
 
+def drawn(seed, benchmark, questions, resamples, **more):
+    """All lots together."""
+    return np.concatenate(list(question_counts(seed, benchmark, questions, resamples, **more)))
+
+
 def slow(arms, frontier_of, relative_to, resamples, seed):
     """Every quantity of every draw, by lists of question indices and the functions for whole curves."""
-    counts = {b: question_counts(seed, b, q, resamples) for b, q in SIZES.items()}
+    counts = {b: drawn(seed, b, q, resamples) for b, q in SIZES.items()}
     out = {}
     for draw in range(resamples):
         picked = {b: [i for i in range(q) for _ in range(counts[b][draw][i])] for b, q in SIZES.items()}
@@ -161,19 +167,35 @@ def test_a_published_mean_scores_the_mean_only():
 
 
 def test_counts_are_draws_with_replacement():
-    counts = question_counts(3, "AIME 2024", 30, 4000)
+    counts = drawn(3, "AIME 2024", 30, 4000)
     assert counts.shape == (4000, 30)
     assert (counts.sum(axis=1) == 30).all()
     # each count is binomial(30, 1/30): mean 1, variance 29/30
     assert counts.mean(axis=0) == pytest.approx(np.ones(30), abs=0.1)
     assert counts.var() == pytest.approx(29 / 30, abs=0.03)
-    assert (counts != question_counts(3, "AIME 2025", 30, 4000)).any()
+    assert (counts != drawn(3, "AIME 2025", 30, 4000)).any()
     # words of the generator are part of the result's identity
-    assert question_counts(0, "Math", 5, 2).tolist() == DRAWN
+    assert drawn(0, "Math", 5, 2).tolist() == DRAWN
 
 
 # Raw Philox words under the first 16 bytes of SHA-256 of `0\0Math` as the key, each scaled to 0 … 4 in whole numbers.
 DRAWN = [[0, 3, 1, 0, 1], [1, 1, 2, 1, 0]]
+
+
+@pytest.mark.parametrize("most", [1, 30, 31, 100, 10**9])
+def test_draws_are_the_same_however_they_are_cut_into_lots(most):
+    lots = list(question_counts(3, "AIME 2024", 30, 50, most=most))
+    assert max(lot.size for lot in lots) <= max(30, most)
+    assert len(lots) == -(-50 // max(1, most // 30))
+    assert np.array_equal(np.concatenate(lots), drawn(3, "AIME 2024", 30, 50))
+
+
+def test_lots_change_no_bit_of_an_interval(monkeypatch):
+    arms = {name: scores(seed) for seed, name in enumerate(("base", "short", "reo"))}
+    whole = bootstrap(arms, BUDGETS, ["base", "short"], **OPTIONS, relative_to="base", resamples=50)
+    cut = functools.partial(question_counts, most=17)
+    monkeypatch.setattr("reodsl.numbers.bootstrap.question_counts", cut)
+    assert bootstrap(arms, BUDGETS, ["base", "short"], **OPTIONS, relative_to="base", resamples=50) == whole
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():

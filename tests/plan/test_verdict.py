@@ -93,6 +93,46 @@ def test_a_setting_of_the_suite_is_not_shown_at_the_trainings_of_the_same_name(b
     assert found.changes[0].origin is None
 
 
+def named(names: dict[str, str]) -> Spec:
+    """The four arms by other names, in the order of `names`."""
+    old = make.four()
+    arms = [make.arm(new, old.study.arm(name).checkpoint) for name, new in names.items()]
+    score = old.study.score
+    assert score is not None
+    update = {
+        "arms": tuple(arms),
+        "frontiers": tuple(
+            each.model_copy(update={"of": tuple(names[arm] for arm in each.of)})
+            for each in old.study.frontiers
+        ),
+        "score": score.model_copy(update={"relative_to": names[score.relative_to or "base"]}),
+        "tables": (),
+        "charts": (),
+    }
+    return old.model_copy(update={"study": old.study.model_copy(update=update)})
+
+
+def test_arms_by_other_names_in_another_order_make_the_report_alone_anew(bench: Bench) -> None:
+    names = {arm.name: arm.name for arm in make.four().study.arms}
+    recorded(bench, named(names))
+    for other in ({name: f"my {name}" for name in names}, dict(reversed(names.items()))):
+        plan = planned(bench, named(other))
+        assert {item.task.kind for item in plan.items if item.verdict != "reuse"} == {"report"}
+        bench.run(named(other))
+        assert bench.of("started") == ["report"]
+
+
+def test_an_arm_that_changed_is_named_where_others_did_not(bench: Bench) -> None:
+    recorded(bench, vanilla())
+    bench.run(vanilla(lr=1e-6))
+    found = item(planned(bench, vanilla(lr=1e-6)), "score.s1")
+    # All of it is there again; what the record tells of is the study's last run.
+    assert found.verdict == "reuse"
+    bench.store.remove(found.key or "")
+    found = item(planned(bench, vanilla(lr=1e-6)), "score.s1")
+    assert found.reason == "vanilla.eval.s1 changed"
+
+
 def test_the_plan_is_what_the_run_then_does(bench: Bench) -> None:
     recorded(bench, make.four())
     bench.started()

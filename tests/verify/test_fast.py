@@ -142,6 +142,29 @@ def test_several_numbers_are_no_answer(gap: str) -> None:
     assert decide("1 1 1", " 1  1 1 ") is True
 
 
+@pytest.mark.parametrize(
+    ("text", "readings"),
+    [
+        ("(1)(1)", ("1", "2", "11")),
+        ("2(3)", ("6", "5", "23")),
+        ("(2) 3", ("6", "5", "23")),
+        ("\\left(2\\right)\\left(3\\right)", ("6", "5")),
+        ("[1][2][-3]", ("-6", "0")),
+        ("(\\frac{1}{2}) (4)", ("2", "9/2")),
+        ("-(2)(3)", ("-6", "-5", "1")),
+    ],
+)
+def test_numbers_in_brackets_side_by_side_are_no_answer(text: str, readings: tuple[str, ...]) -> None:
+    """A product to some, a list to others, and a sum to math-verify."""
+    assert [decide(gold, text) for gold in readings] == [False] * len(readings)
+    assert decide(text, f" {text} ") is True
+
+
+def test_a_long_row_of_brackets_is_looked_at_in_moments() -> None:
+    for text in ("(1)" * 30_000 + "x", "(" * 90_000, "(1 " * 30_000, "[1)" * 30_000):
+        assert decide("6", text) in (None, False)
+
+
 @pytest.mark.parametrize("gap", [" ", "\u202f", "\\,", "~"])
 def test_one_number_may_have_spaces_in_it(gap: str) -> None:
     assert decide("1234567", gap.join(["1", "234", "567"])) is True
@@ -152,7 +175,21 @@ def test_one_number_may_have_spaces_in_it(gap: str) -> None:
     assert decide("3/2", gap.join(["2", "1/2"])) is False
 
 
-@pytest.mark.parametrize("text", ["\\frac 1 2", "\\log_2 8", "5 -3", "1, 2", "(1)(2)", "1 x", "2\\sqrt 3 5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\frac 1 2",
+        "\\log_2 8",
+        "5 -3",
+        "1, 2",
+        "(1), (2)",
+        "(1)(x)",
+        "(1)+(2)",
+        "[1, 2)",
+        "1 x",
+        "2\\sqrt 3 5",
+    ],
+)
 def test_spaces_within_expressions_are_left_to_math_verify(text: str) -> None:
     assert decide("7", text) is None
 

@@ -1,0 +1,135 @@
+"""Origins: from an evaluated study or experiment to where each setting of everything that it is made of was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reodsl.diagnostics.model import Span
+from reodsl.ir.spec import Origin
+from reodsl.language.finish import complete_stages
+from reodsl.language.program import Program
+from reodsl.language.resolve import arms_of, is_trained
+from reodsl.language.rewards import Definition
+from reodsl.language.studies import Parts
+from reodsl.language.values import Items, Record, Slot, Value, walk
+from reodsl.syntax import tree
+
+_LIBRARY = "std/"
+_NAMED = frozenset({"model", "data", "forcing", "suite", "benchmark", "wording", "cluster"})
+"""Kinds of declarations whose names a compiled spec keeps."""
+_APART = frozenset({"experiment", "recipe", "arm", "checkpoint", "stage_of"})
+"""Kinds whose settings belong to an experiment of its own."""
+
+
+def origins(program: Program, record: Record) -> dict[str, Origin]:
+    """Where every setting was given, by dotted path; the language's own defaults have no line.
+
+    A path begins with the name of an experiment or an arm, or of a declaration that it uses (`easy_suite.samples`); what has
+    no declaration of its own is under the setting that holds it (`reo_exp.eval.samples`, `questions.source.count`).
+    """
+    notes = _Notes()
+    experiments = (
+        {arm.name: arm.made for arm in arms_of(record)} if record.kind == "study" else {record.name: record}
+    )
+    notes.settings(record, record.name)
+    pending = list(experiments.items())
+    while pending:
+        name, each = pending.pop(0)
+        _experiment(program, name, each, notes)
+        base = each.sub("base")
+        while base is not None and base.kind in ("checkpoint", "stage_of"):
+            base = base.made[0] if base.kind == "stage_of" else base.sub("of")
+        if base is None or base.kind != "experiment" or base.name == name:
+            continue
+        if f"{base.name}.base" not in notes.found:
+            pending.append((base.name, base))
+    if record.kind == "study":
+        parts: Parts = record.made
+        for frontier in parts.frontiers:
+            notes.settings(frontier.made if isinstance(frontier.made, Record) else frontier, frontier.name)
+    return notes.found
+
+
+def _experiment(program: Program, name: str, record: Record, notes: _Notes) -> None:
+    notes.settings(record, name)
+    if not is_trained(record):
+        return
+    for part, stage in complete_stages(program.context, record):
+        if part is None:
+            notes.settings(stage, name)
+            continue
+        for path, slot in walk(stage):
+            if record.at(path) != slot:
+                notes.slot(f"{name}.stages.{part.name}.{path}", slot)
+
+
+class _Notes:
+    """What was found, each path once: what is noted first stays."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Origin] = {}
+        self.seen: set[tuple[int, str]] = set()
+        # A number that identifies an object does so as long as the object is there.
+        self.kept: list[Record] = []
+
+    def settings(self, record: Record, prefix: str) -> None:
+        """All settings of a record, and of what they are made of."""
+        if (id(record), prefix) in self.seen:
+            return
+        self.seen.add((id(record), prefix))
+        self.kept.append(record)
+        for path, slot in walk(record):
+            self.slot(f"{prefix}.{path}", slot)
+        if isinstance(record.made, tuple) and record.kind == "traces":
+            for number, style in enumerate(record.made):
+                self.settings(style, f"{prefix}.styles.{number}")
+
+    def slot(self, path: str, slot: Slot) -> None:
+        """One setting, and those of the records in its value."""
+        self.place(path, slot.span, slot.doc)
+        for inner in _records(slot.value):
+            if inner.kind in ("reward", "selection"):
+                self.body(inner, path)
+            elif inner.kind not in _APART:
+                own = inner.kind in _NAMED and inner.owner is not None
+                self.settings(inner, inner.name if own else path)
+
+    def body(self, record: Record, prefix: str) -> None:
+        """The lines of a reward or a selection: its split, and its body where no argument is in it.
+
+        The library's are left out: of them a spec says nothing but their names.
+        """
+        definition: Definition = record.made
+        for value in definition.args.values():
+            for inner in _records(value):
+                self.place(f"{prefix}.dense.split", inner.span if not value.via else value.via[0][0])
+                self.settings(inner, f"{prefix}.dense.split")
+        block = definition.item.block
+        if block is None or definition.item.params or definition.item.span.path.startswith(_LIBRARY):
+            return
+        for item in block.items:
+            match item:
+                case tree.Let():
+                    self.place(f"{prefix}.lets", item.span)
+                case tree.Dense():
+                    self.place(f"{prefix}.dense", item.span)
+                case tree.ExprStatement():
+                    self.place(f"{prefix}.outcome", item.span)
+                case tree.Setting():
+                    self.place(f"{prefix}.{item.name.name}", item.span)
+                case _:
+                    pass
+
+    def place(self, path: str, span: Span | None, doc: str = "") -> None:
+        """A path and the line of it."""
+        if path not in self.found:
+            self.found[path] = Origin(path=span.path if span else "", line=span.line if span else 0, doc=doc)
+
+
+def _records(value: Value) -> Iterator[Record]:
+    """The records in a value, those of a list one by one."""
+    if isinstance(value.data, Record):
+        yield value.data
+    elif isinstance(value.data, Items):
+        for each in value.data.values:
+            yield from _records(each)

@@ -1,0 +1,203 @@
+"""Places: from a setting in a task's payload to the line of the spec that gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from reodsl.graph.lower import split_of
+from reodsl.graph.task import Task
+from reodsl.ir import Origin, Spec
+from reodsl.ir.model import Model, Wording
+from reodsl.ir.reward import QuestionBudgets
+from reodsl.ir.study import Arm, Suite
+from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
+
+Path = tuple[str, ...]
+
+_SPELLED: Mapping[str, Path] = {
+    "clip_low": ("clip", "low"),
+    "clip_high": ("clip", "high"),
+    "think_open": ("think", "open"),
+    "think_close": ("think", "close"),
+    "warmup_steps": ("warmup",),
+    "sources": ("source",),
+    "plateau": ("until",),
+    "budgets": ("split", "budgets"),
+    "low": ("budget",),
+    "high": ("budget",),
+    "prefixes": ("prefix",),
+}
+"""Names of payloads that a spec spells otherwise."""
+_SETTING: Mapping[str, str] = {"suite": "eval", "model": "base"}
+"""The setting of an experiment that names what stands in this part of a payload."""
+
+
+class Places:
+    """Where the settings of a spec's tasks were given.
+
+    Origins are named by declaration and setting (`reo_exp.optim.lr`, `easy_suite.samples`). Payloads put frames such as
+    `stage` and `method` around a setting, and leave out the names of what is declared: those are looked up in the study.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        """`spec` as it is compiled now."""
+        self.study = spec.study.name
+        self.arms = {arm.name: arm for arm in spec.study.arms}
+        self.experiments = {each.name: each for each in _experiments(spec)}
+        # Origins have the experiment of an arm by the arm's name.
+        self.also = {
+            arm.checkpoint.experiment.name: arm.name
+            for arm in spec.study.arms
+            if isinstance(arm.checkpoint, FromTraining)
+        }
+        self.lines: dict[str, dict[Path, Origin]] = {}
+        for name, origin in spec.origins.items():
+            owner, *path = name.split(".")
+            self.lines.setdefault(owner, {})[tuple(path)] = origin
+
+    def of(self, task: Task, path: Path) -> Origin | None:
+        """The place of a part of the task's payload (`stage`, `optim`, `lr`), or of the nearest thing around it."""
+        spelled, declared = _spelled(task, path), tuple(self._declared(task, path))
+        for end in range(len(spelled), 0, -1):
+            for owner, *inner in declared:
+                found = self._within(owner, tuple(inner), spelled[:end], end == len(spelled))
+                if found is not None:
+                    return found
+        named = (_SETTING[path[0]],) if path and path[0] in _SETTING else ()
+        lines = (self.lines.get(owner, {}) for owner in self._owners(task))
+        return next((each[named] for each in lines if named in each), None)
+
+    def _within(self, owner: str, inner: Path, path: Path, whole: bool) -> Origin | None:
+        """The origin below `owner.inner` that ends as the path does and has else only parts of it, the longest of them.
+
+        For a `whole` path a setting inside of what it names will do: a batch of traces is its number of prompts.
+        """
+        found: list[tuple[bool, int, Origin]] = []
+        for name, origin in self.lines.get(owner, {}).items():
+            rest = name[len(inner) :]
+            # The language's own defaults were given nowhere.
+            if name[: len(inner)] != inner or not origin.path:
+                continue
+            if _ends(rest, path):
+                found.append((True, len(rest), origin))
+            elif whole and _ends(rest[:-1], path):
+                found.append((False, len(rest), origin))
+        return max(found, key=lambda each: each[:2])[2] if found else None
+
+    def _declared(self, task: Task, path: Path) -> Iterator[Path]:
+        """What may have declared a part of the payload, the nearest first: names, and settings that hold it."""
+        part, owners = path[0] if path else "", self._owners(task)
+        arm, experiment = self.arms.get(task.arm or ""), self.experiments.get(task.arm or "")
+        if task.kind in ("model", "data"):
+            yield (task.id.split(".")[0],)
+            return
+        if part == "prefixes" or (part == "model" and "prompt" in path):
+            yield from ((wording.name,) for wording in _laid_over(task, arm, experiment))
+        if part in _SETTING:
+            yield from ((owner, _SETTING[part]) for owner in owners)
+            if part == "suite" and arm is not None:
+                yield from _of_suite(arm.suite)
+            start = (
+                arm.checkpoint if arm is not None else experiment.start if experiment is not None else None
+            )
+            if part == "model" and start is not None:
+                yield (_model(start).name,)
+            return
+        if "verifier" in path:
+            # Data of unlike verifiers are one task's work, under the name of the first.
+            yield from ((stage.data.name,) for stage in _stages(task, experiment))
+        for stage in _stages(task, experiment) if task.kind == "train" else ():
+            yield from ((owner, "stages", stage.name) for owner in owners if stage.name)
+            yield from _of_stage(stage, path)
+        if task.id.split(".")[1:2] == ["rollouts"]:
+            yield from ((name,) for name in self._sampled_for(owners))
+        if task.kind in ("sample", "select"):
+            yield from ((owner, "data", "pool") for owner in owners)
+            yield from ((owner, "data") for owner in owners)
+        if task.kind == "budgets":
+            yield from ((owner, "reward", "dense", "split") for owner in owners)
+        yield from ((owner,) for owner in owners)
+        yield (self.study,)
+
+    def _owners(self, task: Task) -> list[str]:
+        """The experiment or arm that a task belongs to, by the names that it may have."""
+        names = [name for name in (task.arm, task.id.split(".")[0]) if name]
+        return list(dict.fromkeys((*names, *(self.also[name] for name in names if name in self.also))))
+
+    def _sampled_for(self, arms: list[str]) -> Iterator[str]:
+        """The experiments whose budgets are found on responses of one of these arms, sampled as they sample."""
+        for each in self.experiments.values():
+            splits = (split_of(stage) for stage in each.stages)
+            if any(isinstance(split, QuestionBudgets) and {*split.rollouts} & {*arms} for split in splits):
+                yield each.name
+                if each.name in self.also:
+                    yield self.also[each.name]
+
+
+def _stages(task: Task, experiment: Experiment | None) -> tuple[Stage, ...]:
+    """The stage that a task trains, or all that it may sample for."""
+    if experiment is None:
+        return ()
+    return (experiment.stages[task.payload["index"]],) if task.kind == "train" else experiment.stages
+
+
+def _of_suite(suite: Suite) -> Iterator[Path]:
+    """The declarations that a suite names, and its own."""
+    for benchmark in suite.benchmarks:
+        yield (benchmark.data.name,)
+        yield (benchmark.name,)
+    yield (suite.forcing.name,)
+    yield (suite.name,)
+
+
+def _of_stage(stage: Stage, path: Path) -> Iterator[Path]:
+    """The declarations that a stage names, where the path is about them."""
+    if isinstance(stage.method, Ppo):
+        if "forcing" in path and stage.method.forcing is not None:
+            yield (stage.method.forcing.name,)
+        if "wordings" in path:
+            yield from ((wording.name,) for wording in stage.method.wordings)
+
+
+def _laid_over(task: Task, arm: Arm | None, experiment: Experiment | None) -> Iterator[Wording]:
+    """The ways to ask that are laid over the prompt of the model that a task reads."""
+    if task.kind == "evaluate" and arm is not None and arm.suite.wording is not None:
+        yield arm.suite.wording
+    if task.kind in ("sample", "select") and experiment is not None:
+        for stage in experiment.stages:
+            if stage.selected is not None:
+                yield from stage.selected.pool.wordings
+
+
+def _spelled(task: Task, path: Path) -> Path:
+    """The path as a spec spells it."""
+    match task.kind, task.id.split(".")[1:2], path:
+        case "sample", ["reference"], ("samples",):
+            return ("reference_samples",)
+        case "sample", ["rollouts"], ("samples",):
+            return ("batch", "rollouts")
+        case "evaluate" | "sample", _, ("model", "prompt", "template"):
+            # A wording's question is the template of the prompt that it makes.
+            return (*path, "question")
+        case _:
+            return tuple(part for name in path for part in _SPELLED.get(name, (name,)))
+
+
+def _experiments(spec: Spec) -> Iterator[Experiment]:
+    for arm in spec.study.arms:
+        start: Start = arm.checkpoint
+        while isinstance(start, FromTraining):
+            yield start.experiment
+            start = start.experiment.start
+
+
+def _model(start: Start) -> Model:
+    while not isinstance(start, FromModel):
+        start = start.experiment.start
+    return start.model
+
+
+def _ends(parts: Path, path: Path) -> bool:
+    """Whether `parts` are some of the path's, in its order, and its last one among them."""
+    rest = iter(path)
+    return bool(parts) and parts[-1] == path[-1] and all(part in rest for part in parts)

@@ -1,0 +1,44 @@
+"""Labels: from a result made of several arms to what those are called now, told by their content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reodsl.graph.identity import ARMS, part_digest, reads
+from reodsl.graph.task import Kind
+from reodsl.store.store import MANIFEST
+
+
+def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]:
+    """`{name in the result: name now}` for a result of `kind`, and the evaluations of the arms by their names now.
+
+    A result stays when an arm is renamed, and holds the name of then. Nothing is told of names outside of a
+    store, where nothing tells their content.
+    """
+    told = _manifest(result).get("made", {}).get("contents", {})
+    then = {role.partition(":")[2]: told[role] for role in told if role.partition(":")[0] == ARMS}
+    parts = reads(kind, ARMS)
+    now = {}
+    for name, folder in arms.items():
+        files = _manifest(folder).get("files", {})
+        now[name] = part_digest({path: item["sha256"] for path, item in files.items()}, parts)
+    # Arms with the same content keep their names as far as they have them, so that two are not taken for one.
+    found = {name: name for name, content in then.items() if now.get(name) == content}
+    free = {name: content for name, content in now.items() if name not in found}
+    for name, content in then.items():
+        new = next((each for each in free if free[each] == content), None) if name not in found else None
+        if new is not None:
+            found[name] = new
+            del free[new]
+    return {name: found.get(name, name) for name in then}
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
