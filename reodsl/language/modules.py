@@ -197,7 +197,11 @@ class Modules:
         if not name.startswith("."):
             if parts[0] == STD and len(parts) > 1:
                 return self._locate_std(parts[1:], clause)
-            self._unknown(clause, [f"std.{each}" for each in library_names()])
+            there = not importer.std and self._beside(importer, parts)
+            known = [f"std.{each}" for each in library_names()]
+            self._unknown(
+                clause, known, f"write `.{name}`: the dot says beside this file" if there else None
+            )
             return None
         if importer.std:
             self._escapes(clause, "the standard library imports `std.…` only")
@@ -245,7 +249,14 @@ class Modules:
             return None
         return path, f"{STD}/{'/'.join(parts)}.reo", f"std:{dotted}", True
 
-    def _unknown(self, clause: tree.Import, names: list[str]) -> None:
+    def _beside(self, importer: Loaded, parts: list[str]) -> bool:
+        """Whether there is such a file beside the one that imports it."""
+        try:
+            return Path(importer.key).parent.joinpath(*parts[:-1], parts[-1] + ".reo").is_file()
+        except (OSError, ValueError):
+            return False
+
+    def _unknown(self, clause: tree.Import, names: list[str], instead: str | None = None) -> None:
         self.diagnostics.append(
             error(
                 "E0204",
@@ -253,7 +264,7 @@ class Modules:
                 clause.module_span,
                 "not found",
                 notes=[there_is(names)] if names else [],
-                help=advice(clause.module, names)
+                help=instead or advice(clause.module, names)
                 if names
                 else "check the file's name; `.name` is a file beside this one",
             )

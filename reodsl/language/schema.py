@@ -42,6 +42,10 @@ class Num:
         high = self.high is None or (number < self.high if self.below else number <= self.high)
         return low and high
 
+    def takes(self, number: float) -> bool:
+        """Whether a number, in the unit, is one of these."""
+        return self.holds(number) and (not self.whole or float(number).is_integer())
+
     def range_words(self) -> str:
         """The range in a sentence: `from 1 to 16`, `above 0`."""
         last = self.high if self.high is not None else self.low
@@ -272,17 +276,18 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         number = scaled(value.literal.value, value.literal.suffix, want)
         if number is not None:
             data = Quantity(number, want)
+    example = f"write `{type_.example}`, for example" if type_.example else None
     if data.unit != want:
-        helps = None
-        if not data.unit and want:
-            helps = f"give the value its unit: `{shown(Quantity(data.number, want))}`"
-        elif data.unit and not want:
-            bare = f"write `{shown(Quantity(data.number))}`, without a unit"
-            helps = (
-                f"divide by a number of {unit_name(data.unit)} to get a plain number" if value.via else bare
-            )
-        elif not value.via and type_.holds(data.number):
-            helps = f"write `{shown(Quantity(data.number, want))}`, if it is that many"
+        same = f"`{shown(Quantity(data.number, want))}`"
+        helps = example
+        if data.unit and not want and value.via:
+            helps = f"divide by a number of {unit_name(data.unit)} to get a plain number"
+        elif type_.takes(data.number) and not want:
+            helps = f"write {same}, without a unit"
+        elif type_.takes(data.number) and not data.unit:
+            helps = f"give the value its unit: {same}"
+        elif type_.takes(data.number) and not value.via:
+            helps = f"write {same}, if it is that many"
         return Misfit(
             "E0302",
             f"{{what}} is {unit_words(want)}, and this is {unit_words(data.unit)}",
@@ -293,21 +298,28 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
     if (type_.whole or want) and isinstance(data.number, float):
         if not data.number.is_integer():
             if type_.whole:
-                return Misfit("E0303", "{what} is a whole number", shown(data), value, _near(data))
+                return Misfit("E0303", "{what} is a whole number", shown(data), value, _near(data, type_))
         else:
             data = Quantity(int(data.number), data.unit)
     if not type_.holds(data.number):
-        helps = f"write `{type_.example}`, for example" if type_.example else None
-        if type_.high == 1 and not want and not type_.whole and 1 < data.number <= 100:
-            helps = f"write `{shown(Quantity(data.number))}%`, if a share is meant"
-        elif data.number < 0 and type_.holds(-data.number):
+        helps = example
+        if data.number < 0 and type_.holds(-data.number):
             helps = f"write `{shown(Quantity(-data.number, want))}`"
+        # A type with an example of its own, such as a learning rate, is no share.
+        elif example is None and type_.high == 1 and not type_.whole and type_.holds(data.number / 100):
+            helps = f"write `{shown(Quantity(data.number))}%`, if a share is meant"
         return Misfit("E0303", f"{{what}} must be {type_.range_words()}", shown(data), value, helps)
     return replace(value, data=data)
 
 
-def _near(data: Quantity) -> str:
-    return f"write `{shown(Quantity(round(data.number), data.unit))}`"
+def _near(data: Quantity, type_: Num) -> str:
+    """The nearest whole number of the range."""
+    number = round(data.number)
+    if type_.low is not None:
+        number = max(number, int(type_.low) + type_.above)
+    if type_.high is not None:
+        number = min(number, int(type_.high) - type_.below)
+    return f"write `{shown(Quantity(number, data.unit))}`"
 
 
 def _fit_list(value: Value, type_: Many) -> Value | Misfit:
