@@ -135,6 +135,18 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
         return None
     record = value.data.made
     parts = stage_parts(ctx, record)
+    if not record.stages:
+        ctx.report(
+            error(
+                "E0212",
+                f"`{record.name}` has no stages",
+                expr.span,
+                "no such stage",
+                others=[Label(record.span, "declared here")],
+                help=f"name it alone: `{record.name}`",
+            )
+        )
+        return None
     names = [part.label for part in parts]
     if isinstance(expr.index, tree.Name) and expr.index.name in [part.name for part in parts]:
         position = [part.name for part in parts].index(expr.index.name)

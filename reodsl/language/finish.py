@@ -11,7 +11,7 @@ from reodsl.language.calls import default_value
 from reodsl.language.context import Context
 from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.schema import Block, Kind, type_words
-from reodsl.language.stages import StagePart, stage_parts
+from reodsl.language.stages import StagePart, require_flat, stage_parts
 from reodsl.language.values import BLOCK, Record, Slot, Value
 from reodsl.syntax import tree
 
@@ -32,6 +32,7 @@ def stage_records(ctx: Context, experiment: Record) -> list[tuple[StagePart | No
         stage = laid(
             ctx, replace(experiment, stages=()), part.block, part.scope, part.block.doc or experiment.doc
         )
+        stage = require_flat(ctx, stage)
         found.append((part, reach.amended(ctx, stage, experiment.owner, part.scope)))
     return found
 

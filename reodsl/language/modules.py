@@ -199,9 +199,7 @@ class Modules:
                 return self._locate_std(parts[1:], clause)
             there = not importer.std and self._beside(importer, parts)
             known = [f"std.{each}" for each in library_names()]
-            self._unknown(
-                clause, known, f"write `.{name}`: the dot says beside this file" if there else None
-            )
+            self._unknown(clause, known, f"write `.{name}`: the dot says beside this file" if there else None)
             return None
         if importer.std:
             self._escapes(clause, "the standard library imports `std.…` only")

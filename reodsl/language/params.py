@@ -108,6 +108,16 @@ def in_range(
         or not isinstance(high.data, Quantity)
     ):
         return None
+    if low.data.number > high.data.number:
+        ctx.report(
+            error(
+                "E0303",
+                f"the range of `{name}` ends before it begins",
+                range_.span,
+                help=f"write `{shown(high.data)}..{shown(low.data)}`",
+            )
+        )
+        return None
     values = value.data.values if isinstance(value.data, Items) else (value,)
     for each in values:
         if isinstance(each.data, Quantity) and not low.data.number <= each.data.number <= high.data.number:

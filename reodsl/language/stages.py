@@ -115,7 +115,43 @@ def stage_parts(ctx: Context, record: Record) -> list[StagePart]:
             name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(parts))
             label = shown(value.data) if isinstance(value.data, Quantity) else name
             parts.append(StagePart(name, label, value, stage.block, _with(stage, value), stage.span))
-    return parts
+    return _unlike(ctx, parts)
+
+
+def _unlike(ctx: Context, parts: list[StagePart]) -> list[StagePart]:
+    """The stages without those that have the name of an earlier one, which are reported: results go by these names."""
+    found: dict[str, StagePart] = {}
+    for part in parts:
+        before = found.setdefault(part.name, part)
+        if before is part:
+            continue
+        places = [each.value.span if each.value is not None else each.span for each in (before, part)]
+        ctx.report(
+            error(
+                "E0208",
+                f"two stages are called {part.label}",
+                places[1],
+                "again here",
+                others=[Label(places[0], "first here")],
+                help="make each value once, or write stages with names of their own: `stage NAME { … }`",
+            )
+        )
+    return list(found.values())
+
+
+def require_flat(ctx: Context, stage: Record) -> Record:
+    """A stage, in which stages of its own are reported."""
+    for each in stage.stages[:1]:
+        ctx.report(
+            error(
+                "E0202",
+                "a stage holds no stages",
+                each.span,
+                "not here",
+                help="write them after one another in the experiment: `stage NAME { … }`",
+            )
+        )
+    return replace(stage, stages=())
 
 
 def _with(stage: StagesOver, value: Value) -> Scope:
