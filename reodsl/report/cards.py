@@ -57,7 +57,7 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None, confidence: fl
     if low is not None and high is not None:
         whose = "by seed" if row["seeds"] > 1 else f"{100 * confidence:g}% interval"
         ends = f"{formats.number(low, digits)} to {formats.number(high, digits)}{unit}"
-        big.append(tag("small", f" · {whose} {ends}"))
+        big.append(tag("small", f"{whose} {ends}", class_="ends"))
     return tag(
         "div",
         tag("h3", tag("span", class_="dot", style=f"background:{colour}"), row["arm"]),

@@ -151,16 +151,21 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
     return groups
 
 
-def declared(gallery: Gallery, material: Material) -> list[Markup]:
-    """The spec's own charts over lengths and steps; those over budgets have a section of their own."""
+def declared_group(gallery: Gallery, material: Material) -> Markup | None:
+    """The spec's own charts over lengths and steps, with their legend; those over budgets have a section of their own."""
     table = tables.main(material)
     figures = []
+    arms: set[str] = set()
     for chart in material.study.charts:
         if chart.x == "length" and chart.y in ("accuracy", "reg"):
             figures.append(gallery.figure(chart.name, _scatter(material, table, chart.y, chart.lines)))
         elif chart.x == "step" and chart.y in ("accuracy", "reward", "length"):
             figures.append(gallery.figure(chart.name, _training(material, chart.y, "ppo", chart.lines)))
-    return figures
+            arms |= set(chart.lines)
+    if not figures:
+        return None
+    keys = legend(material, [arm for arm in material.arms if arm in arms], frontier=False) if arms else None
+    return tag("div", keys, tag("div", figures, class_="charts two"), data_group=True)
 
 
 def _curve(material: Material, benchmark: str, arms: Sequence[str], scale: Any) -> Draw:

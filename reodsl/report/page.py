@@ -117,15 +117,16 @@ def _top(material: Material, table: pl.DataFrame) -> Markup:
 
 def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     study, score = material.study, material.study.score
-    words = ["Accuracy and mean response length of whole responses"]
+    words = ["Accuracy and mean length (in tokens) of whole responses"]
     if score is not None:
         words.append(
-            f"; REG is the signed area between the frontier {score.frontier} and the arm's curve up to "
-            f"{score.to:,} tokens, so a smaller one is better and a negative one beats the frontier"
+            f"; REG, the reasoning efficiency gap, is the signed area between the frontier {score.frontier} and the arm's "
+            f"curve up to {score.to:,} tokens, in tokens: smaller is better, and below 0 an arm beats the frontier"
         )
-    words.append(f". {spread_note(material)}")
+    words.append(f". {spread_note(material)} Arrows in the heads show which way is better")
     if score is not None and score.relative_to is not None:
-        words.append(f" Arrows: change from {score.relative_to}.")
+        words.append(f", those beside numbers the change from {score.relative_to}")
+    words.append(".")
     if material.framed:
         words.append(" Tinted arms are judged by the frontier and not part of it.")
     parts: list[Child] = [tag("p", "".join(words), class_="about"), _unjudged(material)]
@@ -190,6 +191,14 @@ def _unjudged(material: Material) -> Markup | None:
     return tag("p", text, class_="about warn")
 
 
+def bars(material: Material) -> str:
+    """What the bars of charts are: a deviation over seeds, or an interval within one."""
+    score = material.study.score
+    if len(material.seeds) > 1 or score is None:
+        return "one standard deviation over seeds"
+    return f"{100 * score.confidence:g}% intervals"
+
+
 def spread_note(material: Material) -> str:
     """What the small numbers mean: over several seeds, or within one."""
     if len(material.seeds) > 1:
@@ -223,9 +232,13 @@ def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
 def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame) -> list[Markup]:
     if not table.height:
         return []
-    own = figures.declared(gallery, material)
-    extra = [tag("h3", "Declared in the spec"), tag("div", own, class_="charts two")] if own else []
-    return [figures.scatter_group(gallery, material, table), *extra]
+    about = "Up and to the left is better: more right answers, in fewer tokens."
+    if "reg" in table.columns and table["reg"].drop_nulls().len():
+        about += " Colour, and the chart beside, is REG: smaller is better, and 0 is the frontier."
+    about += f" Bars are {bars(material)}."
+    own = figures.declared_group(gallery, material)
+    extra = [tag("h3", "Declared in the spec"), own] if own else []
+    return [tag("p", about, class_="about"), figures.scatter_group(gallery, material, table), *extra]
 
 
 def _training(gallery: figures.Gallery, material: Material) -> list[Markup]:

@@ -37,7 +37,10 @@ def scatter(
     y = alt.Y(
         f"{measure}:Q",
         title="accuracy" if measure == "accuracy" else "REG (tokens)",
-        axis=alt.Axis(format="%" if measure == "accuracy" else "~s"),
+        # Room for names may reach past 100%, which no accuracy does.
+        axis=alt.Axis(format="%", labelExpr="datum.value > 1 || datum.value < 0 ? '' : datum.label")
+        if measure == "accuracy"
+        else alt.Axis(format="~s"),
         scale=alt.Scale(zero=False, padding=EDGE),
     )
     legend = alt.Legend(orient="bottom", direction="horizontal", gradientLength=180, titleOrient="left")
@@ -78,7 +81,8 @@ def gaps(material: Material, table: pl.DataFrame, width: Width = WIDTH) -> alt.L
     zero = alt.Chart(held.add(pl.DataFrame({"at": [0]}))).mark_rule(style="frontier", strokeDash=[6, 3])
     bar = alt.Chart(data).mark_rule(strokeWidth=3, opacity=0.45)
     dot = alt.Chart(data).mark_circle(size=130, opacity=1)
-    name = alt.Chart(data).mark_text(dy=-13, style="ink")
+    # Beside the rule at 0, not across it.
+    name = alt.Chart(data).mark_text(dx=5, dy=-13, align="left", style="ink")
     chart = alt.layer(
         zero.encode(x="at:Q"),
         bar.encode(x="reg_low:Q", x2="reg_high:Q", y=y, color=tint),

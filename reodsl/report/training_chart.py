@@ -14,6 +14,9 @@ HEIGHT = 210
 MOST_POINTS = 400
 """Points of a line; longer runs are thinned."""
 
+FAR = 20.0
+"""Rewards that differ by more than this factor are drawn each as a share of its arm's largest."""
+
 LABELS = {
     "reward": "reward",
     "accuracy": "accuracy",
@@ -57,14 +60,22 @@ def training(
     tint = colour(material, arms)
     share = metric in ("accuracy", "clip_fraction")
     label = LABELS.get(metric, metric)
+    apart = metric == "reward" and _far_apart(rows)
+    drawn = metric
+    if apart:
+        drawn, label = "of_largest", "reward (share of the arm's largest)"
+        largest = pl.col(metric).abs().max().over("arm")
+        rows = rows.with_columns(
+            (pl.col(metric) / pl.when(largest > 0).then(largest)).fill_null(0).alias(drawn)
+        )
     x = alt.X("at:Q", title="step", axis=alt.Axis(tickMinStep=1))
     y = alt.Y(
-        f"{metric}:Q",
+        f"{drawn}:Q",
         title=label,
-        axis=alt.Axis(format="%") if share else alt.Axis(),
+        axis=alt.Axis(format="%") if share or apart else alt.Axis(),
         scale=alt.Scale(zero=False),
     )
-    mean = rows.group_by("arm", "at", maintain_order=True).agg(pl.col(metric).mean())
+    mean = rows.group_by("arm", "at", maintain_order=True).agg(pl.col(*dict.fromkeys((metric, drawn))).mean())
     tooltip = [
         alt.Tooltip("arm:N"),
         alt.Tooltip("at:Q", title="step"),
@@ -79,6 +90,13 @@ def training(
         layers.insert(0, thin.encode(x=x, y=y, color=tint, detail="seed:N"))
     chart = alt.layer(*layers).add_params(focus())
     return held.put(chart.properties(width=width, height=HEIGHT, title=label))
+
+
+def _far_apart(rows: pl.DataFrame) -> bool:
+    """Whether one arm's rewards are so much larger than another's that on one axis the other's would be a flat line."""
+    largest = rows.group_by("arm").agg(pl.col("reward").abs().max())["reward"]
+    largest = largest.filter(largest > 0)
+    return len(largest) > 1 and float(largest.max()) > FAR * float(largest.min())  # type: ignore[arg-type]
 
 
 def training_rows(material: Material, metric: str, method: str) -> pl.DataFrame:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
+from reodsl.ir.study import Chart
 from reodsl.report import tables, theme
 from reodsl.report.chart_parts import Rows
 from reodsl.report.curve_chart import curve_rows, curves, frontier_rows
-from reodsl.report.figures import Gallery, curve_group
+from reodsl.report.figures import Gallery, curve_group, declared_group
 from reodsl.report.labels import sides
 from reodsl.report.material import Material
 from reodsl.report.theme import COLOURS, UNTRAINED, colours
@@ -152,3 +154,30 @@ def test_without_a_frontier_no_legend_speaks_of_one(material: Material) -> None:
     )
     assert bare.frontier().height == 0
     assert "strokeDash" not in json.dumps(curves(bare).to_dict())
+
+
+def test_rewards_of_another_size_are_drawn_as_shares_of_each_arms_largest(material: Material) -> None:
+    rows = training_rows(material, "reward", "ppo")
+    chart = training(material, "reward", "ppo").to_dict()
+    (line,) = chart["layer"]
+    assert line["encoding"]["y"]["field"] == "of_largest"
+    (points,) = chart["datasets"].values()
+    drawn = pl.DataFrame(points)
+    for arm in ("reo_exp", "vanilla"):
+        own = rows.filter(pl.col("arm") == arm)["reward"]
+        shares = drawn.filter(pl.col("arm") == arm)
+        assert shares["of_largest"].max() == pytest.approx(1)
+        assert shares["reward"].to_list() == pytest.approx(own.to_list())
+    (alike,) = training(material, "reward", "ppo", ["vanilla", "group_norm"]).to_dict()["layer"]
+    assert alike["encoding"]["y"]["field"] == "reward"
+
+
+def test_charts_of_the_spec_have_a_legend(material: Material) -> None:
+    assert declared_group(Gallery(), material) is None
+    chart = Chart(name="progress", x="step", y="reward", lines=("vanilla", "reo_exp"))
+    study = material.study.model_copy(update={"charts": (*material.study.charts, chart)})
+    found = declared_group(
+        gallery := Gallery(), replace(material, spec=material.spec.model_copy(update={"study": study}))
+    )
+    assert list(gallery.specs) == ["progress"]
+    assert re.findall(r'data-arm="(\w+)"', str(found)) == ["vanilla", "reo_exp"]

@@ -127,6 +127,8 @@ def test_the_page_holds_every_part(page: Page) -> None:
         "trapezoid",
         "reodsl run specs/quickstart.reo",
         "Seeds",
+        "REG, the reasoning efficiency gap, is the signed area",
+        "Bars are one standard deviation over seeds.",
     ):
         assert words in text
 
