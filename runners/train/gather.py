@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from reodsl.ir.training import Ppo
+from runners.rewards.step import Floats, Ints
 from runners.train.advantages import batch_normalised, of_tokens
 from runners.train.agreement import Learnt
 from runners.train.collect import Experience
@@ -41,52 +42,62 @@ def gather(experience_of: Callable[[int], Experience], method: Ppo, number: int)
     gradient, or those that were found in `resample` further rounds; without any, the first round as it is.
     """
     rounds = 1 + method.resample
-    made: list[tuple[Experience, Scored]] = []
-    kept: list[Sequence[int]] = []
+    parts: list[_Part] = []
+    rows: list[Mapping[str, float]] = []
+    frames: list[pl.DataFrame] = []
+    seconds: list[Mapping[str, float]] = []
     wanted = method.batch.prompts
     for own in range(rounds):
+        # Nothing else holds on to a round: of many, only what is learnt from stays in memory.
         experience = experience_of(number * rounds + own)
         scored = score(experience, method)
-        made.append((experience, scored))
-        kept.append(with_gradient(scored)[:wanted])
-        wanted -= len(kept[-1])
+        every = _Part(learnt_of(experience, scored, method.kl > 0), scored.sections, scored.tokens)
+        groups = with_gradient(scored)[:wanted]
+        if own == 0:
+            first = every
+        parts.append(every.of(groups))
+        rows.append(step_metrics(experience, scored))
+        frames.append(pl.DataFrame(rollout_columns(experience, scored, number + 1), schema=ROLLOUTS))
+        seconds.append(experience.seconds)
+        wanted -= len(groups)
         if wanted == 0:
             break
-    if not method.resample or not any(kept):
-        kept = [range(len(made[0][1].rewards))]
-    row = _merged([step_metrics(*each) for each in made])
+    if not method.resample or not any(part.learnt.tokens for part in parts):
+        parts = [first]
+    row = _merged(rows)
     if method.resample:
-        row["rounds"] = float(len(made))
+        row["rounds"] = float(len(rows))
         row["groups_short"] = float(wanted)
-    frames = [
-        pl.DataFrame(rollout_columns(experience, scored, number + 1), schema=ROLLOUTS)
-        for experience, scored in made
-    ]
-    seconds = [experience.seconds for experience, _ in made]
-    batch = _batch(made[: len(kept)], kept, method)
+    batch = _batch(parts, method.advantage.batch)
     return Gathered(batch, row, pl.concat(frames), _merged(seconds, tuple(seconds[0])))
 
 
-def _batch(made: Sequence[tuple[Experience, Scored]], kept: Sequence[Sequence[int]], method: Ppo) -> Learnt:
-    """What is learnt from the questions at these positions of each round, z-scored as a whole where that is asked for."""
-    whole = method.kl > 0
-    batch = joined(
-        [
-            of_groups(learnt_of(experience, scored, whole), groups, scored.rewards.shape[1])
-            for (experience, scored), groups in zip(made, kept, strict=True)
-        ]
-    )
-    if not method.advantage.batch:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is learnt from some questions, with the advantages of their sections and how many tokens these have, both
+    [questions, rollouts, sections]."""
+
+    learnt: Learnt
+    sections: Floats
+    tokens: Ints
+
+    def of(self, groups: Sequence[int]) -> _Part:
+        """That of the questions at these positions alone."""
+        chosen = list(groups)
+        learnt = of_groups(self.learnt, groups, self.sections.shape[1])
+        return _Part(learnt, self.sections[chosen], self.tokens[chosen])
+
+
+def _batch(parts: Sequence[_Part], normalise: bool) -> Learnt:
+    """What is learnt from all parts; with `normalise` z-scored as a whole."""
+    batch = joined([part.learnt for part in parts])
+    if not normalise:
         return batch
-    parts = [
-        (scored.sections[list(groups)], scored.tokens[list(groups)])
-        for (_, scored), groups in zip(made, kept, strict=True)
-    ]
     # Rounds may have unlike numbers of reasoning steps: what is added has no tokens.
-    width = max(sections.shape[2] for sections, _ in parts)
+    width = max(part.sections.shape[2] for part in parts)
     sections, tokens = (
         np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in column])
-        for column in zip(*parts, strict=True)
+        for column in ([part.sections for part in parts], [part.tokens for part in parts])
     )
     return replace(batch, advantages=of_tokens(batch_normalised(sections, tokens), tokens))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -146,6 +147,25 @@ def test_rounds_with_unlike_numbers_of_sections_are_normalised_as_one(
     np.testing.assert_allclose(
         np.concatenate(found.advantages), (every - every.mean()) / every.std(), rtol=1e-6
     )
+
+
+def test_of_a_round_only_what_is_learnt_from_stays_in_memory() -> None:
+    """Ten rounds of long responses would be tens of gigabytes."""
+    draws = Draws([1, 1, 1, 2, 3])
+    made: list[weakref.ref[np.ndarray]] = []
+    most = 0
+
+    def watched(draw: int) -> Experience:
+        nonlocal most
+        found = draws(draw)
+        made.append(weakref.ref(found.step.correct))
+        most = max(most, sum(each() is not None for each in made))
+        return found
+
+    gather(watched, method(resample=4), 0)
+    assert len(draws.asked) == 5
+    # The one that is made, and the one before it.
+    assert most <= 2
 
 
 def test_nothing_with_a_gradient_leaves_the_first_round() -> None:
