@@ -67,6 +67,15 @@ class Draws:
         return Draws(self.value + constant, self.draws + constant)
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A model on a benchmark: its gap to the frontier (REG), and accuracy and length of whole responses."""
+
+    gap: Draws
+    accuracy: Draws
+    length: Draws
+
+
 def bootstrap(
     arms: Mapping[str, ArmScores],
     budgets: Sequence[int],
@@ -97,48 +106,71 @@ def bootstrap(
         if name not in arms:
             raise Problem(unknown_model(name, arms))
     weights = column_weights(budgets, points)
-    areas = fixed_areas(frontier, points, tuple(sizes)) if isinstance(frontier, Mapping) else None
-    gaps: dict[str, dict[str, Draws]] = {model: {} for model in arms}
-    accuracy: dict[str, dict[str, Draws]] = {model: {} for model in arms}
-    length: dict[str, dict[str, Draws]] = {model: {} for model in arms}
-    for b, questions in sizes.items():
-        values = {
-            (model, what): scores[b]
-            for model, arm in arms.items()
-            for what, scores in (("forced", arm.forced), ("accuracy", arm.accuracy), ("length", arm.length))
-        }
-        found = resampled(values, question_counts(seed, b, questions, resamples))
-        curves = {model: found[model, "forced"] for model in arms}
-        best = None if isinstance(frontier, Mapping) else highest([curves[model] for model in frontier])
-        for model in arms:
-            # The difference comes first, so that a model that is the frontier has a REG of exactly 0.
-            gaps[model][b] = (
-                integral(best.minus(curves[model]), weights)
-                if best is not None
-                else integral(curves[model], -weights).plus(areas[b] if areas is not None else 0.0)
-            )
-            accuracy[model][b], length[model][b] = found[model, "accuracy"], found[model, "length"]
+    edge: Mapping[str, float] | Sequence[str] = (
+        fixed_areas(frontier, points, tuple(sizes)) if isinstance(frontier, Mapping) else frontier
+    )
+    drawn = {
+        b: measured(arms, b, question_counts(seed, b, questions, resamples), weights, edge)
+        for b, questions in sizes.items()
+    }
     by_mean = isinstance(frontier, Mapping) and mean_only(frontier) and set(frontier) != set(sizes)
+    return tuple(
+        scores(model, benchmark, drawn, relative_to, confidence, scored=benchmark == MEAN or not by_mean)
+        for model in arms
+        for benchmark in (*sizes, MEAN)
+    )
 
-    rows = []
-    for model in arms:
-        for benchmark in (*sizes, MEAN):
-            own = pick(gaps[model], benchmark)
-            base = None if relative_to is None else pick(gaps[relative_to], benchmark)
-            scored = benchmark == MEAN or not by_mean
-            gap = own.minus(base) if base is not None and scored else None
-            rows.append(
-                Scores(
-                    model,
-                    benchmark,
-                    interval(pick(accuracy[model], benchmark), confidence),
-                    interval(pick(length[model], benchmark), confidence),
-                    interval(own, confidence) if scored else None,
-                    None if gap is None else interval(gap, confidence),
-                    None if gap is None or base is None else relative(gap, base, confidence),
-                )
-            )
-    return tuple(rows)
+
+def measured(
+    arms: Mapping[str, ArmScores],
+    benchmark: str,
+    lots: Iterable[NDArray[np.int64]],
+    weights: Floats,
+    frontier: Mapping[str, float] | Sequence[str],
+) -> dict[str, Measured]:
+    """Each arm on a benchmark whose questions are drawn as `lots` count; `frontier` is its area by benchmark where it is
+    the same in all draws, else the arms whose best it is."""
+    values = {
+        (model, what): scores[benchmark]
+        for model, arm in arms.items()
+        for what, scores in (("forced", arm.forced), ("accuracy", arm.accuracy), ("length", arm.length))
+    }
+    found = resampled(values, lots)
+    curves = {model: found[model, "forced"] for model in arms}
+    if isinstance(frontier, Mapping):
+        gaps = {model: integral(own, -weights).plus(frontier[benchmark]) for model, own in curves.items()}
+    else:
+        best = highest([curves[model] for model in frontier])
+        # The difference comes first, so that a model that is the frontier has a REG of exactly 0.
+        gaps = {model: integral(best.minus(own), weights) for model, own in curves.items()}
+    return {model: Measured(gaps[model], found[model, "accuracy"], found[model, "length"]) for model in arms}
+
+
+def scores(
+    model: str,
+    benchmark: str,
+    drawn: Mapping[str, Mapping[str, Measured]],
+    relative_to: str | None,
+    confidence: float,
+    scored: bool,
+) -> Scores:
+    """The row of a model and benchmark, or of their `mean`; without REG where it is not `scored`."""
+
+    def of(name: str, what: str) -> Draws:
+        return pick({b: getattr(found[name], what) for b, found in drawn.items()}, benchmark)
+
+    own = of(model, "gap") if scored else None
+    base = of(relative_to, "gap") if relative_to is not None else None
+    gap = own.minus(base) if own is not None and base is not None else None
+    return Scores(
+        model,
+        benchmark,
+        interval(of(model, "accuracy"), confidence),
+        interval(of(model, "length"), confidence),
+        None if own is None else interval(own, confidence),
+        None if gap is None else interval(gap, confidence),
+        None if gap is None or base is None else relative(gap, base, confidence),
+    )
 
 
 def resampled(
