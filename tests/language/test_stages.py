@@ -36,4 +36,4 @@ def test_stages_one_after_another_are_right(codes: Callable[..., list[str]]) -> 
         "stage warm { steps = 3 }",
         "stages(cap in [64 tokens, 32 tokens]) { rollout { max_tokens = cap } }",
     )
-    assert codes(staged(*lines)) == []
+    assert codes(staged(*lines), target="staged") == []
