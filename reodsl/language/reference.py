@@ -22,7 +22,29 @@ that the compiler checks against (`python -m reodsl.language.reference`).
 A file holds imports, `param`s and declarations. `KIND NAME = PARENT { … }` begins as its parent is and changes what is in
 the block; `KIND NAME { … }` begins empty. A list replaces its parent's, `+=` adds to it.
 """
-REWARDS = """
+REWARD_WORDS = (
+    ("`y`", "the response; `x.FIELD` a number that belongs to its question or to how it was sampled"),
+    ("`len(y)`", "its length in tokens, at least 1"),
+    ("`correct(y)`", "1 where it is right, else 0"),
+    (
+        "`correct(answer(y[:L]))`",
+        "1 where the answer forced after L tokens is right; a shorter response is graded as it is",
+    ),
+    ("`correct(y[:L])`", "1 where its first L tokens, with nothing forced, hold the right answer"),
+    ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of the split at hand"),
+    (
+        "`mean(len(z) for z in group if correct(z), empty: …)`",
+        "over the question's responses (`ref`: the starting model's)",
+    ),
+    (
+        "`mean` `std` `min` `max` `sum` `count` `median`",
+        "statistics; one with an `if` says what it is when nothing is left",
+    ),
+    ("`sigmoid` `log` `sqrt` `abs` `min` `max` `clip(x, low, high)` `e^x`", "functions of numbers"),
+    ("`A if C else B`, `and`, `or`, `not`, `==` `!=` `<` `<=` `>` `>=`", "conditions"),
+)
+"""What stands in a reward's expressions, and what it means."""
+REWARDS = f"""
 ## Rewards
 
 A reward holds `let NAME = EXPRESSION` lines and ends in one expression, a number for the whole response, or in
@@ -30,17 +52,7 @@ A reward holds `let NAME = EXPRESSION` lines and ends in one expression, a numbe
 
 | in an expression | means |
 | --- | --- |
-| `y` | the response; `x.FIELD` a number that belongs to its question or to how it was sampled |
-| `len(y)` | its length in tokens, at least 1 |
-| `correct(y)` | 1 where it is right, else 0 |
-| `correct(answer(y[:L]))` | 1 where the answer forced after L tokens is right; a shorter response is graded as it is |
-| `correct(y[:L])` | 1 where its first L tokens, with nothing forced, hold the right answer |
-| `trapezoid(L)`, `uniform(L)`, `half_first(L)` | the weight of the split at hand |
-| `mean(len(z) for z in group if correct(z), empty: …)` | over the question's responses (`ref`: the starting model's) |
-| `mean` `std` `min` `max` `sum` `count` `median` | statistics; one with an `if` says what it is when nothing is left |
-| `sigmoid` `log` `sqrt` `abs` `min` `max` `clip(x, low, high)` `e^x` | functions of numbers |
-| `A if C else B`, `and`, `or`, `not`, `==` `!=` `<` `<=` `>` `>=` | conditions |
-
+{"".join(f"| {code} | {means} |" + chr(10) for code, means in REWARD_WORDS)}
 Units are checked: `+`, `-`, comparisons, `min` and `max` want equal ones, `/` cancels them, a reward is a plain number.
 The range of every expression is followed, and what may divide by zero is refused.
 """

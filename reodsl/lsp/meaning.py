@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Span
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.kinds import KINDS
 from reodsl.language.modules import Loaded
-from reodsl.language.reference import default_words
+from reodsl.language.reference import REWARD_WORDS, default_words
+from reodsl.language.reward_types import FUNCTIONS
 from reodsl.language.schema import Choice, Either, Field, Many, Num, Type, type_words
 from reodsl.language.values import BLOCK, Record, Slot, Value, as_written, describe
 from reodsl.lsp.analysis import Analysis
@@ -98,7 +100,15 @@ def _name(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
     if function is not None and function.form == "call":
         arguments = "".join(f"\n- `{name}`: {each.doc}" for name, each in function.fields.items())
         return f"**{word.text}**(…): {function.doc}\n{arguments}", None
-    return None
+    return _in_reward(word.text)
+
+
+def _in_reward(word: str) -> tuple[str, Span | None] | None:
+    """A word of the formulas that rewards are, by every form in which it stands there."""
+    if word not in (*FUNCTIONS, "y", "x", "group", "ref", "dense"):
+        return None
+    forms = [f"- {code}: {means}" for code, means in REWARD_WORDS if re.search(rf"\b{word}\b", code + means)]
+    return (f"**{word}** in a reward\n\n" + "\n".join(forms), None) if forms else None
 
 
 def _assigned(here: Site) -> bool:

@@ -16,6 +16,7 @@ from pygls.workspace import TextDocument
 import reodsl
 from reodsl.diagnostics.model import Severity, Span
 from reodsl.lsp.analysis import Analysis, Finding, analysed, found
+from reodsl.lsp.colours import SORTS, Symbol, encoded, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.meaning import meaning
 from reodsl.lsp.positions import Position, Range, place, range_of, whole
@@ -29,7 +30,7 @@ SEVERITIES: dict[Severity, types.DiagnosticSeverity] = {
     "warning": types.DiagnosticSeverity.Warning,
     "note": types.DiagnosticSeverity.Information,
 }
-SORTS: dict[Sort, types.CompletionItemKind] = {
+ITEMS: dict[Sort, types.CompletionItemKind] = {
     "kind": types.CompletionItemKind.Keyword,
     "setting": types.CompletionItemKind.Property,
     "word": types.CompletionItemKind.EnumMember,
@@ -98,6 +99,15 @@ def make() -> LanguageServer:
             else [types.TextEdit(_wire(whole(text, _encoding(server))), result.text)]
         )
 
+    def coloured(params: types.SemanticTokensParams) -> types.SemanticTokens:
+        text = server.workspace.get_text_document(params.text_document.uri).source
+        return types.SemanticTokens(encoded(text, _encoding(server)))
+
+    def outlined(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+        analysis = _analysis(server, params.text_document.uri)
+        main = analysis.program.main
+        return [_symbol(server, analysis, each) for each in symbols(main.module.items if main else ())]
+
     server.feature(types.TEXT_DOCUMENT_DID_OPEN)(opened)
     server.feature(types.TEXT_DOCUMENT_DID_CHANGE)(changed)
     server.feature(types.TEXT_DOCUMENT_DID_CLOSE)(closed)
@@ -108,6 +118,10 @@ def make() -> LanguageServer:
         complete
     )
     server.feature(types.TEXT_DOCUMENT_FORMATTING)(formatted)
+    server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(outlined)
+    server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, types.SemanticTokensLegend(list(SORTS), []))(
+        coloured
+    )
     return server
 
 
@@ -161,11 +175,22 @@ def _diagnostic(server: LanguageServer, analysis: Analysis, finding: Finding) ->
 def _item(server: LanguageServer, analysis: Analysis, each: Completion) -> types.CompletionItem:
     return types.CompletionItem(
         each.label,
-        kind=SORTS[each.sort],
+        kind=ITEMS[each.sort],
         detail=each.detail or None,
         documentation=types.MarkupContent(types.MarkupKind.Markdown, each.doc) if each.doc else None,
         sort_text=f"{0 if each.first else 1}{each.label}",
         text_edit=types.TextEdit(_range(server, analysis.text, each.span), each.label),
+    )
+
+
+def _symbol(server: LanguageServer, analysis: Analysis, each: Symbol) -> types.DocumentSymbol:
+    return types.DocumentSymbol(
+        each.name,
+        types.SymbolKind.Constant if each.kind == "param" else types.SymbolKind.Class,
+        _range(server, analysis.text, each.span),
+        _range(server, analysis.text, each.at),
+        detail=each.kind or None,
+        children=[_symbol(server, analysis, inner) for inner in each.inside],
     )
 
 

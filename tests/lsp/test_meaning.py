@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reodsl.lsp.analysis import analysed
 from reodsl.lsp.meaning import meaning
 from tests.lsp.quickstart import PATH, TEXT, at, opened
 
@@ -76,3 +77,22 @@ def test_a_setting_is_explained_in_a_file_that_does_not_parse() -> None:
     found = meaning(opened(text), *at(text, "lr = 5e-4"))
     assert found is not None
     assert "learning rate" in found.text
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("len(y)", "its length in tokens"),
+        ("correct(y)", "1 where it is right"),
+        ("mean(len", "over the question's responses"),
+        ("group)", "over the question's responses"),
+        ("y) -", "the response"),
+        ("sigmoid(", "functions of numbers"),
+    ],
+)
+def test_words_of_a_reward_are_explained(word: str, says: str) -> None:
+    text = "reward r {\n  correct(y) - sigmoid(len(y) / mean(len(z) for z in group))\n}\n"
+    line = text.split("\n")[1]
+    found = meaning(analysed(PATH, {PATH: text}), 2, line.index(word) + 1)
+    assert found is not None
+    assert says in found.text

@@ -1,0 +1,153 @@
+"""A text to the colours and the outline of an editor: each word with its sort, each declaration with what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Literal, get_args
+
+from reodsl.diagnostics.model import Span
+from reodsl.lsp.positions import UTF16, lines_of, units
+from reodsl.syntax import tree
+from reodsl.syntax.place import KEYWORDS
+from reodsl.syntax.source import Source
+from reodsl.syntax.tokens import Tok, lex
+
+Sort = Literal[
+    "keyword",
+    "class",
+    "property",
+    "function",
+    "parameter",
+    "variable",
+    "namespace",
+    "type",
+    "number",
+    "string",
+    "comment",
+]
+SORTS: tuple[str, ...] = get_args(Sort)
+"""The legend: a word's number in `encoded` is its place here. The names are the protocol's own."""
+_PLAIN: dict[str, Sort] = {
+    "NUMBER": "number",
+    "STRING": "string",
+    "TEXT": "string",
+    "OPEN_STRING": "string",
+    "OPEN_TEXT": "string",
+}
+_OPENERS = {"LBRACE": "RBRACE", "LPAR": "RPAR", "LSQB": "RSQB"}
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    """A piece of one line and what sort of thing it is."""
+
+    span: Span
+    sort: Sort
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A declaration: its kind, its name, where the whole and where the name stands, and the declarations in it."""
+
+    kind: str
+    name: str
+    span: Span
+    at: Span
+    inside: tuple[Symbol, ...]
+
+
+def colours(text: str) -> list[Colour]:
+    """The pieces of a text that have a colour, in order; those over several lines are cut at line ends."""
+    lexed = lex(Source("", "\n".join(lines_of(text))))
+    found = [*_words(lexed.tokens), *(Colour(each.span, "comment") for each in lexed.comments)]
+    lines = lines_of(text)
+    pieces = [piece for each in found for piece in _by_line(each, lines)]
+    return sorted(pieces, key=lambda each: (each.span.line, each.span.column))
+
+
+def encoded(text: str, encoding: str = UTF16) -> list[int]:
+    """`colours` as the protocol has them: five numbers a piece, places counted from the piece before."""
+    lines, numbers = lines_of(text), []
+    line, start = 1, 0
+    for each in colours(text):
+        span = each.span
+        at = units(lines[span.line - 1][: span.column - 1], encoding)
+        width = units(lines[span.line - 1][span.column - 1 : span.end_column - 1], encoding)
+        numbers += [
+            span.line - line,
+            at - start if span.line == line else at,
+            width,
+            SORTS.index(each.sort),
+            0,
+        ]
+        line, start = span.line, at
+    return numbers
+
+
+def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[Symbol, ...]:
+    """The declarations among the items of a file or block, params included."""
+    found = []
+    for item in items:
+        if isinstance(item, tree.Param):
+            found.append(Symbol("param", item.name.name, item.span, item.name.span, ()))
+        elif isinstance(item, tree.Decl):
+            inside = symbols(item.block.items) if item.block is not None else ()
+            found.append(Symbol(item.kind.name, item.name.name, item.span, item.name.span, inside))
+        elif isinstance(item, tree.Nested) and (inside := symbols(item.block.items)):
+            found.append(Symbol("", item.name.name, item.span, item.name.span, inside))
+    return tuple(found)
+
+
+def _words(tokens: list[Tok]) -> Iterator[Colour]:
+    opened: list[str] = []
+    item: list[str] = []  # the types of the item's tokens so far
+    for token, after in zip_longest(tokens, tokens[1:]):
+        kind, follows = token.type, after.type if after is not None else ""
+        in_call = bool(opened) and opened[-1] != "LBRACE"
+        if kind in _OPENERS:
+            opened.append(kind)
+        elif opened and kind == _OPENERS[opened[-1]]:
+            opened.pop()
+        listed = kind == "COMMA" and item[:1] == ["FROM"]
+        if kind == "LBRACE" or (kind in ("NEWLINE", "COMMA", "SEP") and not in_call and not listed):
+            item = []
+            continue
+        if kind in KEYWORDS:
+            yield Colour(token.span, "keyword")
+        elif kind in _PLAIN:
+            yield Colour(token.span, _PLAIN[kind])
+        elif kind == "NAME":
+            yield Colour(token.span, _name(item, follows, in_call))
+        item.append(kind)
+
+
+def _name(item: list[str], follows: str, in_call: bool) -> Sort:
+    """What a name is, by what stands before it in its item, what follows it, and whether it is inside of ( ) or [ ]."""
+    first, before = (item[0], item[-1]) if item else ("", "")
+    if before == "NUMBER" or (before == "COLON" and first == "PARAM"):
+        return "type"
+    if first == "FROM":
+        return "variable" if "IMPORT" in item else "namespace"
+    if in_call:
+        return "parameter" if follows == "COLON" else "function" if follows == "LPAR" else "variable"
+    if not item and follows == "NAME":
+        return "keyword"
+    if not item and follows in ("EQUAL", "PLUS_EQUAL", "LBRACE"):
+        return "property"
+    if item == ["NAME"]:
+        return "class"
+    return "function" if follows == "LPAR" else "variable"
+
+
+def _by_line(whole: Colour, lines: list[str]) -> Iterator[Colour]:
+    span = whole.span
+    if span.line == span.end_line:
+        yield whole
+        return
+    for line in range(span.line, span.end_line + 1):
+        start = span.column if line == span.line else 1
+        end = span.end_column if line == span.end_line else len(lines[line - 1]) + 1
+        if end > start:
+            yield Colour(Span(span.path, line, start, line, end), whole.sort)
