@@ -67,6 +67,9 @@ class Settings:
             "random-seed": str(self.seed),
             "log-level-http": "warning",
             "weight-version": "0",
+            # Of what is free as it starts. On a CPU the caches' tokens bound them; this has to leave room for whatever else
+            # takes memory while the server loads.
+            "mem-fraction-static": f"{self.memory_fraction:g}",
             # The list that goes with a token's probability is cut to one by the launcher; this only lets requests pass.
             "sampling-mask-max-tokens": str(1 << 30),
         }
@@ -75,12 +78,11 @@ class Settings:
                 "device": "cpu",
                 "dtype": "float32",
                 "attention-backend": "torch_native",
-                "mem-fraction-static": "0.1",
                 "max-running-requests": str(_CPU_RUNNING),
                 "max-total-tokens": str(self.cache_tokens),
             }
         else:
-            given |= {"dtype": "bfloat16", "mem-fraction-static": f"{self.memory_fraction:g}"}
+            given |= {"dtype": "bfloat16"}
         flags = ["skip-tokenizer-init", "skip-server-warmup", "enable-deterministic-inference"]
         if self.memory_saver:
             flags.append("enable-memory-saver")
