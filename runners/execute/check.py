@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -173,15 +174,16 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
     for task in tasks:
         if task.kind != "model":
             continue
-        source = task.payload["model"]["source"]
+        source, context = task.payload["model"]["source"], task.payload["model"]["context"]
         if source["kind"] == "architecture":
             found = impossible(Architecture.model_validate(source), task.id)
             if found is not None:
                 yield found
         elif source["kind"] == "folder":
             yield from _folder(folder / source["path"], task.id)
+            yield from _context(folder / source["path"], context)
         elif source["kind"] == "hub":
-            yield from _hub(source)
+            yield from _hub(source, context)
         elif source["kind"] == "package" and package_file(source["package"], source["file"]) is None:
             yield error(
                 "E0850",
@@ -227,10 +229,27 @@ def _shut(place: Path) -> Iterator[Diagnostic]:
             return
 
 
-def _hub(source: dict[str, Any]) -> Iterator[Diagnostic]:
+def _context(place: Path, said: int) -> Iterator[Diagnostic]:
+    """E0807 where the spec gives a model a longer context than its config does: lengths were checked against the spec's."""
+    try:
+        has = json.loads((place / "config.json").read_bytes()).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
+        # What is wrong with it is told as it is read.
+        return
+    if isinstance(has, int) and said > has:
+        yield error(
+            "E0807",
+            f"the spec says that the model's context is {said} tokens, and its config that it is {has}",
+            where=str(place / "config.json"),
+            help=f"write `context = {has} tokens` in the model, or take one with a longer context",
+        )
+
+
+def _hub(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
     repo, revision = source["repo"], source.get("revision")
     snapshot = hub_snapshot("models", repo, revision)
     if snapshot is not None and any(snapshot.glob("*.safetensors")):
+        yield from _context(snapshot, context)
         return
     option = f" --revision {revision}" if revision else ""
     yield error(

@@ -74,6 +74,8 @@ def test_weights_of_a_hub_are_looked_for_in_the_cache(
     assert found(spec, tmp_path) == ["E0850"]  # a folder without weights is not enough
     (snapshot / "model.safetensors").write_text("")
     assert found(spec, tmp_path) == []
+    (snapshot / "config.json").write_text('{"max_position_embeddings": 63}')
+    assert found(spec, tmp_path) == ["E0807"]
 
 
 def test_a_model_folder_has_to_hold_weights(tmp_path: Path, refusal: Callable[..., None]) -> None:
@@ -92,6 +94,12 @@ def test_a_model_folder_has_to_hold_weights(tmp_path: Path, refusal: Callable[..
     (tmp_path / "weights" / "config.json").write_text("{}")
     (tmp_path / "weights" / "tokenizer.json").write_text("{}")
     assert found(spec, tmp_path) == []
+    # The spec's lengths were held to a context of 64 tokens.
+    for config in ("[]", "{", '{"max_position_embeddings": 64}'):
+        (tmp_path / "weights" / "config.json").write_text(config)
+        assert found(spec, tmp_path) == []
+    (tmp_path / "weights" / "config.json").write_text('{"max_position_embeddings": 48}')
+    refused("E0807-context")
 
 
 @pytest.mark.parametrize(
