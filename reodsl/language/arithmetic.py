@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from reodsl.diagnostics.model import Label, error
 from reodsl.language.context import Context
-from reodsl.language.units import LARGEST, PLAIN, Dimension, Quantity, times, unit_words
+from reodsl.language.units import LARGEST, PLAIN, Dimension, Quantity, shown, times, unit_words
 from reodsl.language.values import Items, Record, Value, describe
 from reodsl.syntax import tree
 
@@ -140,9 +140,12 @@ def unequal(ctx: Context, expr: tree.Binary | tree.Compare, left: Value, right: 
     """The diagnostic of two numbers in different units."""
     assert isinstance(left.data, Quantity)
     assert isinstance(right.data, Quantity)
-    bare = next(
-        (side for side in (left, right) if isinstance(side.data, Quantity) and not side.data.unit), None
-    )
+    one, other = left.data, right.data
+    if one.unit and other.unit:
+        helps = "divide by a unit, or compare like with like"
+    else:
+        number, unit = (other.number, one.unit) if one.unit else (one.number, other.unit)
+        helps = f"give the number its unit: `{shown(Quantity(number, unit))}`"
     ctx.report(
         error(
             "E0302",
@@ -153,9 +156,7 @@ def unequal(ctx: Context, expr: tree.Binary | tree.Compare, left: Value, right: 
                 Label(right.span, unit_words(right.data.unit)),
                 *(Label(s, t) for s, t in left.via + right.via),
             ],
-            help="give both the same unit"
-            if bare is not None
-            else "divide by a unit, or compare like with like",
+            help=helps,
         )
     )
 

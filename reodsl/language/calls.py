@@ -252,6 +252,17 @@ def splits(ctx: Context, expr: tree.Expr, scope: Scope, what: str) -> Value | No
 def as_splits(ctx: Context, value: Value, what: str) -> Value | None:
     """A value as budgets."""
     if isinstance(value.data, Items):
+        if len(value.data.values) == 1:
+            ctx.report(
+                error(
+                    "E0303",
+                    f"`{what}` needs a budget and, last, the longest response",
+                    value.span,
+                    "one alone",
+                    help="write two or more, as in `[1K tokens, 32K tokens]`",
+                )
+            )
+            return None
         fitting = settled(ctx, value, Many(TOKENS, 2), what)
         return None if fitting is None else listed(ctx, fitting)
     return settled(ctx, value, SPLITS, what)

@@ -92,17 +92,21 @@ class Context:
         place = finding.labels[0].span if finding.labels else None
         self._found.setdefault((finding.code, place, finding.message), finding)
 
+    def broken_files(self) -> set[str]:
+        """The files with syntax errors, by the paths that are shown: declarations of theirs may be lost."""
+        return {
+            each.labels[0].span.path
+            for each in self.modules.diagnostics
+            if each.severity == "error" and each.labels and each.code < "E02"
+        }
+
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
         """What was found, the files' own errors first.
 
         Items with a syntax error are not in the tree: what is missing from such a file is not reported again.
         """
-        broken = {
-            each.labels[0].span.path
-            for each in self.modules.diagnostics
-            if each.severity == "error" and each.labels and each.code < "E02"
-        }
+        broken = self.broken_files()
         rest = [
             each
             for each in self._found.values()

@@ -53,6 +53,30 @@ def typed_reward(
     return ctx.once_of("symbolic" if symbolic else "typed", record, typed)
 
 
+TAKEN = {
+    "y": "the response",
+    "x": "the question",
+    "group": "a question's responses",
+    "ref": "those of the starting model",
+}
+
+
+def _own_name(ctx: Context, name: tree.Ident) -> bool:
+    """Whether a let or a parameter has a name that means nothing else in a reward."""
+    if name.name not in TAKEN:
+        return True
+    ctx.report(
+        error(
+            "E0208",
+            f"`{name.name}` means {TAKEN[name.name]} here",
+            name.span,
+            "taken",
+            help="give it another name",
+        )
+    )
+    return False
+
+
 def environment(
     ctx: Context, record: Record, env: Environment, *, symbolic: bool, at: Span | None = None
 ) -> tuple[Environment, Scope] | None:
@@ -64,6 +88,7 @@ def environment(
     good = True
     for param in item.params or ():
         name = param.name.name
+        good = _own_name(ctx, param.name) and good
         if name not in args and param.default is not None:
             bound = bound_argument(ctx, definition, param, param.default, Scope(definition.module))
             if bound is None:
@@ -135,6 +160,7 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
                 value = typed(body, part.value)
                 good = good and value is not None
                 name = f"let{len(lets) + 1}"
+                good = _own_name(ctx, part.name) and good
                 if part.name.name in env.values or part.name.name in env.others:
                     ctx.report(
                         error(

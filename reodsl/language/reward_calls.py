@@ -108,7 +108,9 @@ def _cut(body: Body, expr: tree.Slice, op: str) -> Typed | None:
             "E0302",
             "a response is cut at a number of tokens",
             expr.upper,
-            "write `y[:1K tokens]`, or `y[:L]`",
+            f"give the number its unit: `{at.low:g} tokens`"
+            if not at.unit and at.low == at.high
+            else "write `y[:1K tokens]`, or `y[:L]`",
         )
     body.uses.add(op)
     return Typed({"op": op, "of": of, "cut": at.data}, PLAIN, 0.0, 1.0, True)

@@ -212,6 +212,8 @@ def _binary(body: Body, expr: tree.Binary) -> Typed | None:
         return _folded(Typed(data, left.unit, low, high), left, right)
     if expr.op == "*":
         low, high = product(left.interval, right.interval)
+        if low == high and math.isinf(low):
+            return _endless(body, expr)
         return _folded(Typed(data, times(left.unit, right.unit), low, high), left, right)
     if expr.op == "/":
         if contains_zero(right.interval) and key(right.data) not in body.nonzero:
@@ -236,8 +238,23 @@ def _binary(body: Body, expr: tree.Binary) -> Typed | None:
             expr,
             "keep the base above 0: `max(…, 1)`",
         )
+    if left.low == left.high and right.low == right.high:
+        value = _power(left.low, right.low)
+        return _endless(body, expr) if math.isinf(value) else Typed(data, PLAIN, value, value)
     low = 0.0 if left.low >= 0 else -INF
     return Typed(data, PLAIN, low, INF)
+
+
+def _power(base: float, exponent: float) -> float:
+    """A power of two constants; infinite where no number can hold it."""
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return INF
+
+
+def _endless(body: Body, expr: tree.Binary) -> Typed | None:
+    return fail(body, "E0307", "this is larger than any number", expr, "take smaller numbers")
 
 
 def _folded(result: Typed, left: Typed, right: Typed) -> Typed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from reodsl.diagnostics.model import error
+from reodsl.diagnostics.model import Label, error
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated, settled
 from reodsl.language.kinds.types import SPLITS
@@ -97,7 +97,14 @@ def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Va
             continue
         if name not in open_names:
             ctx.report(
-                error("E0208", f"`{name}` is there twice", arg.span, "again here", help="give it once")
+                error(
+                    "E0208",
+                    f"`{name}` is there twice",
+                    arg.span,
+                    "again here",
+                    others=[Label(args[name].span, "first here")] if name in args else [],
+                    help=f"give it once, or start from `{definition.item.name.name}`",
+                )
             )
             good = False
             continue

@@ -331,7 +331,8 @@ def _fit_list(value: Value, type_: Many) -> Value | Misfit:
             return replace(_other(value, type_), help=helps)
         return Value(Items((lone,)), value.span, value.via) if isinstance(lone, Value) else lone
     if len(data.values) < type_.least:
-        return Misfit("E0303", f"{{what}} needs at least {type_.least} in its list", "too few", value)
+        helps = "add to the list" if data.values else "write what belongs in it"
+        return Misfit("E0303", f"{{what}} needs at least {type_.least} in its list", "too few", value, helps)
     items = []
     for item in data.values:
         fitted = fit(item, type_.item)

@@ -87,8 +87,10 @@ def _thunk(
     owner = (module.key, f"{item.name.name}.{member.name.name}")
 
     def compute() -> Value | None:
-        # A member's own name means what is outside of the study: `arm vanilla = vanilla`.
-        others = {name: thunk for name, thunk in thunks.items() if name != member.name.name}
+        # A member's own name means what is outside of the study, if there is such: `arm vanilla = vanilla`.
+        own = member.name.name
+        outside = own in module.items or own in module.imports or module.path in ctx.broken_files()
+        others = {name: thunk for name, thunk in thunks.items() if name != own or not outside}
         scope = Scope(module).inner(others)
         return (
             _arm(ctx, member, scope, owner)

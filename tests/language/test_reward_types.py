@@ -31,6 +31,8 @@ SOUND = [
     "max(correct(y), 0, 0.5)",
 ]
 UNSOUND = [
+    ("correct(y) * 9^9^9^9", "E0307"),
+    ("correct(answer(y[:64]))", "E0302"),
     ("len(y)", "E0302"),
     ("len(y) + 1", "E0302"),
     ("len(y) < 5", "E0302"),
@@ -85,6 +87,14 @@ def test_parameters_and_lets(codes: Callable[..., list[str]]) -> None:
     assert codes("reward r(a: number) {\n correct(y) / a\n}") == ["E0307"]
     assert codes("reward r(a: tokens in 1 tokens..9 tokens) {\n len(y) / a\n}") == ["E0215"]
     assert codes("reward r {\n let b = lenn(y)\n correct(y) * b\n}") == ["E0213"]
+
+
+def test_names_that_mean_something_in_every_reward_are_not_given_away(
+    codes: Callable[..., list[str]],
+) -> None:
+    for name in ("y", "group", "ref", "x"):
+        assert codes(f"reward r {{\n let {name} = 3\n correct(y)\n}}")[0] == "E0208"
+        assert "E0208" in codes(f"reward r({name}: number) {{\n correct(y)\n}}")
 
 
 def test_dense(codes: Callable[..., list[str]]) -> None:

@@ -1,4 +1,4 @@
-"""Stages that cannot be told apart, hold stages of their own, or are not there."""
+"""Stages that cannot be told apart, hold stages of their own, or are not there; and arms that need themselves."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ def staged(*lines: str) -> str:
 )
 def test_refused(codes: Callable[..., list[str]], text: str, code: str) -> None:
     assert codes(text) == [code]
+
+
+def test_an_arm_that_needs_itself_is_drawn(codes: Callable[..., list[str]]) -> None:
+    own = "arm own = mine { reward = reo(at: question_min(rollouts: [own])) }"
+    assert codes(f"{HEAD}{MINE}study all {{\n{own}\n}}") == ["E0209"]
+    assert codes(f"{HEAD}{MINE}study all {{\narm mine = mine\n}}") == []
 
 
 def test_stages_one_after_another_are_right(codes: Callable[..., list[str]]) -> None:

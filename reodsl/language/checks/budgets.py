@@ -39,11 +39,13 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     short = written(Quantity(int(longest), TOKENS))
     if last > longest:
         labels = [Label(where, shown(Quantity(last, TOKENS))), *via, *set_here(slot, stage.record)]
-        helps = f"write `to: {short}`, or raise `max_tokens`"
+        end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
+        helps = f"{end}, or raise `max_tokens`"
         yield found(error, "E0402", "a budget lies past the longest response", labels, helps)
     elif last < longest:
         labels = [Label(where, shown(Quantity(last, TOKENS))), *via, *set_here(slot, stage.record)]
-        helps = f"write `to: {short}`, or lower `max_tokens`"
+        end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
+        helps = f"{end}, or lower `max_tokens`"
         message = "responses go on past the last budget, and earn nothing there"
         yield found(warning, "W0402", message, labels, helps)
 
