@@ -140,17 +140,18 @@ class Loaded:
                     done=writer.add,
                 )
             )
+            place = (
+                Path(out)
+                if out is not None
+                else Path("runs") / f"{runs.slug(self.spec.study.name)}-{plan.digest[:8]}"
+            )
+            page = lay_out(self.graph, results.keys, store, place)
+            record.report = str(page.resolve()) if page else None
             status = "failed" if results.failed else "finished"
         finally:
             runs.end(store, record, status)
         if results.failed:
             raise Problem(*(found for each in results.failed.values() for found in each))
-        place = (
-            Path(out)
-            if out is not None
-            else Path("runs") / f"{runs.slug(self.spec.study.name)}-{plan.digest[:8]}"
-        )
-        page = lay_out(self.graph, results.keys, store, place)
         if page is None:
             raise problem(
                 "E0969", "the run left no report", where=str(place), help="run the spec by the command line"

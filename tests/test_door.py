@@ -11,6 +11,7 @@ import pytest
 import reodsl
 from reodsl.diagnostics import Problem, warning
 from reodsl.plan.registry import load_registry
+from reodsl.store.runs import records
 
 
 @pytest.fixture
@@ -66,6 +67,7 @@ def test_a_spec_is_loaded_overridden_planned_and_run(
     assert set(reodsl.load(spec, length=3, amend={"optim.lr": 1e-4}).plan().values()) == {"reuse"}
     assert run.report.read_text().startswith("<!doctype html>")
     assert {"main", "curves"} <= set(run.tables())
+    assert [each.report for each in records(loaded.store)] == [str(run.report.resolve())]
     assert repr(run) == f"<reodsl run of tiny: {run.report}>"
     assert [line.split()[0] for line in str(run).splitlines()[1:3]] == ["base", "tiny"]
     assert str(run).endswith(f"report: {run.report}")

@@ -102,5 +102,5 @@ def no_store(found: list[Path]) -> Problem:
         "E0953",
         "there is no store here",
         where=str(found[0] if found else Path(os.curdir).resolve()),
-        help="name one with --store DIR, or make one by running a spec: reodsl run SPEC",
+        help="a spec's store is `.reodsl` beside it: go there, or name it with --store DIR; `reodsl run SPEC` makes one",
     )

@@ -103,7 +103,7 @@ def _block(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, eve
         # Settings that neither side has set, and the rest of a section that is shown, are not worth a word.
         names = [_counted(same) for same in each.same if _worth(same)]
         if names:
-            lines += _paragraph("same", ", ".join(names) + "  (--all)")
+            lines += _paragraph("same", ", ".join(names) + "  (--all)", _label(table))
     return lines
 
 
@@ -132,13 +132,18 @@ def _gathered(rows: Iterable[Row]) -> list[Row]:
     return found
 
 
-def _paragraph(head: str, text: str) -> list[str]:
+def _label(table: Sequence[tuple[str, str, str]]) -> int:
+    """The width of a table's first column."""
+    return max(_LABEL - 2, *(len(row[0]) for row in table)) + 2
+
+
+def _paragraph(head: str, text: str, label: int = _LABEL) -> list[str]:
     """A head in the first column and text in the others, over several lines."""
     return textwrap.wrap(
         text,
         110,
-        initial_indent=f"{head:<{_LABEL}}",
-        subsequent_indent=" " * _LABEL,
+        initial_indent=f"{head:<{label}}",
+        subsequent_indent=" " * label,
         break_on_hyphens=False,
     )
 
@@ -152,7 +157,7 @@ def _text(setting: str, value: Any) -> str:
 def _columns(table: Sequence[tuple[str, str, str]]) -> list[str]:
     """Rows of three cells, long cells over several lines."""
     cells = [([row[0]], _wrapped(row[1]), _wrapped(row[2])) for row in table]
-    label = max(_LABEL - 2, *(max(map(len, row[0]), default=0) for row in cells)) + 2
+    label = _label(table)
     left = max(max(map(len, row[1]), default=0) for row in cells) + 2
     lines = []
     for row in cells:
