@@ -46,7 +46,7 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
                 error(
                     "E0211",
                     f"`{target}` is no setting"
-                    if "" in path or path[0] in (*main.items, *main.imports)
+                    if "" in path or path[0] in _declarations(main)
                     else f"there is nothing called `{path[0]}` to amend",
                     where=place,
                     help=_remedy(main, path, known),
@@ -66,7 +66,7 @@ def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
         return "write names with one dot between them, as in `--amend optim.lr=1e-6`"
     if isinstance(main.items.get(head), tree.Param):
         return f"`{head}` is a param: `--set {head}=…`"
-    if head in main.items or head in main.imports:
+    if head in _declarations(main):
         return f"name a setting of it, as in `--amend {head}.SETTING=…`"
     return advice(head, known, "there is")
 

@@ -66,8 +66,11 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
     if isinstance(field.type, Block):
         inner_kind = KINDS[field.type.kind]
         if not rest:
-            settings = there_is(list(inner_kind.fields), "its settings are")
-            _refuse(ctx, change, f"`{change.target}` is a block of settings", f"name one of them; {settings}")
+            names = list(inner_kind.fields)
+            helps = f"name one of them; {there_is(names, 'its settings are')}"
+            if not names:
+                helps = "what it holds is declared in the spec: change it there"
+            _refuse(ctx, change, f"`{change.target}` is a block of settings", helps)
             return record
         inner = record.sub(head) or Record(inner_kind.name, {}, change.value.span, head, made=BLOCK)
         inner = changed(ctx, inner, replace(change, path=rest), scope)

@@ -81,11 +81,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """A list of `least` or more; a lone value counts as a list of one where `lone`."""
+    """A list of `least` or more, and of `most` at most; a lone value counts as a list of one where `lone`."""
 
     item: Type
     least: int = 1
     lone: bool = False
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,9 @@ def _fit_list(value: Value, type_: Many) -> Value | Misfit:
     if len(data.values) < type_.least:
         helps = "add to the list" if data.values else "write what belongs in it"
         return Misfit("E0303", f"{{what}} needs at least {type_.least} in its list", "too few", value, helps)
+    if type_.most is not None and len(data.values) > type_.most:
+        message = f"{{what}} has at most {type_.most} in its list, and these are {len(data.values)}"
+        return Misfit("E0303", message, "too many", data.values[type_.most], "take out what is too much")
     items = []
     for item in data.values:
         fitted = fit(item, type_.item)

@@ -188,6 +188,8 @@ REFUSED = {
     "body": {"bare.alpha": "0.1"},
     "schedule": {"five.m": "3"},
     "whole": {"five": "3"},
+    "member": {"edge": "[]"},
+    "report": {"report": "[base]"},
 }  # fmt: skip
 
 
@@ -208,6 +210,7 @@ def test_a_value_in_there_is_held_to_its_range(codes: Callable[..., list[str]]) 
     assert set(codes(TEXT, amends={"eval.samples": "0"})) == {"E0303"}
     assert set(codes(TEXT, amends={"five.n": "64"})) == {"E0412"}
     assert set(codes(TEXT, amends={"eval.sampels": "9"})) == {"E0203"}
+    assert set(codes(TEXT, amends={"optim.betas": "[0.9, 0.95, 0.99]"})) == {"E0303"}
 
 
 def test_training_of_a_checkpoint_that_is_only_evaluated_is_refused(codes: Callable[..., list[str]]) -> None:

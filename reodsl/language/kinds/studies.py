@@ -110,7 +110,11 @@ KINDS_OF_STUDIES: tuple[Kind, ...] = (
         {
             "replicate": Field(Many(NATURAL), "the seeds: every trained arm once each", default=(1,)),
             "eval": Field(A(("suite",)), "the suite of arms that name none"),
-            "score": Field(A(("reg",), "`reg(…)`"), "the measure against a frontier"),
+            "score": Field(
+                A(("reg",), "`reg(…)`"),
+                "the measure against a frontier",
+                example="score = reg(against: edge, to: 16K tokens)",
+            ),
             "report": Field(Block("report"), "tables and charts"),
             "cluster": Field(A(("cluster",)), "where it runs"),
             "engine": ENGINE,

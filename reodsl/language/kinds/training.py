@@ -121,7 +121,11 @@ TRAINING: dict[str, Field] = {
     ),
     "save_every": Field(STEPS0, "steps between checkpoints kept; 0 keeps the last", default=0),
     "eval": Field(A(("suite",)), "how the checkpoint is evaluated", example="eval = math_reg"),
-    "score": Field(A(("reg",), "`reg(…)`"), "the measure against a frontier"),
+    "score": Field(
+        A(("reg",), "`reg(…)`"),
+        "the measure against a frontier",
+        example="score = reg(against: edge, to: 16K tokens)",
+    ),
     "seed": Field(NATURAL, "the run's seed, where no study replicates it", default=1),
     "cluster": Field(A(("cluster",)), "where it runs"),
     "engine": ENGINE,
@@ -192,7 +196,7 @@ KINDS_OF_TRAINING: tuple[Kind, ...] = (
         "AdamW for the parameters that Muon leaves out.",
         {
             "lr": Field(LR, "learning rate", required=True, example="lr = 6e-3"),
-            "betas": Field(Many(BETA, 2), "decay of the moments", default=(0.9, 0.95)),
+            "betas": Field(Many(BETA, 2, most=2), "decay of the moments", default=(0.9, 0.95)),
             "eps": Field(POSITIVE, "added to the denominator", default=1e-5),
             "weight_decay": Field(Num(low=0), "decoupled weight decay", default=0.0),
         },
@@ -206,7 +210,7 @@ KINDS_OF_TRAINING: tuple[Kind, ...] = (
                 Choice(("adam", "adamw", "muon")), "the algorithm", required=True, example="algorithm = adamw"
             ),
             "lr": Field(LR, "learning rate", required=True, example="lr = 5e-6"),
-            "betas": Field(Many(BETA, 2), "decay of the moments", default=(0.9, 0.95)),
+            "betas": Field(Many(BETA, 2, most=2), "decay of the moments", default=(0.9, 0.95)),
             "eps": Field(POSITIVE, "added to the denominator", default=1e-5),
             "weight_decay": Field(Num(low=0), "weight decay", default=0.0),
             "warmup": Field(
