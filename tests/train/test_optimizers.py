@@ -1,0 +1,73 @@
+"""Optimizers: learning rates by hand, which parameters Muon takes, and states that go on to the bit."""
+
+import pytest
+import torch
+
+from reodsl.ir.training import AdamGroup, Optimizer
+from runners.train.optimizers import (
+    build_optimizers,
+    learning_rate_factor,
+    load_optimizer_state,
+    optimizer_state,
+    set_learning_rate,
+)
+from tests.train.models import small_model
+
+
+def settings(**changes):
+    return Optimizer.model_validate({"algorithm": "adamw", "lr": 0.1} | changes)
+
+
+def test_learning_rate_curve():
+    curve = settings(warmup_steps=4, decay="linear", decay_from=0.5)
+    factors = [learning_rate_factor(step, 10, curve) for step in range(10)]
+    assert factors == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1, 0.8, 0.6, 0.4, 0.2])
+    assert learning_rate_factor(0, 10, settings()) == 1
+    assert [learning_rate_factor(s, 4, settings(decay="linear")) for s in range(4)] == [1, 0.75, 0.5, 0.25]
+
+
+def test_a_share_of_warm_up_is_of_the_steps_that_are_taken():
+    curve = settings(warmup_share=0.29)
+    assert [learning_rate_factor(step, 100, curve) for step in (0, 28, 29)] == pytest.approx([1 / 29, 1, 1])
+    assert learning_rate_factor(27, 100, curve) < 1
+    # Rounded down, so that the paper's 0.1% is none of 999 steps.
+    assert learning_rate_factor(0, 999, settings(warmup_share=0.001)) == 1
+    assert learning_rate_factor(0, 2000, settings(warmup_share=0.001)) == 0.5
+
+
+def test_muon_takes_the_matrices_of_the_layers_and_adamw_the_rest():
+    for tied in (True, False):
+        model = small_model(tied=tied)
+        rest = AdamGroup(lr=0.03, betas=(0.8, 0.9), eps=1e-8)
+        muon, adamw = build_optimizers(model, settings(algorithm="muon", rest=rest))
+        names = {id(p): name for name, p in model.named_parameters()}
+        matrices = {names[id(p)] for group in muon.param_groups for p in group["params"]}
+        others = {names[id(p)] for group in adamw.param_groups for p in group["params"]}
+        assert matrices | others == set(names.values())
+        assert not matrices & others
+        assert all("proj" in name for name in matrices)
+        assert {"model.embed_tokens.weight", "model.norm.weight"} <= others
+        set_learning_rate([muon, adamw], 0.5)
+        assert muon.param_groups[0]["lr"] == 0.05
+        assert adamw.param_groups[0]["lr"] == 0.015
+
+
+@pytest.mark.parametrize("algorithm", ["adam", "adamw", "muon"])
+def test_an_optimizer_goes_on_from_its_state_to_the_bit(algorithm):
+    def step(model, optimizers, seed):
+        draw = torch.Generator().manual_seed(seed)
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=draw)
+        for optimizer in optimizers:
+            optimizer.step()
+
+    first, second = small_model(), small_model()
+    rule = settings(algorithm=algorithm, weight_decay=0.01)
+    one, other = build_optimizers(first, rule), build_optimizers(second, rule)
+    step(first, one, 1)
+    second.load_state_dict(first.state_dict())
+    load_optimizer_state(second, other, optimizer_state(first, one))
+    step(first, one, 2)
+    step(second, other, 2)
+    for p, q in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(p, q)
