@@ -11,6 +11,7 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.numbers.balanced import balanced
+from reodsl.report.artifacts import reading
 from reodsl.report.material import MEAN, Material
 
 _COLUMNS = ("benchmark", "question", "sample", "tokens", "correct")
@@ -83,19 +84,20 @@ Samples = tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]
 
 
 def _samples(arm: str, folder: Path) -> Samples:
-    frame = (
-        pl.scan_parquet(folder / "samples.parquet")
-        .select(_COLUMNS)
-        .sort("benchmark", "question", "sample")
-        .collect()
-    )
+    with reading(folder / "samples.parquet"):
+        frame = (
+            pl.scan_parquet(folder / "samples.parquet")
+            .select(_COLUMNS)
+            .sort("benchmark", "question", "sample")
+            .collect()
+        )
     counts = frame.group_by("benchmark", "question", maintain_order=True).len()
     if counts["len"].n_unique() > 1:
         raise problem(
             "E0432",
             f"`{arm}` has more samples of some questions than of others",
             where=str(folder),
-            help="delete its folder and run again: the task is done anew",
+            help="find what is damaged with `reodsl ls --verify`; running the spec again makes it anew",
         )
     shape = (counts.height, -1)
     names = tuple(counts.select("benchmark", "question").iter_rows())

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.diagnostics import problem
 from reodsl.report import formats, theme
+from reodsl.report.artifacts import reading
 from reodsl.report.markup import Child, Markup, tag
 from reodsl.report.material import Material
 
@@ -83,7 +83,7 @@ def examples(material: Material, arms: Sequence[str]) -> list[list[Example]]:
 def _rows(folder: Path) -> pl.DataFrame:
     """Rows of an evaluation's examples with their responses: the first sample of each question."""
     keys = ["benchmark", "question", "sample"]
-    try:
+    with reading(folder):
         cuts = pl.read_parquet(folder / "examples.parquet")
         first = cuts.group_by("benchmark", "question", maintain_order=True).agg(pl.col("sample").min())
         cuts = cuts.join(first, on=keys, how="semi", maintain_order="left")
@@ -97,13 +97,6 @@ def _rows(folder: Path) -> pl.DataFrame:
             .select(*keys, "text", "gold", "response", "tokens", "finish", "answer", "correct")
             .collect(engine="streaming")
         )
-    except (OSError, pl.exceptions.PolarsError) as failure:
-        raise problem(
-            "E0981",
-            f"an artifact of this run cannot be read: {failure}",
-            where=str(folder),
-            help="find what is damaged with `reodsl ls --verify`; running the spec again makes it anew",
-        ) from None
     return cuts.join(samples, on=keys, how="inner", suffix="_whole", maintain_order="left")
 
 

@@ -5,20 +5,18 @@ Files of samples are scanned, never read whole; only the few rows that the page 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
 
-from reodsl.diagnostics import problem
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
+from reodsl.report.artifacts import Made, made_of, read_json, read_parquet
 from reodsl.store.labels import labels
-from reodsl.store.store import MANIFEST
 
 MEAN = "mean"
 
@@ -51,16 +49,6 @@ class Role:
     name: str = ""
     index: int | None = None
     seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """How an artifact came to be, as far as its store wrote it down: its key, seconds, device and versions."""
-
-    key: str
-    seconds: float | None = None
-    device: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +149,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         ),
         winners=_concat(
             [
-                _called(_parquet(f / "winners.parquet"), "frontier", f, evaluations, r.seed).with_columns(
+                _called(read_parquet(f / "winners.parquet"), "frontier", f, evaluations, r.seed).with_columns(
                     pl.lit(r.name).alias("name"), pl.lit(r.seed, pl.Int64).alias("seed")
                 )
                 for r, f in frontiers.items()
@@ -173,16 +161,16 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         scores=_concat(
             [
                 _called(
-                    _parquet(f / "reg.parquet").rename({"model": "arm"}), "score", f, evaluations, r.seed
+                    read_parquet(f / "reg.parquet").rename({"model": "arm"}), "score", f, evaluations, r.seed
                 ).with_columns(pl.lit(r.seed, pl.Int64).alias("seed"))
                 for r, f in scores.items()
             ],
             {},
         ),
         metrics=_metrics(spec.study, trained),
-        selected={(r.name, r.seed): _json(f / "budgets.json") for r, f in selected.items()},
+        selected={(r.name, r.seed): read_json(f / "budgets.json") for r, f in selected.items()},
         evaluations=evaluations,
-        artifacts={text: _made(folder) for text, folder in sorted(inputs.items())},
+        artifacts={text: made_of(folder) for text, folder in sorted(inputs.items())},
         accepted=tuple(accepted),
     )
 
@@ -214,7 +202,7 @@ def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
     """A file of curves as rows, with the mean over benchmarks at the budgets that all of them have."""
     rows = [
         (name, seed, benchmark, budget, float(accuracy))
-        for benchmark, curve in _json(path).items()
+        for benchmark, curve in read_json(path).items()
         for budget, accuracy in zip(curve["budgets"], curve["accuracy"], strict=True)
     ]
     frame = pl.DataFrame(rows, schema=_CURVE, orient="row")
@@ -244,7 +232,9 @@ def _called(
 
 
 def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:
-    rows = [{"arm": arm, "seed": seed, "benchmark": name, **values} for name, values in _json(path).items()]
+    rows = [
+        {"arm": arm, "seed": seed, "benchmark": name, **values} for name, values in read_json(path).items()
+    ]
     return pl.DataFrame(
         [{key: row.get(key) for key in _SUMMARY} for row in rows], schema=_SUMMARY, orient="row", strict=False
     )
@@ -254,7 +244,7 @@ def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:
     frames: list[pl.DataFrame] = []
     reached: dict[tuple[str, int | None], int] = {}
     for role, folder in trained.items():
-        frame = _parquet(folder / "metrics.parquet")
+        frame = read_parquet(folder / "metrics.parquet")
         stage = _stage(study, role.name, role.index or 0)
         before = reached.get((role.name, role.seed), 0)
         step = pl.col("step").cast(pl.Int64)
@@ -278,34 +268,3 @@ def _stage(study: Study, arm: str, index: int) -> Stage | None:
     if not isinstance(found, FromTraining) or index >= len(found.experiment.stages):
         return None
     return found.experiment.stages[index]
-
-
-def _made(folder: Path) -> Made:
-    """What the store's manifest says of how an artifact was made; only its key where there is none."""
-    try:
-        made = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
-        versions = {str(name): str(version) for name, version in made.get("versions", {}).items()}
-        return Made(folder.name, float(made["seconds"]), str(made.get("device", "")), versions)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Made(folder.name)
-
-
-def _json(path: Path) -> Any:
-    return _read(path, lambda: json.loads(path.read_text("utf-8")))
-
-
-def _parquet(path: Path) -> pl.DataFrame:
-    frame: pl.DataFrame = _read(path, lambda: pl.read_parquet(path))
-    return frame
-
-
-def _read(path: Path, how: Callable[[], Any]) -> Any:
-    try:
-        return how()
-    except (OSError, ValueError, pl.exceptions.PolarsError) as failure:
-        raise problem(
-            "E0981",
-            f"an artifact of this run cannot be read: {failure}",
-            where=str(path),
-            help="delete its folder and run again: the task is done anew",
-        ) from None

@@ -1,0 +1,61 @@
+"""Artifacts as the report reads them: folders and files in; what they hold and how they came about, or one error, out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.diagnostics import first_line, problem
+from reodsl.store.store import MANIFEST
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How an artifact came to be, as far as its store wrote it down: its key, seconds, device and versions."""
+
+    key: str
+    seconds: float | None = None
+    device: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def made_of(folder: Path) -> Made:
+    """What the store's manifest says of how an artifact was made; only its key where there is none."""
+    try:
+        made = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
+        versions = {str(name): str(version) for name, version in made.get("versions", {}).items()}
+        return Made(folder.name, float(made["seconds"]), str(made.get("device", "")), versions)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Made(folder.name)
+
+
+@contextmanager
+def reading(place: Path) -> Iterator[None]:
+    """Says of what cannot be read in this block that the artifact at `place` is damaged (E0981)."""
+    try:
+        yield
+    except (OSError, ValueError, pl.exceptions.PolarsError) as failure:
+        raise problem(
+            "E0981",
+            f"an artifact of this run cannot be read: {first_line(failure)}",
+            where=str(place),
+            help="find what is damaged with `reodsl ls --verify`; running the spec again makes it anew",
+        ) from None
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. Raises E0981."""
+    with reading(path):
+        return json.loads(path.read_text("utf-8"))
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """A Parquet file as a whole. Raises E0981."""
+    with reading(path):
+        return pl.read_parquet(path)
