@@ -61,14 +61,18 @@ def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None =
 
 
 def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: str) -> Problem:
-    """E0823, with what came of it in words, and the sizes that can be changed."""
+    """E0823, with what came of it in words, the sizes that can be changed, and what there is."""
+    import torch
+
+    from runners.exhaustion import there_is
+
     sequence = settings.context * settings.token_bytes
     weights = sum(path.stat().st_size for path in settings.model.glob("*.safetensors"))
-    helps = (
-        "shorten the longest response, or free memory on this machine"
-        if settings.on_cpu
-        else "raise `tensor_parallel`, or shorten the longest response"
-    )
+    share = f"of what is free as it starts it takes {settings.memory_fraction:.0%} at most"
+    if settings.on_cpu:
+        helps = f"shorten the longest response, or free memory ({there_is(torch.device('cpu'))}; {share})"
+    else:
+        helps = f"raise `tensor_parallel`, shorten the longest response, or free memory on its GPUs ({share})"
     return problem(
         "E0823",
         f"the SGLang server {words}: weights {size(weights)} on disk, {size(sequence)} of keys and values for "

@@ -27,6 +27,12 @@ pytestmark = pytest.mark.usefixtures("quick_silence")
 MODEL = make_model("qwen3-gqa-tied")
 
 
+@pytest.fixture(autouse=True)
+def asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often is another test's concern."""
+    monkeypatch.setattr(silence, "_ASKED", 2)
+
+
 class Server:
     """Answers 200 to everything, and keeps what it was asked; `late` is answered only after it was asked how it is."""
 
