@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import psutil
+from typing import Any
 
-from runners.engine.sglang.broadcast import _meeting
+import psutil
+import pytest
+import torch
+from torch import distributed as dist
+
+from runners.engine.sglang.broadcast import _meeting, _Own
 from runners.engine.sglang.server import Address
 
 
@@ -18,3 +23,30 @@ def test_where_servers_and_trainer_meet_is_not_reached_from_elsewhere() -> None:
     assert (host, heard) == ("127.0.0.1", ["127.0.0.1"])
     store.set("a", "b")
     assert store.get("a") == b"b"
+
+
+def test_servers_that_wait_for_what_does_not_come_are_let_go_at_once_and_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A group of this process alone, whose second tensor nobody takes."""
+    store, _, _ = _meeting(Address("http://127.0.0.1:9", ""))
+    own = _Own("gloo", store, 1, "alone")
+    real, sent, left = own._group, list[torch.Tensor](), list[Any]()
+
+    class Failing:
+        def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Any:
+            if sent:
+                raise RuntimeError("Timed out waiting for send operation to complete")
+            sent.extend(tensors)
+            return real.broadcast(tensors, options)
+
+    monkeypatch.setattr(dist, "destroy_process_group", left.append)
+    monkeypatch.setattr(own, "_group", Failing())
+    with pytest.raises(RuntimeError, match="Timed out"):
+        own.send([torch.ones(2), torch.ones(3)])
+    assert [tensor.shape for tensor in sent] == [(2,)]
+    assert left == [own._group]
+    own.leave()
+    assert len(left) == 1
+    monkeypatch.undo()
+    dist.destroy_process_group(real)
