@@ -175,6 +175,13 @@ def _strays(item: tree.BlockItem, before: tree.BlockItem | None) -> str:
         ) if head.text.isdigit() and re.fullmatch(r"\d{3}", rest.text) and head.span.line == rest.span.line:
             unit = f" {rest.unit}" if rest.unit else ""
             return f"a number has no commas: write `{head.text}{rest.text}{unit}`, or `{head.text}_{rest.text}{unit}`"
+        case (
+            tree.Setting(name=setting, value=tree.Number() as head),
+            tree.ExprStatement(expr=tree.Number() as rest),
+        ) if head.span.line == rest.span.line:
+            return f"a list is written in brackets: `{setting.name} = [{head.text}, {rest.text}]`"
+        case _, tree.ExprStatement(expr=tree.Call(function=tree.Name(name))) if name in BLOCK_NAMES:
+            return f"write `{name} {{ NAME = VALUE }}`: it is a block, and no call"
     return "write settings here: `NAME = VALUE`, or a block `NAME { … }`"
 
 
@@ -193,6 +200,10 @@ _TRAINING_CALLED = {
     "max_length": "rollout { max_tokens = … }",
     "clip_range": "clip { low = …, high = … }",
 }
+BLOCK_NAMES = frozenset(
+    name for kind in KINDS.values() for name, field in kind.fields.items() if isinstance(field.type, Block)
+)
+"""The settings that are blocks."""
 CALLED: Mapping[str, Mapping[str, str]] = {
     "study": {
         "seed": "replicate",

@@ -8,7 +8,7 @@ from reodsl.language.evaluate import evaluated, fitted, settled
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, computed, listed
 from reodsl.language.kinds import KINDS
 from reodsl.language.kinds.types import CHECKPOINT, SPLITS, TOKENS
-from reodsl.language.names import lookup
+from reodsl.language.names import import_hint, lookup
 from reodsl.language.schema import A, Either, Field, Kind, Many, type_words
 from reodsl.language.suggest import advice
 from reodsl.language.units import Quantity
@@ -66,7 +66,7 @@ def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
             f"there is no function `{name}`",
             expr.function.span,
             "unknown",
-            help=advice(name, known, "functions are"),
+            help=import_hint(name, scope) or advice(name, known, "functions are"),
         )
     )
     return None

@@ -7,8 +7,9 @@ from dataclasses import replace
 from reodsl.diagnostics.model import Span, error
 from reodsl.language.context import Context, Scope
 from reodsl.language.declare import declared
+from reodsl.language.kinds import METRICS
 from reodsl.language.modules import Loaded
-from reodsl.language.schema import Choice, Either, Many, Type
+from reodsl.language.schema import A, Choice, Either, Many, Type
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Record, Symbol, Value
@@ -36,6 +37,19 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
     """The value of a name: a word of the setting's own, a local, a declaration, an import."""
     name = expr.name
     words = offered_words(want)
+    if isinstance(want, A) and "metric" in want.kinds:
+        ctx.report(
+            error(
+                "E0314",
+                f"`{name}` is no metric",
+                expr.span,
+                "unknown",
+                help=f"write `train.{name}`"
+                if f"train.{name}" in METRICS
+                else there_is(METRICS, "metrics are"),
+            )
+        )
+        return None
     if name in words:
         return Value(Symbol(name), expr.span)
     local = scope.find(name)
@@ -115,18 +129,23 @@ ELSEWHERE = {
 
 
 def _help(name: str, scope: Scope) -> str:
-    """What was meant by a name that nothing has: a value's own word, what an import provides, or a near name."""
+    """What was meant by a name that nothing has: what an import provides, a value's own word, or a near name."""
+    if hint := import_hint(name, scope):
+        return hint
+    if name in ELSEWHERE:
+        return ELSEWHERE[name]
+    return advice(name, scope.names(), "this file has") if scope.names() else "write its value here"
+
+
+def import_hint(name: str, scope: Scope) -> str | None:
+    """The help for a name that an import provides: under another name, or not yet."""
     from reodsl.language.library import provider
 
     for local, imported in scope.module.imports.items():
         if imported.name == name:
             return f"this file imports it as `{local}`"
     module = provider(name)
-    if module:
-        return f"import it: `from {module} import {name}`"
-    if name in ELSEWHERE:
-        return ELSEWHERE[name]
-    return advice(name, scope.names(), "this file has") if scope.names() else "write its value here"
+    return f"import it: `from {module} import {name}`" if module else None
 
 
 def used_at(value: Value, name: str, span: Span) -> Value:

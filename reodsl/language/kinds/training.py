@@ -114,7 +114,9 @@ TRAINING: dict[str, Field] = {
     "steps": Field(STEPS, "training steps, at most", required=True, example="steps = 400 steps"),
     "passes": Field(COUNT, "passes over the traces or pairs, if that is fewer steps", methods=SEQUENCES),
     "until": Field(
-        A(("until", "plateau"), "`plateau(…)`, `steps(…)`, or both with `or`"), "when the stage ends"
+        A(("until", "plateau"), "`plateau(…)`, `steps(…)`, or both with `or`"),
+        "when the stage ends",
+        example="until = plateau(train.accuracy, window: 20 steps, within: 0.2%)",
     ),
     "expected_length": Field(
         TOKENS, "mean tokens of a response or trace, for the price alone; a run of the same measures it"
