@@ -135,18 +135,23 @@ class Store:
     def damage(self, key: str, unread: tuple[str, ...] = ()) -> tuple[str, ...]:
         """What is wrong with a stored result, file by file; empty when it is whole.
 
-        Every byte is read but those of files whose path starts with one of `unread`, whose sizes are looked at.
+        Every byte is read but those of files whose path starts with one of `unread`: of these only what was written to
+        after the result was stored, and else the size.
         """
         manifest = self._manifest(key)
         if manifest is None:
             return (f"{MANIFEST} is missing or unreadable",)
         folder, wrong = self.path(key), []
+        stored = (folder / MANIFEST).stat().st_mtime_ns
         for path, (size, checksum) in manifest.files.items():
             file = folder / path
             try:
-                if file.stat().st_size != size:
-                    wrong.append(f"{path} has {file.stat().st_size} bytes instead of {size}")
-                elif not path.startswith(unread) and sha256(file) != checksum:
+                now = file.stat()
+                if now.st_size != size:
+                    wrong.append(f"{path} has {now.st_size} bytes instead of {size}")
+                    continue
+                untouched = path.startswith(unread) and now.st_mtime_ns <= stored
+                if not untouched and sha256(file) != checksum:
                     wrong.append(f"{path} differs from its checksum")
             except OSError as error:
                 wrong.append(f"{path} cannot be read: {error.strerror}")

@@ -22,7 +22,7 @@ _PATIENCE = 0.5
 _ATTEMPTS = 3
 # The store cannot be written, or is full.
 _NO_STORE = frozenset({"E0950", "E0951"})
-# They take long to read, and whatever starts from them does.
+# They take long to read, and whatever starts from them does: here it is enough that nothing wrote to them.
 _WEIGHTS = ("checkpoint/", "optimizer/")
 
 
@@ -79,6 +79,9 @@ class _Loop:
         self.readers = run.graph.readers()
         self.shown = {task.id for task in run.graph.tasks if not self.readers[task.id]}
         self.shown.update(source for last in tuple(self.shown) for source in run.graph[last].inputs.values())
+        # An evaluation's checkpoint is laid out with it.
+        starts = (run.graph[name].inputs.get("start") for name in tuple(self.shown))
+        self.shown.update(start for start in starts if start is not None)
         self.place = {task.id: index for index, task in enumerate(run.graph.tasks)}
         self.height = self._heights()
         self.missing = {task.id: set(task.inputs.values()) for task in run.graph.tasks}

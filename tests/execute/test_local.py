@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,12 +165,13 @@ def test_a_damaged_report_is_found_though_nothing_reads_it(bench: Bench) -> None
 
 
 def test_damage_to_what_the_report_shows_is_found_though_nothing_is_to_be_done(bench: Bench) -> None:
-    """Samples are laid out beside the report; weights, which take long to read, are checked by what starts from them."""
+    """Samples and checkpoints are laid out beside the report."""
     first = bench.run(make.four())
     for task, file, found in (
         ("vanilla.eval.s1", "samples.parquet", True),
         ("reo_exp.train.s1", "metrics.parquet", True),
-        ("reo_exp.train.s1", "checkpoint/model.safetensors", False),
+        ("reo_exp.train.s1", "checkpoint/model.safetensors", True),
+        ("overthinker.train.s1", "checkpoint/model.safetensors", True),
     ):
         path = bench.store.path(first.keys[task]) / file
         text = path.read_text()
@@ -181,6 +183,21 @@ def test_damage_to_what_the_report_shows_is_found_though_nothing_is_to_be_done(b
         assert bench.started() == ([task] if found else [])
         assert bench.of("rebuilding") == ([task] if found else [])
         assert results.keys == first.keys
+
+
+def test_weights_that_nothing_wrote_to_are_not_read_again(bench: Bench) -> None:
+    """They may be many gigabytes; a bit that a disk lost is found by what starts from them, and by `ls --verify`."""
+    first = bench.run(make.four())
+    key = first.keys["reo_exp.train.s1"]
+    weights = bench.store.path(key) / "checkpoint" / "model.safetensors"
+    before, text = weights.stat(), weights.read_text()
+    weights.chmod(0o644)
+    weights.write_text(text[:-1] + ("z" if text[-1] != "z" else "y"))
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    bench.started()
+    bench.run(make.four())
+    assert bench.started() == []
+    assert bench.store.damage(key) == ("checkpoint/model.safetensors differs from its checksum",)
 
 
 def test_a_truncated_result_is_made_anew(bench: Bench) -> None:
