@@ -56,10 +56,11 @@ def text(results: dict[str, Any]) -> str:
         report |= {f"{phase}_seconds": f"{phase}, s", f"{phase}_peak_mb": "peak, MB"}
     price = {
         "plan": "plan made",
-        "tasks": "tasks",
+        "task": "task",
         "predicted_seconds": "predicted, s",
-        "measured_seconds": "measured, s",
+        "measured_seconds": "measured, s of processor",
         "predicted_over_measured": "ratio",
+        "clock_seconds": "by the clock, s",
     }
     return f"""# Growth
 

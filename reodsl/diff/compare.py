@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reodsl.diff.settings import DERIVED, Sections, arm_settings, leaves, stages_of, study_settings
-from reodsl.graph.identity import identity
+from reodsl.graph.identity import identity, material
 from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec, canonical, digest
 from reodsl.ir.study import Arm, Study
@@ -174,7 +174,7 @@ def fingerprints(graph: Graph, payload: Payload = identity) -> dict[str, str]:
     found: dict[str, str] = {}
     for task in graph.tasks:
         inputs = {role: found[source] for role, source in task.inputs.items()}
-        found[task.id] = digest({"kind": task.kind, "payload": dict(payload(task)), "inputs": inputs})
+        found[task.id] = digest(material(task, payload(task), inputs))
     return found
 
 

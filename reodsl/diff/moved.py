@@ -7,6 +7,7 @@ from reodsl.diff.values import value_text
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
+from reodsl.plan.places import Places
 
 _NO_WORK = Graph(())
 
@@ -14,12 +15,12 @@ _NO_WORK = Graph(())
 def changes(before: Study, now: Spec) -> tuple[str, ...]:
     """`reo_exp: optim.lr 5e-6 -> 1e-6 (specs/a.reo:8)` for every setting that differs."""
     found = compare(Spec(study=before), now, _NO_WORK, _NO_WORK)
-    lines = []
+    lines, places = [], Places(now)
     for each in (*found.arms, found.study):
         owner = "" if each is found.study else f"{each.a}: "
         for row in each.rows:
             old, new = value_text(row.setting, row.a), value_text(row.setting, row.b)
-            origin = now.origins.get(f"{each.b}.{row.setting}")
+            origin = places.setting(each.b, row.setting)
             place = f" ({origin.path}:{origin.line})" if origin is not None and origin.line else ""
             lines.append(f"{owner}{row.setting} {old} -> {new}{place}")
     lines += [f"{name} is no longer an arm" for name in found.only_a]

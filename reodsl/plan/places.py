@@ -67,6 +67,30 @@ class Places:
         lines = (self.lines.get(owner, {}) for owner in self._owners(task))
         return next((each[named] for each in lines if named in each), None)
 
+    def setting(self, arm: str, name: str) -> Origin | None:
+        """Where an arm's setting was given, by the name that a comparison has for it (`eval.samples`, `optim.lr`)."""
+        path, found = tuple(name.split(".")), self.arms.get(arm)
+        owners: list[Path] = [(arm,)]
+        if found is not None and path[0] == "eval":
+            owners += _of_suite(found.suite)
+        if found is not None and path[0] == "base" and len(path) > 1:
+            # What an arm starts from is in its settings too, with all that was done for it.
+            owners = _below(found.checkpoint)[1:]
+        elif found is not None and isinstance(found.checkpoint, FromTraining):
+            experiment = found.checkpoint.experiment
+            owners.append((experiment.name,))
+            for stage in experiment.stages:
+                owners += [(stage.data.name,)] if path[0] == "data" else _of_stage(stage, path)
+                if path[0] == "selected" and stage.selected is not None:
+                    owners = [(arm, "data", "pool"), (arm, "data"), (arm,)]
+                    owners = _below(stage.selected.pool.start) if "start" in path else owners
+        for end in range(len(path), 0, -1):
+            for owner, *inner in owners:
+                origin = self._within(owner, tuple(inner), path[:end], end == len(path))
+                if origin is not None:
+                    return origin
+        return None
+
     def _within(self, owner: str, inner: Path, path: Path, whole: bool) -> Origin | None:
         """The origin below `owner.inner` that ends as the path does and has else only parts of it, the longest of them.
 
@@ -185,10 +209,19 @@ def _spelled(task: Task, path: Path) -> Path:
 
 def _experiments(spec: Spec) -> Iterator[Experiment]:
     for arm in spec.study.arms:
-        start: Start = arm.checkpoint
-        while isinstance(start, FromTraining):
-            yield start.experiment
-            start = start.experiment.start
+        yield from _trained(arm.checkpoint)
+
+
+def _below(start: Start) -> list[Path]:
+    """The declarations that a checkpoint was made by, the last experiment first and the model at the end."""
+    return [*((each.name,) for each in _trained(start)), (_model(start).name,)]
+
+
+def _trained(start: Start) -> Iterator[Experiment]:
+    """The experiments that lead to a checkpoint, the last one first."""
+    while isinstance(start, FromTraining):
+        yield start.experiment
+        start = start.experiment.start
 
 
 def _model(start: Start) -> Model:

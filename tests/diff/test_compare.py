@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import studies as make
 
-from reodsl.diff.compare import ABSENT, Diff, compare, fingerprints
+from reodsl.diff.compare import ABSENT, Diff, compare, fingerprints, work
 from reodsl.diff.settings import form, second_generation
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
@@ -135,6 +135,16 @@ def test_every_changed_field_is_a_difference(subject: str) -> None:
         found = compare(spec, spec.model_copy(update={"study": study}), NO_WORK, NO_WORK)
         assert found.different, path
     assert count > 100
+
+
+def test_an_arm_by_another_name_shares_all_work_but_the_report() -> None:
+    def named(name: str) -> Spec:
+        experiment = make.trained("trained", make.ppo(make.outcome()))
+        return make.spec(make.arm("base", make.base()), make.arm(name, experiment), of=("base", name))
+
+    found = work(lower(named("vanilla")), lower(named("ppo")))
+    assert (found.only_a, found.only_b) == (("report",), ("report",))
+    assert "score.s1" in {one for one, _ in found.shared}
 
 
 def test_names_for_people_are_no_difference() -> None:
