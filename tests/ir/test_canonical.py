@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -56,6 +56,8 @@ def test_an_expression_survives_its_json() -> None:
     assert Reward.model_validate_json(reward.model_dump_json()) == reward
 
 
+# How long a busy machine takes to think of an input says nothing of what is tested.
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     st.dictionaries(st.text(), st.recursive(st.integers() | st.booleans() | st.text(), st.lists), max_size=5)
 )
