@@ -35,7 +35,7 @@ def settled(ctx: Context, value: Value, want: Type, what: str, example: str = ""
             result.value.span,
             result.text,
             others=[Label(place, text) for place, text in result.value.via],
-            help=result.help or (f"write `{example}`, for example" if example else None),
+            help=result.help or (f"write `{example}`, for example" if example else result.otherwise),
         )
     )
     return None

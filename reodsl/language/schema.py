@@ -200,13 +200,17 @@ def _plural(type_: Type) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a value does not fit a type: a code, a message for `{what}`, the words at the value, and help."""
+    """Why a value does not fit a type: a code, a message for `{what}`, the words at the value, and help.
+
+    `otherwise` is the help where the setting has no example of its own either.
+    """
 
     code: str
     message: str
     text: str
     value: Value
     help: str | None = None
+    otherwise: str | None = None
 
 
 def fit(value: Value, type_: Type) -> Value | Misfit:
@@ -252,8 +256,9 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
 
 
 def _other(value: Value, type_: Type) -> Misfit:
-    message = f"{{what}} is {type_words(type_)}, not {describe(value)}"
-    return Misfit("E0301", message, describe(value), value, _unquoted(value, type_))
+    words = type_words(type_)
+    message = f"{{what}} is {words}, not {describe(value)}"
+    return Misfit("E0301", message, describe(value), value, _unquoted(value, type_), f"write {words}")
 
 
 def _unquoted(value: Value, type_: Type) -> str | None:
@@ -295,6 +300,7 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
             shown(data),
             value,
             helps,
+            f"write a number {unit_words(want)}" if want else f"write {unit_words(want)}",
         )
     if (type_.whole or want) and isinstance(data.number, float):
         if not data.number.is_integer():
@@ -309,7 +315,9 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         # A type with an example of its own, such as a learning rate, is no share.
         elif example is None and type_.high == 1 and not type_.whole and type_.holds(data.number / 100):
             helps = f"write `{shown(Quantity(data.number))}%`, if a share is meant"
-        return Misfit("E0303", f"{{what}} must be {type_.range_words()}", shown(data), value, helps)
+        words = type_.range_words()
+        message, otherwise = f"{{what}} must be {words}", f"write a number {words}"
+        return Misfit("E0303", message, shown(data), value, helps, otherwise)
     return replace(value, data=data)
 
 

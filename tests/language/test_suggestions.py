@@ -76,6 +76,7 @@ def test_what_is_suggested_is_accepted(name: str) -> None:
             misfit = None if value is None else fit(value, type_)
             if not isinstance(misfit, Misfit):
                 continue
+            assert misfit.help or field.example or misfit.otherwise, f"{name} = {text}"
             told = suggested(misfit, field)
             if told is None:
                 continue
