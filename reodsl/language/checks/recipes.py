@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
 from reodsl.language.checks.wordings import check_selected, check_wordings
 from reodsl.language.kinds import KINDS, TRAINING
@@ -26,6 +26,7 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             "needs `rest`",
             help="add `rest { lr = 6e-3 }`: AdamW for embeddings, norms and biases",
         )
+    yield from _plateau(record)
     yield from check_selected(stage)
     if stage.method == "sft":
         yield from _solved(record)
@@ -64,6 +65,25 @@ def _instead(name: str, of: str, method: str) -> str:
             if name in inner and (not inner[name].methods or method in inner[name].methods):
                 return f"write `{block} {{ {name} = … }}`"
     return f"take it out, or set `method = {of}`"
+
+
+def _plateau(record: Record) -> Iterator[Diagnostic]:
+    """W0501: two windows are compared, and the stage has fewer steps than those."""
+    until, steps = record.sub("until"), record.fields.get("steps")
+    watched = until if until is None or until.kind == "plateau" else until.made[0]
+    window = watched.fields.get("window") if watched is not None else None
+    if window is None or steps is None:
+        return
+    width, most = amount(window.value), amount(steps.value)
+    if width is None or most is None or 2 * width <= most:
+        return
+    yield found(
+        warning,
+        "W0501",
+        f"the plateau needs two windows of {width:g} steps, and the stage ends after {most:g}",
+        [Label(place(window, record.span), f"{width:g} steps"), *set_here(steps, record)],
+        f"write `window: {max(int(most) // 4, 1)} steps`, give the stage more steps, or leave the plateau out",
+    )
 
 
 def check_idle(case: Case) -> Iterator[Diagnostic]:
