@@ -212,6 +212,31 @@ class Table:
         return Group(Text(head, style="bold"), grid)
 
 
+class Waiting:
+    """A display that begins once something is done: though nothing is planned, a damaged result may be made anew."""
+
+    def __init__(self, begin: Callable[[], Display]) -> None:
+        self.begin = begin
+        self.kept: list[Event] = []
+        self.shown: Display | None = None
+
+    def hear(self, event: Event) -> None:
+        """Keep what is only reused; show all from the first other event on."""
+        if self.shown is None and event.kind == "reused":
+            self.kept.append(event)
+            return
+        if self.shown is None:
+            self.shown = self.begin()
+            for each in self.kept:
+                self.shown.hear(each)
+        self.shown.hear(event)
+
+    def close(self) -> None:
+        """End the display, if it began."""
+        if self.shown is not None:
+            self.shown.close()
+
+
 def display(total: int, title: str, quiet: bool, terminal: bool) -> Display:
     """The display that suits: none, a live table on a terminal, or plain lines."""
     if quiet:

@@ -177,10 +177,15 @@ def _execute(
     doubts: Doubts,
     quiet: bool,
 ) -> Results:
-    from reodsl.cli.live import display
+    from reodsl.cli.live import Display, Waiting, display
 
     title = f"{ready.spec.study.name} {plan.digest[:8]}"
-    shown = display(len(ready.graph.tasks), title, quiet or not plan.work, sys.stderr.isatty())
+    total, terminal = len(ready.graph.tasks), sys.stderr.isatty()
+    shown: Display = (
+        display(total, title, quiet, terminal)
+        if plan.work
+        else Waiting(lambda: display(total, title, quiet, terminal))
+    )
 
     def done(task_id: str, key: str) -> None:
         writer.add(task_id, key)
@@ -217,7 +222,7 @@ def _tell(
     if results.failed:
         words = f"{len(results.failed)} failed, {len(results.blocked)} not tried, {len(results.keys)} done"
         click.echo(f"{words}; the same command goes on from here", err=True)
-    elif not plan.work and not quiet:
+    elif not plan.work and not results.rebuilt and not quiet:
         click.echo("Nothing to do: every result is there.")
     if page is not None:
         if not quiet:
@@ -257,7 +262,7 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts:
         elif task.id in results.blocked:
             status = "blocked"
         else:
-            status = "reused" if task.id in reused else "done"
+            status = "reused" if task.id in reused and task.id not in results.rebuilt else "done"
         key = results.keys.get(task.id)
         tasks.append({"id": task.id, "kind": task.kind, "status": status, "key": key})
     return {

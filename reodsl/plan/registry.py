@@ -44,11 +44,14 @@ class Execution:
 
 @dataclass(slots=True)
 class Results:
-    """What came of it: the key of every finished task, why others failed, and which were not tried for that."""
+    """What came of it: the key of every finished task, why others failed, which were not tried for that, and which were
+    made anew as they were damaged.
+    """
 
     keys: dict[str, str] = field(default_factory=dict)
     failed: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
     blocked: list[str] = field(default_factory=list)
+    rebuilt: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,7 @@ class _Loop:
         # What is laid out for people is checked here, as inputs are by those who read them.
         if manifest is not None and task.id in self.shown and self.run.store.damage(key, _WEIGHTS):
             self.run.emit(Event("rebuilding", task.id))
+            self.results.rebuilt.append(task.id)
             self.run.store.remove(key)
             manifest = None
         if manifest is not None:
@@ -176,6 +177,7 @@ class _Loop:
                 if held and self.run.store.damage(manifest.key):
                     self.run.store.remove(manifest.key)
             self.run.emit(Event("rebuilding", source))
+            self.results.rebuilt.append(source)
             del self.done[source]
             self._offer(source)
         self.missing[order.task.id] = {

@@ -76,6 +76,25 @@ def test_a_run_ends_with_the_place_of_its_report(place: Path, capsys: pytest.Cap
     assert "Traceback" not in out.err
 
 
+def test_damage_that_a_second_run_finds_is_told_and_made_good(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call("run", SPEC, "--local")
+    weights = next(place.glob(".reodsl/objects/*/*/checkpoint/model.safetensors"))
+    text = weights.read_text()
+    weights.chmod(0o644)
+    weights.write_text(text[:-2] + "?\n")
+    capsys.readouterr()
+    assert call("run", SPEC, "--local") == 0
+    out = capsys.readouterr()
+    assert "Nothing to do" not in out.out
+    assert "damaged" in out.err
+    assert "done" in out.err
+    assert not list(place.glob(".reodsl/work/*"))
+    capsys.readouterr()
+    assert call("ls", "--verify", "--store", str(place / ".reodsl")) == 0
+
+
 def test_a_second_run_does_nothing_and_still_says_where(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
