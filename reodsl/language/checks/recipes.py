@@ -68,7 +68,7 @@ def _instead(name: str, of: str, method: str) -> str:
 
 
 def _plateau(record: Record) -> Iterator[Diagnostic]:
-    """W0501: two windows are compared, and the stage has fewer steps than those."""
+    """W0518: two windows are compared, and the stage has fewer steps than those."""
     until, steps = record.sub("until"), record.fields.get("steps")
     watched = until if until is None or until.kind == "plateau" else until.made[0]
     window = watched.fields.get("window") if watched is not None else None
@@ -79,7 +79,7 @@ def _plateau(record: Record) -> Iterator[Diagnostic]:
         return
     yield found(
         warning,
-        "W0501",
+        "W0518",
         f"the plateau needs two windows of {width:g} steps, and the stage ends after {most:g}",
         [Label(place(window, record.span), f"{width:g} steps"), *set_here(steps, record)],
         f"write `window: {max(int(most) // 4, 1)} steps`, give the stage more steps, or leave the plateau out",
