@@ -60,16 +60,24 @@ class Old:
 
 
 def old_logprobs(
-    learner: Learner, learnt: Learnt, method: Ppo, temperature: float, same_numbers: bool
+    learner: Learner,
+    learnt: Learnt,
+    method: Ppo,
+    temperature: float,
+    same_numbers: bool,
+    shown: bool = True,
 ) -> Old:
-    """By the method's `old_logprobs` and `importance_cap`; the trainer's own are those before any change."""
+    """By the method's `old_logprobs` and `importance_cap`; the trainer's own are those before any change.
+
+    `shown` says that the first minibatch has tokens to learn from, so that its passes show the trainer's own in time.
+    """
     rollout, cuts = method.rollout, learnt.cuts
     cropped = rollout.top_p < 1.0 or rollout.top_k > 0
     whole = rollout.temperature == 1.0 and not cropped and not any(learnt.leads)
     rule = method.old_logprobs
     if rule == "auto":
         rule = "engine" if whole and same_numbers and method.importance_cap is None else "trainer"
-    if rule == "engine" and whole:
+    if rule == "engine" and whole and shown:
         return Old(
             [own[:cut] for own, cut in zip(learnt.logprobs, cuts, strict=True)], [1.0] * len(cuts), None, {}
         )

@@ -38,11 +38,17 @@ def update(
     which has to be `whole`. Raises a Disagreement before anything changes where they differ too much.
     """
     temperature = method.rollout.temperature or 1.0
-    old = old_logprobs(learner, learnt, method, temperature, same_numbers)
+    orders = [
+        permutation(purpose(seed, "minibatches", number, epoch), len(learnt.tokens))
+        for epoch in range(method.epochs)
+    ]
+    cuts = learnt.cuts
+    shown = any(cuts[i] for i in np.array_split(orders[0], method.minibatches)[0])
+    old = old_logprobs(learner, learnt, method, temperature, same_numbers, shown)
     apart = old.apart
     if apart is not None:
         require_agreement(apart, method.mismatch_limit, number)
-    frozen = None if reference is None else recomputed(reference, learnt, learnt.cuts, temperature)
+    frozen = None if reference is None else recomputed(reference, learnt, cuts, temperature)
     seen = _Seen()
 
     def check() -> None:
@@ -53,8 +59,7 @@ def update(
             require_agreement(apart, method.mismatch_limit, number)
 
     stepped: list[Stepped] = []
-    for epoch in range(method.epochs):
-        order = permutation(purpose(seed, "minibatches", number, epoch), len(learnt.tokens))
+    for epoch, order in enumerate(orders):
         for part, members in enumerate(np.array_split(order, method.minibatches)):
             examples = _examples(learnt, old, frozen, members.tolist(), method.loss_mean)
             loss = _loss(method, seen, first=not stepped, diverges=frozen is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from reodsl.graph.job import Resources
 from reodsl.ir.training import Sampling
 from reodsl.price.tasks import scored_again
 from runners.engine.embedded import engine as embedded
-from runners.train.agreement import Learnt, agreement, old_logprobs, require_agreement
+from runners.train.agreement import Disagreement, Learnt, agreement, old_logprobs, require_agreement
+from runners.train.draws import permutation, purpose
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.scored import learnt_of, score
@@ -194,6 +196,26 @@ def test_too_far_apart_stops_before_anything_changes(old):
     assert all(torch.equal(value, before[name]) for name, value in own.model.state_dict().items())
     near = experience(own.model)
     update(own, learnt_of(near, score(near, ours)), ours, 5, 0)
+
+
+def test_a_first_minibatch_with_nothing_to_learn_does_not_hide_the_difference():
+    """Its passes show nothing, and decay and momentum change the weights before the second one's would."""
+    own, ours = learner(), method(minibatches=2, epochs=1, old_logprobs="engine", mismatch_limit=1.05)
+    before = copy.deepcopy(own.model.state_dict())
+    found = experience(small_model(seed=1))
+    learnt = learnt_of(found, score(found, ours))
+    first, second = np.array_split(permutation(purpose(5, "minibatches", 6, 0), len(learnt.tokens)), 2)
+    told = [np.ones_like(values) for values in learnt.advantages]
+    for member in first:
+        told[member] = np.zeros_like(told[member])
+    quiet = replace(learnt, advantages=told)
+    with pytest.raises(Disagreement):
+        update(own, quiet, ours, 5, 6)
+    assert all(torch.equal(value, before[name]) for name, value in own.model.state_dict().items())
+    numbers = update(own, quiet, ours.model_copy(update={"mismatch_limit": None}), 5, 6)
+    mine = trainers(small_model(seed=0), quiet)
+    gaps = np.abs(np.concatenate([mine[i] - learnt.logprobs[i] for i in second]))
+    assert numbers["mismatch_median"] == pytest.approx(float(np.exp(np.median(gaps))), rel=1e-4)
 
 
 def test_passes_in_bfloat16_differ_from_the_engines_float32_and_are_recomputed(bench, monkeypatch):
