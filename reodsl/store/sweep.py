@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from stat import S_ISREG
 
 from reodsl.store.accept import acceptances
 from reodsl.store.runs import Record, alive, forget, records
@@ -91,7 +93,8 @@ def _abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
     started = [datetime.fromisoformat(record.started) for record in kept if record.status != "finished"]
     oldest = min((start.timestamp() for start in started), default=float("inf"))
     for path in sorted((store.root / "work").iterdir()):
-        if path.stat().st_mtime < oldest and not store.busy(path.name):
+        found = _there(path)
+        if found is not None and found.st_mtime < oldest and not store.busy(path.name):
             yield path
     yield from sorted((store.root / "errors").iterdir())
     for path in sorted((store.root / "locks").iterdir()):
@@ -101,10 +104,17 @@ def _abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder; 0 where it is gone."""
-    if path.is_dir():
-        return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())
-    return path.stat().st_size if path.exists() else 0
+    """Bytes of a file, or of all files below a folder; what goes meanwhile counts nothing."""
+    files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
+    return sum(found.st_size for found in map(_there, files) if found is not None and S_ISREG(found.st_mode))
+
+
+def _there(path: Path) -> os.stat_result | None:
+    """What the file system says of a path; None where another process has removed it."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 def _kept(store: Store, found: tuple[Record, ...], keep: int) -> tuple[Record, ...]:

@@ -44,8 +44,11 @@ def cluster() -> Iterator[subprocess.Popen[str]]:
 
 
 def saved(place: Place) -> list[Path]:
-    """Weights in the folders of tasks that are under way."""
-    return list((place.store.root / "work").glob("*/**/*.safetensors"))
+    """Weights in the folders of tasks that are under way, any of which may end and take its folder along meanwhile."""
+    found = os.walk(place.store.root / "work")
+    return [
+        Path(folder, name) for folder, _, names in found for name in names if name.endswith(".safetensors")
+    ]
 
 
 @pytest.mark.heavy

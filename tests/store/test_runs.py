@@ -19,7 +19,7 @@ from reodsl.store import runs
 from reodsl.store.locks import let_go
 from reodsl.store.runs import slug
 from reodsl.store.select import pick, select
-from reodsl.store.sweep import refuse, sweep
+from reodsl.store.sweep import refuse, size, sweep
 
 
 @pytest.fixture
@@ -204,6 +204,25 @@ def test_leftovers_of_killed_runs_go(bench: Bench) -> None:
     assert sorted(item.kind for item in items) == ["leftover", "leftover"]
     assert sweep(bench.store, items) == 20
     assert refuse(bench.store) == ()
+
+
+def test_what_goes_while_a_list_is_made_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process ends a task, and takes its work along, between the names of a folder and a look at what they are."""
+    recorded(bench, make.four())
+    gone, old = working(bench, "b"), working(bench, "c")
+    for file in (gone, old):
+        file.write_text("x")
+        os.utime(file.parent, (0, 0))
+    at = Path.stat
+
+    def late(path: Path, **how: bool) -> os.stat_result:
+        if path in (gone, gone.parent):
+            raise FileNotFoundError(path)
+        return at(path, **how)
+
+    monkeypatch.setattr(Path, "stat", late)
+    assert [item.name for item in refuse(bench.store)] == [f"work/{'c' * 64}"]
+    assert size(gone.parent) == 0
 
 
 def test_a_selector_follows_what_was_made_of_what(bench: Bench) -> None:
