@@ -16,6 +16,8 @@ _MEMORY = re.compile(
 )
 _KILLED = re.compile(r"exit code:? -9\b")
 """Of one of its processes: the system ends so what takes too much memory."""
+_BY_ITSELF = "kill_process_tree called"
+"""SGLang ends itself by the same signal, where one of its processes failed and said why."""
 _ARCHITECTURE = re.compile(
     r"[Mm]odel architectures? .*not supported|Cannot find model module|Unsupported architecture"
 )
@@ -41,7 +43,8 @@ def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None =
     lines, whole = last_lines(log, begin), _end(log, begin)
     if _MEMORY.search(whole) or any(said in whole for said in SAID):
         return out_of_memory(settings, log, lines, "ran out of memory")
-    if status == -signal.SIGKILL or _KILLED.search(whole):
+    killed = status == -signal.SIGKILL and _BY_ITSELF not in whole
+    if killed or _KILLED.search(whole):
         return out_of_memory(settings, log, lines, "was killed, as systems do when memory runs out")
     if _ARCHITECTURE.search(whole):
         return problem(

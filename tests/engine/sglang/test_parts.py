@@ -221,6 +221,18 @@ def test_memory_that_ran_out_is_known_by_what_was_said_or_how_it_ended(
     assert diagnose(settings, log, len(said) + 1, 1).diagnostics[0].code == "E0821"
 
 
+@pytest.mark.parametrize("code", ["E0801", "E0821"])
+def test_a_server_that_ends_itself_tells_what_its_processes_said(code: str, tmp_path: Path) -> None:
+    """SGLang kills all that it started, itself too, where one of them fails: the signal says nothing of memory."""
+    log = tmp_path / "log"
+    log.write_text(
+        f"{LOGS[code]}\nReceived sigquit from a child process. It usually means the child failed.\n"
+        "kill_process_tree called: parent_pid=290, include_parent=True, pid=290\n"
+    )
+    settings = Settings(tmp_path, context=40_000, token_bytes=147_456)
+    assert diagnose(settings, log, status=-9).diagnostics[0].code == code
+
+
 def test_a_port_that_was_taken_is_seen_behind_what_came_after(tmp_path: Path) -> None:
     log = tmp_path / "log"
     taken = "ERROR: [Errno 98] error while attempting to bind on address ('127.0.0.1', 2): address already in use\n"
