@@ -64,7 +64,7 @@ def pairs(bench):
     """Traces against themselves begun twice: a table as a selection leaves it."""
     traces = pl.read_parquet(bench.root / "traces" / "questions.parquet")
     folder = bench.root / "pairs"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     table = traces.head(12).select(
         "id",
         "question",
