@@ -115,6 +115,7 @@ def _responses(benchmark: str, first: int, last: int, seed: int) -> Any:
         pl.lit("stop").alias("finish"),
         pl.Series("answer", np.where(correct, gold, (gold + 1) % 10)).cast(pl.String),
         pl.Series("correct", correct),
+        pl.lit(None, dtype=pl.String).alias("unsettled"),
     )
 
 
@@ -134,6 +135,7 @@ def _forced(whole: Any, grid: list[int], seed: int) -> Any:
         (pl.col("budget") < pl.col("tokens")).alias("forced"),
         pl.when(pl.Series(correct)).then(pl.col("gold")).otherwise(pl.lit("x")).alias("answer"),
         pl.Series("correct", correct),
+        pl.lit(None, dtype=pl.String).alias("unsettled"),
     )
 
 
@@ -180,7 +182,9 @@ def summaries(folder: Path) -> None:
             names = [each["name"] for each in task.payload["suite"]["benchmarks"]]
             place = folder / task.id
             write_json(place / "curves.json", curves(place / "forced.parquet", names))
-            write_json(place / "summary.json", summary(place / "samples.parquet", names))
+            write_json(
+                place / "summary.json", summary(place / "samples.parquet", place / "forced.parquet", names)
+            )
 
 
 def task_of(kind: str) -> Callable[[Path], None]:
