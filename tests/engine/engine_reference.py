@@ -6,9 +6,11 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -122,6 +124,18 @@ def make_requests(
         prompt = tuple(rng.randrange(2, VOCAB) for _ in range(rng.randint(*lengths)))
         requests += [Request(prompt, rng.getrandbits(64)) for _ in range(rollouts)]
     return requests
+
+
+def prefilled(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> list[int]:
+    """How many sequences are read at once through the module's `prefill` from now on, call by call."""
+    read: list[int] = []
+    plain = module.prefill
+    monkeypatch.setattr(
+        module,
+        "prefill",
+        lambda device, sequences, *rest: read.append(len(sequences)) or plain(device, sequences, *rest),
+    )
+    return read
 
 
 @torch.no_grad()

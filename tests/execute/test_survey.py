@@ -15,6 +15,7 @@ from runners.engine.sglang.account import Account
 from runners.engine.sglang.server import Address
 from runners.execute import survey as surveying
 from runners.execute.survey import survey
+from tests.engine.sglang.environments import python_with
 from tests.engine.sglang.told import fitting_account
 
 
@@ -126,12 +127,7 @@ def test_a_server_that_does_not_answer_is_broken(monkeypatch: pytest.MonkeyPatch
 def test_what_lets_servers_give_memory_back_is_named_where_there_is_a_gpu(
     there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packages = tmp_path / "lib" / "python3.11" / "site-packages"
-    for package in ("sglang", "torch_memory_saver")[: 2 if there else 1]:
-        (packages / package).mkdir(parents=True)
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.touch()
+    python = python_with(tmp_path, *("sglang", "torch_memory_saver")[: 2 if there else 1])
     monkeypatch.setenv("REODSL_SGLANG_PYTHON", str(python))
     monkeypatch.setattr(surveying, "shown_gpus", lambda: 0)
     assert surveying._memory_saver() == ()

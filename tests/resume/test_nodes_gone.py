@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import ROOT, SHORT, Place, same
+from harness import SHORT, Place, same
+
+from tests.execute.clusters import simulated
 
 # One node with all the cores beside a head that has none: what runs when it goes away is lost with it.
 CLUSTER = """
@@ -29,18 +30,8 @@ for line in sys.stdin:
 
 @pytest.fixture
 def cluster() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
-    yield process
-    assert process.stdin is not None
-    process.stdin.close()
-    process.wait(timeout=60)
+    with simulated(CLUSTER) as process:
+        yield process
 
 
 def saved(place: Place) -> list[Path]:

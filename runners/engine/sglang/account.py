@@ -29,6 +29,7 @@ _SIZES = (
 )
 _SHARP, _FLAT = 0.05, 20.0
 """Temperatures at which a distribution's highest probability differs, unless nothing was done with them."""
+_STRANGE = "it answers something else than an SGLang server does"
 
 
 class Unusable(Exception):
@@ -113,8 +114,11 @@ def account_of(address: Address) -> Account:
 
 
 def unfit(address: Address, account: Account, needs: Needs) -> Diagnostic | None:
-    """E0830, with all that does not fit; None where everything does."""
-    found = list(lacks(account, needs))
+    """E0830, with all that does not fit, or E0828 for answers of another form; None where everything fits."""
+    try:
+        found = list(lacks(account, needs))
+    except (LookupError, TypeError, AttributeError):
+        return unusable(address, _STRANGE)
     if not found:
         return None
     flags = ", ".join(dict.fromkeys(lack.flag for lack in found))
@@ -238,15 +242,16 @@ def _told(reply: httpx.Response) -> dict[str, Any]:
         raise Unusable(f"it answers {reply.status_code}: {reply.text[:200]}")
     told = reply.json()
     if not isinstance(told, dict):
-        raise Unusable("it answers something else than an SGLang server does")
+        raise Unusable(_STRANGE)
     return told
 
 
 def _config(folder: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads((folder / "config.json").read_bytes()))
+        found = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _names(architectures: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from runners.engine.protocol import Forced, Request, Sampling
 from runners.engine.streams import forced_seed
-from tests.engine.engine_reference import STOP, engine_of, make_requests, reference_continue
+from tests.engine.engine_reference import STOP, engine_of, make_requests, prefilled, reference_continue
 
 GENERATION = Sampling(26, stop_ids=(STOP, 5))
 FORCING = (11, 3, 8)
@@ -156,15 +156,9 @@ def test_forcing_leaves_the_kept_caches_as_they_were(one_model: Any) -> None:
 
 
 def test_kept_caches_are_used_and_dropped(one_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from runners.engine.embedded import forcing as module
+    from runners.engine.embedded import forcing
 
-    read: list[int] = []
-    plain = module.prefill
-    monkeypatch.setattr(
-        module,
-        "prefill",
-        lambda d, sequences, *rest: read.append(len(sequences)) or plain(d, sequences, *rest),
-    )
+    read = prefilled(monkeypatch, forcing)
     engine, requests, responses = rollouts(one_model)
     cuts = [[0, 3] for _ in responses]
     engine.force(requests, responses, cuts, FORCING, GREEDY)

@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from runners.engine.protocol import Request, Sampling
-from tests.engine.engine_reference import STOP, engine_of, make_requests, reference_continue, reference_logits
+from tests.engine.engine_reference import (
+    STOP,
+    engine_of,
+    make_requests,
+    prefilled,
+    reference_continue,
+    reference_logits,
+)
 
 SAMPLED = Sampling(30, stop_ids=(STOP, 5))
 
@@ -152,15 +159,9 @@ def test_the_first_token_follows_the_softmax(one_model: Any) -> None:
 
 
 def test_a_prompt_is_read_once_for_its_group(one_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from runners.engine.embedded import prefill as module
+    from runners.engine.embedded import prefill
 
-    read: list[int] = []
-    plain = module.prefill
-    monkeypatch.setattr(
-        module,
-        "prefill",
-        lambda d, sequences, *rest: read.append(len(sequences)) or plain(d, sequences, *rest),
-    )
+    read = prefilled(monkeypatch, prefill)
     engine_of(one_model).generate(make_requests(3, 8), Sampling(2))
     assert read == [3]
 

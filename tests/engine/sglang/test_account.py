@@ -39,6 +39,22 @@ def test_what_fits_is_used() -> None:
     assert not list(lacks(replace(fitting_account(), settings={}, model={}), FITS))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"probe": ["yes", "no"]},
+        {"probe": [{"meta_info": {"output_top_logprobs": [[]]}}]},
+        {"probe": [{"meta_info": {"output_token_sampling_mask": 7}}]},
+        {"model": {"architectures": 7}},
+    ],
+)
+def test_answers_of_another_form_are_told_as_such(changes: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
+    found = unfit(PLACE, replace(fitting_account(), **changes), replace(FITS, model=tmp_path))
+    assert found is not None
+    assert (found.code, "something else than an SGLang server" in found.message) == ("E0828", True)
+
+
 def test_a_sequence_must_fit_its_context_and_its_caches() -> None:
     assert flags(Needs(161)) == ["--context-length 169"]
     assert flags(FITS, max_total_num_tokens=167) == [

@@ -25,6 +25,7 @@ from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
 from tests.engine.sglang.on_nodes import ANSWER, CUTS, FORCING, REQUESTS, VERSION, WHOLE
 from tests.engine.sglang.speaking import said
+from tests.execute.clusters import simulated
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -94,19 +95,9 @@ study pair {
 @pytest.fixture
 def cluster() -> Iterator[str]:
     """The address of two nodes of one core each."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    yield process.stdout.readline().strip()
-    process.stdin.close()
-    process.wait(timeout=60)
+    with simulated(CLUSTER) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
 
 
 def servers(folder: Path) -> dict[int, psutil.Process]:

@@ -33,6 +33,7 @@ from runners.engine.sglang.weights import _buckets, ways
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
+from tests.engine.sglang.environments import python_with
 
 GIB = 1 << 30
 SETTINGS = Settings(Path("/models/one"), context=300, token_bytes=1 << 12)
@@ -81,12 +82,7 @@ def test_what_a_trainer_will_keep_is_left_free() -> None:
 def test_servers_that_take_turns_give_memory_back_where_they_can(
     there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    packages = tmp_path / "lib" / "python3.11" / "site-packages"
-    for package in ("sglang", "torch_memory_saver")[: 2 if there else 1]:
-        (packages / package).mkdir(parents=True)
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.touch()
+    python = python_with(tmp_path, *("sglang", "torch_memory_saver")[: 2 if there else 1])
     monkeypatch.setenv(interpreter.VARIABLE, str(python))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (64 * GIB, 80 * GIB))
     made = Kept()
