@@ -7,7 +7,7 @@ from typing import Any
 
 from reodsl.diagnostics.model import Diagnostic, Span, error
 from reodsl.syntax import tree
-from reodsl.syntax.literals import clean_doc
+from reodsl.syntax.docstrings import bare_doc, clean_doc
 
 Children = list[
     Any
@@ -29,8 +29,7 @@ def join(first: Span, last: Span) -> Span:
 
 def over(children: Children) -> Span:
     """The span of a rule's children, which are never none."""
-    first, last = children[0].span, children[-1].span
-    return Span(first.path, first.line, first.column, last.end_line, last.end_column)
+    return join(children[0].span, children[-1].span)
 
 
 def unlink(chain: Any) -> tuple[Any, ...]:
@@ -52,17 +51,6 @@ def _ident(token: Any) -> tree.Ident:
 def _starts_together(outer: Span, inner: Span) -> bool:
     """False where brackets stand before `inner`: a bracketed expression's span holds its brackets."""
     return outer.line == inner.line and outer.column == inner.column
-
-
-def _bare_doc(item: object) -> str | None:
-    """The text of a triple-quoted statement without brackets around it."""
-    if isinstance(item, tree.ExprStatement) and isinstance(item.expr, tree.String) and item.expr.long:
-        value, span = item.expr.value, item.span
-        last = value.rpartition("\n")[2]
-        start = span.column + 3 if "\n" not in value else 1
-        if span.end_column == start + len(last) + 3:
-            return clean_doc(value)
-    return None
 
 
 class Builder:
@@ -151,7 +139,7 @@ class Builder:
 
     def block(self, c: Children) -> tree.Block:
         items = unlink(c[1]) if isinstance(c[1], tuple) else ()
-        doc = _bare_doc(items[0]) if items else None
+        doc = bare_doc(items[0]) if items else None
         if doc is None:
             return tree.Block(None, items, over(c))
         return tree.Block(doc, items[1:], over(c), items[0].span)
@@ -287,6 +275,7 @@ def _param_rest(c: Children, at: int) -> tuple[tree.Expr | None, tree.Range | No
 
 
 def _trailing_doc(value: object, text: Any) -> str | None:
+    """The text behind a value, if there is one. Raises Rejected behind a block, in which it comes first."""
     if text is None:
         return None
     if isinstance(value, tree.Amend):

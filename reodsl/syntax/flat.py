@@ -73,6 +73,24 @@ def parts(expr: tree.Expr) -> list[str | tuple[tree.Expr, int]]:
             return [atom(expr)]
 
 
+def chain(value: tree.Expr) -> list[tuple[str, tree.Expr, int]]:
+    """The operands of a chain of equally binding operators: the word before each, and the binding wanted."""
+    level = binding(value)
+    if isinstance(value, tree.IfElse):
+        return [
+            ("", value.then, OR),
+            ("if ", value.condition, OR),
+            ("else ", value.otherwise, CHOICE),
+        ]
+    if isinstance(value, tree.Compare):
+        return [("", value.left, RANGE), (f"{value.op} ", value.right, RANGE)]
+    found: list[tuple[str, tree.Expr, int]] = []
+    while isinstance(value, tree.Binary | tree.Logic) and binding(value) == level != POWER:
+        found.append((f"{value.op} ", value.right, level + 1))
+        value = value.left
+    return [("", value, level), *reversed(found)]
+
+
 def atom(expr: tree.Expr) -> str:
     """An expression without operands, calls and lists set aside."""
     match expr:

@@ -9,7 +9,7 @@ from reodsl.diagnostics.model import Span
 from reodsl.syntax import flat, tree
 from reodsl.syntax.attach import Attached, Container, Entry, entries_of
 from reodsl.syntax.flat import doc_text, import_name_text, type_text
-from reodsl.syntax.rows import Row
+from reodsl.syntax.rows import Row, around, behind, join
 
 _Part = TypeVar("_Part", bound=tree.Node)
 
@@ -64,9 +64,9 @@ class Layout:
         span = entry if isinstance(entry, Span) else entry.span
         above = before[-1].span if before else last
         laid[0].blank = above is not None and span.line - above.end_line > 1
-        behind = self.comments.trailing.get(id(entry))
-        if behind is not None:
-            laid[-1].comment = behind.text
+        trailing = self.comments.trailing.get(id(entry))
+        if trailing is not None:
+            laid[-1].comment = trailing.text
         rows += laid
         rows[0].blank = rows[0].blank or apart
         return rows
@@ -90,18 +90,18 @@ class Layout:
             case tree.Param():
                 rows = self._parameter(item, indent)
                 rows[0].text = f"param {rows[0].text}"
-                return _behind(rows, self._text_behind(item.doc, indent))
+                return behind(rows, self._text_behind(item.doc, indent))
             case tree.Decl():
                 return self._decl(item, indent)
             case tree.Setting(name=name, op=op, value=value, doc=doc):
                 rows = self._assigned(f"{name.name} ", op, value, indent, "item" if op == "=" else "")
-                return _behind(rows, self._text_behind(doc, indent))
+                return behind(rows, self._text_behind(doc, indent))
             case tree.Let(name=name, value=value):
                 return self._assigned(f"let {name.name} ", "=", value, indent, "let")
             case tree.Dense(var=var, over=over, body=body):
                 head = self.expr(over, flat.CHOICE, indent, self.width)
                 head[0].text = f"dense {var.name} in {head[0].text}"
-                return _join(head, ": ", self._value(body, indent, head[-1].width() + 2))
+                return join(head, ": ", self._value(body, indent, head[-1].width() + 2))
             case tree.Nested(name=name, args=args, block=block):
                 rows = [Row(indent, name.name)]
                 if args:
@@ -120,40 +120,38 @@ class Layout:
             return rows
         split = len(rows[-1].text) + 1
         single = len(rows) == 1
-        rows = _join(rows, " = ", self._value(decl.value, indent, rows[-1].width() + 3))
+        rows = join(rows, " = ", self._value(decl.value, indent, rows[-1].width() + 3))
         if single and len(rows) == 1:
             rows[0].key, rows[0].split = "decl =", split
         trailing = None if isinstance(decl.value, tree.Amend) else decl.doc
-        return _behind(rows, self._text_behind(trailing, indent))
+        return behind(rows, self._text_behind(trailing, indent))
 
     def _parameter(self, param: tree.Param | tree.ParamDecl, indent: int) -> list[Row]:
         rows = [Row(indent, f"{param.name.name}: {type_text(param.type)}")]
         if param.default is not None:
-            rows = _join(rows, " = ", self.expr(param.default, flat.SUM, indent, self.width))
+            rows = join(rows, " = ", self.expr(param.default, flat.SUM, indent, self.width))
         if param.range is not None:
-            rows = _join(rows, " in ", self.expr(param.range, flat.RANGE, indent, self.width))
+            rows = join(rows, " in ", self.expr(param.range, flat.RANGE, indent, self.width))
         return rows
 
     def _text_behind(self, doc: str | None, indent: int) -> str:
         return "" if doc is None else f" {doc_text(doc, indent)}"
 
     def _assigned(self, head: str, op: str, value: tree.Expr, indent: int, key: str) -> list[Row]:
-        rows = _join(
-            [Row(indent, f"{head}{op} ")], "", self._value(value, indent, 2 * indent + len(head) + 2)
-        )
+        rows = join([Row(indent, f"{head}{op} ")], "", self._value(value, indent, 2 * indent + len(head) + 2))
         if len(rows) == 1 and key:
             rows[0].key, rows[0].split = key, len(head)
         return rows
 
     def _statement(self, expr: tree.Expr, indent: int) -> list[Row]:
         if flat.needs_brackets(expr):
-            return _around(self.expr(expr, flat.CHOICE, indent, self.width))
+            return around(self.expr(expr, flat.CHOICE, indent, self.width))
         return self._value(expr, indent, 2 * indent)
 
     def _with_block(self, rows: list[Row], block: tree.Block, key: str) -> list[Row]:
         split = len(rows[-1].text) + 1
         single = len(rows) == 1
-        rows = _join(rows, " ", self.block(block, rows[0].indent, self.width - rows[-1].width() - 1))
+        rows = join(rows, " ", self.block(block, rows[0].indent, self.width - rows[-1].width() - 1))
         if single and len(rows) == 1:
             rows[0].key, rows[0].split = key, split
         return rows
@@ -174,7 +172,7 @@ class Layout:
     def _value(self, value: tree.Expr, indent: int, column: int) -> list[Row]:
         """An expression in an item, begun at `column`; a long chain of operators is put in ( ) and broken at them."""
         text, room = self.flat.expr(value), self.width - column
-        chain = _chain(value) if text is None or not _fits(text, room) else []
+        chain = flat.chain(value) if text is None or not _fits(text, room) else []
         if len(chain) < 2:
             return self.expr(value, flat.CHOICE, indent, room)
         broken = [Row(indent, "(")]
@@ -198,15 +196,15 @@ class Layout:
                 rows = self._broken([Row(indent, "[")], "]", expr, items, self._element)
             case tree.Amend(base=base, block=block):
                 rows = self.expr(base, flat.POSTFIX, indent, room)
-                rows = _join(rows, " ", self.block(block, indent, room - len(rows[-1].text) - 1))
+                rows = join(rows, " ", self.block(block, indent, room - len(rows[-1].text) - 1))
             case _:
                 rows = [Row(indent, "")]
                 for part in flat.parts(expr):
                     if isinstance(part, str):
                         rows[-1].text += part
                     else:
-                        rows = _join(rows, "", self.expr(part[0], part[1], indent, room - len(rows[-1].text)))
-        return rows if flat.binding(expr) >= level else _around(rows)
+                        rows = join(rows, "", self.expr(part[0], part[1], indent, room - len(rows[-1].text)))
+        return rows if flat.binding(expr) >= level else around(rows)
 
     def _bracketed(
         self,
@@ -259,59 +257,20 @@ class Layout:
         match arg.value:
             case tree.Binding(var=var, over=over):
                 head = f"{var.name} in "
-                return _join([Row(indent, head)], "", self.expr(over, flat.RANGE, indent, room - len(head)))
+                return join([Row(indent, head)], "", self.expr(over, flat.RANGE, indent, room - len(head)))
             case tree.Comprehension(expr=expr, var=var, over=over, condition=condition):
                 rows = self.expr(expr, flat.CHOICE, indent, room)
-                rows = _join(rows, f" for {var.name} in ", self.expr(over, flat.OR, indent, room))
+                rows = join(rows, f" for {var.name} in ", self.expr(over, flat.OR, indent, room))
                 if condition is not None:
-                    rows = _join(rows, " if ", self.expr(condition, flat.OR, indent, room))
+                    rows = join(rows, " if ", self.expr(condition, flat.OR, indent, room))
                 return rows
             case tree.Compare(op="in", left=tree.Name()) if arg.name is None:
-                return _around(self.expr(arg.value, flat.CHOICE, indent, room - 2))
+                return around(self.expr(arg.value, flat.CHOICE, indent, room - 2))
             case value:
                 head = "" if arg.name is None else f"{arg.name.name}: "
-                return _join([Row(indent, head)], "", self.expr(value, flat.CHOICE, indent, room - len(head)))
+                return join([Row(indent, head)], "", self.expr(value, flat.CHOICE, indent, room - len(head)))
 
 
 def _fits(text: str, room: int) -> bool:
     """Whether a text fits; one with a text over several lines in it would not be bettered by breaking it."""
     return "\n" in text or len(text) <= room
-
-
-def _chain(value: tree.Expr) -> list[tuple[str, tree.Expr, int]]:
-    """The operands of a chain of equally binding operators: the word before each, and the binding wanted."""
-    level = flat.binding(value)
-    if isinstance(value, tree.IfElse):
-        return [
-            ("", value.then, flat.OR),
-            ("if ", value.condition, flat.OR),
-            ("else ", value.otherwise, flat.CHOICE),
-        ]
-    if isinstance(value, tree.Compare):
-        return [("", value.left, flat.RANGE), (f"{value.op} ", value.right, flat.RANGE)]
-    found: list[tuple[str, tree.Expr, int]] = []
-    while isinstance(value, tree.Binary | tree.Logic) and flat.binding(value) == level != flat.POWER:
-        found.append((f"{value.op} ", value.right, level + 1))
-        value = value.left
-    return [("", value, level), *reversed(found)]
-
-
-def _join(first: list[Row], between: str, second: list[Row]) -> list[Row]:
-    """`second` begun on the last row of `first`."""
-    if not first:
-        return second
-    last, head = first[-1], second[0]
-    last.text += between + head.text
-    last.comment = last.comment or head.comment
-    return first + second[1:]
-
-
-def _behind(rows: list[Row], text: str) -> list[Row]:
-    rows[-1].text += text
-    return rows
-
-
-def _around(rows: list[Row]) -> list[Row]:
-    rows[0].text = "(" + rows[0].text
-    rows[-1].text += ")"
-    return rows

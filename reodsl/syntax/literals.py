@@ -142,10 +142,3 @@ def quote(value: str) -> str:
         else:
             parts.append(f"\\u{{{ord(character):x}}}")
     return '"' + "".join(parts) + '"'
-
-
-def clean_doc(text: str) -> str:
-    """A documentation text without the indentation and the empty lines around it."""
-    lines = [line.rstrip() for line in text.expandtabs().split("\n")]
-    margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line), default=0)
-    return "\n".join([lines[0].lstrip(), *(line[margin:] for line in lines[1:])]).strip("\n")

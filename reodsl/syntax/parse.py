@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reodsl.diagnostics.model import Diagnostic, note
 from reodsl.syntax import tree
 from reodsl.syntax.brackets import MAX_NESTING, lay_out, too_deep
-from reodsl.syntax.literals import clean_doc
+from reodsl.syntax.docstrings import clean_doc
 from reodsl.syntax.reader import MAX_REPORTED, Reader
 from reodsl.syntax.source import Source
 from reodsl.syntax.tokens import escape_warnings, lex

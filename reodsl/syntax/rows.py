@@ -1,4 +1,4 @@
-"""Rows of a formatted file to its text: blank lines, columns aligned in runs of like rows, comments behind them."""
+"""Rows of a formatted file, joined and to its text: blank lines, columns aligned in runs of like rows, comments behind."""
 
 from __future__ import annotations
 
@@ -24,6 +24,29 @@ class Row:
         """The columns taken by its last line."""
         last = self.text.rpartition("\n")
         return len(last[2]) if last[1] else 2 * self.indent + len(self.text)
+
+
+def join(first: list[Row], between: str, second: list[Row]) -> list[Row]:
+    """`second` begun on the last row of `first`."""
+    if not first:
+        return second
+    last, head = first[-1], second[0]
+    last.text += between + head.text
+    last.comment = last.comment or head.comment
+    return first + second[1:]
+
+
+def behind(rows: list[Row], text: str) -> list[Row]:
+    """`text` at the end of the last row."""
+    rows[-1].text += text
+    return rows
+
+
+def around(rows: list[Row]) -> list[Row]:
+    """The rows in ( )."""
+    rows[0].text = "(" + rows[0].text
+    rows[-1].text += ")"
+    return rows
 
 
 def printed(rows: list[Row]) -> str:

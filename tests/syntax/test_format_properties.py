@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reodsl.diagnostics import Span
 from reodsl.syntax import Source, format_module, format_source, parse, tree
 from reodsl.syntax.brackets import lay_out
-from reodsl.syntax.literals import clean_doc
+from reodsl.syntax.docstrings import clean_doc
 from reodsl.syntax.tokens import lex
 from reodsl.syntax.walk import same
 from tests.syntax.trees import EVERY_SPEC, source

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from reodsl.syntax.literals import (
     Fault,
     canonical_number,
-    clean_doc,
     quote,
     read_number,
     read_string,
@@ -129,17 +128,3 @@ def test_quoting_and_reading_agree(value: str) -> None:
     assert read_string(quoted) == (value, [])
     assert "\n" not in quoted
     assert all(character.isprintable() for character in quoted)
-
-
-@pytest.mark.parametrize(
-    ("text", "doc"),
-    [
-        (" one line. ", "one line."),
-        ("One.\n\n  Two\n    deeper\n  ", "One.\n\nTwo\n  deeper"),
-        ("\n  One\n\tTwo\n", "One\n      Two"),
-        ("", ""),
-        ("a\n    b", "a\nb"),
-    ],
-)
-def test_documentation_without_indentation(text: str, doc: str) -> None:
-    assert clean_doc(text) == doc
