@@ -5,8 +5,9 @@ from __future__ import annotations
 from reodsl.diagnostics.model import Label, Span, error
 from reodsl.language import arithmetic
 from reodsl.language.context import DEEPEST, Context, Scope
+from reodsl.language.fitting import fit
 from reodsl.language.names import named
-from reodsl.language.schema import Either, Many, Type, fit
+from reodsl.language.schema import Either, Many, Type
 from reodsl.language.suggest import advice
 from reodsl.language.units import UNITS, Quantity, dimension, scaled
 from reodsl.language.values import Bounds, Items, Value, describe

@@ -1,0 +1,185 @@
+"""A value and the type of a setting to the value in that type, or to why it is none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from reodsl.language.schema import A, Between, Block, Choice, Either, Flag, Many, Num, Text, Type, type_words
+from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words
+from reodsl.language.values import Bounds, Items, Record, Symbol, Value, as_written, describe
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a value does not fit a type: a code, a message for `{what}`, the words at the value, and help.
+
+    `otherwise` is the help where the setting has no example of its own either.
+    """
+
+    code: str
+    message: str
+    text: str
+    value: Value
+    help: str | None = None
+    otherwise: str | None = None
+
+
+def fit(value: Value, type_: Type) -> Value | Misfit:
+    """`value` as the type has it: a bare number takes the type's unit, a lone value may become a list."""
+    match type_:
+        case Num():
+            return _fit_number(value, type_)
+        case Text():
+            if not isinstance(value.data, str):
+                return _other(value, type_)
+            if type_.nonempty and not value.data.strip():
+                return Misfit("E0303", "{what} is empty", "nothing in it", value, "write some text")
+            return value
+        case Flag():
+            return value if isinstance(value.data, bool) else _other(value, type_)
+        case Choice():
+            if isinstance(value.data, Symbol) and value.data.name in type_.words:
+                return value
+            return _other(value, type_)
+        case Many():
+            return _fit_list(value, type_)
+        case Between():
+            return _fit_bounds(value, type_)
+        case A():
+            if isinstance(value.data, Record) and value.data.kind in type_.kinds:
+                return value
+            return _other(value, type_)
+        case Block():
+            if isinstance(value.data, Record) and value.data.kind == type_.kind:
+                return value
+            return _other(value, type_)
+        case Either():
+            misfits = []
+            for option in type_.options:
+                fitted = fit(value, option)
+                if isinstance(fitted, Value):
+                    return fitted
+                misfits.append(fitted)
+                if isinstance(option, Many) and isinstance(value.data, Items):
+                    return fitted
+            ranged = [misfit for misfit in misfits if misfit.code != "E0301"]
+            return ranged[0] if ranged else _other(value, type_)
+
+
+def _other(value: Value, type_: Type) -> Misfit:
+    words = type_words(type_)
+    message = f"{{what}} is {words}, not {describe(value)}"
+    return Misfit("E0301", message, describe(value), value, _unquoted(value, type_), f"write {words}")
+
+
+def _unquoted(value: Value, type_: Type) -> str | None:
+    """The help for a text that would fit if it were none."""
+    if not isinstance(value.data, str):
+        return None
+    fits = {
+        Num: re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?[KMG%]?( [a-z_]+)?", value.data),
+        Flag: value.data in ("true", "false"),
+        Choice: isinstance(type_, Choice) and value.data in type_.words,
+    }
+    return f"write `{value.data}`, without quotes" if fits.get(type(type_)) else None
+
+
+def _fit_number(value: Value, type_: Num) -> Value | Misfit:
+    data = value.data
+    if not isinstance(data, Quantity):
+        return _other(value, type_)
+    want = type_.dimension
+    if data.unit != want and not data.unit and value.literal is not None and value.literal.suffix != "%":
+        number = scaled(value.literal.value, value.literal.suffix, want)
+        if number is not None:
+            data = Quantity(number, want)
+    example = f"write `{type_.example}`, for example" if type_.example else None
+    if data.unit != want:
+        same = f"`{shown(Quantity(data.number, want))}`"
+        helps = example
+        if data.unit and not want and value.via:
+            helps = f"divide by a number of {unit_name(data.unit)} to get a plain number"
+        elif type_.takes(data.number) and not want:
+            helps = f"write {same}, without a unit"
+        elif type_.takes(data.number) and not data.unit:
+            helps = f"give the value its unit: {same}"
+        elif type_.takes(data.number) and not value.via:
+            helps = f"write {same}, if it is that many"
+        return Misfit(
+            "E0302",
+            f"{{what}} is {unit_words(want)}, and this is {unit_words(data.unit)}",
+            shown(data),
+            value,
+            helps,
+            f"write a number {unit_words(want)}" if want else f"write {unit_words(want)}",
+        )
+    if (type_.whole or want) and isinstance(data.number, float):
+        if not data.number.is_integer():
+            if type_.whole:
+                return Misfit("E0303", "{what} is a whole number", shown(data), value, _near(data, type_))
+        else:
+            data = Quantity(int(data.number), data.unit)
+    if not type_.holds(data.number):
+        helps = example
+        if data.number < 0 and type_.holds(-data.number):
+            helps = f"write `{shown(Quantity(-data.number, want))}`"
+        # A type with an example of its own, such as a learning rate, is no share.
+        elif example is None and type_.high == 1 and not type_.whole and type_.holds(data.number / 100):
+            helps = f"write `{shown(Quantity(data.number))}%`, if a share is meant"
+        words = type_.range_words()
+        message, otherwise = f"{{what}} must be {words}", f"write a number {words}"
+        return Misfit("E0303", message, shown(data), value, helps, otherwise)
+    return replace(value, data=data)
+
+
+def _near(data: Quantity, type_: Num) -> str:
+    """The nearest whole number of the range."""
+    number = round(data.number)
+    if type_.low is not None:
+        number = max(number, int(type_.low) + type_.above)
+    if type_.high is not None:
+        number = min(number, int(type_.high) - type_.below)
+    return f"write `{shown(Quantity(number, data.unit))}`"
+
+
+def _fit_list(value: Value, type_: Many) -> Value | Misfit:
+    data = value.data
+    if not isinstance(data, Items):
+        lone = fit(value, type_.item)
+        if not type_.lone:
+            helps = f"write `[{as_written(value)}]`" if isinstance(lone, Value) else None
+            return replace(_other(value, type_), help=helps)
+        return Value(Items((lone,)), value.span, value.via) if isinstance(lone, Value) else lone
+    if len(data.values) < type_.least:
+        helps = "add to the list" if data.values else "write what belongs in it"
+        return Misfit("E0303", f"{{what}} needs at least {type_.least} in its list", "too few", value, helps)
+    if type_.most is not None and len(data.values) > type_.most:
+        message = f"{{what}} has at most {type_.most} in its list, and these are {len(data.values)}"
+        return Misfit("E0303", message, "too many", data.values[type_.most], "take out what is too much")
+    items = []
+    for item in data.values:
+        fitted = fit(item, type_.item)
+        if isinstance(fitted, Misfit):
+            return replace(fitted, message=fitted.message.replace("{what}", "each of {what}", 1))
+        items.append(fitted)
+    return replace(value, data=Items(tuple(items)))
+
+
+def _fit_bounds(value: Value, type_: Between) -> Value | Misfit:
+    data = value.data
+    if not isinstance(data, Bounds):
+        return _other(value, type_)
+    low, high = fit(data.low, type_.item), fit(data.high, type_.item)
+    for end in (low, high):
+        if isinstance(end, Misfit):
+            return end
+    assert isinstance(low, Value)
+    assert isinstance(high, Value)
+    assert isinstance(low.data, Quantity)
+    assert isinstance(high.data, Quantity)
+    if low.data.number > high.data.number:
+        return Misfit(
+            "E0303", "{what} must not end before it begins", "", value, "write the smaller number first"
+        )
+    return replace(value, data=Bounds(low, high))
