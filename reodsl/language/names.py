@@ -9,28 +9,12 @@ from reodsl.language.context import Context, Scope
 from reodsl.language.declare import declared
 from reodsl.language.kinds import METRICS
 from reodsl.language.modules import Loaded
+from reodsl.language.reward_words import RESPONSE_NAMES
 from reodsl.language.schema import A, Choice, Either, Many, Type
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Record, Symbol, Value
 from reodsl.syntax import tree
-
-RESPONSE_NAMES = frozenset(
-    {
-        "y",
-        "x",
-        "group",
-        "ref",
-        "len",
-        "correct",
-        "answer",
-        "trapezoid",
-        "uniform",
-        "half_first",
-        "mode",
-        "before",
-    }
-)
 
 
 def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Value | None:

@@ -6,8 +6,10 @@ import math
 from dataclasses import replace
 
 from reodsl.diagnostics.model import error
+from reodsl.language.reward_functions import number_function
 from reodsl.language.reward_names import INF, Body, Data, Typed, fail, same_unit
-from reodsl.language.reward_types import AGGREGATES, FUNCTIONS, NUMERIC, RESPONSE, WEIGHTS, condition, typed
+from reodsl.language.reward_types import condition, typed
+from reodsl.language.reward_words import AGGREGATES, FUNCTIONS, NUMERIC, RESPONSE, WEIGHTS
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN, TOKENS
 from reodsl.syntax import tree
@@ -219,20 +221,6 @@ def _range_of(name: str, value: Typed, filtered: bool) -> tuple[float, float]:
     return value.low, value.high
 
 
-def exponential(body: Body, argument: tree.Expr) -> Typed | None:
-    """`e^x`."""
-    value = typed(body, argument)
-    if value is None:
-        return None
-    if value.unit:
-        return fail(body, "E0302", "`e^` wants a plain number", argument, "divide by a length first")
-    if value.high > 700:
-        return fail(
-            body, "E0307", "e to this may be past every number", argument, "bound it: `clip(…, -20, 20)`"
-        )
-    return Typed({"op": "call", "fn": "exp", "args": [value.data]}, PLAIN, 0.0, math.exp(value.high))
-
-
 def _numeric(body: Body, expr: tree.Call, name: str) -> Typed | None:
     values: list[tuple[tree.Expr, Typed]] = []
     good = True
@@ -250,53 +238,4 @@ def _numeric(body: Body, expr: tree.Call, name: str) -> Typed | None:
         return fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, f"give it {counts[wanted]}")
     if not good:
         return None
-    if name == "exp":
-        return exponential(body, values[0][0])
-    first_expr, first = values[0]
-    data: Data = {"op": "call", "fn": name, "args": [value.data for _, value in values]}
-    if name in ("sigmoid", "log") and first.unit:
-        return fail(body, "E0302", f"`{name}` wants a plain number", first_expr, "divide by a length first")
-    if name == "sqrt" and first.unit:
-        return fail(body, "E0302", "`sqrt` wants a plain number", first_expr, "divide by a length first")
-    for other_expr, other in values[1:]:
-        if not same_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`"):
-            return None
-    if name == "log" and first.low <= 0:
-        return fail(
-            body,
-            "E0307",
-            "the logarithm of 0 or less is no number",
-            first_expr,
-            "keep it above 0: `max(…, 1e-6)`",
-        )
-    if name == "sqrt" and first.low < 0:
-        return fail(
-            body,
-            "E0307",
-            "the root of a negative number is no number",
-            first_expr,
-            "keep it at 0 or above: `max(…, 0)`",
-        )
-    low, high = _range(name, [value for _, value in values])
-    return Typed(data, PLAIN if name in ("sigmoid", "log", "sqrt") else first.unit, low, high)
-
-
-def _range(name: str, values: list[Typed]) -> tuple[float, float]:
-    first = values[0]
-    match name:
-        case "sigmoid":
-            return 0.0, 1.0
-        case "log":
-            return math.log(first.low), INF if math.isinf(first.high) else math.log(first.high)
-        case "sqrt":
-            return math.sqrt(first.low), INF if math.isinf(first.high) else math.sqrt(first.high)
-        case "abs":
-            crossing = first.low <= 0 <= first.high
-            ends = abs(first.low), abs(first.high)
-            return (0.0 if crossing else min(ends)), max(ends)
-        case "min":
-            return min(v.low for v in values), min(v.high for v in values)
-        case "max":
-            return max(v.low for v in values), max(v.high for v in values)
-    low, high = values[1], values[2]
-    return min(max(first.low, low.low), high.high), max(min(first.high, high.high), low.low)
+    return number_function(body, name, values)

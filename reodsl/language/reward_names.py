@@ -35,6 +35,16 @@ class Typed:
         return self.low, self.high
 
 
+def node(op: str, **parts: Any) -> Data:
+    """An expression's canonical data: what it does, and its parts."""
+    return {"op": op, **parts}
+
+
+def constant(number: float, unit: Dimension) -> Typed:
+    """A number that is known."""
+    return Typed(node("number", value=float(number)), unit, number, number)
+
+
 @dataclass(slots=True)
 class Environment:
     """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets."""
