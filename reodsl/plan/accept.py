@@ -14,8 +14,9 @@ from reodsl.plan.keys import Keys
 from reodsl.plan.places import Places
 from reodsl.plan.verdict import Item, Plan
 from reodsl.store.accept import adopt
+from reodsl.store.manifest import Manifest
 from reodsl.store.runs import previous, records
-from reodsl.store.store import Manifest, Store
+from reodsl.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from reodsl.graph.identity import identity, material, part_digest, reads
 from reodsl.graph.task import Task
 from reodsl.ir import digest
 from reodsl.store.external import Fingerprints, resolved
-from reodsl.store.store import Manifest, Store
+from reodsl.store.manifest import Manifest
+from reodsl.store.store import Store
 
 
 class Keys:

@@ -12,8 +12,9 @@ from reodsl.plan.changes import Difference, changed_inputs, explain, regrouped, 
 from reodsl.plan.keys import Keys, contents
 from reodsl.plan.places import Places
 from reodsl.store.accept import acceptances, telling
+from reodsl.store.manifest import Manifest
 from reodsl.store.runs import Record, previous, records
-from reodsl.store.store import Manifest, Store
+from reodsl.store.store import Store
 
 _GROUPS = {"arms": "the set of arms"}
 Verdict = Literal["reuse", "run", "rerun", "later"]

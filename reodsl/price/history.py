@@ -14,8 +14,9 @@ from reodsl.price.facts import Facts, prompt_tokens, questions_in
 from reodsl.price.sizes import Sizes, from_config
 from reodsl.price.value import Term
 from reodsl.store.accept import acceptances
+from reodsl.store.manifest import Manifest
 from reodsl.store.runs import Record
-from reodsl.store.store import Manifest, Store
+from reodsl.store.store import Store
 
 COMPUTES = frozenset({"train", "sample", "evaluate"})
 NEWEST = 48

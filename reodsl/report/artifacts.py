@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import first_line, problem
-from reodsl.store.store import MANIFEST
+from reodsl.store.manifest import MANIFEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reodsl.graph.task import Task
-from reodsl.store.store import Manifest, Store
+from reodsl.store.manifest import Manifest
+from reodsl.store.store import Store
 
 ACCEPTED = "accepted"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from reodsl.graph.identity import ARMS, part_digest, reads
 from reodsl.graph.task import Kind
-from reodsl.store.store import MANIFEST
+from reodsl.store.manifest import MANIFEST
 
 
 def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]:

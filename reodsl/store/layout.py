@@ -10,8 +10,9 @@ from pathlib import Path
 
 from reodsl.graph.task import Graph
 from reodsl.store.files import storing
+from reodsl.store.manifest import MANIFEST
 from reodsl.store.runs import slug
-from reodsl.store.store import MANIFEST, MATERIAL, Store
+from reodsl.store.store import MATERIAL, Store
 
 _ASIDE = ".unfinished"
 

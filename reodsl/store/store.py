@@ -8,7 +8,6 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,34 +16,10 @@ from reodsl.diagnostics import problem
 from reodsl.ir import digest
 from reodsl.store.files import json_bytes, sha256, storing, sync, walk, write_atomic
 from reodsl.store.locks import held, is_held, turn
+from reodsl.store.manifest import MANIFEST, Manifest, described, differences, read
 
 FORMAT = "reodsl store 1\n"
-MATERIAL, MANIFEST = "material.json", "manifest.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a finished result holds: `files` maps paths in it to (bytes, SHA-256); `made` is provenance, no identity."""
-
-    key: str
-    files: Mapping[str, tuple[int, str]]
-    created: str
-    made: Mapping[str, Any]
-
-    @property
-    def checksums(self) -> dict[str, str]:
-        """`{path: sha256}` of the content."""
-        return {path: checksum for path, (_, checksum) in self.files.items()}
-
-    @property
-    def digest(self) -> str:
-        """The digest of the content: equal for results with the same bytes in the same files."""
-        return digest(self.checksums)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(size for size, _ in self.files.values())
+MATERIAL = "material.json"
 
 
 class Store:
@@ -112,10 +87,10 @@ class Store:
 
     def get(self, key: str) -> Manifest | None:
         """The manifest of a finished result whose files are there with the right sizes; None if not."""
-        manifest = self._manifest(key)
+        folder = self.path(key)
+        manifest = read(folder, key)
         if manifest is None:
             return None
-        folder = self.path(key)
         for path, (size, _) in manifest.files.items():
             try:
                 if (folder / path).stat().st_size != size:
@@ -138,23 +113,11 @@ class Store:
         Every byte is read but those of files whose path starts with one of `unread`: of these only what was written to
         after the result was stored, and else the size.
         """
-        manifest = self._manifest(key)
+        folder = self.path(key)
+        manifest = read(folder, key)
         if manifest is None:
             return (f"{MANIFEST} is missing or unreadable",)
-        folder, wrong = self.path(key), []
-        stored = (folder / MANIFEST).stat().st_mtime_ns
-        for path, (size, checksum) in manifest.files.items():
-            file = folder / path
-            try:
-                now = file.stat()
-                if now.st_size != size:
-                    wrong.append(f"{path} has {now.st_size} bytes instead of {size}")
-                    continue
-                untouched = path.startswith(unread) and now.st_mtime_ns <= stored
-                if not untouched and sha256(file) != checksum:
-                    wrong.append(f"{path} differs from its checksum")
-            except OSError as error:
-                wrong.append(f"{path} cannot be read: {error.strerror}")
+        wrong = differences(manifest, folder, unread)
         found = self.material(key)
         if found is None or digest(found) != key:
             wrong.append(f"{MATERIAL} does not belong to this key")
@@ -233,14 +196,7 @@ class Store:
             created = datetime.now(UTC).isoformat(timespec="seconds")
             manifest = Manifest(key, files, created, dict(made))
             (out / MATERIAL).write_bytes(json_bytes(dict(material)))
-            described = {
-                "key": key,
-                "digest": manifest.digest,
-                "files": {path: {"bytes": size, "sha256": sum_} for path, (size, sum_) in files.items()},
-                "created": created,
-                "made": manifest.made,
-            }
-            (out / MANIFEST).write_bytes(json_bytes(described))
+            (out / MANIFEST).write_bytes(json_bytes(described(manifest)))
             for entry in walk(out):
                 if durable:
                     sync(entry)
@@ -285,16 +241,6 @@ class Store:
         grave = self.root / "tmp" / f"{place.name}.{os.getpid()}.{secrets.token_hex(4)}.removed"
         place.rename(grave)
         shutil.rmtree(grave, ignore_errors=True)
-
-    def _manifest(self, key: str) -> Manifest | None:
-        try:
-            data = json.loads((self.path(key) / MANIFEST).read_bytes())
-            files = {
-                str(path): (int(item["bytes"]), str(item["sha256"])) for path, item in data["files"].items()
-            }
-            return Manifest(data["key"], files, data["created"], data["made"]) if data["key"] == key else None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
 
     def _foreign(self, reason: str, instead: str = "") -> Exception:
         return problem(

@@ -14,7 +14,7 @@ from reodsl.graph.task import Task
 from reodsl.plan.keys import contents
 from reodsl.plan.registry import Execution, Results
 from reodsl.store.accept import telling
-from reodsl.store.store import Manifest
+from reodsl.store.manifest import Manifest
 from runners.execute.order import Order, Outcome
 
 # How often another run's task is looked at, and how often a task is tried again whose process died.

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from reodsl.store.store import MANIFEST, MATERIAL, Store
+from reodsl.store.manifest import MANIFEST
+from reodsl.store.store import MATERIAL, Store
 from reodsl.store.sweep import refuse
 
 HERE = Path(__file__).resolve().parent

@@ -9,7 +9,8 @@ import pytest
 from reodsl.graph.identity import part_digest
 from reodsl.ir import digest
 from reodsl.store.labels import labels
-from reodsl.store.store import Manifest, Store
+from reodsl.store.manifest import Manifest
+from reodsl.store.store import Store
 
 
 @pytest.fixture

@@ -1,0 +1,83 @@
+"""What a finished result holds: a folder to its manifest, a manifest to its file, and to what differs from it by now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reodsl.ir import digest
+from reodsl.store.files import sha256
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a finished result holds: `files` maps paths in it to (bytes, SHA-256); `made` is provenance, no identity."""
+
+    key: str
+    files: Mapping[str, tuple[int, str]]
+    created: str
+    made: Mapping[str, Any]
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """`{path: sha256}` of the content."""
+        return {path: checksum for path, (_, checksum) in self.files.items()}
+
+    @property
+    def digest(self) -> str:
+        """The digest of the content: equal for results with the same bytes in the same files."""
+        return digest(self.checksums)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(size for size, _ in self.files.values())
+
+
+def read(folder: Path, key: str) -> Manifest | None:
+    """The manifest in the folder of `key`'s result; None where there is none that can be read, or another key's."""
+    try:
+        data = json.loads((folder / MANIFEST).read_bytes())
+        files = {str(path): (int(item["bytes"]), str(item["sha256"])) for path, item in data["files"].items()}
+        return Manifest(data["key"], files, data["created"], data["made"]) if data["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def described(manifest: Manifest) -> dict[str, Any]:
+    """What the file of a manifest holds; `read` is its inverse."""
+    return {
+        "key": manifest.key,
+        "digest": manifest.digest,
+        "files": {path: {"bytes": size, "sha256": sum_} for path, (size, sum_) in manifest.files.items()},
+        "created": manifest.created,
+        "made": manifest.made,
+    }
+
+
+def differences(manifest: Manifest, folder: Path, unread: tuple[str, ...]) -> list[str]:
+    """The files in `folder` that are not as the manifest has them, and how.
+
+    Every byte is read but those of files whose path starts with one of `unread`: of these only what was written to
+    after the manifest was, and else the size.
+    """
+    wrong = []
+    stored = (folder / MANIFEST).stat().st_mtime_ns
+    for path, (size, checksum) in manifest.files.items():
+        file = folder / path
+        try:
+            now = file.stat()
+            if now.st_size != size:
+                wrong.append(f"{path} has {now.st_size} bytes instead of {size}")
+                continue
+            untouched = path.startswith(unread) and now.st_mtime_ns <= stored
+            if not untouched and sha256(file) != checksum:
+                wrong.append(f"{path} differs from its checksum")
+        except OSError as error:
+            wrong.append(f"{path} cannot be read: {error.strerror}")
+    return wrong
