@@ -76,15 +76,23 @@ def test_the_arrows_know_no_clock_no_chance_and_no_network(package: str) -> None
         assert not found or name in TELLS_THE_TIME, f"{name} imports {sorted(found)}"
 
 
+MOST_LINES = 300
+LONGER = {"reodsl/syntax/tree.py"}
+"""Nodes that hold each other (a block holds expressions, an amended expression holds a block), and nothing else."""
+
+
 @pytest.mark.parametrize(
-    "path", modules("reodsl") + modules("runners"), ids=lambda p: str(p.relative_to(ROOT))
+    "path",
+    [path for package in ("reodsl", "runners", "benchmarks") for path in modules(package)],
+    ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_a_file_is_one_idea_and_says_which(path: Path) -> None:
     text = path.read_text()
     assert ast.get_docstring(ast.parse(text)), (
         "a module starts with a line that says what goes in and what comes out"
     )
-    assert len(text.splitlines()) <= 400
+    # Exactly those are longer that are named: one that was split loses its name here too.
+    assert (len(text.splitlines()) > MOST_LINES) == (str(path.relative_to(ROOT)) in LONGER)
 
 
 @pytest.mark.parametrize(("package", "page"), [("reodsl", "README.md"), ("runners", "CONTRIBUTING.md")])
