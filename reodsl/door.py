@@ -120,7 +120,9 @@ class Loaded:
         todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
         missing = registry.check(todo, self.spec, self.keys.folder, machine) if todo else ()
         if any(each.severity == "error" for each in missing):
-            raise Problem(*missing)
+            lacking = Problem(*missing)
+            lacking.add_note(render(missing, self.spec.sources))
+            raise lacking
         for each in missing:
             warnings.warn(f"{each.code}: {each.message}", stacklevel=3)
         store = self.store

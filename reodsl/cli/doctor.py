@@ -53,7 +53,7 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None
     measures = measure(store_dir or (files[0].parent if files else Path()))
     registry, parts = _survey()
     everything = (*_own(measures), *parts)
-    fits = [fit(path, registry, measures, Machine(address=address)) for path in files]
+    fits = [fit(path, registry, measures, Machine(address=address), store_dir) for path in files]
     ready = all(part.state == "ok" for part in everything if part.needed)
     if as_json:
         print_json(_json(everything, fits, ready))

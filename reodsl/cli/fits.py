@@ -7,8 +7,11 @@ from pathlib import Path
 
 from reodsl.cli.machine import Measures
 from reodsl.diagnostics import Diagnostic, error
+from reodsl.graph.task import Graph, Task
+from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Machine, Registry
 from reodsl.price.value import Prices, added
+from reodsl.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +27,17 @@ class Fit:
         return all(each.severity != "error" for each in self.lacks)
 
 
-def fit(path: Path, registry: Registry | None, measures: Measures, machine: Machine) -> Fit:
+def fit(
+    path: Path,
+    registry: Registry | None,
+    measures: Measures,
+    machine: Machine,
+    store_dir: Path | None = None,
+) -> Fit:
     """What a spec lacks on `machine`: a correct text, packages, devices, weights, data, memory, disk. Starts nothing.
 
-    Without a `registry` the runners' part of it is not known. What the spec's store already has is not looked at.
+    Without a `registry` the runners' part of it is not known. Of what the spec's store already has (in `store_dir`, or
+    beside the spec) only questions count: their sources are not looked at again.
     """
     from reodsl.graph.lower import lower
     from reodsl.language import compile_file
@@ -42,10 +52,21 @@ def fit(path: Path, registry: Registry | None, measures: Measures, machine: Mach
     folder = Path(spec.folder) if spec.folder else path.resolve().parent
     graph = lower(spec)
     prices = price(graph, spec, None, sizes_at_hand(spec, folder))
-    missing = registry.check(graph.tasks, spec, folder, machine) if registry is not None else ()
+    tasks = _without_questions(graph, Store(store_dir or path.resolve().parent / ".reodsl"), folder)
+    missing = registry.check(tasks, spec, folder, machine) if registry is not None else ()
     return Fit(
         str(path),
         (*missing, *refusals(prices, (task.id for task in graph.tasks), spec), *_room(prices, measures)),
+    )
+
+
+def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, ...]:
+    """The tasks but for those whose questions are in the store, made from what their sources hold now."""
+    if not store.root.is_dir():
+        return graph.tasks
+    keys = Keys(store, folder)
+    return tuple(
+        task for task in graph.tasks if task.kind != "data" or store.get(keys.key(task, {})[0]) is None
     )
 
 

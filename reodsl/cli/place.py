@@ -9,10 +9,12 @@ from pathlib import Path
 
 import click
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec
 from reodsl.plan.keys import Keys
+from reodsl.plan.registry import Machine, load_registry
+from reodsl.plan.verdict import Plan
 from reodsl.price import Prices
 from reodsl.store.store import Store
 
@@ -73,6 +75,28 @@ def prices_of(ready: Ready) -> Prices:
 
     history = read_history(ready.store, records(ready.store))
     return price(ready.graph, ready.spec, history, sizes_at_hand(ready.spec, ready.keys.folder))
+
+
+def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
+    """What is wrong inside the local files that a run would read for questions; the runners, where there are any, tell.
+
+    A file that is not there may be on the machine that is to run the spec.
+    """
+    folder = ready.keys.folder
+    tasks = tuple(
+        item.task
+        for item in plan.items
+        if item.task.kind == "data"
+        and item.verdict != "reuse"
+        and all(
+            source["kind"] == "file" and (folder / source["path"]).is_file()
+            for source in item.task.payload["data"]["sources"]
+        )
+    )
+    try:
+        return load_registry().check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
+    except Problem:
+        return ()
 
 
 def existing_store(store_dir: Path | None) -> Store:

@@ -8,7 +8,7 @@ import click
 
 from reodsl.cli import completing
 from reodsl.cli.options import amend_option, set_option
-from reodsl.cli.place import prepare, prices_of, store_option, target_option
+from reodsl.cli.place import prepare, prices_of, store_option, target_option, wrong_files
 
 
 @click.command(
@@ -48,7 +48,7 @@ def command(
     Every task is one of: reuse (its result is there), run (it is new), rerun (with the setting that changed, old
     and new, and its line), later (known once another task is done). Each has its price: --all shows tokens, calls,
     memory and disk task by task. Exits 0 when there is nothing to do, 2 when there is work, and 1 when that costs more
-    than the spec's limit.
+    than the spec's limit or a local file of questions is not as it should be.
     """
     from reodsl.cli.destination import file_to_write
     from reodsl.cli.output import print_json, show
@@ -68,9 +68,9 @@ def command(
     if place is not None:
         asked = Request(spec, str(ready.store.root), sets, amends, target)
         save_plan(place, plan, prices, asked)
-    refused = refusals(prices, (*plan.now, *plan.later), ready.spec)
+    refused = (*wrong_files(ready, plan), *refusals(prices, (*plan.now, *plan.later), ready.spec))
     if refused:
-        show(refused)
+        show(refused, ready.spec.sources)
         raise SystemExit(1)
     if plan.work:
         raise SystemExit(2)

@@ -163,9 +163,9 @@ def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine, qui
         raise Problem(*refused)
     tasks = tuple(item.task for item in plan.items if item.verdict != "reuse")
     missing = registry.check(tasks, ready.spec, ready.keys.folder, machine) if tasks else ()
+    show(missing if not quiet or failed(missing) else (), ready.spec.sources)
     if failed(missing):
-        raise Problem(*missing)
-    show(() if quiet else missing)
+        raise SystemExit(1)
 
 
 def _execute(

@@ -52,6 +52,24 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
     return questions_table(frame, columns, str(path))
 
 
+def require_head(path: Path, columns: Columns) -> None:
+    """Raise a Problem (E0701, E0706, E0707) for what the head of a file tells: columns that are not there.
+
+    JSON names them in every row: of such a file the head tells nothing.
+    """
+    try:
+        match path.suffix.lower():
+            case ".parquet":
+                require_columns(list(pl.read_parquet_schema(path)), columns, str(path))
+            case ".csv":
+                header = next(_csv_rows(path), None)
+                if header is not None:
+                    require_columns(header[1], columns, str(path))
+    except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        # What else is wrong with it is told as it is read.
+        return
+
+
 def file_problem(path: Path) -> Diagnostic | None:
     """Why this file cannot be a source (E0706): not there, not a plain file, too large, of an unknown kind."""
     if path.suffix.lower() not in SUFFIXES:

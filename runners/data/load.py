@@ -6,14 +6,17 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, problem
+from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.ir.data import Data, DataSource, File, Generated, HubData, PackageData
-from runners.data.files import file_problem, read_questions
+from runners.data.files import file_problem, read_questions, require_head
 from runners.data.fold import generate_questions
 from runners.data.hub import hub_problem, read_hub
 from runners.data.package import package_problem, read_package
 from runners.data.table import require_filled, settle_duplicates
 from runners.data.traces import generate_traces
+
+READ_AHEAD = 64 * 2**20
+"""Bytes of a file that is read whole before anything starts; of a larger one only what stands at its head is."""
 
 
 def load_data(data: Data, folder: Path) -> pl.DataFrame:
@@ -67,6 +70,25 @@ def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
         elif isinstance(source, PackageData):
             found.append(package_problem(source))
     return [diagnostic for diagnostic in found if diagnostic is not None]
+
+
+def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
+    """What is wrong inside the local files of the data, which are there.
+
+    Finds what `load_data` would of the sources that are files, in a second or so: of one with more than `READ_AHEAD`
+    bytes only that columns are missing, where its format names them at its head.
+    """
+    files = [source for source in data.sources if isinstance(source, File)]
+    small = [source for source in files if (folder / source.path).stat().st_size <= READ_AHEAD]
+    try:
+        for source in files:
+            if source not in small:
+                require_head(folder / source.path, source.columns)
+        if small:
+            load_data(data.model_copy(update={"sources": tuple(small)}), folder)
+    except Problem as caught:
+        return list(caught.diagnostics)
+    return []
 
 
 def _where(source: DataSource) -> str:

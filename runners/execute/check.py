@@ -15,12 +15,12 @@ from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.payload import engine_of
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import Spec
-from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture
 from reodsl.plan.registry import Machine
 from reodsl.store.external import hub_cache, hub_snapshot, package_file
 from runners.execute.gpu_names import gpu_here, other_gpus
 from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
+from runners.execute.questions import questions
 from runners.models.impossible import impossible
 from runners.models.names import ADAPTER, INCOMPLETE, unread
 
@@ -45,7 +45,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         *_engines(tasks, spec, machine),
         *_devices(tasks, spec, machine),
         *_weights(tasks, folder),
-        *_questions(tasks, folder),
+        *questions(tasks, spec, folder),
     ]
     return tuple(dict.fromkeys(found))
 
@@ -258,16 +258,6 @@ def _hub(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
         where=str(hub_cache()),
         help=f"fetch the weights where there is a network: `hf download {repo}{option}` (HF_HOME says where to)",
     )
-
-
-def _questions(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
-    data = [task for task in tasks if task.kind == "data"]
-    if not data:
-        return
-    from runners.data.load import source_problems
-
-    for task in data:
-        yield from source_problems(Data.model_validate(task.payload["data"]), folder)
 
 
 def _gpus(number: int) -> str:

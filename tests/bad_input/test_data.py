@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
+import polars as pl
 import pytest
 from commands import SPEC, Place, permissions_count, refused, whole
+
+from runners.data import load
 
 GOOD = '{"question": "<q> 1 a +1 b +2 ? <think>", "answer": "4"}\n{"question": "<q> 2 a +1 b +2 ? <think>", "answer": "5"}\n'
 DATA: dict[str, tuple[str, str | bytes, str, str, tuple[str, ...]]] = {
@@ -80,8 +84,32 @@ def test_a_data_set_that_is_not_what_it_should_be(place: Place, kind: str) -> No
     place.write(content, name)
     place.write(with_file(name))
     told = place.run()
-    assert told.code == 1, told
-    refused(told, code, at, *words)
+    refused(told, code, "tiny.reo:8:28", f'source = file("{name}")', *words)
+    assert re.search(rf"^ *= at: .*{re.escape(at)}$", told.err, re.M), told.err
+    assert not (place.folder / ".reodsl").exists()
+    assert not (place.folder / "runs").exists()
+
+
+def test_plan_and_doctor_look_inside_a_file(place: Place) -> None:
+    place.write(GOOD + GOOD, "d.jsonl")
+    place.write(with_file("d.jsonl"))
+    plan = place.call("plan", "tiny.reo")
+    assert (plan.code, plan.findings()) == (1, ["E0705"])
+    assert "asked.data" in plan.out
+    doctor = place.call("doctor", "tiny.reo", "--json")
+    assert [each["code"] for each in json.loads(doctor.out)["specs"][0]["lacks"]] == ["E0705"]
+    # It may be on the machine that is to run the spec.
+    (place.folder / "d.jsonl").unlink()
+    assert place.call("plan", "tiny.reo").code == 2
+
+
+def test_a_large_file_is_read_by_its_task_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "READ_AHEAD", 10)
+    place.write(GOOD + GOOD, "d.jsonl")
+    place.write(with_file("d.jsonl"))
+    assert place.call("plan", "tiny.reo").code == 2
+    told = place.run()
+    refused(told, "E0705", "d.jsonl", "2 of 4 questions are duplicates")
     assert told.err.endswith("1 failed, 3 not tried, 3 done; the same command goes on from here\n")
     # What does not need it is done and stays done: the model, the other data, and the evaluation of both.
     whole(place.folder / ".reodsl", {"model", "data", "evaluate"})
@@ -91,7 +119,31 @@ def test_a_data_set_that_is_not_what_it_should_be(place: Place, kind: str) -> No
     assert again.err == told.err
 
 
-def test_a_data_set_that_is_mended_goes_on(place: Place) -> None:
+@pytest.mark.parametrize("name", ["d.csv", "d.parquet"])
+def test_columns_at_the_head_of_a_large_file_are_looked_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(load, "READ_AHEAD", 10)
+    table = pl.DataFrame({"question": ["1+1?", "1+1?"], "reply": ["2", "2"]})
+    table.write_csv(place.folder / name) if name.endswith("csv") else table.write_parquet(place.folder / name)
+    place.write(with_file(name))
+    refused(place.run(), "E0701", "tiny.reo:8:28", "no column `answer`")
+    assert not (place.folder / ".reodsl").exists()
+
+
+def test_a_file_whose_questions_are_in_the_store_is_not_read_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.write(GOOD, "d.jsonl")
+    place.write(with_file("d.jsonl"))
+    assert place.run("--amend", "tiny.steps=1").code == 0
+    monkeypatch.setattr(load, "read_questions", None)
+    assert place.run("--amend", "tiny.steps=2").code == 0
+    assert place.call("doctor", "tiny.reo").code == 0
+
+
+def test_a_data_set_that_is_mended_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "READ_AHEAD", 10)
     place.write(GOOD + GOOD, "d.jsonl")
     place.write(with_file("d.jsonl"))
     assert place.run().findings() == ["E0705"]
@@ -120,7 +172,8 @@ def test_a_data_set_that_is_no_file_is_found_before_anything_starts(place: Place
     place.write(GOOD, "shut.csv").chmod(0)
     place.write(with_file(name))
     with permissions_count():
-        refused(place.run(), "E0706", at)
+        told = place.run()
+    refused(told, "E0706", "tiny.reo:8:28", f"= at: {at}")
     assert not (place.folder / ".reodsl").exists()
 
 
