@@ -64,6 +64,8 @@ def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
     head = path[0]
     if "" in path:
         return "write names with one dot between them, as in `--amend optim.lr=1e-6`"
+    if head in ("stages", "stage"):
+        return "say whose stage it is: `--amend EXPERIMENT.stages.NAME.SETTING=…`"
     if isinstance(main.items.get(head), tree.Param):
         return f"`{head}` is a param: `--set {head}=…`"
     if head in _declarations(main):
@@ -114,8 +116,10 @@ def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Own
     """
     head, rest = path[0], path[1:]
     if rest:
-        if isinstance(main.items.get(head), tree.Decl):
-            return [((main.key, head), rest, False)]
+        item = main.items.get(head)
+        if isinstance(item, tree.Decl):
+            drawn = _drawn(main, [item], rest) if item.kind.name == "study" else []
+            return drawn or [((main.key, head), rest, False)]
         imported = main.imports.get(head)
         if imported is not None and imported.module is not None:
             return [((imported.module, imported.name), rest, False)]
@@ -123,6 +127,9 @@ def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Own
         if arms:
             return [((main.key, f"{study.name.name}.{head}"), rest, False) for study in arms]
     studies = _studies(main)
+    drawn = _drawn(main, studies, path)
+    if drawn:
+        return drawn
     shared = bool(studies) and head in KINDS["study"].fields
     inside = bool(rest) and head in TRAINING and not isinstance(TRAINING[head].type, Block)
     found = [((main.key, study.name.name), path, bool(rest)) for study in studies] if shared else []
@@ -131,6 +138,29 @@ def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Own
     if head == "eval":
         found += [(owner, path, True) for owner in _from_elsewhere(ctx, studies, main)]
     return found
+
+
+def _drawn(
+    main: Loaded, studies: Iterable[tree.Decl], path: tuple[str, ...]
+) -> list[tuple[Owner, tuple[str, ...], bool]]:
+    """The tables and charts that `report.NAME.SETTING` names."""
+    if path[0] != "report" or len(path) < 3:
+        return []
+    return [
+        ((main.key, f"{study.name.name}.report.{path[1]}"), path[2:], False)
+        for study in studies
+        if path[1] in _report_names(study)
+    ]
+
+
+def _report_names(study: tree.Decl) -> list[str]:
+    """The names of a study's tables and charts."""
+    blocks = [
+        item.block
+        for item in (study.block.items if study.block is not None else ())
+        if isinstance(item, tree.Nested) and item.name.name == "report"
+    ]
+    return [item.name.name for block in blocks for item in block.items if isinstance(item, tree.Decl)]
 
 
 def _from_elsewhere(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:

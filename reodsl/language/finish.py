@@ -28,12 +28,14 @@ def stage_records(ctx: Context, experiment: Record) -> list[tuple[StagePart | No
     if not experiment.stages:
         return [(None, experiment)]
     found: list[tuple[StagePart | None, Record]] = []
-    for part in stage_parts(ctx, experiment):
+    parts = stage_parts(ctx, experiment)
+    for number, part in enumerate(parts):
         stage = laid(
             ctx, replace(experiment, stages=()), part.block, part.scope, part.block.doc or experiment.doc
         )
         stage = require_flat(ctx, stage)
-        found.append((part, reach.amended(ctx, stage, experiment.owner, part.scope)))
+        stage = reach.amended(ctx, stage, experiment.owner, part.scope, stage=True)
+        found.append((part, reach.of_stage(ctx, stage, parts, number)))
     return found
 
 

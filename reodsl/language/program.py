@@ -11,7 +11,7 @@ from reodsl.language.amend import read_changes
 from reodsl.language.context import Context
 from reodsl.language.declare import declared
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.reach import unmet
+from reodsl.language.refusals import unmet
 from reodsl.language.suggest import advice
 from reodsl.language.values import Record, Value
 from reodsl.syntax import tree

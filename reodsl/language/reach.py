@@ -2,35 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from reodsl.diagnostics.model import error
 from reodsl.language.blocks import unknown_setting
 from reodsl.language.context import Change, Context, Owner, Scope
 from reodsl.language.evaluate import fitted
 from reodsl.language.kinds import KINDS
-from reodsl.language.schema import Block, Field, Kind
+from reodsl.language.refusals import PassedBy, held, lacks, no_stage, refuse, unset
+from reodsl.language.schema import Block, Kind
+from reodsl.language.stages import StagePart
 from reodsl.language.suggest import advice, there_is
 from reodsl.language.values import BLOCK, Record, Slot, Value, describe
 from reodsl.syntax import tree
 
 ELSEWHERE = ("experiment", "recipe", "arm", "study", "frontier", "published", "task", "traces")
 """Kinds whose settings are changed at their own declaration: a copy of one would be another thing to train or draw."""
+STAGES = ("stages", "stage")
+"""What begins the path to a setting of one stage."""
 
 
-class _PassedBy(Exception):
-    """A change of what is set has nothing to change here; there may be others that it reaches."""
+def amended(
+    ctx: Context, record: Record, owner: Owner | None, scope: Scope, *, stage: bool = False
+) -> Record:
+    """A record with the changes that the command line makes to its owner, of which it may be a `stage`.
 
-
-def amended(ctx: Context, record: Record, owner: Owner | None, scope: Scope) -> Record:
-    """A record with the changes that the command line makes to its owner."""
+    Changes of single stages wait in these until they are made (see `of_stage`).
+    """
     for change in ctx.amends.get(owner or ("", ""), ()):
         if _idle(record, change):
             continue
-        with suppress(_PassedBy):
+        if change.path[0] in STAGES and "stage" in KINDS[record.kind].children:
+            record = record if stage else _staged(ctx, record, change)
+            continue
+        with suppress(PassedBy):
             record = changed(ctx, record, change, scope)
+    return record
+
+
+def of_stage(ctx: Context, stage: Record, parts: Sequence[StagePart], number: int) -> Record:
+    """A stage, the one at `number` of `parts`, with the changes to it alone: named by its name, or counted from 1."""
+    part, names = parts[number], [each.name for each in parts]
+    for change in part.changes:
+        wanted = change.path[1]
+        if wanted == part.name or (wanted not in names and wanted == str(number + 1)):
+            stage = changed(ctx, stage, replace(change, path=change.path[2:]), part.scope)
+        elif wanted not in names and wanted not in map(str, range(1, len(names) + 1)):
+            ctx.passed[change.target] = no_stage(change, stage.name, wanted, names)
+    return stage
+
+
+def _staged(ctx: Context, record: Record, change: Change) -> Record:
+    """A record whose stages know of a change to one of them."""
+    place = change.target.removesuffix("." + ".".join(change.path))
+    if not record.stages:
+        setting = change.path[-1] if len(change.path) > 2 else "SETTING"
+        words = f"`{record.name}` has no stages"
+        refuse(ctx, change, words, f"change a setting of its own: `--amend {place}.{setting}=…`")
+    elif len(change.path) < 3:
+        first = record.stages[0]
+        name = first.name if isinstance(first, StagePart) else "1"
+        helps = (
+            f"name a stage, or count from 1, and then its setting: `--amend {place}.stages.{name}.steps=…`"
+        )
+        refuse(ctx, change, "stages are amended setting by setting", helps)
+    else:
+        stages = tuple(replace(each, changes=(*each.changes, change)) for each in record.stages)
+        return replace(record, stages=stages)
     return record
 
 
@@ -46,16 +85,11 @@ def _idle(record: Record, change: Change) -> bool:
 def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Record:
     """A record with one setting, or something in its value, replaced from the command line.
 
-    Raises _PassedBy where a change of what is set finds nothing of the kind.
+    Raises PassedBy where a change of what is set finds nothing of the kind.
     """
     kind = KINDS[record.kind]
     head, rest = change.path[0], change.path[1:]
     field = kind.fields.get(head)
-    if head in ("stage", "stages") and "stage" in kind.children:
-        place = change.target.partition(f".{head}")[0]
-        helps = f"amend a setting in all of them, as in `--amend {place}.steps=…`, or write the change in the spec"
-        _refuse(ctx, change, "a stage cannot be amended alone", helps)
-        return record
     if field is None:
         ctx.met.add(change.target)
         unknown_setting(ctx, kind, tree.Ident(head, change.value.span))
@@ -69,19 +103,31 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
             names = list(inner_kind.fields)
             helps = f"name one of them; {there_is(names, 'its settings are')}"
             if not names:
-                helps = "what it holds is declared in the spec: change it there"
-            _refuse(ctx, change, f"`{change.target}` is a block of settings", helps)
+                helps = "name what it holds, and a setting of it: " + held(record, head, change)
+            refuse(ctx, change, f"`{change.target}` is a block of settings", helps)
+            return record
+        if not inner_kind.fields:
+            inner = record.sub(head)
+            known = list(inner.children) if inner is not None else []
+            if rest[0] in known:
+                words = f"`{change.target}` has settings of its own"
+                refuse(ctx, change, words, f"change one of them: {held(record, head, change, rest[0])}")
+            else:
+                words = f"the {head} of `{record.name}` holds no `{rest[0]}`"
+                refuse(
+                    ctx, change, words, advice(rest[0], known, "it holds") if known else "it holds nothing"
+                )
             return record
         inner = record.sub(head) or Record(inner_kind.name, {}, change.value.span, head, made=BLOCK)
         inner = changed(ctx, inner, replace(change, path=rest), scope)
         return record.with_field(head, Slot(Value(inner, change.value.span), change.value.span))
     if before is None and change.where_set:
-        raise _PassedBy
+        raise PassedBy
     if not rest:
         ctx.met.add(change.target)
         value = fitted(ctx, change.value, scope, field.type, head, field.example)
     elif before is None:
-        _unset(ctx, change, head, field)
+        unset(ctx, change, head, field)
         value = None
     else:
         value = _within(ctx, before.value, replace(change, path=rest), scope, head)
@@ -113,30 +159,12 @@ def without_arguments(ctx: Context, item: tree.Decl, owner: Owner) -> None:
     """Refuses changes to what is declared with a body: its parameters get their arguments where it is used."""
     for change in ctx.amends.get(owner, ()):
         setting = "reward" if item.kind.name == "reward" else "data"
-        _refuse(
+        refuse(
             ctx,
             change,
             f"the {item.kind.name} `{item.name.name}` gets its arguments where it is used",
             f"amend them there: `--amend {setting}.{'.'.join(change.path)}=…`",
         )
-
-
-def unmet(ctx: Context, changes: Iterable[Change]) -> None:
-    """Reports changes that nothing took: what they name is set nowhere, or is not used."""
-    for change in changes:
-        if change.target in ctx.met:
-            continue
-        head = change.target.split(".")[0]
-        if change.where_set:
-            remedy = f"set it whole: `--amend {head}=…`"
-        elif change.path == tuple(change.target.split(".")):
-            remedy = f"leave it out: nothing that this spec trains could take `{head}`"
-        else:
-            remedy = f"use `{head}` in what runs, or leave it out"
-        message = f"nothing that runs has `{change.target}`"
-        found = error("E0211", message, change.value.span, help=remedy)
-        ctx.report(ctx.passed.get(change.target, found))
-        ctx.met.add(change.target)
 
 
 def _within(ctx: Context, value: Value, change: Change, scope: Scope, what: str) -> Value | None:
@@ -161,10 +189,10 @@ def _within(ctx: Context, value: Value, change: Change, scope: Scope, what: str)
         if data.owner is not None and data.owner[0] == scope.module.key:
             better = f"{data.owner[1].rpartition('.')[2]}.{'.'.join(change.path)}"
             words = f"`{what}` is {describe(value)}, which has settings of its own"
-            _refuse(ctx, change, words, f"change them there: `--amend {better}=…`")
+            refuse(ctx, change, words, f"change them there: `--amend {better}=…`")
             return None
     words = f"`{what}` is {describe(value)}, and has no `{change.path[0]}`"
-    _refuse(ctx, change, words, f"write it whole: `--amend {place}=…`")
+    refuse(ctx, change, words, f"write it whole: `--amend {place}=…`")
     return None
 
 
@@ -172,10 +200,10 @@ def _argument(ctx: Context, record: Record, kind: Kind, change: Change, scope: S
     """A call's record with one argument, or something in it, replaced."""
     head = change.path[0]
     if head not in kind.fields:
-        _lacks(ctx, change, f"`{kind.name}(…)`", list(kind.fields))
+        lacks(ctx, change, f"`{kind.name}(…)`", list(kind.fields))
         return None
     if head not in record.fields and len(change.path) > 1:
-        _unset(ctx, change, head, kind.fields[head])
+        unset(ctx, change, head, kind.fields[head])
         return None
     field = kind.fields[head]
     before = record.fields.get(head)
@@ -213,14 +241,12 @@ def _parameter(ctx: Context, record: Record, change: Change, scope: Scope, place
     name, rest = change.path[0], change.path[1:]
     if name not in params:
         whose = f"the {record.kind} `{definition.item.name.name}`"
-        _lacks(ctx, change, whose, list(params), f"it takes none; name another: `--amend {place}=…`")
+        lacks(ctx, change, whose, list(params), f"it takes none; name another: `--amend {place}=…`")
         return None
     if rest:
         given = definition.args.get(name)
         if given is None:
-            _refuse(
-                ctx, change, f"`{name}` is not given there", f"write it whole: `--amend {place}.{name}=…`"
-            )
+            refuse(ctx, change, f"`{name}` is not given there", f"write it whole: `--amend {place}.{name}=…`")
             return None
         bound = _within(ctx, given, replace(change, path=rest), scope, name)
     else:
@@ -265,25 +291,3 @@ def _copied(
         return None
     complete = made if kind.partial else finished(ctx, made, kind)
     return None if complete is None else replace(value, data=complete)
-
-
-def _unset(ctx: Context, change: Change, head: str, field: Field) -> None:
-    place = change.target.removesuffix("." + ".".join(change.path[1:]))
-    example = f", as in `{field.example}`" if field.example else ""
-    _refuse(ctx, change, f"`{head}` is not set there", f"set it whole: `--amend {place}=…`{example}")
-
-
-def _lacks(ctx: Context, change: Change, whose: str, known: list[str], none: str = "it takes none") -> None:
-    name = change.path[0]
-    helps = advice(name, known, "it takes") if known else none
-    _refuse(ctx, change, f"{whose} has no argument `{name}`", helps)
-
-
-def _refuse(ctx: Context, change: Change, message: str, remedy: str) -> None:
-    finding = error("E0211", message, change.value.span, help=remedy)
-    if change.where_set:
-        if change.target not in ctx.passed or remedy.startswith("did you mean"):
-            ctx.passed[change.target] = finding
-        raise _PassedBy
-    ctx.met.add(change.target)
-    ctx.report(finding)

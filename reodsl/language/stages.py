@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Label, Span, error
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Change, Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Items, Record, Value, describe
@@ -19,7 +19,8 @@ MOST_STAGES = 256
 class StagePart:
     """One stage as declared: its name and label, the value that it was made for, its block, and where names are found.
 
-    `replaced` is where the parent's stage of that name stands, of which nothing is left.
+    `replaced` is where the parent's stage of that name stands, of which nothing is left; `changes` are what the command
+    line changes of single stages, this one or others.
     """
 
     name: str
@@ -29,6 +30,7 @@ class StagePart:
     scope: Scope
     span: Span
     replaced: Span | None = None
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class StagesOver:
     block: tree.Block
     scope: Scope
     span: Span
+    changes: tuple[Change, ...] = ()
 
 
 def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
@@ -114,7 +117,8 @@ def stage_parts(ctx: Context, record: Record) -> list[StagePart]:
             value = replace(each, literal=None)
             name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(parts))
             label = shown(value.data) if isinstance(value.data, Quantity) else name
-            parts.append(StagePart(name, label, value, stage.block, _with(stage, value), stage.span))
+            scope = _with(stage, value)
+            parts.append(StagePart(name, label, value, stage.block, scope, stage.span, changes=stage.changes))
     return _unlike(ctx, parts)
 
 

@@ -184,12 +184,17 @@ REFUSED = {
     "list": {"plain.eval.grid.to": "3"},
     "block": {"plain.optim": "3"},
     "stage": {"shrink.stages.steps": "3"},
+    "stage-unknown": {"shrink.stages.warn.steps": "3"},
+    "stage-none": {"plain.stages.1.steps": "3"},
+    "stage-whose": {"stages.1.steps": "3"},
     "declared": {"score.against.to": "64"},
     "body": {"bare.alpha": "0.1"},
     "schedule": {"five.m": "3"},
     "whole": {"five": "3"},
     "member": {"edge": "[]"},
     "report": {"report": "[base]"},
+    "table": {"report.main": "[base]"},
+    "table-unknown": {"all.report.mian.rows": "[base]"},
 }  # fmt: skip
 
 

@@ -1,0 +1,73 @@
+"""What `--amend` makes of one stage of an experiment, and of one table or chart of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reodsl.ir.spec import Spec
+from tests.language.conftest import HEAD, MINE
+from tests.language.test_changes import experiment
+
+TEXT = f"""{HEAD}{MINE}
+experiment grown = mine {{
+  stage warm {{ steps = 5 steps }}
+  stages(cap in [16K tokens, 8K tokens]) {{ rollout {{ max_tokens = cap }}, steps = 10 steps }}
+}}
+experiment child = grown {{ epochs = 3 }}
+experiment other = grown {{ stage warm {{ steps = 7 steps }} }}
+study all {{
+  arm base  = checkpoint(qwen3_4b)
+  arm grown = grown
+  arm child = child
+  arm other = other
+  arm hot   = grown {{ rollout {{ temperature = 0.9 }} }}
+  report {{
+    table main  {{ rows = arms, columns = [accuracy] }}
+    chart lines {{ x = budget, y = accuracy, lines = [base, grown] }}
+  }}
+}}
+"""
+
+
+def steps(spec: Spec, arm: str) -> list[int | None]:
+    return [stage.steps for stage in experiment(spec, arm).stages]
+
+
+@pytest.mark.parametrize("name", ["grown.stages.warm", "grown.stages.1", "grown.stage.warm"])
+def test_a_stage_by_name_or_number(spec: Callable[..., Spec], name: str) -> None:
+    changed = spec(TEXT, amends={f"{name}.steps": "2"})
+    assert steps(changed, "grown") == [2, 10, 10]
+    # Those that are made from it have its stages, where they have none of their own.
+    assert steps(changed, "child") == steps(changed, "hot") == [2, 10, 10]
+    assert steps(changed, "other") == [7]
+    assert changed.origins["grown.stages.warm.steps"].path == f"--amend {name}.steps"
+
+
+@pytest.mark.parametrize("arm", ["child", "hot"])
+def test_a_stage_of_the_parent(spec: Callable[..., Spec], arm: str) -> None:
+    changed = spec(TEXT, amends={f"{arm}.stages.2.steps": "3", f"{arm}.stages.8192.optim.lr": "1e-6"})
+    assert steps(changed, arm) == [5, 3, 10]
+    assert [stage.optim.lr for stage in experiment(changed, arm).stages] == [5e-6, 5e-6, 1e-6]
+    assert steps(changed, "grown") == [5, 10, 10]
+
+
+def test_one_stage_wins_over_all_of_them(spec: Callable[..., Spec]) -> None:
+    amends = {"grown.stages.warm.steps": "2", "grown.steps": "4", "steps": "6"}
+    for each in (amends, dict(reversed(amends.items()))):
+        assert steps(spec(TEXT, amends=each), "grown") == [2, 4, 4]
+
+
+@pytest.mark.parametrize("place", ["report", "all.report"])
+def test_a_table_and_a_chart(spec: Callable[..., Spec], place: str) -> None:
+    changed = spec(TEXT, amends={f"{place}.main.rows": "[base, hot]", f"{place}.lines.x": "length"})
+    assert [table.rows for table in changed.study.tables] == [("base", "hot")]
+    assert [chart.x for chart in changed.study.charts] == ["length"]
+
+
+def test_what_stands_in_them_is_checked(codes: Callable[..., list[str]]) -> None:
+    assert set(codes(TEXT, amends={"grown.stages.warm.stepz": "2"})) == {"E0203"}
+    assert set(codes(TEXT, amends={"grown.stages.warm.steps": "0"})) == {"E0303"}
+    assert set(codes(TEXT, amends={"report.main.rows": "[bose]"})) == {"E0201"}
+    assert set(codes(TEXT, amends={"report.main.row": "[base]"})) == {"E0203"}
