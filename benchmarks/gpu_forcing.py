@@ -12,24 +12,27 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 
 from benchmarks.gpu_train import QWEN_VOCABULARY, SHAPES, VOCABULARY, add, name_of, numbered, wait
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
-from runners.engine.protocol import Request, Response, Sampling
+from runners.engine.protocol import Forced, Request, Response, Sampling
 from runners.models.architecture import build
 
 FORCING = (5, 6, 7)
 PROMPT = 64
 ANSWER = Sampling(1, temperature=0.0)
+Dtype = Literal["float32", "bfloat16"]
+Made = TypeVar("Made")
 
 
 def measure(
-    shape: str, device: torch.device, tokens: int, responses: int, budgets: Sequence[int], dtype: str
+    shape: str, device: torch.device, tokens: int, responses: int, budgets: Sequence[int], dtype: Dtype
 ) -> dict[str, Any]:
     """One line of figures: `responses` responses of `tokens` tokens each, and answers at each number of budgets."""
     vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
@@ -45,7 +48,7 @@ def measure(
     # A first small round loads kernels and fills the allocator.
     engine.force(requests, engine.generate(requests, Sampling(4)), [[2]] * responses, FORCING, ANSWER)
     sampling = Sampling(tokens)
-    made, generation = _timed(device, lambda: engine.generate(requests, sampling))
+    made, generation = _timed(device, partial(engine.generate, requests, sampling))
     found: dict[str, Any] = {"shape": shape, "tokens": tokens, "responses": responses, "dtype": dtype}
     found |= {"device": name_of(device), "torch": torch.__version__, "seconds_generate": generation}
     found["tokens_per_second"] = tokens * responses / generation
@@ -55,13 +58,13 @@ def measure(
     engine.load_weights(model.state_dict(), 1)
     for count in budgets:
         cuts = [_cuts(tokens, count)] * responses
-        read, once = _timed(device, lambda cuts=cuts: engine.force(requests, made, cuts, FORCING, ANSWER))
+        read, once = _timed(device, partial(engine.force, requests, made, cuts, FORCING, ANSWER))
         prefixes = [
             Request((*request.prompt, *response.tokens[:cut], *FORCING), request.seed)
             for request, response in zip(requests, made, strict=True)
             for cut in cuts[0]
         ]
-        _, each = _timed(device, lambda prefixes=prefixes: engine.generate(prefixes, ANSWER))
+        _, each = _timed(device, partial(engine.generate, prefixes, ANSWER))
         answers, reused = kept[count]
         shares[str(count)] = {
             "reused": reused / generation,
@@ -80,9 +83,9 @@ def _reused(
     made: Sequence[Response],
     tokens: int,
     count: int,
-) -> tuple[Any, float]:
+) -> tuple[list[list[Forced]], float]:
     cuts = [_cuts(tokens, count)] * len(requests)
-    return _timed(device, lambda: engine.force(requests, made, cuts, FORCING, ANSWER))
+    return _timed(device, partial(engine.force, requests, made, cuts, FORCING, ANSWER))
 
 
 def _cuts(tokens: int, count: int) -> list[int]:
@@ -90,13 +93,13 @@ def _cuts(tokens: int, count: int) -> list[int]:
     return [tokens * (number + 1) // (count + 1) for number in range(count)]
 
 
-def _share_equal(one: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> float:
+def _share_equal(one: Sequence[Sequence[Forced]], other: Sequence[Sequence[Forced]]) -> float:
     """How many answers are the same in both; random weights leave near ties, which rounding decides."""
     pairs = [(a, b) for own, theirs in zip(one, other, strict=True) for a, b in zip(own, theirs, strict=True)]
     return sum(a == b for a, b in pairs) / len(pairs)
 
 
-def _timed(device: torch.device, work: Callable[[], Any]) -> tuple[Any, float]:
+def _timed(device: torch.device, work: Callable[[], Made]) -> tuple[Made, float]:
     """What the work gives, and the seconds until the device has done it."""
     wait(device)
     began = time.perf_counter()

@@ -31,7 +31,13 @@ from runners.train.sharding import shard
 from runners.train.throughput import peak_flops
 from runners.train.update import Learner, take_step
 
-QWEN3 = {"family": "qwen3", "head_dim": 128, "context": 40960, "rope_theta": 1e6, "kv_heads": 8}
+QWEN3: dict[str, Any] = {
+    "family": "qwen3",
+    "head_dim": 128,
+    "context": 40960,
+    "rope_theta": 1e6,
+    "kv_heads": 8,
+}
 SHAPES = {
     "qwen3-0.6b": Architecture(**QWEN3, layers=28, hidden=1024, heads=16, intermediate=3072),
     "qwen3-4b": Architecture(**QWEN3, layers=36, hidden=2560, heads=32, intermediate=9728),

@@ -5,26 +5,18 @@ Run by `benchmarks.step` in an environment that has `trl`; needs nothing of this
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
 import time
-from pathlib import Path
+
+from benchmarks.step_settings import line, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--prompts", type=int, default=64)
-    parser.add_argument("--rollouts", type=int, default=8)
-    parser.add_argument("--max-tokens", type=int, default=256)
-    parser.add_argument("--fixed", action="store_true", help="never end early: every response has max-tokens")
-    args = parser.parse_args()
+    args = settings(__doc__)
 
     import torch
     from datasets import Dataset
@@ -80,9 +72,7 @@ def main() -> None:
     trainer.train()
     # The first step carries the set-up of both libraries and is left out.
     wall, cpu, tokens = (last - first for first, last in zip(marks[0], marks[-1], strict=True))
-    print(
-        json.dumps({"tokens": tokens, "wall": wall, "cpu": cpu, "mean_length": sum(lengths) / len(lengths)})
-    )
+    print(line(tokens, wall, cpu, lengths))
 
 
 if __name__ == "__main__":

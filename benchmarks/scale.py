@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.__main__ import HERE, processor, run
+from benchmarks.__main__ import HERE, run
+from reodsl.price.machine import processor
 
 PARTS = ("plan", "tasks", "report", "price")
 Row = dict[str, Any]

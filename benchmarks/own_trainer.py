@@ -1,0 +1,106 @@
+"""The tiny model's folder and the settings of a measurement to what takes vanilla RL steps on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.tiny import PROMPT
+from reodsl.graph.job import Resources
+from reodsl.ir.expression import Correct
+from reodsl.ir.reward import Reward
+from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo
+from reodsl.ir.training import Sampling as Draws
+from runners.engine.open import open_engine
+from runners.engine.protocol import Engine, Sampling
+from runners.models.folder import load
+from runners.train.collect import Collector, collect
+from runners.train.optimizers import build_optimizers
+from runners.train.ppo import update
+from runners.train.questions import Question
+from runners.train.scored import learnt_of, score
+from runners.train.update import Learner
+from runners.verify import Answer, Stats, Verdict
+
+
+class Coin:
+    """A verifier to which half of the answers are right, whatever they say."""
+
+    def __init__(self) -> None:
+        self.tossed = 0
+
+    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """A toss for each answer."""
+        self.tossed += 1
+        return [
+            Verdict((i * 2654435761 + self.tossed * 40503) >> 7 & 1 == 1, "fast")
+            for i, _ in enumerate(answers)
+        ]
+
+    def stats(self) -> Stats:
+        """Nothing is counted."""
+        return Stats()
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """What takes the steps: `prompts` copies of one question each time."""
+
+    engine: Engine
+    collector: Collector
+    learner: Learner
+    method: Ppo
+    prompt: tuple[int, ...]
+
+    @staticmethod
+    def of(model: Path, prompts: int, rollouts: int, max_tokens: int, fixed: bool) -> Trainer:
+        """A trainer of the model in a folder; with `fixed` no response ends before `max_tokens`."""
+        loaded = load(model)
+        reward = Reward(name="outcome", outcome=Correct(of="y"))
+        engine = open_engine(model, Resources())
+        return Trainer(
+            engine=engine,
+            collector=Collector(
+                engine=engine,
+                verifier=Coin(),
+                tokenizer=loaded.tokenizer,
+                sampling=Sampling(max_tokens, stop_ids=() if fixed else (1,)),
+                rollouts=rollouts,
+                reward=reward,
+                forcing=None,
+                places=(max_tokens,),
+                own_places={},
+                references={},
+                seed=1,
+            ),
+            learner=Learner.of(
+                loaded.model, build_optimizers(loaded.model, Optimizer(algorithm="adamw", lr=1e-5)), 1.0
+            ),
+            method=Ppo(
+                rollout=Draws(max_tokens=max_tokens),
+                max_prompt=64,
+                batch=Batch(prompts=prompts, rollouts=rollouts),
+                minibatches=1,
+                epochs=1,
+                clip_low=0.2,
+                clip_high=0.2,
+                loss_mean="token",
+                reward=reward,
+                advantage=Advantage(),
+            ),
+            prompt=tuple(loaded.tokenizer.encode(PROMPT)),
+        )
+
+    def step(self, number: int) -> list[int]:
+        """One whole step, from the weights' way into the engine to the update; the lengths of its responses."""
+        asked = range(self.method.batch.prompts)
+        questions = [Question(f"q{number}-{i}", self.prompt, "1", "{}", {}) for i in asked]
+        self.engine.load_weights(self.learner.model.state_dict(), number)
+        experience = collect(self.collector, questions, number)
+        learnt = learnt_of(experience, score(experience, self.method))
+        update(self.learner, learnt, self.method, 1, number)
+        return [len(response.tokens) for response in experience.responses]
