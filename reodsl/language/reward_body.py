@@ -26,7 +26,7 @@ class TypedReward:
     """A reward that was found sound: its lets in order, its value or its dense value over a split, and what it uses.
 
     Expressions are canonical data: variables are renamed, numbers in base units. `split` is None where the
-    parameter it comes from was not given.
+    parameter it comes from was not given. `cuts` are where it cuts responses, each with the fewest tokens that can be.
     """
 
     lets: tuple[tuple[str, Data], ...]
@@ -35,6 +35,7 @@ class TypedReward:
     split: Record | None
     uses: frozenset[str]
     parts: tuple[Data, ...] = ()
+    cuts: tuple[tuple[float, Span], ...] = ()
 
 
 def typed_reward(
@@ -224,7 +225,7 @@ def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> Type
     _unread(ctx, item)
     report_constant(ctx, item.name.name, values, dict(lets))
     report_blind(ctx, item.name.name, values, dict(lets))
-    return TypedReward(tuple(lets), outcome, dense, split, frozenset(body.uses), parts)
+    return TypedReward(tuple(lets), outcome, dense, split, frozenset(body.uses), parts, tuple(body.cuts))
 
 
 def _unread(ctx: Context, item: tree.Decl) -> None:

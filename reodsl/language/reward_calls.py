@@ -115,6 +115,7 @@ def _cut(body: Body, expr: tree.Slice, op: str) -> Typed | None:
             else "write `y[:1K tokens]`, or `y[:L]`",
         )
     body.uses.add(op)
+    body.cuts.append((at.low, expr.upper.span))
     return Typed({"op": op, "of": of, "cut": at.data}, PLAIN, 0.0, 1.0, True)
 
 

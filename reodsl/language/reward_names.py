@@ -69,13 +69,17 @@ class Environment:
 
 @dataclass(slots=True)
 class Body:
-    """What typing one reward shares. `variable` is the name of the split in a `dense` line; `nonzero` holds facts."""
+    """What typing one reward shares. `variable` is the name of the split in a `dense` line; `nonzero` holds facts.
+
+    `cuts` are the places at which responses are cut, each with the fewest tokens that it can be.
+    """
 
     ctx: Context
     scope: Scope
     env: Environment
     variable: str | None = None
     uses: set[str] = field(default_factory=set)
+    cuts: list[tuple[float, Span]] = field(default_factory=list)
     nonzero: frozenset[str] = frozenset()
     depth: int = 0
 

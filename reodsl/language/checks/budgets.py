@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
-from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
+from reodsl.language.checks.cases import LIBRARY_PATH, Case, StageCase, amount, found, place, set_here
 from reodsl.language.checks.comparable import check_vocabularies
 from reodsl.language.resolve import grid_of
 from reodsl.language.units import TOKENS, Quantity, shown, written
@@ -15,8 +15,9 @@ from reodsl.numbers.budgets import Schedule
 
 
 def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0402: a split past the longest response. W0402: responses that go on past the last split. E0405: budgets
-    of questions from rollouts that do not exist."""
+    """E0402: a split or a cut past the longest response. W0402: responses that go on past the last split. E0405:
+    budgets of questions from rollouts that do not exist."""
+    yield from _cuts(stage)
     split = stage.reward.split if stage.reward is not None else None
     if split is None:
         return
@@ -48,6 +49,25 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         helps = f"{end}, or lower `max_tokens`"
         message = "responses go on past the last budget, and earn nothing there"
         yield found(warning, "W0402", message, labels, helps)
+
+
+def _cuts(stage: StageCase) -> Iterator[Diagnostic]:
+    """E0402: a reward that cuts responses where none gets to, so that what it asks of them there is never so."""
+    slot = stage.record.at("rollout.max_tokens")
+    longest = amount(slot.value) if slot is not None else None
+    if stage.reward is None or longest is None:
+        return
+    for least, span in stage.reward.cuts:
+        if least <= longest:
+            continue
+        labels = [Label(span, shown(Quantity(int(least), TOKENS))), *set_here(slot, stage.record)]
+        if span.path.startswith(LIBRARY_PATH):
+            labels.insert(
+                0, Label(place(stage.record.fields.get("reward"), stage.record.span), "this reward")
+            )
+        helps = f"cut at {written(Quantity(int(longest), TOKENS))} or before, or raise `max_tokens`"
+        message = "the reward cuts responses past the longest one"
+        yield found(error, "E0402", message, labels, helps)
 
 
 def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
-from reodsl.language.checks.wordings import check_selected, check_wordings
+from reodsl.language.checks.wordings import check_selected, check_wordings, wordings_of
 from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.resolve import WITHOUT_TRAINING, is_trained
 from reodsl.language.schema import Block
@@ -35,6 +35,7 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         yield from _corrected(record)
         yield from _resampled(record)
         yield from _needs(stage)
+        yield from _alike(record)
         yield from check_wordings(stage)
 
 
@@ -186,6 +187,34 @@ def _resampled(record: Record) -> Iterator[Diagnostic]:
         others=[Label(place(batch, record.span), "over the batch")],
         help="write `advantage { batch = false }`, or `resample = 0`",
     )
+
+
+def _alike(record: Record) -> Iterator[Diagnostic]:
+    """E0519: rollouts of a question that are all equal have equal rewards, and so advantages of 0.
+
+    Wordings, taken in turn, make prompts that differ.
+    """
+    rule, rollout = record.at("advantage.normalise"), record.sub("rollout")
+    if rollout is None or rule is None or _word(rule) == "none" or wordings_of(rollout):
+        return
+    why = {"temperature": (0, "greedy"), "top_k": (1, "one token is left to draw")}
+    for name, (value, text) in why.items():
+        slot = rollout.fields.get(name)
+        if slot is None or slot.span is None or amount(slot.value) != value:
+            continue
+        labels = [Label(place(slot, record.span), text), *set_here(record.at("batch.rollouts"), record)]
+        if rule.span is not None:
+            labels.append(Label(place(rule, record.span), "compares the rollouts of a question"))
+        yield found(
+            error,
+            "E0519",
+            "nothing would be learnt: the rollouts of a question are all equal, and so are all advantages 0",
+            labels,
+            "write `rollout { temperature = 1 }`"
+            if name == "temperature"
+            else "take `top_k` out: -1 keeps all tokens",
+        )
+        return
 
 
 def _needs(stage: StageCase) -> Iterator[Diagnostic]:

@@ -1,0 +1,65 @@
+"""Recipes from which nothing is learnt, and rewards that ask for what no response has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reodsl.diagnostics.render import render
+from reodsl.language import Compiled
+from tests.language.conftest import HEAD, MINE
+
+WORDED = """
+wording short { question = "{question} Be brief." }
+wording long  { question = "{question} Take your time." }
+"""
+
+
+def changed(*lines: str, above: str = "") -> str:
+    return "\n".join((HEAD, above, MINE, "experiment other = mine {", *lines, "}"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (("rollout { temperature = 0 }",), ["E0519"]),
+        (("rollout { top_k = 1 }",), ["E0519"]),
+        (("rollout { temperature = 0 }", "advantage { normalise = center }"), ["E0519"]),
+        (("rollout { temperature = 0 }", "advantage { normalise = none }"), []),
+        (("rollout { temperature = 0.01, top_k = 2 }",), []),
+        (("rollout { temperature = 0, wordings = [short, long] }",), []),
+    ],
+)
+def test_rollouts_that_are_all_equal(
+    codes: Callable[..., list[str]], lines: tuple[str, ...], found: list[str]
+) -> None:
+    assert codes(changed(*lines, above=WORDED), target="other") == found
+
+
+CUT = "reward cut(at: tokens = 640 tokens) {\n  correct(answer(y[:at])) + correct(answer(y[:2 * at]))\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("reward", "longest", "found"),
+    [
+        ("cut", "1280 tokens", []),
+        ("cut", "1279 tokens", ["E0402"]),
+        ("cut(at: 64 tokens)", "128 tokens", []),
+        ("cut(at: 64 tokens)", "32 tokens", ["E0402", "E0402"]),
+    ],
+)
+def test_a_cut_past_the_longest_response(
+    codes: Callable[..., list[str]], reward: str, longest: str, found: list[str]
+) -> None:
+    lines = (f"reward = {reward}", "forcing = dynasor", f"rollout {{ max_tokens = {longest} }}")
+    above = f"from std.forcing import dynasor\n{CUT}"
+    assert codes(changed(*lines, above=above), target="other") == found
+
+
+def test_a_cut_past_the_longest_response_is_told(
+    compiled: Callable[..., Compiled], golden: Callable[[str, str], None]
+) -> None:
+    lines = ("reward = cut", "forcing = dynasor", "rollout { max_tokens = 1K tokens }")
+    result = compiled(changed(*lines, above=f"from std.forcing import dynasor\n{CUT}"), target="other")
+    golden("language/E0402-cut.txt", render(result.diagnostics, result.sources))
