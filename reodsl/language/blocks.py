@@ -232,7 +232,10 @@ def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         for each in KINDS.values()
         if any(f.type == Block(kind.name) for f in each.fields.values()) and word in each.fields
     ]
-    if word in CALLED.get(kind.name, ()):
+    above = _of_the_study(kind, word)
+    if above is not None:
+        helps = above
+    elif word in CALLED.get(kind.name, ()):
         helps = f"did you mean `{CALLED[kind.name][word]}`?"
     elif inside:
         helps = f"`{word}` is a setting of `{inside[0]}`: write `{inside[0]} {{ {word} = … }}`"
@@ -261,6 +264,18 @@ def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
             help=helps,
         )
     )
+
+
+def _of_the_study(kind: Kind, word: str) -> str | None:
+    """Where to write a setting of the study that stands in what it compares: seeds, the score, the report."""
+    named = "replicate" if word == "seeds" else word
+    field = KINDS["study"].fields.get(named)
+    if kind.name not in ("experiment", "recipe", "arm", "stage") or named in kind.fields or field is None:
+        return None
+    setting = f"{named} {{ … }}" if isinstance(field.type, Block) else f"{named} = …"
+    if named == "replicate":
+        setting = "replicate = [1, 2, 3]"
+    return f"a study says this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"
 
 
 def _beside(kind: Kind, word: str) -> str | None:

@@ -45,6 +45,16 @@ def _field(record: Record, name: str) -> object:
     return content(data) if isinstance(data, Record) else data
 
 
+def one_suite(study: Record, arm: Record, wanted: Record) -> str:
+    """What to write so that an arm is evaluated on a suite that others are: the study's, which holds for all arms."""
+    shared = study.sub("eval")
+    if shared is not None and content(shared) == content(wanted):
+        return f"take `eval` out of `{arm.name}`: it has the study's suite then, `{shared.name}`"
+    if shared is not None:
+        return f"give `{arm.name}` the same suite: `eval = {wanted.name}`"
+    return f"give `{arm.name}` the same suite: `eval = {wanted.name}`, or set one in the study for all arms"
+
+
 def check_rows(study: Record, table: Record, arms: Sequence[Record]) -> Iterator[Diagnostic]:
     """W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
 
@@ -66,7 +76,7 @@ def check_rows(study: Record, table: Record, arms: Sequence[Record]) -> Iterator
             spans.get(arm.name, arm.span),
             f"on `{suite.name}`, which differs in {names}",
             others=[Label(spans.get(first.name, first.span), f"on `{wanted.name}`")],
-            help=f"give `{arm.name}` the same suite, `eval = {wanted.name}`, or show them in two tables",
+            help=f"{one_suite(study, arm, wanted)}; or show them in two tables",
         )
         return
 
@@ -88,7 +98,7 @@ def check_scored(study: Record, arms: Sequence[Record], members: Sequence[Record
                 arm.span,
                 f"on `{suite.name}`, which differs in {names}",
                 others=[Label(first.span, f"on `{wanted.name}`")],
-                help=f"give `{arm.name}` the same suite: `eval = {wanted.name}`",
+                help=one_suite(study, arm, wanted),
             )
 
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from reodsl.diagnostics.model import Diagnostic, error
+from collections.abc import Sequence
+
+from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.context import Context
 from reodsl.language.resolve import arm_suite, arms_of, own_suite
 from reodsl.language.values import Record
 
 
 def runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
-    """An error for every arm without a suite."""
+    """An error for what has no suite: an experiment, or a study with all of its arms that have none."""
     if record.kind != "study":
-        return () if own_suite(record) is not None else (_no_suite(record),)
-    return tuple(_no_suite(arm) for arm in arms_of(record) if arm_suite(record, arm) is None)
+        return () if own_suite(record) is not None else (_no_suite(record, ()),)
+    arms = [arm for arm in arms_of(record) if arm_suite(record, arm) is None]
+    return (_no_suite(record, arms),) if arms else ()
 
 
-def _no_suite(record: Record) -> Diagnostic:
+def _no_suite(record: Record, arms: Sequence[Record]) -> Diagnostic:
+    """`arms` are those of a study that have none."""
+    what = "how its arms are evaluated" if arms else "how the checkpoint is evaluated"
     return error(
         "E0304",
-        f"`{record.name}` needs `eval`, a suite: how the checkpoint is evaluated",
+        f"`{record.name}` needs `eval`, a suite: {what}",
         record.span,
         "no `eval`",
-        help="add `eval = math_reg`, with a suite of your own or one from `std.suites`",
+        others=[Label(arm.span, "no suite of its own") for arm in arms],
+        help=f"add `eval = math_reg`{' to the study' if arms else ''}, a suite of your own or one from `std.suites`",
     )

@@ -13,6 +13,7 @@ from reodsl.language.checks.comparable import (
     content,
     difference,
     key,
+    one_suite,
 )
 from reodsl.language.checks.published import check_table_of, rows_of
 from reodsl.language.context import Context
@@ -88,7 +89,7 @@ def _alike(study: Record, frontier: Record) -> Iterator[Diagnostic]:
                 each.span,
                 f"on `{suite.name}`, which differs in {difference(suite, wanted) or 'its benchmarks'}",
                 others=[where] if where is not None else [],
-                help=f"give `{arm.name}` the same suite: `eval = {wanted.name}`",
+                help=one_suite(study, arm, wanted),
             )
 
 

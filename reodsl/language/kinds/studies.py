@@ -211,7 +211,7 @@ KINDS_OF_STUDIES: tuple[Kind, ...] = (
             ),
             "lines": Field(
                 Many(A(("arm", "frontier"), "an arm or a frontier")),
-                "which",
+                "what is drawn",
                 required=True,
                 example="lines = [base, reo_exp]",
             ),
@@ -221,7 +221,9 @@ KINDS_OF_STUDIES: tuple[Kind, ...] = (
         "reg",
         "The reasoning efficiency gap: the area between a frontier and a model's curve.",
         {
-            "against": Field(A(("frontier",)), "the frontier", required=True, example="against: edge"),
+            "against": Field(
+                A(("frontier",)), "what accuracy falls short of", required=True, example="against: edge"
+            ),
             "to": Field(TOKENS, "where the integral ends", required=True, example="to: 16K tokens"),
             "relative_to": Field(
                 A(("arm", *CHECKPOINT.kinds), "an arm"), "the arm that changes are relative to"

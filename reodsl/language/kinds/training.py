@@ -29,7 +29,9 @@ TRAINING: dict[str, Field] = {
     ),
     "base": Field(CHECKPOINT, "the checkpoint to start from", required=True, example="base = qwen3_4b"),
     "data": Field(QUESTIONS, "what to train on", required=True, example="data = areal_boba_7b"),
-    "reward": Field(A(("reward",)), "the reward", required=True, example="reward = outcome", methods=PPO),
+    "reward": Field(
+        A(("reward",)), "what responses earn", required=True, example="reward = outcome", methods=PPO
+    ),
     "credit": Field(
         Choice(("causal", "as_printed", "own")),
         "which tokens earn Return_i: `causal` gives y[L_(i-1):L_i] the return from i on, `as_printed` gives it to"

@@ -1,0 +1,70 @@
+"""What belongs to a study and is written elsewhere: seeds, a score, a report, the suite of its arms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reodsl.diagnostics.model import Diagnostic
+from reodsl.language import Compiled
+from tests.language.conftest import HEAD, MINE
+
+FEWER = "suite fewer = math_reg { samples = 4 }\n"
+
+
+@pytest.fixture
+def only(compiled: Callable[..., Compiled]) -> Callable[[str], Diagnostic]:
+    """The one error in a text."""
+
+    def run(text: str) -> Diagnostic:
+        (found,) = [each for each in compiled(text).diagnostics if each.severity == "error"]
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("line", "setting"),
+    [
+        ("seeds = [4, 5]", "replicate = [1, 2, 3]"),
+        ("replicate = [4, 5]", "replicate = [1, 2, 3]"),
+        ("score = 3", "score = …"),
+        ("report { table main { columns = [accuracy] } }", "report { … }"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["experiment", "recipe"])
+def test_a_setting_of_a_study(only: Callable[[str], Diagnostic], kind: str, line: str, setting: str) -> None:
+    found = only(f"{HEAD}{MINE}{kind} other = {'mine' if kind == 'experiment' else 'ppo'} {{\n{line}\n}}")
+    assert found.code == "E0203"
+    assert found.help == f"a study says this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"
+
+
+def test_a_study_whose_arms_have_no_suite(only: Callable[[str], Diagnostic]) -> None:
+    bare = MINE.replace("  eval = math_reg\n", "")
+    found = only(f"{HEAD}{bare}study all {{\narm a = mine\narm b = checkpoint(qwen3_4b)\n}}")
+    assert found.code == "E0304"
+    assert found.message == "`all` needs `eval`, a suite: how its arms are evaluated"
+    assert [label.text for label in found.labels] == ["no `eval`", *["no suite of its own"] * 2]
+    assert found.help == "add `eval = math_reg` to the study, a suite of your own or one from `std.suites`"
+
+
+@pytest.mark.parametrize(
+    ("study", "helps"),
+    [
+        ("eval = math_reg", "take `eval` out of `few`: it has the study's suite then, `math_reg`"),
+        ("eval = fewer", "give `few` the same suite: `eval = math_reg`"),
+        (
+            "replicate = [1]",
+            "give `few` the same suite: `eval = math_reg`, or set one in the study for all arms",
+        ),
+    ],
+)
+def test_arms_on_other_suites(only: Callable[[str], Diagnostic], study: str, helps: str) -> None:
+    arms = (
+        "arm base = checkpoint(qwen3_4b) { eval = math_reg }",
+        "arm few  = checkpoint(qwen3_4b) { eval = fewer }",
+        "frontier edge = envelope(of: [base, few], to: 32K tokens)",
+    )
+    found = only("\n".join((HEAD, FEWER, "study all {", study, *arms, "}")))
+    assert (found.code, found.help) == ("E0601", helps)
