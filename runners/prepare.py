@@ -18,8 +18,7 @@ from runners.models.impossible import impossible
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import require_written, word_tokenizer
 from runners.models.unpack import unpack
-from runners.train.draws import purpose
-from runners.train.metrics import write_parquet
+from runners.seeds import purpose
 
 _TEXTS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
 """What a model folder has beside its weights. Python files, pickles and anything else stay behind."""
@@ -28,7 +27,7 @@ _TEXTS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
 def data(job: Job) -> None:
     """Writes `questions.parquet`; a Problem (E07xx) says what is wrong with a source."""
     declared = Data.model_validate(job.task.payload["data"])
-    write_parquet(load_data(declared, job.folder), job.out / "questions.parquet")
+    load_data(declared, job.folder).write_parquet(job.out / "questions.parquet")
 
 
 def model(job: Job) -> None:

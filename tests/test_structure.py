@@ -31,6 +31,29 @@ READS = {
 }
 
 
+# The same for what executes.
+RUNNERS_READ = {
+    "seeds": {"engine"},
+    "seats": set(),
+    "clock": set(),
+    "exhaustion": set(),
+    "offsets": set(),
+    "models": set(),
+    "verify": set(),
+    "prompts": {"models"},
+    "answers": {"offsets", "verify"},
+    "rewards": {"offsets"},
+    "data": {"verify"},
+    "engine": {"exhaustion", "models", "seats"},
+    "prepare": {"data", "models", "seeds"},
+    "select": {"rewards"},
+    "train": {"answers", "clock", "engine", "exhaustion", "models", "prompts", "rewards", "seats", "seeds", "verify"},
+    "evaluate": {"answers", "engine", "models", "prompts", "seeds", "verify"},
+    "execute": {"clock", "data", "engine", "models"},
+    "registry": {"execute"},
+}  # fmt: skip
+
+
 def modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
@@ -56,6 +79,23 @@ def test_imports_point_back_along_the_flow_of_data(package: str) -> None:
         read = {name.split(".")[1] for name in imports(path) if name.startswith("reodsl.")}
         wrong = read - READS[package] - {package}
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("part", RUNNERS_READ)
+def test_what_executes_imports_one_way_too(part: str) -> None:
+    for path in modules(f"runners/{part}") or [ROOT / "runners" / f"{part}.py"]:
+        read = {name.split(".")[1] for name in imports(path) if name.startswith("runners.")}
+        wrong = read - RUNNERS_READ[part] - {part}
+        assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
+
+
+def test_no_part_of_what_executes_reads_one_that_reads_it() -> None:
+    there = {path.stem for path in (ROOT / "runners").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert set(RUNNERS_READ) == there - {"__init__", "__pycache__"}
+    left = dict(RUNNERS_READ)
+    while ready := [part for part, read in left.items() if not read & left.keys()]:
+        left = {part: read for part, read in left.items() if part not in ready}
+    assert not left, f"these go in a circle: {sorted(left)}"
 
 
 # The arrows from a source to a plan, and from artifacts to a report: what they give depends on what they are given alone.

@@ -15,7 +15,7 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Request, Sampling
 from runners.models.folder import load_tokenizer
 from runners.prompts import continuation_tokens, render_prompt, stop_tokens
-from runners.train.draws import purpose
+from runners.seeds import purpose
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ an engine uses the GPUs of the trainers of its bundle in turn with them; apart, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from reodsl.diagnostics import Diagnostic, error
 from reodsl.graph.job import Resources
@@ -77,40 +76,6 @@ def bundles(kind: Kind, resources: Resources) -> tuple[Bundle, ...]:
     return (Bundle("worker" if servers else "trainer", wide * threads, wide * each),) * -(
         -resources.trainers // wide
     )
-
-
-def seat_of_trainer(resources: Resources, rank: int) -> int:
-    """The bundle that the trainer of this rank is in."""
-    return rank if resources.apart else rank // resources.tensor_parallel
-
-
-def seat_of_engine(resources: Resources, number: int) -> int:
-    """The bundle that the engine of this number uses."""
-    return resources.trainers + number if resources.apart else number
-
-
-def shared_devices(resources: Resources, held: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
-    """The devices of each engine that uses trainers' in turn with them: what the ranks of its bundle hold, in their order.
-
-    `held` has each rank's device numbers on its node. Nothing where engines are apart, or none has a whole bundle.
-    """
-    if not held or resources.apart or resources.engine == "embedded":
-        return ()
-    found: list[list[str]] = [[] for _ in range(resources.engines)]
-    for rank in sorted(held):
-        engine = seat_of_trainer(resources, rank)
-        if engine < len(found):
-            found[engine] += [str(device) for device in held[rank]]
-    return tuple(",".join(devices) for devices in found)
-
-
-def seat(bundle: int) -> Any:
-    """Ray's word for a bundle of the task that this process belongs to; anywhere, where the task has no bundles."""
-    from ray.util import get_current_placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-    group = get_current_placement_group()
-    return "DEFAULT" if group is None else PlacementGroupSchedulingStrategy(group, bundle)
 
 
 def lacking(wanted: Sequence[Bundle], nodes: Sequence[Node], where: str | None) -> Diagnostic | None:

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from reodsl.diagnostics import first_line
-from runners.execute.placement import seat, seat_of_trainer
+from runners.seats import seat, seat_of_trainer
 from runners.train.follower import Fault, Part, follow, gone
 
 

@@ -11,7 +11,7 @@ from reodsl.diagnostics import problem
 from reodsl.ir.model import Prompt, Wording
 from reodsl.ir.training import Ppo
 from runners.prompts import continuation_tokens, render_prompt
-from runners.train.draws import purpose
+from runners.seeds import purpose
 from runners.train.questions import Question
 
 

@@ -20,8 +20,8 @@ from runners.prompts import continuation_tokens
 from runners.rewards.cuts import Cuts, needed_cuts
 from runners.rewards.splits import step_places
 from runners.rewards.step import CutVerdicts, Floats, Step, pad_places
+from runners.seeds import purpose
 from runners.train.asking import Asked, Asking, given_arrays
-from runners.train.draws import purpose
 from runners.train.questions import Question, shared_given
 from runners.verify import Answer, Unsettled, Verifier, final_answer
 

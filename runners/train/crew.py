@@ -20,7 +20,7 @@ import torch.distributed as dist
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job
 from runners.engine.watch import looking
-from runners.execute.placement import shared_devices
+from runners.seats import shared_devices
 from runners.train.actors import Actors, cluster_address, on_ray
 from runners.train.follower import Fault, Part, function, gone, silent
 from runners.train.processes import Processes

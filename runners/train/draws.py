@@ -1,20 +1,14 @@
-"""Random draws of training: a seed, a purpose and a position in, the same numbers out on every machine, in any order."""
+"""Random draws of training: a seed and a position in, the same numbers out on every machine, in any order."""
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.engine.streams import derive, starts
-
-
-def purpose(seed: int, name: str, *keys: int) -> int:
-    """The 64-bit seed for a named purpose of a run, apart from all others."""
-    word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
-    return derive(seed, word, *keys)
+from runners.engine.streams import starts
+from runners.seeds import purpose
 
 
 def permutation(seed: int, count: int) -> NDArray[np.int64]:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reodsl.ir.training import Ppo
+from runners.seeds import purpose
 from runners.train.agreement import Learnt, Old, agreement, old_logprobs, recomputed, require_agreement
 from runners.train.batches import Example, Microbatch
-from runners.train.draws import permutation, purpose
+from runners.train.draws import permutation
 from runners.train.ppo_loss import clipped_loss, divergence, token_weights
 from runners.train.update import Learner, Loss, Stepped, take_step
 

@@ -23,9 +23,9 @@ from reodsl.ir.model import Model
 from reodsl.ir.training import Plateau, Ppo, Sft, Stage
 from runners.models.folder import Loaded, load_config, load_tokenizer, save
 from runners.models.stored import Stored
+from runners.seeds import purpose
 from runners.train.agreement import Disagreement
 from runners.train.crew import together
-from runners.train.draws import purpose
 from runners.train.exhaustion import room
 from runners.train.forward import keep_little
 from runners.train.metrics import metrics_table, write_parquet

@@ -8,8 +8,9 @@ from functools import lru_cache
 import numpy as np
 from torch import Tensor
 
+from runners.seeds import purpose
 from runners.train.batches import Example, Microbatch
-from runners.train.draws import drawn, permutation, purpose
+from runners.train.draws import drawn, permutation
 from runners.train.questions import Trace
 from runners.train.update import Learner, take_step
 

@@ -14,14 +14,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from reodsl.graph.job import Resources
 from reodsl.ir.study import Cluster as Declared
 from runners.engine.sglang.hosts import _seeing
-from runners.execute.placement import (
-    bundles,
-    resources_of,
-    seat,
-    seat_of_engine,
-    seat_of_trainer,
-    shared_devices,
-)
+from runners.execute.placement import bundles, resources_of
+from runners.seats import seat, seat_of_engine, seat_of_trainer, shared_devices
 
 
 class Sitting:

@@ -9,16 +9,8 @@ import pytest
 
 from reodsl.graph.job import Resources
 from reodsl.ir.study import Cluster
-from runners.execute.placement import (
-    Bundle,
-    Node,
-    bundles,
-    lacking,
-    resources_of,
-    seat_of_engine,
-    seat_of_trainer,
-    shared_devices,
-)
+from runners.execute.placement import Bundle, Node, bundles, lacking, resources_of
+from runners.seats import seat_of_engine, seat_of_trainer, shared_devices
 
 
 def cluster(nodes: int = 2, gpus: int = 8, **change: object) -> Cluster:

@@ -17,8 +17,9 @@ from reodsl.graph.job import Resources
 from reodsl.ir.training import Sampling
 from reodsl.price.tasks import scored_again
 from runners.engine.embedded import engine as embedded
+from runners.seeds import purpose
 from runners.train.agreement import Disagreement, Learnt, agreement, old_logprobs, require_agreement
-from runners.train.draws import permutation, purpose
+from runners.train.draws import permutation
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.scored import learnt_of, score

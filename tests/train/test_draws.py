@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.train.draws import drawn, permutation, purpose
+from runners.seeds import purpose
+from runners.train.draws import drawn, permutation
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 60), st.integers(1, 25))

@@ -13,9 +13,10 @@ from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo, Sampling
 from runners.engine.protocol import Request, Response
 from runners.rewards.cuts import Cuts
 from runners.rewards.step import CutVerdicts, Step, pad_places
+from runners.seeds import purpose
 from runners.train import update as module
 from runners.train.collect import Experience
-from runners.train.draws import permutation, purpose
+from runners.train.draws import permutation
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.questions import Question

@@ -19,7 +19,7 @@ from runners.engine.sglang.interpreter import interpreter
 from runners.engine.sglang.kept import kept
 from runners.engine.sglang.server import Address, Server
 from runners.engine.sglang.settings import Settings
-from runners.execute.placement import seat, seat_of_engine
+from runners.seats import seat, seat_of_engine
 
 
 def hosts(settings: Settings, resources: Resources, logs: Path) -> list[Host]:

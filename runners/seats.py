@@ -1,0 +1,42 @@
+"""The processes of a task and its bundles of cores and GPUs: a trainer's rank or an engine's number to where it sits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reodsl.graph.job import Resources
+
+
+def seat_of_trainer(resources: Resources, rank: int) -> int:
+    """The bundle that the trainer of this rank is in."""
+    return rank if resources.apart else rank // resources.tensor_parallel
+
+
+def seat_of_engine(resources: Resources, number: int) -> int:
+    """The bundle that the engine of this number uses."""
+    return resources.trainers + number if resources.apart else number
+
+
+def shared_devices(resources: Resources, held: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
+    """The devices of each engine that uses trainers' in turn with them: what the ranks of its bundle hold, in their order.
+
+    `held` has each rank's device numbers on its node. Nothing where engines are apart, or none has a whole bundle.
+    """
+    if not held or resources.apart or resources.engine == "embedded":
+        return ()
+    found: list[list[str]] = [[] for _ in range(resources.engines)]
+    for rank in sorted(held):
+        engine = seat_of_trainer(resources, rank)
+        if engine < len(found):
+            found[engine] += [str(device) for device in held[rank]]
+    return tuple(",".join(devices) for devices in found)
+
+
+def seat(bundle: int) -> Any:
+    """Ray's word for a bundle of the task that this process belongs to; anywhere, where the task has no bundles."""
+    from ray.util import get_current_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    group = get_current_placement_group()
+    return "DEFAULT" if group is None else PlacementGroupSchedulingStrategy(group, bundle)
