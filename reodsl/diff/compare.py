@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reodsl.diff.settings import DERIVED, Sections, arm_settings, leaves, stages_of, study_settings
+from reodsl.diff.settings import DERIVED, Sections, arm_settings, leaves, placed, stages_of, study_settings
 from reodsl.graph.identity import identity, material
 from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec, canonical, digest
@@ -90,8 +90,13 @@ def compare(
     arms = []
     for one, two in pairs:
         staged = max(stages_of(one.checkpoint), stages_of(two.checkpoint)) > 1
-        right = _renamed(arm_settings(two, staged), renamed)
-        found = compared(one.name, two.name, arm_settings(one, staged), right)
+        # Arms that run where their studies do differ in nothing that the studies do not.
+        own = placed(one) or placed(two)
+        left, right = (
+            arm_settings(arm, staged, study.cluster if own else None)
+            for arm, study in ((one, a.study), (two, b.study))
+        )
+        found = compared(one.name, two.name, left, _renamed(right, renamed))
         if one.name != two.name:
             rows = (Row("name", one.name, two.name), *found.rows)
             found = Compared(found.a, found.b, rows, found.same)

@@ -12,20 +12,34 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from reodsl.ir import canonical
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.expression import Expression
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Steps
 from reodsl.ir.reward_text import reward_lines
 from reodsl.ir.study import Arm, Study
-from reodsl.ir.training import Experiment, FromModel, Ppo, Stage, Start
+from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
 
 Sections = dict[str, Any]
 DERIVED = "second generation"
 _EXPRESSION: TypeAdapter[Any] = TypeAdapter(Expression)
 
 
-def arm_settings(arm: Arm, staged: bool) -> Sections:
-    """Sections of an arm, its training's settings among them; under `stages` where `staged`."""
-    return {**_start(arm.checkpoint, staged), "eval": canonical(arm.suite)}
+def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sections:
+    """Sections of an arm, its training's settings among them; under `stages` where `staged`.
+
+    With `cluster`, the study's, what each experiment trains on is among them too.
+    """
+    return {**_start(arm.checkpoint, staged, cluster), "eval": canonical(arm.suite)}
+
+
+def placed(arm: Arm) -> bool:
+    """Whether an experiment that leads to an arm has a cluster for itself."""
+    start = arm.checkpoint
+    while isinstance(start, FromTraining):
+        if start.experiment.cluster is not None:
+            return True
+        start = start.experiment.start
+    return False
 
 
 def stages_of(start: Start) -> int:
@@ -66,22 +80,24 @@ def expression_text(value: Mapping[str, Any]) -> str:
     return reward_lines(Reward(name="", outcome=found))[0]
 
 
-def _start(start: Start, staged: bool) -> Sections:
+def _start(start: Start, staged: bool, cluster: Cluster | None) -> Sections:
     if isinstance(start, FromModel):
         return {"base": {"model": canonical(start.model)}}
     experiment = start.experiment
-    sections = {"base": _base(experiment)}
+    sections: Sections = {"base": _base(experiment, cluster)}
+    if cluster is not None:
+        sections["cluster"] = canonical(experiment.cluster or cluster)
     if not staged:
         return {**sections, **_stage(experiment.stages[0])}
     stages = {str(index): _stage(stage) for index, stage in enumerate(experiment.stages)}
     return {**sections, "stages": stages, "checkpoint": {"stage": start.stage, "of": len(experiment.stages)}}
 
 
-def _base(experiment: Experiment) -> Sections:
+def _base(experiment: Experiment, cluster: Cluster | None) -> Sections:
     start = experiment.start
     if isinstance(start, FromModel):
         return {"model": canonical(start.model)}
-    return _start(start, stages_of(start) > 1)
+    return _start(start, stages_of(start) > 1, cluster)
 
 
 def _stage(stage: Stage) -> Sections:

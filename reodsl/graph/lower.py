@@ -21,6 +21,7 @@ from reodsl.graph.payload import (
 )
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, digest
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
@@ -73,8 +74,12 @@ class _Lowering:
         inputs: dict[str, str],
         arm: str | None = None,
         seed: int | None = None,
+        cluster: Cluster | None = None,
     ) -> str:
-        """The id of the task that does this work, a new one unless an equal task is there."""
+        """The id of the task that does this work, a new one unless an equal task is there: then that one's cluster holds.
+
+        It runs on `cluster`, and where there is none on the study's.
+        """
         base = f"{name}.s{seed}" if seed is not None else name
         payload = sampled_by(self.study.engine, kind, payload)
         task = Task(base, kind, payload, inputs, arm, seed)
@@ -91,7 +96,7 @@ class _Lowering:
         while unique in self.tasks:
             count += 1
             unique = f"{base}~{count}"
-        self.tasks[unique] = Task(unique, kind, payload, inputs, arm, seed)
+        self.tasks[unique] = Task(unique, kind, payload, inputs, arm, seed, cluster or self.study.cluster)
         self.by_identity[mark] = unique
         self.identities[unique] = mark
         return unique
@@ -128,7 +133,7 @@ class _Lowering:
         if len(experiment.stages) > 1:
             name += f".{stage.name or index}"
         payload = train_payload(stage, experiment.model, seed, index)
-        self.done[key] = self.add(name, "train", payload, inputs, experiment.name, seed)
+        self.done[key] = self.add(name, "train", payload, inputs, experiment.name, seed, experiment.cluster)
         return self.done[key]
 
     def selected(self, experiment: Experiment, stage: Stage, selected: Selected, seed: int) -> str:
@@ -140,7 +145,9 @@ class _Lowering:
         for index in range(max(1, len(pool.wordings))):
             payload = pool_payload(pool, _model_of(pool.start), index, stage.data.verifier, own or 0)
             name = f"{experiment.name}.pool" + (f".{index}" if pool.wordings else "")
-            inputs[f"pool:{index}"] = self.add(name, "sample", payload, sources, experiment.name, own)
+            inputs[f"pool:{index}"] = self.add(
+                name, "sample", payload, sources, experiment.name, own, experiment.cluster
+            )
         payload = select_payload(selected)
         return self.add(f"{experiment.name}.select", "select", payload, inputs, experiment.name, own)
 
@@ -218,7 +225,9 @@ class _Lowering:
         )
         sources = {"start": inputs["start"], "data": inputs["data"]}
         name = f"{experiment.name}.reference"
-        inputs["reference"] = self.add(name, "sample", payload, sources, experiment.name, own)
+        inputs["reference"] = self.add(
+            name, "sample", payload, sources, experiment.name, own, experiment.cluster
+        )
 
     def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:
         """What the report reads of an arm: its evaluation, its own stages, and the budgets found for it."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from reodsl.ir.cluster import Cluster
+
 Kind = Literal[
     "model", "data", "train", "sample", "select", "evaluate", "frontier", "budgets", "score", "report"
 ]
@@ -32,7 +34,8 @@ class Task:
     `payload` is canonical JSON data: what the runner needs of the spec (`reodsl.graph.identity` says which of it
     is part of the result's identity). `inputs` maps a role that the kind defines (`start`, `data`, `arm:vanilla`, ...)
     to the id of the task that fills it. `arm` is the arm or experiment the task was first made for; `seed` is the
-    run's seed where the result depends on it.
+    run's seed where the result depends on it. `cluster` is what it runs on, of which its identity knows nothing: None is
+    this machine.
     """
 
     id: str
@@ -41,6 +44,7 @@ class Task:
     inputs: dict[str, str]
     arm: str | None = None
     seed: int | None = None
+    cluster: Cluster | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_serializer
 
 from reodsl.ir.base import IR, without_unsaid
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.reward import Reward
@@ -214,13 +215,19 @@ Start = Annotated[FromModel | FromTraining, Field(discriminator="kind")]
 
 
 class Experiment(IR):
-    """Training from a starting point, stage after stage."""
+    """Training from a starting point, stage after stage.
+
+    `cluster` is what it trains and samples on where that is not the study's; no result depends on it.
+    """
 
     presentation = frozenset({"name", "doc"})
+    later = frozenset({"cluster"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     doc: str = ""
     start: Start
     stages: tuple[Stage, ...]
+    cluster: Cluster | None = None
 
     @property
     def model(self) -> Model:

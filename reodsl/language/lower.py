@@ -67,6 +67,8 @@ def _suite(record: Record, suites: dict[int, Suite]) -> Suite:
 
 def _study(low: Lowering, record: Record) -> Study:
     parts: Parts = record.made
+    cluster, limit = record.sub("cluster"), record.data("limit")
+    low.cluster = lower_model.cluster(cluster) if cluster is not None else None
     for arm in parts.arms:
         low.arms[id(arm.made)] = arm.name
         if arm.made.owner is not None:
@@ -78,7 +80,6 @@ def _study(low: Lowering, record: Record) -> Study:
         assert suite is not None
         arms.append(Arm(name=arm.name, checkpoint=start(low, arm.made), suite=_suite(suite, suites)))
     names = tuple(arm.name for arm in arms)
-    cluster, limit = record.sub("cluster"), record.data("limit")
     frontiers = tuple(_frontier(each, arms) for each in parts.frontiers)
     score = record.sub("score")
     scored, extra = (
@@ -98,7 +99,7 @@ def _study(low: Lowering, record: Record) -> Study:
         charts=tuple(_chart(each) for each in parts.charts)
         if parts.tables or parts.charts
         else _charts(lines),
-        cluster=lower_model.cluster(cluster) if cluster is not None else None,
+        cluster=low.cluster,
         engine=lower_model.engine(record),
         limit=limit,
     )
@@ -108,6 +109,8 @@ def _lone(low: Lowering, record: Record) -> Study:
     first = complete_stages(low.ctx, record)[0][1] if is_trained(record) else record
     suite = record.sub("eval") or first.sub("eval")
     assert suite is not None
+    cluster = record.sub("cluster")
+    low.cluster = lower_model.cluster(cluster) if cluster is not None else None
     lowered = lower_model.suite(suite)
     arms = []
     if is_trained(record):
@@ -121,7 +124,6 @@ def _lone(low: Lowering, record: Record) -> Study:
     scored, frontiers = (
         _score(score, set(), names[0] if len(names) > 1 else None) if score is not None else (None, ())
     )
-    cluster = record.sub("cluster")
     seed = first.data("seed")
     return Study(
         name=record.name,
@@ -132,7 +134,7 @@ def _lone(low: Lowering, record: Record) -> Study:
         score=scored,
         tables=_tables(names, scored),
         charts=_charts((*names, *(each.name for each in frontiers))),
-        cluster=lower_model.cluster(cluster) if cluster is not None else None,
+        cluster=low.cluster,
         engine=lower_model.engine(record),
         limit=record.data("limit"),
     )

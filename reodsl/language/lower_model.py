@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast
 
+from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.data import Columns, Data, DataSource, File, Generated, HubData, PackageData
 from reodsl.ir.model import (
     Architecture,
@@ -18,7 +19,7 @@ from reodsl.ir.model import (
     Wording,
     WordTokenizer,
 )
-from reodsl.ir.study import Benchmark, Cluster, Engine, Hardware, Suite
+from reodsl.ir.study import Benchmark, Engine, Suite
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Sampling
 from reodsl.language.resolve import grid_of
@@ -174,7 +175,7 @@ def engine(record: Record) -> Engine:
 
 
 def cluster(record: Record) -> Cluster:
-    """Where a study runs."""
+    """Where a study or an experiment runs."""
     placement: Literal["colocated", "apart"] = record.data("placement")
     hardware = record.sub("hardware")
     return Cluster(

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 
+from reodsl.ir import canonical
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.expression import Expression
 from reodsl.ir.reward import Budgets, Dense, Let, OracleBudgets, Part, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.selection import Choice, Pick, Selection
@@ -31,7 +33,7 @@ from reodsl.ir.training import (
 )
 from reodsl.language.context import Context
 from reodsl.language.finish import EVALUATION, complete_stages
-from reodsl.language.lower_model import _given, data, forcing, model, wordings
+from reodsl.language.lower_model import _given, cluster, data, forcing, model, wordings
 from reodsl.language.reward_body import typed_reward
 from reodsl.language.selections import ROLES, questions_of, typed_selection
 from reodsl.language.stages import StagePart
@@ -43,9 +45,12 @@ _EXPRESSION: TypeAdapter[Any] = TypeAdapter(Expression)
 
 @dataclass(slots=True)
 class Lowering:
-    """What one lowering shares: the evaluation, experiments already lowered, and the arms' names by experiment."""
+    """What one lowering shares: the evaluation, the study's cluster, experiments already lowered, and the arms' names by
+    experiment.
+    """
 
     ctx: Context
+    cluster: Cluster | None = None
     arms: dict[int, str] = field(default_factory=dict)
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
     experiments: dict[int, tuple[Record, Experiment]] = field(default_factory=dict)
@@ -84,9 +89,24 @@ def experiment(low: Lowering, record: Record) -> Experiment:
     assert base is not None
     assert parts
     stages = tuple(stage(low, part, each) for part, each in parts)
-    made = Experiment(name=record.name, doc=record.doc, start=start(low, base), stages=stages)
+    made = Experiment(
+        name=record.name,
+        doc=record.doc,
+        start=start(low, base),
+        stages=stages,
+        cluster=own_cluster(low, record),
+    )
     low.experiments[id(record)] = (record, made)
     return made
+
+
+def own_cluster(low: Lowering, record: Record) -> Cluster | None:
+    """The cluster of an experiment where it is not the study's. A study without one is all on this machine."""
+    own = record.sub("cluster")
+    if low.cluster is None or own is None:
+        return None
+    found = cluster(own)
+    return None if canonical(found) == canonical(low.cluster) else found
 
 
 def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:

@@ -53,9 +53,9 @@ def to_text(
     room = min(_ROOM, max([30, *(len(row.reason) for row in rows if row.price)])) + 2
     lines = [_head(plan, width + 8 + room + 16 if any(row.price for row in rows) else width + 40)]
     for row in rows:
-        reason = f"{row.reason:<{room}}{row.price:>16}" if row.price else row.reason
+        reason = f"{row.reason:<{room}}{row.price:>16}{row.devices}" if row.price else row.reason
         if row.price and len(row.reason) >= room:
-            reason = f"{row.reason}  {row.price}"
+            reason = f"{row.reason}  {row.price}{row.devices}"
         lines.append(f"{row.name:<{width}}{row.verdict:<8}{reason}".rstrip())
         lines += [" " * (width + 8) + line for line in row.below]
     if left_out:
@@ -122,12 +122,16 @@ def _head(plan: Plan, width: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of the plan, for tasks that differ in their seed alone, and the lines below it."""
+    """A line of the plan, for tasks that differ in their seed alone, and the lines below it.
+
+    `devices` is what they run on, where that is not the same for all.
+    """
 
     name: str
     verdict: str
     reason: str
     price: str
+    devices: str
     below: tuple[str, ...]
     tasks: int
 
@@ -150,7 +154,8 @@ def _rows(plan: Plan, everything: bool, now: datetime, prices: Prices | None) ->
         price = price_words.short(prices, ids) if prices is not None and verdict != "reuse" else ""
         if prices is not None and everything:
             below = (*below, *price_words.details(prices.tasks[ids[0]]))
-        rows.append(_Row(shown, verdict, reason, price, below, len(ids)))
+        devices = f"  {prices.tasks[ids[0]].devices}" if price and prices is not None and prices.mixed else ""
+        rows.append(_Row(shown, verdict, reason, price, devices, below, len(ids)))
     return rows
 
 

@@ -11,9 +11,8 @@ from reodsl.price.value import Prices
 
 
 def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnostic, ...]:
-    """E0610 where the tasks to be done cost more than the limit, E0611 where a role does not fit a GPU of the cluster."""
+    """E0610 where the tasks to be done cost more than the limit, E0611 where a role does not fit a GPU of its cluster."""
     study = spec.study
-    capacity = study.cluster.memory_gib * 2**30 if study.cluster is not None else None
     names = tuple(tasks)
     found = []
     most = prices.hours(names)
@@ -29,18 +28,18 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
                 help=_advice(prices, dear[0], most),
             )
         )
-    if capacity is not None:
-        for name in names:
-            for role, peak in prices.tasks[name].memory.items():
-                if peak > capacity:
-                    found.append(
-                        error(
-                            "E0611",
-                            f"the {role} of {name} needs {memory(peak)} on each GPU, which has {memory(capacity)}",
-                            where=prices.devices,
-                            help="spread it over more GPUs (`nodes`, `tensor_parallel`), or take a smaller model",
-                        )
+    for name in names:
+        price = prices.tasks[name]
+        for role, peak in price.memory.items():
+            if price.capacity is not None and peak > price.capacity:
+                found.append(
+                    error(
+                        "E0611",
+                        f"the {role} of {name} needs {memory(peak)} on each GPU, which has {memory(price.capacity)}",
+                        where=price.devices,
+                        help="spread it over more GPUs (`nodes`, `tensor_parallel`), or take a smaller model",
                     )
+                )
     return tuple(found)
 
 

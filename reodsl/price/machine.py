@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from reodsl.ir.study import Cluster, Hardware
+from reodsl.ir.cluster import Cluster, Hardware
 
 GIB = 2**30
 NODE_START = 60.0
@@ -89,18 +89,28 @@ def processor(place: Path = Path("/proc/cpuinfo")) -> str:
 
 def generating_and_training(cluster: Cluster) -> tuple[int, int]:
     """How many GPUs of a cluster generate and how many train: all do both in turn, or each does one."""
-    gpus = cluster.nodes * cluster.gpus_per_node
+    gpus = gpus_of(cluster)
     if cluster.placement != "apart" or gpus == 1:
         return gpus, gpus
     generating = min(gpus - 1, max(1, round(gpus * cluster.rollout_share)))
     return generating, gpus - generating
 
 
+def gpus_of(cluster: Cluster) -> int:
+    """All GPUs of a cluster."""
+    return cluster.nodes * cluster.gpus_per_node
+
+
+def called(cluster: Cluster | None) -> str:
+    """What a cluster is in few words: `16 x 8 H800`."""
+    return "this machine" if cluster is None else f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}"
+
+
 def devices_of(cluster: Cluster | None) -> Devices | None:
     """The devices of a cluster, or this machine's processor where there is none; None where its GPUs are not described."""
     if cluster is None:
         return Devices(
-            name="this machine",
+            name=called(cluster),
             model=processor(),
             unit="seconds",
             gpus=1,
@@ -118,10 +128,10 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
         )
     if cluster.hardware is None:
         return None
-    gpus = cluster.nodes * cluster.gpus_per_node
+    gpus = gpus_of(cluster)
     generating, training = generating_and_training(cluster)
     return Devices(
-        name=f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}",
+        name=called(cluster),
         model=cluster.gpu,
         unit="gpu_hours",
         gpus=gpus,

@@ -11,11 +11,12 @@ from typing import Any
 from reodsl.graph.payload import model_payload
 from reodsl.graph.task import Graph, Task
 from reodsl.ir import Spec, canonical_json
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.training import FromModel, Start
 from reodsl.price.history import COMPUTES, History, Past
 from reodsl.price.known import Known
-from reodsl.price.machine import Devices, at_width, devices_of
+from reodsl.price.machine import Devices, at_width, called, devices_of
 from reodsl.price.memory import process_bytes
 from reodsl.price.sizes import Sizes, sizes_of
 from reodsl.price.tasks import price_task
@@ -36,14 +37,14 @@ def price(
     """
     history = history or History()
     study = spec.study
-    devices = devices_of(study.cluster)
-    pricer = _Pricer(graph, spec, history, sizes or {}, devices)
+    pricer = _Pricer(graph, spec, history, sizes or {})
+    devices, measured = pricer.place(study.cluster)
     return Prices(
         tasks={task.id: pricer.task(task) for task in graph.tasks},
         unit="seconds" if study.cluster is None else "gpu_hours",
         devices=devices.name if devices is not None else "",
         limit=study.limit,
-        measured=pricer.measured,
+        measured=measured,
     )
 
 
@@ -90,44 +91,50 @@ class _Pricer:
         spec: Spec,
         history: History,
         sizes: Mapping[str, Sizes],
-        devices: Devices | None,
     ) -> None:
-        self.graph, self.devices, self.history = graph, devices, history
+        self.graph, self.history = graph, history
+        self.places: dict[Cluster | None, tuple[Devices | None, Measured | None]] = {}
         self.models = {
             _key(model): (model, sizes_of(model) or sizes.get(model.name)) for model in _models(spec)
         }
-        self.measured = calibrate(history, devices) if devices is not None else None
         self.known = Known(graph, history)
+
+    def place(self, cluster: Cluster | None) -> tuple[Devices | None, Measured | None]:
+        """The devices of a cluster, and what past results on like ones told."""
+        if cluster not in self.places:
+            devices = devices_of(cluster)
+            measured = calibrate(self.history, devices) if devices is not None else None
+            self.places[cluster] = devices, measured
+        return self.places[cluster]
 
     def task(self, task: Task) -> Price:
         model, sizes = self._model(task)
+        devices, measured = self.place(task.cluster)
         if task.kind not in COMPUTES:
-            return self._light(task, sizes)
-        if self.devices is None:
-            return Price(unpriced="the cluster does not describe its GPUs: give it `hardware`")
+            return self._light(task, sizes, devices)
+        if devices is None:
+            lacks = "the cluster does not describe its GPUs: give it `hardware`"
+            return Price(devices=called(task.cluster), unpriced=lacks)
         if sizes is None:
             name = model.name if model is not None else "the model"
-            return Price(
-                gpus=self.devices.gpus, unpriced=f"the sizes of {name} are not known: give it `dimensions`"
-            )
+            lacks = f"the sizes of {name} are not known: give it `dimensions`"
+            return Price(gpus=devices.gpus, devices=devices.name, unpriced=lacks)
         words = model is not None and isinstance(model.source, Architecture)
-        found = price_task(task.kind, task.payload, sizes, self.known.facts(task), self.devices, words)
-        return self._calibrated(task, found)
+        found = price_task(task.kind, task.payload, sizes, self.known.facts(task), devices, words)
+        found = replace(found, devices=devices.name, capacity=devices.memory)
+        return found if measured is None else self._calibrated(task, found, measured)
 
-    def _light(self, task: Task, sizes: Sizes | None) -> Price:
+    def _light(self, task: Task, sizes: Sizes | None, devices: Devices | None) -> Price:
         disk = LIGHT_BYTES.get(task.kind, 10e3)
         if task.kind == "model" and sizes is not None:
-            width = self.devices.width if self.devices is not None else 2
+            width = devices.width if devices is not None else 2
             disk = float(sizes.parameters * width)
         seconds = self.history.light.get(task.kind, LIGHT_SECONDS.get(task.kind, 0.2))
         # A cluster's GPUs are not paid for meanwhile; on this machine all time counts.
-        here = self.devices is not None and self.devices.unit == "seconds"
+        here = devices is not None and devices.unit == "seconds"
         return Price(seconds={"start": seconds}, disk=disk, gpus=1 if here else 0)
 
-    def _calibrated(self, task: Task, found: Price) -> Price:
-        measured = self.measured
-        if measured is None:
-            return found
+    def _calibrated(self, task: Task, found: Price, measured: Measured) -> Price:
         seconds: dict[Term, float] = {}
         for term, value in found.seconds.items():
             if term == "start":

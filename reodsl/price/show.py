@@ -144,7 +144,7 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
     if not hours or not total or prices.unit != "gpu_hours":
         return []
     terms = ", ".join(f"{term} {hours[term]:.3g}" for term in TERMS if hours.get(term))
-    lines = [f"A step of {name}: {total:.3g} gpu_hours on {prices.devices} ({terms})"]
+    lines = [f"A step of {name}: {total:.3g} gpu_hours on {price.devices} ({terms})"]
     if prices.limit is not None:
         bought = int(prices.limit / total)
         lines.append(

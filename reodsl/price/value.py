@@ -18,8 +18,9 @@ class Price:
     `generated` are tokens of responses; `forced` those of forcing texts and forced answers, `read_again` those of
     prefixes read once more for them; `trained` are tokens with a gradient, once for every pass; `verified` are answers
     checked. `seconds` is by term, on all of `gpus` devices at once. `memory` is the peak of one device by role, `disk` what
-    the store keeps, both in bytes. `steps` are training steps, each with `draws` draws of its batch's questions. `unpriced`
-    says why there is no price.
+    the store keeps, both in bytes. `steps` are training steps, each with `draws` draws of its batch's questions. `devices`
+    is the name of what it runs on, `capacity` the memory of one of them in bytes, None where nobody says. `unpriced` says
+    why there is no price.
     """
 
     generated: float = 0.0
@@ -33,6 +34,8 @@ class Price:
     disk: float = 0.0
     steps: int = 0
     draws: float = 1.0
+    devices: str = ""
+    capacity: float | None = None
     unpriced: str | None = None
 
     @property
@@ -77,6 +80,8 @@ class Measured:
 class Prices:
     """The price of every task of a spec, by task id. `unit` is what is paid, `limit` (hours) the most that may be.
 
+    `devices` is the name of the study's, on which tasks run that have none for themselves.
+
     `measured` is what corrected the model, if anything did.
     """
 
@@ -85,6 +90,11 @@ class Prices:
     devices: str
     limit: float | None
     measured: Measured | None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether tasks run on unlike devices."""
+        return len({price.devices for price in self.tasks.values() if price.devices}) > 1
 
     def hours(self, ids: Iterable[str]) -> float:
         """Device hours of some tasks together."""
@@ -105,6 +115,7 @@ def to_json(price: Price) -> dict[str, Any]:
         "verifications": round(price.verified),
         "seconds": {term: price.seconds[term] for term in TERMS if term in price.seconds},
         "total_seconds": price.total_seconds,
+        "devices": price.devices,
         "gpus": price.gpus,
         "gpu_hours": price.gpu_hours,
         "steps": price.steps,

@@ -66,11 +66,13 @@ def _study(start: Method, place: Place) -> str:
     vanilla = compared or "vanilla" in start.arm
     shown = ["base", *(["vanilla"] if vanilla else []), "mine"]
     scored = bool(place.words["score"]) and (compared or not place.words["with_vanilla"])
+    # What is trained by SFT or SimPO has its table's cluster, for which the study's has to have room.
+    offline = start.offline or any(_names(recipe, start.body) for recipe in ("tuned", "preferred"))
     return f"""
 study compare {{
   replicate = seeds
   eval = $suite
-  {"$offline_cluster" if start.offline else "$cluster"}
+  {"$offline_cluster" if offline else "$cluster"}
   arm base = $base
   {"arm vanilla = vanilla" if vanilla else ""}
   arm mine = $arm

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from reodsl.graph.job import Resources
 from reodsl.graph.payload import engine_of
-from reodsl.graph.task import Graph, Task
-from reodsl.ir.study import Cluster
+from reodsl.graph.task import Task
 from reodsl.plan.registry import Execution, Results
 from runners.execute.check import gpus
 from runners.execute.local import Local
@@ -29,19 +28,11 @@ def execute(run: Execution) -> Results:
 
         return Cluster(run.machine.address, run.store.root.resolve(), run.emit)
 
-    cluster = cluster_of(run.graph)
-    # Where the GPUs are another machine's, this one does not see them.
-    device = "cuda" if gpus() or (run.machine.address and cluster is not None) else "cpu"
+    here = gpus()
 
     def resources(task: Task) -> Resources:
-        return resources_of(task.kind, cluster, device, engine_of(task))
+        # Where the GPUs are another machine's, this one does not see them.
+        device = "cuda" if here or (run.machine.address and task.cluster is not None) else "cpu"
+        return resources_of(task.kind, task.cluster, device, engine_of(task))
 
     return schedule(run, start, resources)
-
-
-def cluster_of(graph: Graph) -> Cluster | None:
-    """The cluster that a study's report tells of, which no result depends on."""
-    for task in graph.tasks:
-        if task.kind == "report" and task.payload["spec"]["study"]["cluster"] is not None:
-            return Cluster.model_validate(task.payload["spec"]["study"]["cluster"])
-    return None

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.payload import engine_of
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import Spec
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture
 from reodsl.plan.registry import Machine
+from reodsl.price.machine import called, gpus_of
 from reodsl.store.external import hub_cache, hub_snapshot, package_file
 from runners.execute.gpu_names import gpu_here, other_gpus
 from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
@@ -42,8 +44,8 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
     """Every missing package, device, weight file and data source, each once, and a warning of other GPUs. Starts nothing."""
     found = [
         *_packages(tasks, machine),
-        *_engines(tasks, spec, machine),
-        *_devices(tasks, spec, machine),
+        *_engines(tasks, machine),
+        *_devices(tasks, spec.study.cluster, machine),
         *_weights(tasks, folder),
         *questions(tasks, spec, folder),
     ]
@@ -91,7 +93,7 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
         )
 
 
-def _engines(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Diagnostic]:
+def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     """SGLang, where a task needs it and it has to be on this machine; servers that run already, where they do not fit."""
     served = [task for task in tasks if engine_of(task) == "sglang"]
     if machine.address or not served:
@@ -104,7 +106,7 @@ def _engines(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Di
     if os.environ.get(ADDRESS) and importlib.util.find_spec("httpx") is not None:
         from runners.engine.sglang.account import Needs, refusals
 
-        wide = spec.study.cluster.tensor_parallel if spec.study.cluster is not None else 1
+        wide = max(task.cluster.tensor_parallel if task.cluster is not None else 1 for task in served)
         yield from refusals(Needs(max(map(_tokens, served)), wide))
 
 
@@ -117,48 +119,64 @@ def _tokens(task: Task) -> int:
     return int(said.get("max_prompt", 0) + said["rollout"]["max_tokens"] + forcing.get("answer_tokens", 0))
 
 
-def _devices(tasks: Iterable[Task], spec: Spec, machine: Machine) -> Iterator[Diagnostic]:
-    """E0971 where machines have fewer GPUs than the cluster, or none that a role of a task fits; W0971 for other GPUs."""
-    cluster = spec.study.cluster
-    kinds = {task.kind: engine_of(task) for task in tasks if task.kind in COMPUTES}
-    if cluster is None or not kinds:
+def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> Iterator[Diagnostic]:
+    """E0971 where machines have fewer GPUs than a cluster, or none that a role of a task fits; W0971 for other GPUs.
+
+    `whole` is the study's cluster; one that an experiment has for itself is told with the first of its tasks.
+    """
+    places: dict[Cluster, dict[tuple[Kind, str], Task]] = {}
+    for task in tasks:
+        if task.kind in COMPUTES and task.cluster is not None:
+            places.setdefault(task.cluster, {}).setdefault((task.kind, engine_of(task)), task)
+    if not places:
         return
-    where = f"cluster `{cluster.name}`" if cluster.name else None
     try:
         nodes = _nodes(machine)
     except Problem as caught:
         yield from caught.diagnostics
         return
-    asked, there = cluster.nodes * cluster.gpus_per_node, int(sum(node.gpus for node in nodes))
-    if asked > there:
-        have = "no GPU" if not there else f"{there} GPU{'s' if there > 1 else ''}"
-        wants = f"the spec runs on {cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}"
-        idle = 0 if machine.address or there else shown_gpus()
-        if idle:
-            yield error(
-                "E0971",
-                f"{wants}, and torch cannot use the {_gpus(idle)} of this machine: it was built without CUDA",
-                where=where,
-                help=f"{CUDA_BUILD}, or start the spec on a Ray cluster: --address HOST:PORT",
-            )
+    for cluster, kinds in sorted(places.items(), key=lambda each: -gpus_of(each[0])):
+        where = f"cluster `{cluster.name}`" if cluster.name else None
+        what = "the spec" if cluster == whole else next(iter(kinds.values())).id
+        few = _too_few(f"{what} runs on {called(cluster)}", gpus_of(cluster), nodes, machine, where)
+        if few is not None:
+            # Too little for the widest: of the narrower ones there is nothing to say before that has changed.
+            yield few
             return
-        yield error(
+        other = other_gpus(cluster, nodes, where)
+        if other is not None:
+            yield other
+        for kind, engine in kinds:
+            lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda", engine)), nodes, where)
+            if lack is not None:
+                yield lack
+
+
+def _too_few(
+    wants: str, asked: int, nodes: Sequence[Node], machine: Machine, where: str | None
+) -> Diagnostic | None:
+    """E0971 where all nodes together have fewer GPUs than are asked for, by what `wants` them in words."""
+    there = int(sum(node.gpus for node in nodes))
+    if asked <= there:
+        return None
+    have = "no GPU" if not there else f"{there} GPU{'s' if there > 1 else ''}"
+    idle = 0 if machine.address or there else shown_gpus()
+    if idle:
+        return error(
             "E0971",
-            f"{wants}, and {'the Ray cluster' if machine.address else 'this machine'} has {have}",
+            f"{wants}, and torch cannot use the {_gpus(idle)} of this machine: it was built without CUDA",
             where=where,
-            notes=[f"{node.name} has {node.gpus:g}" for node in nodes] if machine.address else (),
-            help=f"start the spec on a Ray cluster that has {'such GPUs' if asked > 1 else 'a GPU'}: --address HOST:PORT"
-            if not machine.address
-            else f"add nodes with {asked - there} more GPUs, or take fewer in `cluster`",
+            help=f"{CUDA_BUILD}, or start the spec on a Ray cluster: --address HOST:PORT",
         )
-        return
-    other = other_gpus(cluster, nodes, where)
-    if other is not None:
-        yield other
-    for kind, engine in kinds.items():
-        lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda", engine)), nodes, where)
-        if lack is not None:
-            yield lack
+    return error(
+        "E0971",
+        f"{wants}, and {'the Ray cluster' if machine.address else 'this machine'} has {have}",
+        where=where,
+        notes=[f"{node.name} has {node.gpus:g}" for node in nodes] if machine.address else (),
+        help=f"start the spec on a Ray cluster that has {'such GPUs' if asked > 1 else 'a GPU'}: --address HOST:PORT"
+        if not machine.address
+        else f"add nodes with {asked - there} more GPUs, or take fewer in `cluster`",
+    )
 
 
 def _nodes(machine: Machine) -> tuple[Node, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, warning
-from reodsl.ir.study import Cluster
+from reodsl.ir.cluster import Cluster
 from runners.execute.placement import Node
 
 _DRIVER = Path("/proc/driver/nvidia/gpus")

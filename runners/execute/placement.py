@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from reodsl.diagnostics import Diagnostic, error
 from reodsl.graph.job import Resources
 from reodsl.graph.task import Kind
-from reodsl.ir.study import Cluster
+from reodsl.ir.cluster import Cluster
 from reodsl.price.machine import generating_and_training
 
 COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})

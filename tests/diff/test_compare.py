@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import studies as make
 
-from reodsl.diff.compare import ABSENT, Diff, compare, fingerprints, work
+from reodsl.diff.compare import ABSENT, Compared, Diff, compare, fingerprints, work
 from reodsl.diff.settings import form, second_generation
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Spec
+from reodsl.ir.cluster import Cluster
 from reodsl.language import compile_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,10 @@ def compiled(path: Path, target: str | None = None, **more: Any) -> Spec:
 
 def diff(a: Spec, b: Spec) -> Diff:
     return compare(a, b, lower(a), lower(b))
+
+
+def settings_of(found: Compared) -> dict[str, tuple[Any, Any]]:
+    return {row.setting: (row.a, row.b) for row in found.rows}
 
 
 def settings(found: Diff) -> dict[str, tuple[Any, Any]]:
@@ -204,6 +209,36 @@ def test_a_setting_that_only_one_side_has_is_absent_on_the_other() -> None:
         for reward in (a, b)
     )
     assert settings(diff(one, two))["reward.at.budgets"] == ([4, 8], ABSENT)
+
+
+def test_a_changed_cluster_of_one_arm_is_told_there_and_changes_no_work() -> None:
+    lab = Cluster(name="lab", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
+    half = lab.model_copy(update={"name": "half", "nodes": 1})
+
+    def on(study: Cluster | None, own: Cluster | None, start: Cluster | None = None) -> Spec:
+        first = make.base().model_copy(update={"cluster": start})
+        it = make.trained("it", make.ppo(make.outcome()), start=make.end(first))
+        spec = make.spec(make.arm("base", first), make.arm("it", it.model_copy(update={"cluster": own})))
+        return spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": study})})
+
+    whole = on(lab, None)
+    found = diff(whole, on(lab, half))
+    assert [(each.a, settings_of(each)) for each in found.arms] == [
+        ("base", {}),
+        ("it", {"cluster.nodes": (2, 1)}),
+    ]
+    assert not found.study.rows
+    assert (found.work.only_a, found.work.only_b) == (("report",), ("report",))
+    # Where all follow the study, the study tells it.
+    found = diff(whole, on(half, None))
+    assert [each.setting for each in found.study.rows] == ["cluster.nodes"]
+    assert not any(each.rows for each in found.arms)
+    # What an arm starts from is in its settings too.
+    found = diff(whole, on(lab, None, half))
+    assert [settings_of(each) for each in found.arms] == [
+        {"cluster.nodes": (2, 1)},
+        {"base.cluster.nodes": (2, 1)},
+    ]
 
 
 def test_equal_files_in_two_places_are_shared_work(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from reodsl.graph.job import Resources
-from reodsl.ir.study import Cluster as Declared
+from reodsl.ir.cluster import Cluster as Declared
 from runners.engine.sglang.hosts import _seeing
 from runners.execute.placement import bundles, resources_of
 from runners.seats import seat, seat_of_engine, seat_of_trainer, shared_devices

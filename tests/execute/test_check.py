@@ -13,9 +13,9 @@ from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
 from reodsl.ir import Spec
+from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, File
 from reodsl.ir.model import Architecture, Hub, Package, WordTokenizer
-from reodsl.ir.study import Cluster
 from reodsl.ir.training import FromModel
 from reodsl.plan.registry import Machine
 from runners.engine.sglang import account
@@ -192,6 +192,36 @@ def test_gpus_at_an_address_are_counted_node_by_node(
     asked.clear()
     assert found(spec, tmp_path, machine, tasks=data) == []
     assert not asked
+
+
+def test_an_experiments_own_cluster_is_asked_for_with_the_task_that_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Cluster(name="whole", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
+    there: list[Node] = []
+    monkeypatch.setattr(instance, "nodes_at", lambda address: tuple(there))
+    machine = Machine(address="10.0.0.1:6379")
+    placed = {"cluster": whole, "engine": "sglang"}
+
+    def told(**own: int) -> list[str]:
+        a, b = (make.trained(name, make.ppo(make.outcome(), steps=len(name))) for name in ("a", "bb"))
+        b = b.model_copy(update={"cluster": whole.model_copy(update={"name": "own", **own})})
+        spec = make.spec(make.arm("a", a), make.arm("bb", b))
+        spec = spec.model_copy(update={"study": spec.study.model_copy(update=placed)})
+        every = check(lower(spec).tasks, spec, tmp_path, machine)
+        return [f"{each.code} {each.where}: {each.message}" for each in every]
+
+    there[:] = [Node("left", 64, 8), Node("right", 64, 8)]
+    assert told(nodes=1) == []
+    # Wider than the study's, as what a lone experiment starts from may be.
+    (wider,) = told(nodes=4)
+    assert wider == "E0971 cluster `own`: bb.train.s1 runs on 4 x 8 H800, and the Ray cluster has 16 GPUs"
+    # As many GPUs as there are, and engines that no node has the room for.
+    (narrow,) = told(gpus_per_node=16, nodes=1, tensor_parallel=16)
+    assert narrow.startswith("E0971 cluster `own`: a task takes")
+    there.pop()
+    (short,) = told(nodes=1)
+    assert short == "E0971 cluster `whole`: the spec runs on 2 x 8 H800, and the Ray cluster has 8 GPUs"
 
 
 def test_sglang_is_wanted_here_where_servers_start_here(

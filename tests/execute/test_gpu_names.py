@@ -11,7 +11,7 @@ import studies as make
 
 from reodsl.diagnostics.render import render
 from reodsl.graph.lower import lower
-from reodsl.ir.study import Cluster
+from reodsl.ir.cluster import Cluster
 from reodsl.plan.registry import Machine
 from runners.execute import check as checking
 from runners.execute import instance

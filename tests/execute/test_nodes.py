@@ -12,7 +12,7 @@ import pytest
 import studies as make
 from bench import Bench
 
-from reodsl.ir.study import Cluster
+from reodsl.ir.cluster import Cluster
 from reodsl.store.store import Store
 from runners.execute.cluster import sees
 
@@ -68,7 +68,7 @@ from bench import Bench
 import studies as make
 import toys
 from reodsl.graph.lower import lower
-from reodsl.ir.study import Cluster as Declared
+from reodsl.ir.cluster import Cluster as Declared
 from reodsl.plan.registry import Machine
 from ray.cluster_utils import Cluster
 from runners.execute.check import check

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from reodsl.graph.job import Resources
-from reodsl.ir.study import Cluster
+from reodsl.ir.cluster import Cluster
 from runners.execute.placement import Bundle, Node, bundles, lacking, resources_of
 from runners.seats import seat_of_engine, seat_of_trainer, shared_devices
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.graph.lower import lower
-from reodsl.ir.study import Cluster, Hardware
+from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.language import compile_file
 from reodsl.price.history import History, Past
 from reodsl.price.machine import Devices, at_width, devices_of

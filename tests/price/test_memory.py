@@ -10,7 +10,7 @@ import studies as make
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
-from reodsl.ir.study import Cluster, Hardware
+from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.price import price
 from reodsl.price.facts import Facts
 from reodsl.price.limits import refusals

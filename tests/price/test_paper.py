@@ -125,3 +125,26 @@ def test_evaluation_is_some_tenths_of_a_percent_a_step_of_it(prices: Prices) -> 
     responses = 32 * (30 + 30 + 40 + 272)
     assert found.generated == near(responses * 11 * 1024)
     assert found.gpu_hours < 0.02 * prices.tasks[TASK].gpu_hours
+
+
+def test_sft_of_the_small_model_by_hand() -> None:
+    """On the 16 x 8 of its table, in a study whose RL is on the 8 x 8 of another."""
+    compiled = compile_file(ROOT / "specs" / "paper" / "deepseek_1_5b.reo")
+    assert compiled.spec is not None
+    tasks = price(lower(compiled.spec), compiled.spec).tasks
+    # 28 layers of 2 x 1536 x 1536 + 2 x 1536 x 256 + 3 x 1536 x 8960 weights, and 1536 x 151936 of the output: 1.544e9.
+    # A trace is as long as responses: a third of 24376, 8125 tokens, behind a prompt of 150. A step has 512.
+    weights = 6 * 1.544e9 * 512 * 8275
+    attention = 3 * 4 * 28 * 1536 * 512 * 8275**2 / 2
+    # 40% of 128 GPUs of 989.4e12 are 5.07e16 a second: 0.95 s a step.
+    seconds = (weights + attention) / (0.4 * 128 * 989.4e12)
+    # Ten passes over about 135K traces, 512 a step.
+    steps = 10 * 135_000 / 512
+    found = tasks["sft_shortest.train.s1"]
+    assert found.devices == "16 x 8 H800"
+    assert found.steps == near(steps)
+    assert found.seconds["training"] == near(steps * seconds)
+    assert found.gpu_hours == near(128 * (60 + steps * seconds) / 3600)
+    # What asks for its responses first has them sampled: RL on 64 GPUs. Others sample on their own 128.
+    assert (tasks["harmonizing.reference"].gpus, tasks["reo_exp.train.s1"].gpus) == (64, 64)
+    assert (tasks["sft_tops.pool.0"].gpus, tasks["base.eval"].gpus) == (128, 128)

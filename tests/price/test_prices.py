@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec
+from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.expression import Binary, Correct, Forced, Name, Number, Previous
 from reodsl.ir.reward import Budgets, Dense, Part, Reward, Steps
-from reodsl.ir.study import Cluster, Hardware
 from reodsl.price import History, Price, Prices, price, show
 from reodsl.price.facts import Facts
 from reodsl.price.history import Past
@@ -122,6 +122,34 @@ def test_log_probabilities_of_the_trainers_own_take_a_pass_and_where_draws_are_t
     assert (twice - transfer) / (engines - transfer) == pytest.approx(5 / 3)
 
 
+def one_after_the_other(own: Cluster | None) -> Spec:
+    """Two experiments, the second from the first, which has a cluster for itself."""
+    before = make.trained("before", make.sft()).model_copy(update={"cluster": own})
+    after = make.trained("after", make.ppo(make.outcome()), start=make.end(before))
+    return make.spec(make.arm("before", before), make.arm("after", after))
+
+
+def test_an_experiment_on_a_part_of_the_cluster_costs_what_it_costs_there_alone() -> None:
+    half = CLUSTER.model_copy(update={"name": "half", "gpus_per_node": 2})
+    bare = one_after_the_other(None)
+    mixed, whole, alone = (priced(each) for each in (on(one_after_the_other(half)), on(bare), on(bare, half)))
+    assert mixed.tasks["before.train.s1"] == alone.tasks["before.train.s1"] != whole.tasks["before.train.s1"]
+    for name in ("after.train.s1", "before.eval.s1", "after.eval.s1"):
+        assert mixed.tasks[name] == whole.tasks[name] != alone.tasks[name]
+    # The same work on half of the GPUs takes twice as long.
+    found = mixed.tasks["before.train.s1"]
+    assert (found.devices, found.gpus, mixed.devices) == ("1 x 2 X1", 2, "1 x 4 X1")
+    assert found.seconds["training"] == pytest.approx(2 * whole.tasks["before.train.s1"].seconds["training"])
+    assert (mixed.mixed, whole.mixed) == (True, False)
+
+
+def test_a_gpu_that_is_too_small_is_that_of_the_tasks_own_cluster() -> None:
+    spec = on(one_after_the_other(CLUSTER.model_copy(update={"nodes": 2, "memory_gib": 1e-6})))
+    every = refusals(priced(spec), [task.id for task in lower(spec).tasks], spec)
+    assert {(each.code, each.where) for each in every} == {("E0611", "2 x 4 X1")}
+    assert all("before.train" in each.message for each in every)
+
+
 def test_a_cluster_without_figures_has_no_price() -> None:
     found = priced(on(make.four(), CLUSTER.model_copy(update={"hardware": None})))
     assert "hardware" in str(found.tasks["vanilla.train.s1"].unpriced)
@@ -223,7 +251,7 @@ def test_a_role_that_does_not_fit_is_refused(refusal: Callable[..., None]) -> No
     found = priced(spec)
     assert refusals(found, tuple(found.tasks), spec) == ()
     small = on(make.four(), CLUSTER.model_copy(update={"memory_gib": 1e-6}))
-    every = refusals(found, tuple(found.tasks), small)
+    every = refusals(priced(small), tuple(found.tasks), small)
     assert {each.code for each in every} == {"E0611"}
     refusal("commands/E0611.txt", Problem(every[0]))
 

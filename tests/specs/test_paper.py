@@ -130,7 +130,7 @@ def test_settings_are_those_of_the_papers_tables(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["deepseek_1_5b", "deepseek_7b"])
 def test_an_experiment_by_itself_has_the_cluster_of_its_table(name: str) -> None:
-    """8 x 8 for PPO on the 1.5B model, and 16 x 8 for all else; a study has one for all of its arms."""
+    """8 x 8 for PPO on the 1.5B model, and 16 x 8 for all else."""
     path = ROOT / "specs" / "paper" / f"{name}.reo"
     for target in ("reo_exp", "sft_tops", "two_modes", "simpo_dast"):
         alone = compile_file(path, target=target).spec
@@ -138,6 +138,24 @@ def test_an_experiment_by_itself_has_the_cluster_of_its_table(name: str) -> None
         assert alone.study.cluster is not None
         small = name == "deepseek_1_5b" and target == "reo_exp"
         assert (alone.study.cluster.nodes, alone.study.cluster.gpus_per_node) == (8 if small else 16, 8)
+
+
+@pytest.mark.parametrize("name", [*MAIN, "l1", "more_baselines", "frontier_models", "z1"])
+def test_every_training_of_a_study_has_the_cluster_of_its_table(name: str) -> None:
+    """As by itself; what is compared is evaluated on one cluster, the study's."""
+    whole = spec(name).study.cluster
+    assert whole is not None
+    seen = {"train": 0, "evaluate": 0}
+    for task in lower(spec(name)).tasks:
+        if task.kind == "train":
+            small = name in ("deepseek_1_5b", "l1") and task.payload["stage"]["method"]["kind"] == "ppo"
+            assert task.cluster is not None
+            assert (task.cluster.nodes, task.cluster.gpus_per_node) == (8 if small else 16, 8), task.id
+        elif task.kind == "evaluate":
+            assert task.cluster == whole
+        seen[task.kind] = seen.get(task.kind, 0) + 1
+    assert seen["evaluate"]
+    assert seen["train"] or name == "frontier_models"
 
 
 def trained_on(start: object) -> Iterator[Experiment]:

@@ -65,7 +65,7 @@ def forcing_tokens(forcing: Record, model: Record) -> int:
 
 
 def _memory(case: Case, stage: StageCase, model: Record) -> Iterator[Diagnostic]:
-    cluster = (case.study.sub("cluster") if case.study is not None else None) or case.record.sub("cluster")
+    cluster = case.record.sub("cluster") or (case.study.sub("cluster") if case.study is not None else None)
     dimensions = model.sub("dimensions")
     if cluster is None or dimensions is None:
         return

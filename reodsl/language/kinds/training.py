@@ -131,7 +131,7 @@ TRAINING: dict[str, Field] = {
         example="score = reg(against: edge, to: 16K tokens)",
     ),
     "seed": Field(NATURAL, "the run's seed, where no study replicates it", default=1),
-    "cluster": Field(A(("cluster",)), "where it runs"),
+    "cluster": Field(A(("cluster",)), "where it trains; left out in a study, where the study runs"),
     "engine": ENGINE,
     "limit": Field(HOURS, "the most that may be spent"),
 }
