@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.options import amend_option, set_option
-from reodsl.cli.place import prepare, store_option, target_option
-from reodsl.cli.why import find
+from reodsl.cli.options import spec_options
+from reodsl.cli.place import prepare
+from reodsl.plan.find import find
 
 
 @click.command(
@@ -32,10 +32,7 @@ Examples:
     metavar="KEY",
     help="The result to accept, by the beginning of its key. Default: the one that the task had when the study ran last.",
 )
-@set_option
-@amend_option
-@target_option
-@store_option
+@spec_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was accepted as JSON.")
 def command(
     spec: str,
@@ -55,10 +52,9 @@ def command(
     """
     from reodsl.cli.output import print_json
     from reodsl.plan.accept import accept
-    from reodsl.plan.verdict import make_plan
 
     ready = prepare(spec, sets, amends, target, store_dir)
-    plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+    plan = ready.plan()
     done = accept(plan, ready.store, ready.keys, find(plan, task), because, result)
     if as_json:
         print_json(asdict(done))
@@ -66,10 +62,6 @@ def command(
     click.echo(f"accepted {done.task}: the result {done.result[:8]} stands for it, although")
     for change in done.changes:
         click.echo(f"  {change}")
-    work = [
-        item
-        for item in make_plan(ready.spec, ready.graph, ready.store, ready.keys).items
-        if item.verdict != "reuse"
-    ]
+    work = [item for item in ready.plan().items if item.verdict != "reuse"]
     count = len(work)
     click.echo(f"{count} task{'' if count == 1 else 's'} left to run" if count else "Nothing is left to run.")

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.options import amend_option, set_option
-from reodsl.cli.place import store_option, target_option
+from reodsl.cli.options import spec_options
 from reodsl.diagnostics import first_line, problem
 from reodsl.diff.compare import Payload, compare
 from reodsl.diff.metrics import Metrics
@@ -47,10 +46,7 @@ Examples:
 )
 @click.argument("a", shell_complete=completing.runs_or_files)
 @click.argument("b", required=False, shell_complete=completing.runs_or_files)
-@set_option
-@amend_option
-@target_option
-@store_option
+@spec_options
 @click.option("--all", "everything", is_flag=True, help="Show what is the same too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the difference as JSON.")
 def command(
@@ -117,12 +113,11 @@ def _of_spec(
 ) -> Side:
     from reodsl.cli.place import prepare
     from reodsl.diff.metrics import read_metrics
-    from reodsl.plan.verdict import make_plan
 
     ready = prepare(text, sets, amends, target, store_dir)
     metrics: dict[str, Metrics] = {}
     if (ready.store.root / "objects").is_dir():
-        plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+        plan = ready.plan()
         done = {item.task.id: ready.store.path(item.key) for item in plan.items if item.made and item.key}
         metrics = read_metrics(ready.graph, done)
     changes = _changes(ready.spec)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reodsl.cli.place import store_option
+from reodsl.cli.options import store_option
 
 if TYPE_CHECKING:
     from reodsl.cli.fits import Fit

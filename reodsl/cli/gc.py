@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from reodsl.cli.place import existing_store, store_option
+from reodsl.cli.options import store_option
+from reodsl.cli.place import existing_store
 
 
 @click.command(

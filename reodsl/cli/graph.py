@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.options import amend_option, set_option
-from reodsl.cli.place import prepare, target_option
+from reodsl.cli.options import amend_option, set_option, target_option
+from reodsl.cli.place import prepare
 from reodsl.graph.task import Graph
 
 

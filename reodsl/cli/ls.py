@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.place import existing_store, store_option
+from reodsl.cli.options import store_option
+from reodsl.cli.place import existing_store
 from reodsl.diagnostics.excerpt import visible
 from reodsl.store.accept import acceptances
 from reodsl.store.runs import Record, began

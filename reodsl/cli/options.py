@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from reodsl.diagnostics import problem
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 set_option = click.option(
     "--set",
@@ -23,6 +27,24 @@ amend_option = click.option(
     help="Change any setting, or an argument in it, as in --amend optim.lr=1e-6, --amend reo_exp.steps=12 or"
     " --amend eval.samples=4. Shown as not saved in a spec.",
 )
+store_option = click.option(
+    "--store",
+    "store_dir",
+    type=click.Path(path_type=Path, file_okay=True),
+    envvar="REODSL_STORE",
+    metavar="DIR",
+    help="Where results are kept. Default: REODSL_STORE, or `.reodsl` beside the spec.",
+)
+target_option = click.option(
+    "--target", metavar="NAME", help="Which study or experiment, where the spec declares several."
+)
+
+
+def spec_options(command: Command) -> Command:
+    """What every command takes that plans a spec: --set, --amend, --target and --store."""
+    for option in (store_option, target_option, amend_option, set_option):
+        command = option(command)
+    return command
 
 
 def assignments(option: str, values: Iterable[str]) -> dict[str, str]:

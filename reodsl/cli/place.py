@@ -7,28 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec
 from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Machine, load_registry
-from reodsl.plan.verdict import Plan
+from reodsl.plan.verdict import Plan, make_plan
 from reodsl.price import Prices
 from reodsl.store.store import Store
-
-store_option = click.option(
-    "--store",
-    "store_dir",
-    type=click.Path(path_type=Path, file_okay=True),
-    envvar="REODSL_STORE",
-    metavar="DIR",
-    help="Where results are kept. Default: REODSL_STORE, or `.reodsl` beside the spec.",
-)
-target_option = click.option(
-    "--target", metavar="NAME", help="Which study or experiment, where the spec declares several."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +25,10 @@ class Ready:
     graph: Graph
     store: Store
     keys: Keys
+
+    def plan(self) -> Plan:
+        """What running it would do now. Raises E0952 for a folder that is no store."""
+        return make_plan(self.spec, self.graph, self.store, self.keys)
 
 
 def prepare(

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.options import amend_option, set_option
-from reodsl.cli.place import prepare, prices_of, store_option, target_option, wrong_files
+from reodsl.cli.options import spec_options
+from reodsl.cli.place import prepare, prices_of, wrong_files
 
 
 @click.command(
@@ -21,10 +21,7 @@ Examples:
 """,
 )
 @click.argument("spec", shell_complete=completing.files)
-@set_option
-@amend_option
-@target_option
-@store_option
+@spec_options
 @click.option("--all", "everything", is_flag=True, help="Show the unchanged tasks too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option(
@@ -54,12 +51,11 @@ def command(
     from reodsl.cli.output import print_json, show
     from reodsl.plan.render import to_json, to_text
     from reodsl.plan.saved import Request, save_plan
-    from reodsl.plan.verdict import make_plan
     from reodsl.price.limits import refusals
 
     place = None if out is None else file_to_write(out, (Path(spec),))
     ready = prepare(spec, sets, amends, target, store_dir)
-    plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+    plan = ready.plan()
     prices = prices_of(ready)
     if as_json:
         print_json(to_json(plan, prices))

@@ -12,12 +12,12 @@ import click
 from reodsl.cli import completing
 from reodsl.cli.destination import folder_to_fill
 from reodsl.cli.doubts import Doubts
-from reodsl.cli.options import amend_option, set_option
-from reodsl.cli.place import Ready, prepare, prices_of, store_option, target_option
+from reodsl.cli.options import spec_options
+from reodsl.cli.place import Ready, prepare, prices_of
 from reodsl.diagnostics import Problem, problem
 from reodsl.plan.registry import Execution, Machine, Registry, Results, load_registry
 from reodsl.plan.saved import Saved, is_plan, load_plan, moved
-from reodsl.plan.verdict import Plan, make_plan
+from reodsl.plan.verdict import Plan
 from reodsl.price.limits import refusals
 from reodsl.store import runs
 from reodsl.store.layout import lay_out
@@ -37,10 +37,7 @@ Examples:
 """,
 )
 @click.argument("spec", shell_complete=completing.files)
-@set_option
-@amend_option
-@target_option
-@store_option
+@spec_options
 @click.option("--local", is_flag=True, help="Run in this process, one task after another, without Ray.")
 @click.option(
     "--address", metavar="HOST:PORT", help="Run on the Ray cluster there (`auto`: the one of this node)."
@@ -82,7 +79,7 @@ def command(
         spec, sets, amends, target = asked.spec, asked.sets, asked.amends, asked.target
         store_dir = Path(asked.store)
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet)
-    plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+    plan = ready.plan()
     if saved is not None:
         _still_holds(saved, ready, plan)
     out = out or Path("runs") / f"{runs.slug(ready.spec.study.name)}-{plan.digest[:8]}"

@@ -10,14 +10,12 @@ from typing import Any
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.options import amend_option, set_option
-from reodsl.cli.place import Ready, prepare, store_option, target_option
-from reodsl.diagnostics import problem
+from reodsl.cli.options import spec_options
+from reodsl.cli.place import Ready, prepare
 from reodsl.diagnostics.excerpt import visible
+from reodsl.plan.find import find
 from reodsl.plan.verdict import Item, Plan
 from reodsl.store.accept import acceptances
-
-_SHOWN = 12
 
 
 @click.command(
@@ -30,10 +28,7 @@ Examples:
 )
 @click.argument("spec", shell_complete=completing.files)
 @click.argument("task", required=False, shell_complete=completing.tasks)
-@set_option
-@amend_option
-@target_option
-@store_option
+@spec_options
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the facts as JSON, the material of the key included."
 )
@@ -48,38 +43,14 @@ def command(
 ) -> None:
     """Explain the verdict on one task: every setting that changed, what it reads, and what waits for it."""
     from reodsl.cli.output import print_json
-    from reodsl.plan.verdict import make_plan
 
     ready = prepare(spec, sets, amends, target, store_dir)
-    plan = make_plan(ready.spec, ready.graph, ready.store, ready.keys)
+    plan = ready.plan()
     item = find(plan, task)
     if as_json:
         print_json(_json(ready, item))
     else:
         click.echo(_text(ready, plan, item))
-
-
-def find(plan: Plan, name: str | None) -> Item:
-    """The task of that id, or the only one that starts so. Raises E0955 with near names, or all for no name."""
-    import difflib
-
-    ids = [item.task.id for item in plan.items]
-    if name is None:
-        raise problem("E0955", "no task is named", help=f"name one of: {_listed(ids)}")
-    chosen = [item for item in plan.items if item.task.id == name]
-    chosen = chosen or [item for item in plan.items if item.task.id.startswith(f"{name}.")]
-    if len(chosen) != 1:
-        near = (
-            [item.task.id for item in chosen] or difflib.get_close_matches(name, ids, n=5, cutoff=0.4) or ids
-        )
-        what = "several tasks start with" if chosen else "no task is called"
-        raise problem("E0955", f"{what} `{name}`", help=f"name one of: {_listed(near)}")
-    return chosen[0]
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more (`reodsl graph SPEC`)" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _json(ready: Ready, item: Item) -> dict[str, Any]:
