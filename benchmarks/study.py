@@ -2,7 +2,7 @@
 
     python -m benchmarks.study runs/quickstart-…
 
-Also copies the study's main chart to docs/.
+Also copies the study's main chart to docs/, and pictures the top of its report there where the machine has Chromium.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import shutil
 from pathlib import Path
+
+from benchmarks.picture import browser, picture
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- study: begin -->", "<!-- study: end -->"
@@ -46,6 +48,11 @@ def main() -> None:
     before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     readme.write_text(f"{before}{BEGIN}\n{table(run)}\n{END}{after}")
+    program = browser()
+    if program is None:
+        print("docs/report.png stays as it was: no Chromium here (apt-get install chromium)")
+    else:
+        picture(run / "report.html", ROOT / "docs" / "report.png", program)
     shutil.copy(run / "charts" / "curves-Average-linear.png", ROOT / "docs" / "quickstart-curves.png")
 
 

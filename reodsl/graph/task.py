@@ -23,7 +23,7 @@ VERSIONS: dict[Kind, int] = {
     "frontier": 1,
     "budgets": 1,
     "score": 1,
-    "report": 2,
+    "report": 3,
 }
 
 
