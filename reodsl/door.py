@@ -105,13 +105,20 @@ class Loaded:
 
     @_telling()
     def run(
-        self, out: str | Path | None = None, *, local: bool = False, address: str | None = None
+        self,
+        out: str | Path | None = None,
+        *,
+        local: bool = False,
+        address: str | None = None,
+        quiet: bool = False,
     ) -> Finished:
-        """Does what is not done yet, quietly, and returns what the report is made of.
+        """Does what is not done yet, and returns what the report is made of.
 
-        `out` is where report and tables go, by default `runs/STUDY-DIGEST`. Raises `Problem` where the machine lacks
-        something or a task fails; what was done stays done.
+        `out` is where report and tables go, by default `runs/STUDY-DIGEST`. What goes on is told on stderr, a line for
+        each task that starts or ends and for its progress now and then, unless `quiet`. Raises `Problem` where the
+        machine lacks something or a task fails; what was done stays done.
         """
+        from reodsl.cli.live import Waiting, display
         from reodsl.plan.registry import Execution, Machine, load_registry
         from reodsl.store import runs
         from reodsl.store.layout import lay_out
@@ -130,6 +137,7 @@ class Loaded:
         record = runs.begin(store, self.spec, plan.digest)
         writer = runs.Writer(store, record)
         status: runs.Status = "interrupted"
+        shown = Waiting(lambda: display(len(self.graph.tasks), self.spec.study.name, quiet, terminal=False))
         try:
             results = registry.execute(
                 Execution(
@@ -138,7 +146,7 @@ class Loaded:
                     keys=self.keys,
                     runners=registry.runners,
                     machine=machine,
-                    emit=lambda event: None,
+                    emit=shown.hear,
                     done=writer.add,
                 )
             )
@@ -151,6 +159,7 @@ class Loaded:
             record.report = str(page.resolve()) if page else None
             status = "failed" if results.failed else "finished"
         finally:
+            shown.close()
             runs.end(store, record, status)
         if results.failed:
             raise Problem(*(found for each in results.failed.values() for found in each))

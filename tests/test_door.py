@@ -49,7 +49,7 @@ experiment tiny = sft {
 
 
 def test_a_spec_is_loaded_overridden_planned_and_run(
-    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = replace(load_registry(), check=lambda *_: (warning("W0971", "other GPUs"),))
     monkeypatch.setattr("reodsl.plan.registry.load_registry", lambda: other)
@@ -64,10 +64,16 @@ def test_a_spec_is_loaded_overridden_planned_and_run(
     assert loaded._repr_html_() == f"<pre>{str(loaded).replace('>', '&gt;')}</pre>"
     with pytest.warns(UserWarning, match="W0971: other GPUs"):
         run = loaded.run(tmp_path / "out", local=True)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "[6/7] start    report" in told.err
+    assert "] done     tiny.train.s1  " in told.err
+    loaded.run(tmp_path / "out", local=True)
+    assert capsys.readouterr().err == ""
     assert set(reodsl.load(spec, length=3, amend={"optim.lr": 1e-4}).plan().values()) == {"reuse"}
     assert run.report.read_text().startswith("<!doctype html>")
     assert {"main", "curves"} <= set(run.tables())
-    assert [each.report for each in records(loaded.store)] == [str(run.report.resolve())]
+    assert {each.report for each in records(loaded.store)} == {str(run.report.resolve())}
     assert repr(run) == f"<reodsl run of tiny: {run.report}>"
     assert [line.split()[0] for line in str(run).splitlines()[1:3]] == ["base", "tiny"]
     assert str(run).endswith(f"report: {run.report}")

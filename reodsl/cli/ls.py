@@ -40,15 +40,19 @@ Examples:
 def command(
     run: str | None, selector: str | None, store_dir: Path | None, verify: bool, as_json: bool
 ) -> None:
-    """List runs, or with RUN (a study or a run's name) its results, narrowed by SELECTOR."""
+    """List runs, or with RUN (a study or a run's name) its results, narrowed by SELECTOR.
+
+    A run that found everything in place is no line of its own: it is counted with the run that it repeats.
+    """
     from reodsl.cli.output import print_json
-    from reodsl.store.runs import records
+    from reodsl.store.runs import records, repeated
     from reodsl.store.select import pick, select
 
     store = existing_store(store_dir)
     found = records(store)
     if run is None and not verify:
-        rows = [_run(store, record) for record in reversed(found)]
+        again = repeated(found)
+        rows = [_run(store, record, again.get(record.name)) for record in reversed(found)]
         if as_json:
             print_json({"store": str(store.root), "runs": rows})
         else:
@@ -64,7 +68,7 @@ def command(
         raise SystemExit(1)
 
 
-def _run(store: Store, record: Record) -> dict[str, Any]:
+def _run(store: Store, record: Record, repeats: str | None) -> dict[str, Any]:
     from reodsl.store.runs import alive
 
     status = "stopped" if record.status == "running" and not alive(store, record) else record.status
@@ -79,6 +83,7 @@ def _run(store: Store, record: Record) -> dict[str, Any]:
         "results": len(record.tasks),
         "report": record.report,
         "changes": record.changes,
+        "repeats": repeats,
     }
 
 
@@ -98,16 +103,27 @@ def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
 
 
 def _runs_text(rows: list[dict[str, Any]]) -> str:
+    """A line for each run that did something; how often it was given again is told there."""
     from reodsl.plan.render import ago
 
     if not rows:
         return "No runs yet."
     now = datetime.now(UTC)
     width = max(len(row["study"]) for row in rows)
+    since: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        since.setdefault(row["repeats"] or row["name"], []).append(row)
+
+    def again(row: dict[str, Any]) -> str:
+        latest, *others = since[row["name"]]
+        times = "once" if len(others) == 1 else f"{len(others)} times"
+        return f"  (given again {times}, last {ago(latest['started'], now)})" if others else ""
+
     return "\n".join(
         f"{began(row['name'])}  {row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  "
-        f"{row['results']:>4} results  {ago(row['started'], now):<14}  {row['report'] or ''}".rstrip()
+        f"{row['results']:>4} results  {ago(row['started'], now):<14}  {row['report'] or ''}{again(row)}".rstrip()
         for row in rows
+        if row["repeats"] is None
     )
 
 

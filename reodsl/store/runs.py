@@ -146,6 +146,20 @@ def records(store: Store) -> tuple[Record, ...]:
     return tuple(found)
 
 
+def repeated(found: tuple[Record, ...]) -> dict[str, str]:
+    """The names of runs that had nothing to do, each with that of the run whose results and report it found in place."""
+    first: dict[tuple[object, ...], str] = {}
+    again = {}
+    for record in found:
+        if record.status != "finished":
+            continue
+        same = record.study, record.spec, record.report, frozenset(record.tasks.items())
+        name = first.setdefault(same, record.name)
+        if name != record.name:
+            again[record.name] = name
+    return again
+
+
 def _lines(path: Path) -> dict[str, str]:
     """The tasks of a run that has not ended, a line each, `key task`; the last may have been cut off."""
     try:

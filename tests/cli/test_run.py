@@ -286,6 +286,26 @@ def test_ls_shows_runs_and_results(place: Path, capsys: pytest.CaptureFixture[st
     assert call("ls", "bogus") == 1
 
 
+def test_runs_that_had_nothing_to_do_are_counted_with_the_one_they_repeat(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more in ((), (), ("--set", "n=3"), (), ("--out", "elsewhere")):
+        call("run", SPEC, "--local", "--quiet", *more)
+    runs = facts(capsys, "ls")["runs"]
+    last = runs[-1]["name"]
+    assert [run["repeats"] for run in runs] == [None, last, None, last, None]
+    assert call("ls") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        run["name"].partition(".")[0] for run in runs if run["repeats"] is None
+    ]
+    assert [line.partition("report.html")[2] for line in lines] == [
+        "",
+        "",
+        "  (given again 2 times, last just now)",
+    ]
+
+
 def test_why_names_every_change_and_both_sides(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call("run", SPEC, "--local", "--quiet")
     arguments = (
