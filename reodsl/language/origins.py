@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from reodsl.diagnostics.model import Span
 from reodsl.ir.spec import Origin
 from reodsl.language.finish import complete_stages
-from reodsl.language.program import Program
+from reodsl.language.program import Program, starts
 from reodsl.language.resolve import arms_of, is_trained
 from reodsl.language.rewards import Definition
 from reodsl.language.studies import Parts
@@ -36,12 +36,8 @@ def origins(program: Program, record: Record) -> dict[str, Origin]:
     while pending:
         name, each = pending.pop(0)
         _experiment(program, name, each, notes)
-        base = each.sub("base")
-        while base is not None and base.kind in ("checkpoint", "stage_of"):
-            base = base.made[0] if base.kind == "stage_of" else base.sub("of")
-        if base is None or base.kind != "experiment" or base.name == name:
-            continue
-        if f"{base.name}.base" not in notes.found:
+        base = next(starts(each), None)
+        if base is not None and base.name != name and f"{base.name}.base" not in notes.found:
             pending.append((base.name, base))
     if record.kind == "study":
         parts: Parts = record.made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +72,8 @@ def evaluate(
 
 
 def picked(program: Program, target: str | None) -> tuple[Record | None, Diagnostic | None]:
-    """The study or experiment to run: the one named, else the only study, else the only experiment."""
+    """The study or experiment to run: the one named, else the only study, else the only experiment that no other
+    starts from."""
     assert program.main is not None
     studies, experiments = program.of_kind("study"), program.of_kind("experiment")
     everything = {**experiments, **studies}
@@ -97,11 +98,31 @@ def picked(program: Program, target: str | None) -> tuple[Record | None, Diagnos
             where=where,
             help="declare an `experiment` or a `study`, or run a file that imports this one",
         )
-    if len(named) > 1:
+    ends = _ends(named, experiments)
+    if len(ends) > 1:
         return None, error(
             "E0214",
-            f"this file has {len(named)} of them to run: {', '.join(named)}",
+            f"this file has {len(ends)} of them to run: {', '.join(ends)}",
             where=where,
-            help=f"say which: `--target {named[0]}`, or put them in a `study`",
+            help=f"say which: `--target {ends[0]}`, or put them in a `study`",
         )
-    return everything.get(named[0]), None
+    return everything.get(ends[0]), None
+
+
+def _ends(named: list[str], experiments: Mapping[str, Record]) -> list[str]:
+    """Those that no other starts from: a starting point is trained on the way to what starts from it."""
+    started = {base.owner for name in named if name in experiments for base in starts(experiments[name])}
+    return [name for name in named if name not in experiments or experiments[name].owner not in started]
+
+
+def starts(experiment: Record) -> Iterator[Record]:
+    """The experiments whose checkpoints one starts from, the nearest first."""
+    base = experiment.sub("base")
+    while base is not None:
+        if base.kind in ("checkpoint", "stage_of"):
+            base = base.made[0] if base.kind == "stage_of" else base.sub("of")
+            continue
+        if base.kind != "experiment":
+            return
+        yield base
+        base = base.sub("base")

@@ -43,6 +43,12 @@ def test_a_study_goes_before_experiments_and_a_target_before_both(spec: Callable
     assert spec(text, target="all").study.name == "all"
 
 
+def test_what_another_starts_from_is_on_its_way(spec: Callable[..., Spec]) -> None:
+    text = f"{HEAD}{MINE}\nexperiment more = mine {{ base = checkpoint(mine), steps = 5 steps }}\n"
+    assert spec(text).study.name == "more"
+    assert spec(text, target="mine").study.name == "mine"
+
+
 @pytest.mark.parametrize(
     ("text", "target", "code"),
     [
