@@ -224,15 +224,18 @@ def too_deep(span: Span) -> Diagnostic:
 
 
 def _separate(tokens: list[Tok], diagnostics: list[Diagnostic]) -> Laid:
-    """Newlines, `;` and commas between items to SEP tokens, none beside a brace or at an end of the file."""
+    """Newlines, `;` and commas between items to SEP tokens, none beside a brace, behind the `:` of a `dense`, or at an end."""
     out: list[Tok] = []
     depths: list[int] = []
     stack: list[str] = []
     mark: Tok | None = None  # the `,` or `;` since the last item
     after_brace = True
+    first = ""  # what the item at hand begins with
     for token in tokens:
         kind = token.type
         in_block = not stack or stack[-1] == "LBRACE"
+        if kind == "NEWLINE" and first == "DENSE" and out[-1].type == "COLON":
+            continue
         if in_block and (kind in ("NEWLINE", "SEP") or (kind == "COMMA" and stack)):
             if kind != "NEWLINE" and (mark is not None or (after_brace and not token.mended)):
                 diagnostics.append(
@@ -246,6 +249,8 @@ def _separate(tokens: list[Tok], diagnostics: list[Diagnostic]) -> Laid:
             continue
         if kind == "NEWLINE":
             continue
+        if in_block and (after_brace or not out or out[-1].type == "SEP"):
+            first = kind
         mark, after_brace = None, False
         if kind in _CLOSERS:
             if out and out[-1].type == "SEP":

@@ -53,6 +53,10 @@ def test_what_the_project_ships_is_in_its_own_layout(path: Path) -> None:
             "study s {\n\n\n  a=f( b:1,c , )\n\n\n\n  d=1\n\n}\n\n\n",
             "study s {\n  a = f(b: 1, c)\n\n  d = 1\n}\n",
         ),
+        (
+            "reward r {\n dense L in at: # why\n\n  x\n let a = 1\n}",
+            "reward r {\n  # why\n  dense L in at: x\n  let a = 1\n}\n",
+        ),
         ("param  n:[int]=[ 1,2 ]in 1 .. 2", "param n: [int] = [1, 2] in 1..2\n"),
         (
             "reward r ( a:int=1 in 0..2,b:[ number ] ) { a }",
