@@ -35,6 +35,7 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("sample", "start"): ("checkpoint/",),
     ("sample", "data"): ("questions.parquet",),
     ("select", "pool"): ("samples.parquet",),
+    ("select", "data"): ("questions.parquet",),
     ("evaluate", "start"): ("checkpoint/",),
     ("evaluate", "data"): ("questions.parquet",),
     ("budgets", "frontier"): ("frontier.json",),

@@ -137,7 +137,7 @@ class _Lowering:
         return self.done[key]
 
     def selected(self, experiment: Experiment, stage: Stage, selected: Selected, seed: int) -> str:
-        """What a selection picks of a checkpoint's responses, sampled once for each wording."""
+        """What a selection picks of a checkpoint's responses, sampled once for each wording, or the questions it keeps."""
         pool = selected.pool
         own = seed if seeded(pool.start) else None
         sources = {"start": self.start(pool.start, seed), "data": self.data(stage.data)}
@@ -148,6 +148,8 @@ class _Lowering:
             inputs[f"pool:{index}"] = self.add(
                 name, "sample", payload, sources, experiment.name, own, experiment.cluster
             )
+        if selected.selection.keep is not None:
+            inputs["data"] = sources["data"]
         payload = select_payload(selected)
         return self.add(f"{experiment.name}.select", "select", payload, inputs, experiment.name, own)
 

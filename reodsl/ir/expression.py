@@ -92,10 +92,10 @@ class Binary(IR):
 
 
 class Call(IR):
-    """A function of numbers. `clip(x, low, high)`."""
+    """A function of numbers. `clip(x, low, high)`; `cos` of radians."""
 
     op: Literal["call"] = "call"
-    fn: Literal["sigmoid", "log", "exp", "sqrt", "abs", "min", "max", "clip"]
+    fn: Literal["sigmoid", "log", "exp", "sqrt", "cos", "abs", "min", "max", "clip"]
     args: tuple[Expression, ...]
 
 

@@ -1,4 +1,4 @@
-"""Selections: which of a question's sampled responses become a trace, or a pair of preferred and rejected ones."""
+"""Selections: which of a question's sampled responses become a trace or a pair, or which questions are kept."""
 
 from __future__ import annotations
 
@@ -37,20 +37,24 @@ class Pick(IR):
 
 
 class Selection(IR):
-    """Picks, each made of every question's `group` of responses. `lets` are evaluated once a question.
+    """Picks, each made of every question's `group` of responses, or no picks and `keep`, a condition on that group: then
+    questions are selected, and not responses. `lets` are evaluated once a question.
 
     Of everything that is picked, over all questions, the share `drop` with the lowest margins is left out.
     """
 
     presentation = frozenset({"name"})
-    later = frozenset({"drop"})
+    later = frozenset({"drop", "keep"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     lets: tuple[Let, ...] = ()
     picks: tuple[Pick, ...]
     drop: float = 0.0
+    keep: Expression | None = None
 
     @property
-    def pairs(self) -> bool:
-        """Whether it gives pairs rather than traces."""
-        return self.picks[0].trace is None
+    def roles(self) -> tuple[str, ...]:
+        """What a pick is made of: a trace, or a preferred and a rejected response; nothing where questions are kept."""
+        if self.keep is not None:
+            return ()
+        return ("preferred", "rejected") if self.picks[0].trace is None else ("trace",)

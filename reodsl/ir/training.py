@@ -82,7 +82,8 @@ class Ppo(IR):
     """PPO with clipped ratios and no critic.
 
     `epochs` passes over each step's batch, in `minibatches` parts; `loss_mean`: over all `token`s of the
-    minibatch, or over each response's and then over `response`s. Wholly equal groups give no gradient.
+    minibatch, over each response's and then over `response`s, or over responses as if each had `rollout.max_tokens`
+    (`constant`). Wholly equal groups give no gradient.
     With `wordings` the rollouts of a question take them in turn, or each question one of them (`wordings_per`).
 
     `old_logprobs`: whose log-probabilities of a response the ratios divide by; `auto` takes the engine's where they are
@@ -105,7 +106,7 @@ class Ppo(IR):
     epochs: int
     clip_low: float
     clip_high: float
-    loss_mean: Literal["token", "response"]
+    loss_mean: Literal["token", "response", "constant"]
     reward: Reward
     advantage: Advantage
     forcing: Forcing | None = None

@@ -17,7 +17,7 @@ from reodsl.syntax import tree
 
 CONSTRUCTORS = {name: kind for name, kind in KINDS.items() if kind.form == "call"}
 REWARD_ONLY = frozenset(
-    {"sigmoid", "log", "sqrt", "abs", "clip", "mean", "std", "sum", "count", "median", "min", "max"}
+    {"sigmoid", "log", "sqrt", "cos", "abs", "clip", "mean", "std", "sum", "count", "median", "min", "max"}
 )
 SCHEDULE = Either((SPLITS, Many(TOKENS, 2)))
 

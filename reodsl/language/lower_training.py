@@ -152,6 +152,7 @@ def selected(low: Lowering, record: Record) -> Selected:
             lets=_lets(found.lets),
             picks=tuple(_pick(pick) for pick in found.picks),
             drop=found.drop,
+            keep=_EXPRESSION.validate_python(found.keep) if found.keep is not None else None,
         ),
         pool=Pool(
             start=start(low, of),

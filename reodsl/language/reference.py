@@ -25,6 +25,7 @@ the block; `KIND NAME { … }` begins empty. A list replaces its parent's, `+=` 
 REWARD_WORDS = (
     ("`y`", "the response; `x.FIELD` a number that belongs to its question or to how it was sampled"),
     ("`len(y)`", "its length in tokens, at least 1"),
+    ("`mode(y)`", "the position, from 0, of the wording that it was asked in"),
     ("`correct(y)`", "1 where it is right, else 0"),
     (
         "`correct(answer(y[:L]))`",
@@ -32,6 +33,7 @@ REWARD_WORDS = (
     ),
     ("`correct(y[:L])`", "1 where its first L tokens, with nothing forced, hold the right answer"),
     ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of the split at hand"),
+    ("`before(L)`", "the place of the split before the one at hand, 0 tokens for the first"),
     (
         "`mean(len(z) for z in group if correct(z), empty: …)`",
         "over the question's responses (`ref`: the starting model's)",
@@ -40,8 +42,15 @@ REWARD_WORDS = (
         "`mean` `std` `min` `max` `sum` `count` `median`",
         "statistics; one with an `if` says what it is when nothing is left",
     ),
-    ("`sigmoid` `log` `sqrt` `abs` `min` `max` `clip(x, low, high)` `e^x`", "functions of numbers"),
+    (
+        "`sigmoid` `log` `sqrt` `cos` `abs` `min` `max` `clip(x, low, high)` `e^x`",
+        "functions of numbers; `pi`",
+    ),
     ("`A if C else B`, `and`, `or`, `not`, `==` `!=` `<` `<=` `>` `>=`", "conditions"),
+    (
+        "`z(A) + 0.5 * z(B, on: prefix)`",
+        "a whole value alone: parts, each normalised over the group; `on: prefix` is earned by the prefix's tokens",
+    ),
 )
 """What stands in a reward's expressions, and what it means."""
 REWARDS = f"""
@@ -54,7 +63,26 @@ A reward holds `let NAME = EXPRESSION` lines and ends in one expression, a numbe
 | --- | --- |
 {"".join(f"| {code} | {means} |" + chr(10) for code, means in REWARD_WORDS)}
 Units are checked: `+`, `-`, comparisons, `min` and `max` want equal ones, `/` cancels them, a reward is a plain number.
-The range of every expression is followed, and what may divide by zero is refused.
+The range of every expression is followed, and what may divide by zero is refused: a parameter says its own,
+as in `reward mine(longest: tokens in 1 token..1M tokens, weight: number = 0.5)`.
+
+A statistic may stand inside another, over another variable: `mean(correct(z) for z in group if count(w for w in group if
+len(w) < len(z)) < 4)` is over the four shortest. With `advantage {{ normalise = none }}` a reward is the advantage itself,
+which may be normalised, filtered or weighed by hand.
+
+## Selections
+
+A selection takes parameters and holds `let`s as a reward does, over `group`, a question's responses in a pool. It picks
+responses, or, for rewards, it keeps questions:
+
+| in a selection | means |
+| --- | --- |
+| `trace = argmin(len(z) for z in group if correct(z))` | a trace for SFT; `argmax` likewise, the first of equals |
+| `preferred = …`, `rejected = …` | a pair for SimPO; the second may look at the first: `len(preferred)` |
+| `where = …` | a condition on what is picked |
+| `pick NAME {{ … }}` | several picks of a question, each with its own |
+| `margin = …`, `drop = 15%` | how much a pick is worth, and the share of all picks with the least that is left out |
+| `where = mean(correct(z) for z in group) < 1`, and nothing else | the questions to keep, for `ppo` |
 """
 
 

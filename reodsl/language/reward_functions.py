@@ -8,6 +8,9 @@ from reodsl.language.reward_names import INF, Body, Data, Typed, fail, same_unit
 from reodsl.language.units import PLAIN
 from reodsl.syntax import tree
 
+PLAIN_ONLY = ("sigmoid", "log", "sqrt", "cos")
+"""Functions whose one argument has no unit."""
+
 
 def number_function(body: Body, name: str, values: list[tuple[tree.Expr, Typed]]) -> Typed | None:
     """A function of `NUMERIC` at as many arguments as it takes. Reports E0302 or E0307 where it has no value."""
@@ -15,10 +18,8 @@ def number_function(body: Body, name: str, values: list[tuple[tree.Expr, Typed]]
     if name == "exp":
         return exponential(body, first_expr, first)
     data: Data = {"op": "call", "fn": name, "args": [value.data for _, value in values]}
-    if name in ("sigmoid", "log") and first.unit:
+    if name in PLAIN_ONLY and first.unit:
         return fail(body, "E0302", f"`{name}` wants a plain number", first_expr, "divide by a length first")
-    if name == "sqrt" and first.unit:
-        return fail(body, "E0302", "`sqrt` wants a plain number", first_expr, "divide by a length first")
     for other_expr, other in values[1:]:
         if not same_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`"):
             return None
@@ -39,7 +40,7 @@ def number_function(body: Body, name: str, values: list[tuple[tree.Expr, Typed]]
             "keep it at 0 or above: `max(…, 0)`",
         )
     low, high = _range(name, [value for _, value in values])
-    return Typed(data, PLAIN if name in ("sigmoid", "log", "sqrt") else first.unit, low, high)
+    return Typed(data, PLAIN if name in PLAIN_ONLY else first.unit, low, high)
 
 
 def exponential(body: Body, argument: tree.Expr, value: Typed) -> Typed | None:
@@ -62,6 +63,10 @@ def _range(name: str, values: list[Typed]) -> tuple[float, float]:
             return math.log(first.low), INF if math.isinf(first.high) else math.log(first.high)
         case "sqrt":
             return math.sqrt(first.low), INF if math.isinf(first.high) else math.sqrt(first.high)
+        case "cos":
+            if first.low >= 0 and first.high <= math.pi:
+                return math.cos(first.high), math.cos(first.low)
+            return -1.0, 1.0
         case "abs":
             crossing = first.low <= 0 <= first.high
             ends = abs(first.low), abs(first.high)

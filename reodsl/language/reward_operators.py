@@ -106,15 +106,17 @@ def _folded(result: Typed, left: Typed, right: Typed) -> Typed:
 def _by_zero(body: Body, expr: tree.Binary, right: Typed) -> Typed | None:
     unit = " tokens" if right.unit == TOKENS else ""
     never = right.low == right.high == 0
+    above = f"keep it above 0: `max(…, 1{unit})`, or test it with `if`"
+    if isinstance(expr.right, tree.Name) and "open" in right.data:
+        bounds = "tokens in 1 tokens..1M tokens" if unit else "number in 1e-6..1M"
+        above = f"give the parameter a range above 0: `{expr.right.name}: {bounds}`"
     body.ctx.report(
         error(
             "E0307",
             "this divides by zero" if never else "this may divide by zero",
             expr.right.span,
             "0" if never else "may be 0",
-            help="divide by something else"
-            if never
-            else f"keep it above 0: `max(…, 1{unit})`, or test it with `if`",
+            help="divide by something else" if never else above,
         )
     )
     return None

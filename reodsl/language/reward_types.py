@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from reodsl.diagnostics.model import error
@@ -119,6 +120,8 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
             return None
         if isinstance(value.data, Quantity):
             return constant(float(value.data.number), value.data.unit)
+    if found is None and name == "pi" and name not in body.scope.module.imports:
+        return constant(math.pi, PLAIN)
     if found is None and name in FUNCTIONS and name not in body.scope.module.imports:
         near = f"call it: `{name}(y)`" if name in ("correct", "len", "mode") else f"call it: `{name}(…)`"
         body.ctx.report(

@@ -2,7 +2,7 @@
 
 WEIGHTS = ("trapezoid", "uniform", "half_first")
 AGGREGATES = ("mean", "std", "min", "max", "sum", "count", "median")
-NUMERIC = ("sigmoid", "log", "exp", "sqrt", "abs", "min", "max", "clip")
+NUMERIC = ("sigmoid", "log", "exp", "sqrt", "cos", "abs", "min", "max", "clip")
 RESPONSE = ("len", "correct", "answer", "mode")
 FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys(AGGREGATES + NUMERIC))
 

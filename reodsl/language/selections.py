@@ -21,6 +21,7 @@ ROLES = ("trace", "preferred", "rejected")
 PICK = (*ROLES, "where", "margin")
 CHOICES = ("argmin", "argmax")
 EXAMPLE = "trace = argmin(len(z) for z in group if correct(z))"
+KEEPS = "where = mean(correct(z) for z in group) < 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,14 @@ class TypedSelection:
     lets: tuple[tuple[str, Data], ...]
     picks: tuple[Data, ...]
     drop: float = 0.0
+    keep: Data | None = None
 
     @property
-    def pairs(self) -> bool:
-        """Whether it gives pairs rather than traces."""
-        return self.picks[0]["trace"] is None
+    def gives(self) -> str:
+        """What it selects: `questions`, `traces` or `pairs`."""
+        if self.keep is not None:
+            return "questions"
+        return "pairs" if self.picks[0]["trace"] is None else "traces"
 
 
 def selection_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Value | None:
@@ -105,6 +109,9 @@ def typed_selection(ctx: Context, record: Record, *, symbolic: bool = False) -> 
             case _:
                 _stray(ctx, item)
                 return None
+    if not picks and drop is None and [each.name.name for each in own] == ["where"]:
+        keep = _holds(body, own[0].value)
+        return TypedSelection(tuple(lets), (), keep=keep) if keep is not None else None
     if own:
         picks.insert(0, _pick(body, record.made.item.name, own))
     sound = [pick for pick in picks if pick is not None]
@@ -114,7 +121,7 @@ def typed_selection(ctx: Context, record: Record, *, symbolic: bool = False) -> 
                 "E0313",
                 f"the selection `{record.name}` picks nothing",
                 record.made.item.name.span,
-                help=f"write `{EXAMPLE}`",
+                help=f"write `{EXAMPLE}`, or `{KEEPS}` to select questions",
             )
         )
     if not picks or len(sound) < len(picks):
@@ -176,7 +183,7 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Data | 
                 name.span,
                 f"has {' and '.join(roles) or 'neither'}",
                 others=[Label(item.name.span, "this one") for item in settings],
-                help=f"write `{EXAMPLE}`",
+                help=f"write `{EXAMPLE}`" + (", or `where` alone to select questions" if not roles else ""),
             )
         )
         return None
@@ -194,20 +201,23 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Data | 
         return None
     if roles != ["trace"] and found["preferred"] == found["rejected"]:
         _never(
-            body, given["rejected"].value, "`preferred` and `rejected` are always one and the same response"
+            body,
+            given["rejected"].value,
+            "`preferred` and `rejected` are always one and the same response",
+            "choose them by different keys or conditions, such as `argmin` and `argmax` of `len(z)`",
         )
         return None
     return found
 
 
-def _never(body: Body, expr: tree.Expr, why: str) -> None:
+def _never(body: Body, expr: tree.Expr, why: str, help: str) -> None:
     """E0316: a pick that no question can have."""
     body.ctx.report(
         error(
             "E0316",
             f"this picks nothing: {why}",
             expr.span,
-            help="choose them by different keys or conditions, such as `argmin` and `argmax` of `len(z)`",
+            help=help,
         )
     )
 
@@ -216,7 +226,7 @@ def _holds(body: Body, expr: tree.Expr) -> Data | None:
     """A condition that can hold."""
     test = condition(body, expr)
     if test is not None and test.high == 0:
-        _never(body, expr, "the condition never holds")
+        _never(body, expr, "the condition never holds", "loosen it, or turn the comparison around")
         return None
     return test.data if test is not None else None
 

@@ -47,7 +47,7 @@ class Known:
                 continue
             times = 1
             if self.graph[source].kind == "select":
-                times = len(self.graph[source].payload["selection"]["picks"])
+                times = max(1, len(self.graph[source].payload["selection"]["picks"]))
                 source = self.graph[self.graph[source].inputs["pool:0"]].inputs["data"]
             data = self.graph[source].payload["data"]
             count = questions_in(data)
@@ -63,6 +63,8 @@ class Known:
         """Where traces are chosen from responses, and nobody says more, they are as long as responses are."""
         source = self.graph[task.inputs["data"]] if "data" in task.inputs else None
         if source is None or source.kind != "select" or _expected(task) is not None:
+            return None
+        if not source.payload["selection"]["picks"]:
             return None
         pool = self.graph[source.inputs["pool:0"]]
         return float(pool.payload["rollout"]["max_tokens"] * SHARE_OF_LONGEST)

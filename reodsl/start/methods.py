@@ -152,6 +152,16 @@ experiment mine = rl {
 """,
         asked=True,
     ),
+    "alp": _reward(
+        "alp(beta: 0.1, scale: $longest)", "ALP: tokens cost the more, the more of a group are right; beta is a choice."
+    ),
+    "shorter_better": _reward(
+        "shorter_better(alpha: 2, beta: $beta)", "ShorterBetter: the group's shortest right length is aimed at."
+    ),
+    "cosine_length": _reward(
+        "cosine_length(longest: $longest, right_short: 1, right_long: 0.5, wrong_short: -0.5, wrong_long: 0, exceeded: -1)",
+        "The cosine reward: short right answers earn most, short wrong ones least; its values are choices.",
+    ),
     "shortest": _pooled("shortest", "SFT on the shortest right response of 16.", "tuned"),
     "both_modes": Method(
         "SFT on the model's own responses in both modes.",

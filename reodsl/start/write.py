@@ -15,8 +15,7 @@ LIBRARY: Mapping[str, tuple[str, ...]] = {
     "std.rewards": (
         "outcome", "reo", "reo_uniform", "reo_as_printed", "first_budget_alone", "length_group_norm",
         "length_harmonizing", "mrt", "hgpo", "l1_exact", "l1_max", "kimi_length", "soft_overlong", "brpo",
-        "brpo_linear",
-        "pruned",
+        "brpo_linear", "pruned", "alp", "shorter_better", "cosine_length",
     ),
     "std.selections": ("shortest", "both_modes", "shortest_against_longest", "dast", "dast_by_margin"),
     "std.recipes": ("ppo", "sft", "simpo"),

@@ -224,7 +224,7 @@ def too_deep(span: Span) -> Diagnostic:
 
 
 def _separate(tokens: list[Tok], diagnostics: list[Diagnostic]) -> Laid:
-    """Newlines, `;` and commas between items to SEP tokens, none beside a brace, behind the `:` of a `dense`, or at an end."""
+    """Newlines, `;` and commas between items to SEP tokens, none by a brace, behind the `:` of a `dense` or at an end."""
     out: list[Tok] = []
     depths: list[int] = []
     stack: list[str] = []

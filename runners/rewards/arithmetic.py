@@ -44,6 +44,11 @@ def root(x: float) -> float:
     return math.sqrt(x) if x >= 0 else math.nan
 
 
+def cosine(x: float) -> float:
+    """The cosine of x radians; NaN of an infinity."""
+    return math.nan if math.isinf(x) else math.cos(x)
+
+
 def sigmoid(x: float) -> float:
     """1 / (1 + e^-x)."""
     return 1.0 / (1.0 + exponential(-x))

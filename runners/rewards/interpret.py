@@ -32,6 +32,7 @@ from runners.rewards.arithmetic import (
     BINARY,
     STATISTICS,
     clip,
+    cosine,
     exponential,
     greatest,
     least,
@@ -135,6 +136,8 @@ def _call(node: Call, args: list[float]) -> float:
             return exponential(args[0])
         case "sqrt":
             return root(args[0])
+        case "cos":
+            return cosine(args[0])
         case "abs":
             return abs(args[0])
         case "min":

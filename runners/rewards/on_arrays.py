@@ -73,6 +73,8 @@ def call(fn: str, args: list[Floats]) -> Floats:
             return np.exp(args[0])
         case "sqrt":
             return np.sqrt(args[0])
+        case "cos":
+            return np.cos(args[0])
         case "abs":
             return np.abs(args[0])
         case "clip":

@@ -1,4 +1,4 @@
-"""Choosing: a selection and a question's responses in, the positions of what it picks and their margins out."""
+"""Choosing: a selection and a question's responses in, what it picks with margins out, or whether the question is kept."""
 
 from __future__ import annotations
 
@@ -23,10 +23,23 @@ class Chosen:
 
 def chosen(selection: Selection, group: Group) -> list[Chosen | None]:
     """What each pick takes, or None where it finds nothing to take."""
+    numbers = _numbers(selection, group)
+    return [_picked(selection.name, pick, group, numbers) for pick in selection.picks]
+
+
+def keeps(selection: Selection, group: Group) -> bool:
+    """Whether a selection of questions keeps this one; what is no number is no reason to."""
+    if selection.keep is None:
+        return False
+    value = measure(selection.name, selection.keep, group, {}, _numbers(selection, group))
+    return value != 0 and not math.isnan(value)
+
+
+def _numbers(selection: Selection, group: Group) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for let in selection.lets:
         numbers[let.name] = measure(selection.name, let.value, group, {}, numbers)
-    return [_picked(selection.name, pick, group, numbers) for pick in selection.picks]
+    return numbers
 
 
 def kept(margins: list[float], drop: float) -> list[int]:

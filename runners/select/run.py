@@ -1,4 +1,4 @@
-"""The runner of `select` tasks: sampled responses in; `questions.parquet` with traces or pairs, and how many were lost."""
+"""The runner of `select` tasks: sampled responses in; traces, pairs or the questions kept out, and how many were lost."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.selection import Selection
 from runners.rewards.rollout import Group, Rollout
-from runners.select.choose import chosen, kept
+from runners.select.choose import chosen, keeps, kept
 
 COLUMNS = ["question", "text", "gold", "sample", "response", "tokens", "finish", "correct"]
 
@@ -36,6 +37,8 @@ class Sampled:
 def select(job: Job) -> None:
     """Picks of every question's responses: rows of `questions.parquet` in the order of the pool, and `select.json`.
 
+    A selection of questions keeps their rows of the pool's data as they are.
+
     Of all that is picked, the selection's share with the lowest margins is left out. Beside a trace (or a preferred and a
     rejected response) stand the prefix that it was given and whether it came to its end. Raises E0934 where nothing at all
     is picked, E0935 where a pool lacks responses.
@@ -43,6 +46,9 @@ def select(job: Job) -> None:
     selection = Selection.model_validate(job.task.payload["selection"])
     samples, prefixes = int(job.task.payload["samples"]), list(job.task.payload["prefixes"])
     folders = [job.inputs[f"pool:{index}"] for index in range(len(prefixes))]
+    if selection.keep is not None:
+        _keep(job, selection, sampled(folders, prefixes, samples))
+        return
     rows: list[dict[str, object]] = []
     margins: list[float] = []
     asked = lost = 0
@@ -65,22 +71,45 @@ def select(job: Job) -> None:
     picked = len(rows)
     rows = [rows[at] for at in kept(margins, selection.drop)]
     if not rows:
-        raise problem(
-            "E0934",
-            f"the selection picks nothing of {asked} questions with {samples * len(prefixes)} responses each",
-            where=job.task.id,
-            help="sample more responses, take a checkpoint that is right now and then, or loosen the conditions",
-        )
+        raise _nothing(job, asked)
     schema: dict[str, type[pl.DataType]] = dict.fromkeys(("id", "question", "answer", "meta"), pl.String)
-    for role in ("preferred", "rejected") if selection.pairs else ("trace",):
+    for role in selection.roles:
         schema |= {role: pl.String, f"{role}_prefix": pl.String, f"{role}_ended": pl.Boolean}
-    table = pl.DataFrame(rows, schema=schema)
-    table.write_parquet(job.out / "questions.parquet")
     facts = {"questions": asked, "picked": len(rows), "lost": lost, "lost_by_pick": missed}
     if selection.drop:
         facts["dropped"] = picked - len(rows)
+    _write(job, pl.DataFrame(rows, schema=schema), facts)
+
+
+def _keep(job: Job, selection: Selection, questions: Iterator[Sampled]) -> None:
+    """The rows of the questions that a selection keeps, in the order of the data."""
+    asked, ids = 0, set[str]()
+    for question in questions:
+        asked += 1
+        if keeps(selection, question.group):
+            ids.add(question.id)
+    if not ids:
+        raise _nothing(job, asked)
+    table = pl.read_parquet(job.inputs["data"] / "questions.parquet").filter(pl.col("id").is_in(ids))
+    facts = {"questions": asked, "picked": table.height, "lost": asked - table.height, "lost_by_pick": []}
+    _write(job, table, facts)
+
+
+def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
+    table.write_parquet(job.out / "questions.parquet")
     (job.out / "select.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
-    job.progress(Progress(1, 1, {"questions": asked, "picked": len(rows), "lost": lost}))
+    told = {name: facts[name] for name in ("questions", "picked", "lost")}
+    job.progress(Progress(1, 1, told))
+
+
+def _nothing(job: Job, asked: int) -> Problem:
+    responses = int(job.task.payload["samples"]) * len(job.task.payload["prefixes"])
+    return problem(
+        "E0934",
+        f"the selection picks nothing of {asked} questions with {responses} responses each",
+        where=job.task.id,
+        help="sample more responses, take a checkpoint that is right now and then, or loosen the conditions",
+    )
 
 
 def sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[Sampled]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -62,7 +61,7 @@ def update(
     stepped: list[Stepped] = []
     for epoch, order in enumerate(orders):
         for part, members in enumerate(np.array_split(order, method.minibatches)):
-            examples = _examples(learnt, old, frozen, members.tolist(), method.loss_mean)
+            examples = _examples(learnt, old, frozen, members.tolist(), method)
             loss = _loss(method, seen, first=not stepped, diverges=frozen is not None)
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {part + 1}"
             stepped.append(take_step(learner, examples, loss, temperature, at, check))
@@ -86,11 +85,12 @@ def _examples(
     old: Old,
     frozen: Sequence[Logprobs] | None,
     members: Sequence[int],
-    mean: Literal["token", "response"],
+    method: Ppo,
 ) -> list[Example]:
     """The responses of a minibatch as far as they are run, each token with its share of the minibatch's mean."""
     cuts = [len(own) for own in old.logprobs]
-    shares = token_weights([len(learnt.advantages[i]) for i in members], mean)
+    lengths = [len(learnt.advantages[i]) for i in members]
+    shares = token_weights(lengths, method.loss_mean, method.rollout.max_tokens)
     return [
         Example(
             learnt.prompts[i],

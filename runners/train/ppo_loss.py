@@ -44,11 +44,17 @@ def divergence(logprobs: Tensor, reference: Tensor, weights: Tensor) -> Tensor:
     return (weights * (torch.expm1(gap) - gap)).sum()
 
 
-def token_weights(lengths: list[int], mean: Literal["token", "response"]) -> list[float]:
-    """The weight of each token of responses of these lengths in a minibatch.
+def token_weights(
+    lengths: list[int], mean: Literal["token", "response", "constant"], longest: int
+) -> list[float]:
+    """The weight of each token of responses of these lengths, in tokens, in a minibatch.
 
     `token`: the mean over all of its tokens. `response`: the mean over each response's tokens, then over responses.
+    `constant`: each response's sum over `longest`, then the mean over responses, so that no token's weight depends on
+    how long a response is (Liu et al. 2025, Understanding R1-Zero-Like Training: Dr. GRPO).
     """
+    if mean == "constant":
+        return [1.0 / (len(lengths) * longest)] * len(lengths)
     if mean == "token":
         return [1.0 / max(sum(lengths), 1)] * len(lengths)
     return [1.0 / (len(lengths) * max(length, 1)) for length in lengths]

@@ -29,6 +29,8 @@ SOUND = [
     "mean(correct(answer(z[:64 tokens])) for z in group)",
     "x.difficulty * correct(y)",
     "max(correct(y), 0, 0.5)",
+    "1 / (2 + cos(pi * len(y) / 1K tokens)) - correct(y)",
+    "log(cos(correct(y)) + 0.1)",
 ]
 UNSOUND = [
     ("correct(y) * 9^9^9^9", "E0307"),
@@ -40,6 +42,9 @@ UNSOUND = [
     ("1 if correct(y) else 1 tokens", "E0302"),
     ("1 if len(y) else 0", "E0301"),
     ("sigmoid(len(y))", "E0302"),
+    ("cos(len(y))", "E0302"),
+    ("1 / cos(correct(y) * 2)", "E0307"),
+    ("correct(y) + pi(2)", "E0213"),
     ("log(len(y))", "E0302"),
     ("e ^ len(y)", "E0302"),
     ("max(len(y), 1)", "E0302"),

@@ -34,6 +34,12 @@ selection best(ratio: number in 0..1) {
   }
 }
 """
+KEEPS = """
+selection best(most: number in 0..1) {
+  let solved = mean(correct(z) for z in group)
+  where = solved > 0 and solved <= most
+}
+"""
 
 
 def sequences(method: str, data: str, more: str = "") -> str:
@@ -84,7 +90,7 @@ def test_a_selection_of_a_pool_lowers_to_sampling_and_selecting(spec: Callable[.
     assert found.selected is not None
     assert found.passes == 3
     assert [each.prefix for each in found.selected.pool.wordings] == ["hmm", "</think>"]
-    assert not found.selected.selection.pairs
+    assert found.selected.selection.roles == ("trace",)
     tasks = {task.id: task for task in lower(made).tasks}
     select = tasks[tasks["it.train.s1"].inputs["data"]]
     assert select.kind == "select"
@@ -93,6 +99,21 @@ def test_a_selection_of_a_pool_lowers_to_sampling_and_selecting(spec: Callable[.
     assert [pool.payload["model"]["prompt"]["prefix"] for pool in pools] == ["hmm", "</think>"]
     assert len({pool.payload["seed"] for pool in pools}) == 2
     assert "pool" not in str(tasks["it.train.s1"].payload)
+
+
+def test_questions_are_selected_by_a_condition_alone(spec: Callable[..., Spec]) -> None:
+    text = rewarded("outcome").replace("= chain_train", f"= best({POOL}, most: 0.5)")
+    found = spec(HEAD + KEEPS + text)
+    chosen = stage(found).selected
+    assert chosen is not None
+    rule = chosen.selection
+    assert (rule.picks, rule.roles) == ((), ())
+    assert rule.keep is not None
+    graph = lower(found)
+    (select,) = (task for task in graph.tasks if task.kind == "select")
+    (train,) = (task for task in graph.tasks if task.arm == "it" and task.kind == "train")
+    assert select.inputs == {"pool:0": "it.pool.s1", "data": "chain_train.data"}
+    assert train.inputs["data"] == select.id
 
 
 def test_a_selections_name_changes_nothing(spec: Callable[..., Spec]) -> None:
@@ -107,7 +128,7 @@ def test_a_selections_name_changes_nothing(spec: Callable[..., Spec]) -> None:
 def test_picks_lets_and_conditions_on_what_was_chosen(spec: Callable[..., Spec]) -> None:
     found = stage(spec(HEAD + PAIRS + sequences("simpo", f"best({POOL}, ratio: 0.5)"))).selected
     assert found is not None
-    assert found.selection.pairs
+    assert found.selection.roles == ("preferred", "rejected")
     assert len(found.selection.lets) == 1
     right, wrong = found.selection.picks
     assert right.where is not None
@@ -184,6 +205,9 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         ("reward mine {\ncorrect(answer(y[:before(L)]))\n}\n" + rewarded("mine"), "E0301"),
         ('wording lost { question = "what?" }', "E0512"),
         (SHORTEST.replace("}", ", drop = 10% }"), "E0304"),
+        ("selection best { where = mean(correct(z) for z in group) > 1 }", "E0316"),
+        ("selection best { where = mean(correct(z) for z in group) < 1, drop = 10% }", "E0304"),
+        (KEEPS + sequences("sft", f"best({POOL}, most: 0.5)"), "E0510"),
         (SHORTEST.replace("}", ", margin = len(trace) / 8 tokens, drop = 100% }"), "E0303"),
         (SHORTEST.replace("}", ", margin = len(trace) / 8 tokens, drop = len(trace) }"), "E0301"),
     ],

@@ -59,7 +59,7 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
         return leaf
     inner = expressions(responses, names, dense, depth - 1)
     binary = st.builds(op, inner, st.sampled_from(["+", "-", "*", "/", "<", ">=", "and", "or"]), inner)
-    functions = st.builds(call, st.sampled_from(["sigmoid", "abs", "sqrt", "log"]), inner)
+    functions = st.builds(call, st.sampled_from(["sigmoid", "abs", "sqrt", "log", "cos"]), inner)
     several = st.builds(call, st.sampled_from(["min", "max"]), inner, inner) | st.builds(
         call, st.just("clip"), inner, inner, inner
     )

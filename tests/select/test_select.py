@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -19,7 +20,7 @@ from reodsl.ir.selection import Choice, Pick, Selection
 from reodsl.ir.training import FromTraining
 from reodsl.language import compile_file
 from runners.rewards.rollout import Group, Rollout
-from runners.select.choose import chosen, kept
+from runners.select.choose import chosen, keeps, kept
 from runners.select.run import select
 
 RIGHT, LENGTH = Correct(of="z"), Length(of="z")
@@ -94,6 +95,24 @@ def test_lets_and_earlier_choices_can_be_used_in_later_ones() -> None:
         selection(pick, lets=(Let(name="m", value=mean),)), group((2, True), (5, True), (6, True), (11, True))
     )
     assert found == [{"preferred": 1, "rejected": 2}]
+
+
+def test_questions_are_kept_by_a_condition_on_their_group() -> None:
+    solved = Aggregate(fn="mean", var="z", over="group", value=RIGHT)
+    some = Binary(fn=">", left=Name(name="p"), right=Number(value=0))
+    half = Binary(fn="<=", left=Name(name="p"), right=Number(value=0.5))
+    rule = Selection(
+        name="s",
+        picks=(),
+        lets=(Let(name="p", value=solved),),
+        keep=Binary(fn="and", left=some, right=half),
+    )
+    assert keeps(rule, group((3, True), (9, False)))
+    assert not keeps(rule, group((3, True), (9, True), (9, False)))
+    assert not keeps(rule, group((3, False), (9, False)))
+    # No number is no reason: 0 / 0.
+    never = Binary(fn="/", left=Number(value=0), right=Number(value=0))
+    assert not keeps(rule.model_copy(update={"lets": (), "keep": never}), group((3, True)))
 
 
 SPEC = """
@@ -255,3 +274,27 @@ def test_nothing_picked_and_missing_responses_are_errors(
     with pytest.raises(Problem) as caught:
         select(job(tmp_path, selection(Pick(trace=SHORTEST)), pools, ["", ""]))
     refusal("train/E0935-pool.txt", caught.value)
+
+
+def test_the_rows_of_questions_that_are_kept_stay_as_they_are(
+    tmp_path: Path, pools: tuple[Path, Path]
+) -> None:
+    """Right in 3, 1 and 0 of 4 responses: only `b` is solved at most half of the time and at all; its `meta` stays."""
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = [{"id": q, "question": f"{q} ?", "answer": "7", "meta": f'{{"n": "{q}"}}'} for q in "cba"]
+    pl.DataFrame(rows).write_parquet(data / "questions.parquet")
+    solved = Aggregate(fn="mean", var="z", over="group", value=RIGHT)
+    some = Binary(fn=">", left=solved, right=Number(value=0))
+    half = Binary(fn="<=", left=solved, right=Number(value=0.5))
+    rule = Selection(name="s", picks=(), keep=Binary(fn="and", left=some, right=half))
+    made = job(tmp_path, rule, pools, ["", ""])
+    made = replace(made, inputs={**made.inputs, "data": data})
+    select(made)
+    assert pl.read_parquet(made.out / "questions.parquet").to_dicts() == [rows[1]]
+    facts = json.loads((made.out / "select.json").read_text())
+    assert facts == {"questions": 3, "picked": 1, "lost": 2, "lost_by_pick": []}
+    solvable = replace(made, task=Task("x.select", "select", {**made.task.payload, "selection": {
+        **rule.model_dump(mode="json"), "keep": Number(value=0).model_dump(mode="json")}}, {}))  # fmt: skip
+    with pytest.raises(Problem, match="picks nothing of 3 questions with 4 responses each"):
+        select(solvable)

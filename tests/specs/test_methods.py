@@ -145,6 +145,30 @@ def test_soft_overlong_is_linear_inside_its_buffer(tmp_path: Path) -> None:
     assert outcomes(rule, asked) == pytest.approx([1, 1, 0.5, -1])
 
 
+def test_tokens_cost_more_where_more_are_right(tmp_path: Path) -> None:
+    """ALP: p = 3/4 of four, so 0.1 n / 100 3/4; where nobody is right 1/K takes the place of p."""
+    rule = reward("alp(beta: 0.1, scale: 100 tokens)", tmp_path)
+    asked = group((20, True), (40, True), (80, True), (40, False))
+    assert outcomes(rule, asked) == pytest.approx([1 - 0.015, 1 - 0.03, 1 - 0.06, -0.03])
+    assert outcomes(rule, group((40, False), (80, False))) == pytest.approx([-0.02, -0.04])
+
+
+def test_the_shortest_right_response_is_aimed_at(tmp_path: Path) -> None:
+    """ShorterBetter: 30 is the shortest right one; where none is right it is the mean, 50, from both sides."""
+    rule = reward("shorter_better(alpha: 2, beta: 0.01)", tmp_path)
+    asked = group((10, False), (30, True), (70, True), (90, False))
+    assert outcomes(rule, asked) == pytest.approx([-0.2, 2, 2 - 0.4, -0.6])
+    assert outcomes(rule, group((20, False), (80, False))) == pytest.approx([-0.3, -0.3])
+
+
+def test_half_a_cosine_between_two_lengths(tmp_path: Path) -> None:
+    """At a third of the limit cos is 1/2, at half 0, at two thirds -1/2; the limit itself is past it."""
+    values = "right_short: 2, right_long: 1, wrong_short: -8, wrong_long: 0, exceeded: -10"
+    rule = reward(f"cosine_length(longest: 60 tokens, {values})", tmp_path)
+    asked = group((20, True), (30, True), (40, True), (20, False), (30, False), (60, True))
+    assert outcomes(rule, asked) == pytest.approx([1.75, 1.5, 1.25, -6, -4, -10])
+
+
 def test_pruned_past_the_limit(tmp_path: Path) -> None:
     assert outcomes(reward("pruned(limit: 8 tokens)", tmp_path), group((8, True), (9, True))) == [1, 0]
 

@@ -59,7 +59,15 @@ PAPER = {
     ("pruned", "qwen3_4b"): ("more_baselines", "prune"),
 }
 # `both_modes` is a part of HGPO and the others are of the library alone.
-WITHOUT_SPEC = {"own", "both_modes", "brpo_linear", "dast_by_margin"}
+WITHOUT_SPEC = {
+    "own",
+    "both_modes",
+    "brpo_linear",
+    "dast_by_margin",
+    "alp",
+    "shorter_better",
+    "cosine_length",
+}
 LEFT_OPEN = {"name", "start", "expected_length"}
 """Pools of questions have names of their own, the miniature's table begins at a model that minds efforts too, and expected
 lengths matter to prices alone."""

@@ -109,7 +109,8 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
                 ratio = torch.exp(new - torch.tensor(found.responses[i].logprobs))
                 advantage = float(advantages.ravel()[i])
                 kept = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
-                weight = 1 / total if rule.loss_mean == "token" else 1 / (len(members) * len(tokens))
+                own = {"response": len(tokens), "constant": rule.rollout.max_tokens}
+                weight = 1 / total if rule.loss_mean == "token" else 1 / (len(members) * own[rule.loss_mean])
                 loss = loss - weight * kept.sum()
                 if frozen is not None:
                     with torch.no_grad():
@@ -130,7 +131,7 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
 SETTINGS = Optimizer(algorithm="adamw", lr=1e-2, weight_decay=0.05, grad_norm=0.5)
 
 
-@pytest.mark.parametrize("loss_mean", ["token", "response"])
+@pytest.mark.parametrize("loss_mean", ["token", "response", "constant"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("bound", [16, 4096])
 def test_the_update_equals_one_without_shortcuts(monkeypatch, loss_mean, temperature, bound):
@@ -185,7 +186,7 @@ def test_a_step_in_which_all_groups_agree_leaves_only_momentum_and_decay():
     assert (numbers["loss"], numbers["grad_norm"], numbers["trained_tokens"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("loss_mean", ["token", "response"])
+@pytest.mark.parametrize("loss_mean", ["token", "response", "constant"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_a_divergence_is_over_all_tokens_those_without_an_advantage_too(loss_mean, temperature):
     model, far = small_model(), small_model()

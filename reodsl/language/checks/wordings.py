@@ -6,10 +6,15 @@ from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.cases import StageCase, amount, place, set_here
-from reodsl.language.selections import TypedSelection
+from reodsl.language.selections import EXAMPLE, KEEPS, TypedSelection
 from reodsl.language.values import Items, Record
 
-GIVES = {"sft": ("traces", False), "simpo": ("pairs", True)}
+TRAINS_ON = {
+    "ppo": ("questions", f"select them by a condition alone: `{KEEPS}`"),
+    "sft": ("traces", f"take a selection with a trace: `{EXAMPLE}`"),
+    "simpo": ("pairs", "take a selection with `preferred` and `rejected`"),
+}
+"""What each method learns from, and how a selection gives that."""
 
 
 def wordings_of(record: Record | None) -> list[Record]:
@@ -29,21 +34,10 @@ def check_selected(stage: StageCase) -> Iterator[Diagnostic]:
             yield error("E0510", "SimPO trains on pairs of responses", at, "questions alone", help=helps)
         return
     found: TypedSelection = data.made
-    if stage.method not in GIVES:
-        yield error(
-            "E0510", "rewards are earned on questions, and this is a selection", at, help="name the questions"
-        )
-    elif found.pairs != GIVES[stage.method][1]:
-        wanted = GIVES[stage.method][0]
-        given = "pairs" if found.pairs else "traces"
-        roles = "`preferred` and `rejected`" if wanted == "pairs" else "`trace`"
-        yield error(
-            "E0510",
-            f"{stage.method.upper() if stage.method == 'sft' else 'SimPO'} trains on {wanted}",
-            at,
-            f"gives {given}",
-            help=f"take a selection with {roles}",
-        )
+    wanted, helps = TRAINS_ON[stage.method]
+    if found.gives != wanted:
+        title = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO"}[stage.method]
+        yield error("E0510", f"{title} trains on {wanted}", at, f"gives {found.gives}", help=helps)
     pool = data.sub("pool")
     for wording in wordings_of(pool):
         if wording.get("budget") is not None:
@@ -55,7 +49,7 @@ def check_selected(stage: StageCase) -> Iterator[Diagnostic]:
 def _small(stage: StageCase, data: Record, pool: Record, found: TypedSelection) -> Iterator[Diagnostic]:
     """E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
     responses = pool.data("samples") * max(1, len(wordings_of(pool)))
-    if found.pairs and responses < 2:
+    if found.gives == "pairs" and responses < 2:
         yield error(
             "E0513",
             "a pair takes two responses, and the pool has one for each question",
@@ -65,7 +59,7 @@ def _small(stage: StageCase, data: Record, pool: Record, found: TypedSelection) 
     questions, batch = pool.sub("data"), stage.record.at("batch.prompts")
     asked = known_questions(questions) if questions is not None else None
     wanted = amount(batch.value) if batch is not None else None
-    if asked is not None and wanted is not None and asked * len(found.picks) < wanted:
+    if asked is not None and wanted is not None and asked * max(1, len(found.picks)) < wanted:
         yield error(
             "E0513",
             f"the pool has {asked} questions, which fill no batch of {wanted:g}",

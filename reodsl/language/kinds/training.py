@@ -57,8 +57,9 @@ TRAINING: dict[str, Field] = {
     "epochs": Field(COUNT, "passes over a step's batch", required=True, example="epochs = 2", methods=PPO),
     "clip": Field(Block("clip"), "bounds of the probability ratio", methods=PPO),
     "loss_mean": Field(
-        Choice(("token", "response")),
-        "average the loss over the minibatch's tokens, or within each response first",
+        Choice(("token", "response", "constant")),
+        "average the loss over the minibatch's tokens, within each response first, or over responses as if each had"
+        " `rollout.max_tokens` tokens, as Dr. GRPO does",
         required=True,
         example="loss_mean = token",
         methods=PPO,
