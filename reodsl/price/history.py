@@ -35,8 +35,9 @@ class Past:
 
     `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. With `processor`
     they are those that processors spent, which other work on the machine does not stretch; else those of the clock.
-    `device` is where it ran (`cpu`, `cuda`) and `model` that device's name, empty where the result does not say. `peak` is
-    in bytes.
+    `device` is where it ran (`cpu`, `cuda`) and `model` that device's name, empty where the result does not say.
+    `generating` of these generated, each engine on `tensor_parallel`, and `training` trained; 0 where it does not say.
+    `peak` is in bytes.
     """
 
     task: str
@@ -51,6 +52,9 @@ class Past:
     model: str = ""
     peak: float | None = None
     processor: bool = False
+    generating: int = 0
+    training: int = 0
+    tensor_parallel: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,9 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         model=str(made.get("device_model") or ""),
         peak=made.get("peak_memory"),
         processor=_by_processor(made),
+        generating=int(made.get("engines", 0)) * int(made.get("tensor_parallel", 1)),
+        training=int(made.get("trainers", 0)),
+        tensor_parallel=int(made.get("tensor_parallel", 1)),
     )
 
 

@@ -51,7 +51,8 @@ def price(
 def calibrate(history: History, devices: Devices) -> Measured | None:
     """How much longer than priced each term took on such devices, the median over past results; None without any.
 
-    Results that tell the time of processors are heeded before those that tell the clock's alone.
+    Each is priced on as many of them as it was made on. Results that tell the time of processors are heeded before those
+    that tell the clock's alone.
     """
     ratios: dict[str, list[float]] = {}
     beyond: list[float] = []
@@ -61,7 +62,8 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     around = [past.seconds - sum(past.terms.values()) for past in found if past.terms]
     start = max(0.0, median(around)) if around else None
     for past in found:
-        known = price_task(past.kind, past.payload, past.sizes, past.facts, devices, past.words)
+        ran = _as_many(past, devices)
+        known = price_task(past.kind, past.payload, past.sizes, past.facts, ran, past.words)
         if past.peak is not None and devices.unit == "seconds":
             beyond.append(past.peak - process_bytes(known.memory))
         if past.kind == "train":
@@ -165,6 +167,15 @@ def _ran_on(past: Past, devices: Devices) -> bool:
     starts = range(len(there) - len(asked) + 1)
     return (
         past.device == "cuda" and bool(asked) and any(there[at : at + len(asked)] == asked for at in starts)
+    )
+
+
+def _as_many(past: Past, devices: Devices) -> Devices:
+    """The devices, as many as a result was made on; as they are, where it does not say, or on this machine."""
+    if devices.unit == "seconds" or not past.generating or not past.training:
+        return devices
+    return replace(
+        devices, generating=past.generating, training=past.training, tensor_parallel=past.tensor_parallel
     )
 
 

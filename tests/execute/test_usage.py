@@ -90,6 +90,7 @@ def test_a_result_says_what_it_was_made_on(bench: Bench) -> None:
     manifest = bench.store.get(bench.run(make.four()).keys["vanilla.train.s1"])
     assert manifest is not None
     assert manifest.made["device_model"] == processor()
+    assert [manifest.made[name] for name in ("trainers", "engines", "tensor_parallel")] == [1, 1, 1]
     if sys.platform == "linux":
         assert manifest.made["peak_memory"] > MIB
 

@@ -208,6 +208,25 @@ def test_measured_seconds_replace_assumed_utilisation() -> None:
     assert other["generation"] > plain.tasks["shrink.train.long.s1"].seconds["generation"]
 
 
+def test_a_result_tells_of_as_many_gpus_as_it_was_made_on() -> None:
+    """What is measured on half of the GPUs says the same of all of them as of that half."""
+    slow = CLUSTER.model_copy(update={"hardware": GPU.model_copy(update={"flops": 1e6})})
+    spec, name = on(make.four(), slow), "vanilla.train.s1"
+    before = past(spec, name, 12.0, terms={"training": 1000.0})
+    made = replace(before, generating=2, training=2)
+    there = on(make.four(), slow.model_copy(update={"gpus_per_node": 2}))
+    said, half, unsaid = (
+        priced(where, History((each,))).measured
+        for where, each in ((spec, made), (there, before), (spec, before))
+    )
+    assert said is not None
+    assert half is not None
+    assert unsaid is not None
+    assert said.factors["training"] == half.factors["training"]
+    # What was kept before results said so is taken for all of them, where half of the work is a GPU's.
+    assert unsaid.factors["training"] == pytest.approx(2 * said.factors["training"], rel=0.01)
+
+
 def price_of(spec: Spec, task: str) -> Price:
     return priced(spec, History((past(spec, task, 12.0),))).tasks[task]
 
