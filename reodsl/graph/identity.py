@@ -39,6 +39,8 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("evaluate", "start"): ("checkpoint/",),
     ("evaluate", "data"): ("questions.parquet",),
     ("budgets", "frontier"): ("frontier.json",),
+    ("budgets", "data"): ("questions.parquet",),
+    ("budgets", "arm"): ("rollouts.parquet",),
     ("score", "frontier"): ("frontier.json", "winners.parquet"),
 }
 

@@ -19,6 +19,7 @@ from reodsl.graph.payload import (
     select_payload,
     train_payload,
 )
+from reodsl.graph.rollouts import stages_of_rl
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, digest
 from reodsl.ir.cluster import Cluster
@@ -32,7 +33,7 @@ from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Selecte
 def lower(spec: Spec) -> Graph:
     """The tasks of a spec: every arm trained and evaluated once a seed, then frontiers, scores and one report.
 
-    Raises a `Problem` (E0690) when an arm needs a frontier or rollouts that need the arm itself.
+    Raises a `Problem`: E0690 when an arm needs a frontier or rollouts that need the arm itself, E0405 for rollouts of no RL.
     """
     return _Lowering(spec.study).run(spec)
 
@@ -128,7 +129,7 @@ class _Lowering:
         self._reference(inputs, experiment, index, seed)
         split = split_of(stage)
         if isinstance(split, (OracleBudgets, QuestionBudgets)):
-            inputs["budgets"] = self.budgets(experiment, stage, split, seed)
+            inputs["budgets"] = self.budgets(experiment, stage, split, inputs["data"], seed)
         name = f"{experiment.name}.train"
         if len(experiment.stages) > 1:
             name += f".{stage.name or index}"
@@ -154,34 +155,26 @@ class _Lowering:
         return self.add(f"{experiment.name}.select", "select", payload, inputs, experiment.name, own)
 
     def budgets(
-        self, experiment: Experiment, stage: Stage, split: OracleBudgets | QuestionBudgets, seed: int
+        self,
+        experiment: Experiment,
+        stage: Stage,
+        split: OracleBudgets | QuestionBudgets,
+        data: str,
+        seed: int,
     ) -> str:
         inputs: dict[str, str] = {}
         self._enter(experiment.name)
         if isinstance(split, OracleBudgets):
             inputs["frontier"] = self.frontier(split.frontier, seed)
         else:
+            inputs["data"] = data
             for name in split.rollouts:
-                inputs[f"arm:{name}"] = self.rollouts(self.arms[name], stage, seed)
+                for role, trained, index in stages_of_rl(self.arms[name], stage.data):
+                    inputs[role] = self.train(trained, index, seed)
         self.open.pop()
         payload = budgets_payload(split)
         own = self._seed_of(inputs)
         return self.add(f"{experiment.name}.budgets", "budgets", payload, inputs, experiment.name, own)
-
-    def rollouts(self, arm: Arm, stage: Stage, seed: int) -> str:
-        """An arm's responses to the questions that `stage` trains on, sampled as that stage samples."""
-        method = stage.method
-        assert isinstance(method, Ppo)
-        own = seed if seeded(arm.checkpoint) else None
-        payload = sample_payload(
-            _model_of(arm.checkpoint),
-            method.rollout,
-            method.batch.rollouts,
-            stage.data.verifier,
-            own or 0,
-        )
-        inputs = {"start": self.start(arm.checkpoint, seed), "data": self.data(stage.data)}
-        return self.add(f"{arm.name}.rollouts", "sample", payload, inputs, arm.name, own)
 
     def evaluate(self, arm: Arm, seed: int) -> str:
         key = ("evaluate", arm.name, seed)

@@ -21,7 +21,7 @@ VERSIONS: dict[Kind, int] = {
     "select": 1,
     "evaluate": 4,
     "frontier": 1,
-    "budgets": 1,
+    "budgets": 2,
     "score": 1,
     "report": 3,
 }

@@ -29,7 +29,11 @@ class OracleBudgets(IR):
 
 
 class QuestionBudgets(IR):
-    """One budget a question, from the rollouts of other arms (their names), then `l_max`."""
+    """One budget a question, from the training rollouts of other arms (their names), then `l_max`.
+
+    `unsolved`: the budget of a question that none of them solves; one that none of them met has `l_max` alone, unless
+    unsolved ones are dropped.
+    """
 
     kind: Literal["question"] = "question"
     rollouts: tuple[str, ...]

@@ -70,10 +70,12 @@ SIGNATURES: dict[str, Kind] = {
         ),
         _signature(
             "question_min",
-            "A budget for each question: the smallest at which a checkpoint's own prefix is right as often as in full.",
+            "A budget for each question: the smallest at which other arms, as they trained, were right as often as in full.",
             {
                 "rollouts": _need(
-                    Many(A(("arm", "experiment"), "an arm")), "whose rollouts tell", "rollouts: [shrink]"
+                    Many(A(("arm", "experiment"), "an arm")),
+                    "whose training tells, by its own stages of RL; what none of them met is seen at its longest response",
+                    "rollouts: [shrink]",
                 ),
                 "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
                 "unsolved": Field(

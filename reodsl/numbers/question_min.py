@@ -1,18 +1,17 @@
-"""Q-Spec budgets: from checkpoints' accuracy on bare prefixes to the smallest budget that each question needs."""
+"""Q-Spec budgets: from groups of rollouts, and where the answer of each changes, to the smallest budget of each question."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 from reodsl.diagnostics import problem
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 Unsolved = Literal["formula", "l_max", "drop"]
+Changes = Sequence[tuple[int, bool]]
+"""A rollout by what its prefixes answer: `(tokens, correct)` from each change on, rising; wrong before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,51 +23,82 @@ class QuestionMinimum:
     unsolved: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class _Reached:
+    """What the groups of one question reach: each mean with the first budget at which any of them has it, and the best
+    mean at `l_max`."""
+
+    first: dict[float, int] = field(default_factory=dict)
+    full: float = 0.0
+
+
 def question_min(
-    means: Mapping[str, ArrayLike], grid: Sequence[int], l_max: int, unsolved: Unsolved = "formula"
+    groups: Iterable[tuple[str, Sequence[Changes]]], l_max: int, unsolved: Unsolved = "formula"
 ) -> QuestionMinimum:
-    """L^x of the paper's REO-RL (Q-Spec): the smallest budget at which the best checkpoint does as well as at `l_max`.
+    """L^x of the paper's REO-RL (Q-Spec): the smallest budget at which the best group does as well as the best at `l_max`.
 
-    `means[x]` has shape [checkpoints, budgets]: a checkpoint's mean correctness over its rollouts of question x when
-    each is cut to `grid[k]` tokens and graded with nothing forced. `grid` increases and holds `l_max`; L runs
-    over its points in 1 … l_max, so 0 never wins. The checkpoint that is best early need not be the one that is best
-    at `l_max`, as the formula has it.
+    Each of `groups`, in any order, is a question and the rollouts that one checkpoint made for it together: a prefix of L
+    tokens is judged by its own answer, and a group by the mean over its rollouts. L runs over 1 … `l_max`, all of them:
+    a mean is only another one where some rollout's answer changes. The group that is best early need not be the one that
+    is best at `l_max`, as the formula has it.
 
-    `unsolved` says what becomes of a question that no checkpoint solves at `l_max`: `formula` follows the paper's
+    `unsolved` says what becomes of a question that no group solves at `l_max`: `formula` follows the paper's
     formula, by which every L is as good as `l_max` and L^x = 1; `l_max` gives it the full budget, so that only whole
-    responses count; `drop` leaves it out.
+    responses count; `drop` leaves it out. Raises E0429 for a group without rollouts, changes that do not rise from 1,
+    and an `l_max` below 1.
     """
-    import numpy as np
-
-    if any(b <= a for a, b in itertools.pairwise(grid)) or l_max not in grid or l_max < 1:
+    if l_max < 1:
         raise problem(
             "E0429",
-            f"question budgets need an increasing grid that holds the longest response, {l_max} tokens",
-            notes=[f"the grid has {len(grid)} points" + (f", {grid[0]} to {grid[-1]}" if grid else "")],
-            help="grade the bare prefixes at every point of one grid and at the full length",
+            f"question budgets end at the longest response, which is not {l_max} tokens",
+            help="give the longest response, at least 1 token",
         )
-    allowed = [k for k, budget in enumerate(grid) if 1 <= budget <= l_max]
+    found: dict[str, _Reached] = {}
+    for question, rollouts in groups:
+        reached = found.setdefault(question, _Reached())
+        mean = 0.0
+        for at, mean in means(question, rollouts, l_max):
+            reached.first[mean] = min(at, reached.first.get(mean, at))
+        reached.full = max(mean, reached.full)
     budgets: dict[str, int] = {}
     nobody: list[str] = []
-    for question, values in means.items():
-        table = np.asarray(values, dtype=np.float64)
-        if table.ndim != 2 or table.shape[0] == 0 or table.shape[1] != len(grid):
-            raise problem(
-                "E0429",
-                f"question `{question}` has means of shape {list(table.shape)}, not [checkpoints, {len(grid)}]",
-                help="give each question a row per checkpoint and a column per budget of the grid",
-            )
-        if not ((table >= 0) & (table <= 1)).all():
-            raise problem(
-                "E0429",
-                f"question `{question}` has a mean correctness that is no number from 0 to 1",
-                help="leave out checkpoints without rollouts of a question",
-            )
-        best = table[:, allowed].max(axis=0)
-        if best[-1] > 0:
-            budgets[question] = grid[allowed[int(np.argmax(best >= best[-1]))]]
+    for question in sorted(found):
+        reached = found[question]
+        if reached.full > 0:
+            budgets[question] = min(at for mean, at in reached.first.items() if mean >= reached.full)
             continue
         nobody.append(question)
         if unsolved != "drop":
             budgets[question] = 1 if unsolved == "formula" else l_max
     return QuestionMinimum(budgets, l_max, tuple(nobody))
+
+
+def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[int, float]]:
+    """`(tokens, share of the rollouts that are right)` wherever that changes up to `l_max`, rising; 0 before the first."""
+    if not rollouts:
+        raise problem(
+            "E0429",
+            f"a group of question `{question}` has no rollouts",
+            help="leave out groups without rollouts",
+        )
+    moves: Counter[int] = Counter()
+    for changes in rollouts:
+        held, last = False, 1
+        for at, correct in changes:
+            if at < last:
+                raise problem(
+                    "E0429",
+                    f"the answers of a rollout of question `{question}` change at {at} tokens after {last}",
+                    help="give the changes of each rollout in their order, the first at 1 token or later",
+                )
+            last = at
+            if correct != held and at <= l_max:
+                moves[at] += 1 if correct else -1
+            held = correct
+    right = 0
+    found = []
+    for at, move in sorted(moves.items()):
+        right += move
+        # Divisions of equal fractions are equal, so means of groups of unlike sizes can be compared.
+        found.append((at, right / len(rollouts)))
+    return found

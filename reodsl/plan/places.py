@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from reodsl.graph.lower import split_of
 from reodsl.graph.task import Task
 from reodsl.ir import Origin, Spec
 from reodsl.ir.model import Model, Wording
-from reodsl.ir.reward import QuestionBudgets
 from reodsl.ir.study import Arm, Suite
 from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
 
@@ -133,8 +131,6 @@ class Places:
         for stage in _stages(task, experiment) if task.kind == "train" else ():
             yield from ((owner, "stages", stage.name) for owner in owners if stage.name)
             yield from _of_stage(stage, path)
-        if task.id.split(".")[1:2] == ["rollouts"]:
-            yield from ((name,) for name in self._sampled_for(owners))
         if task.kind in ("sample", "select"):
             yield from ((owner, "data", "pool") for owner in owners)
             yield from ((owner, "data") for owner in owners)
@@ -147,15 +143,6 @@ class Places:
         """The experiment or arm that a task belongs to, by the names that it may have."""
         names = [name for name in (task.arm, task.id.split(".")[0]) if name]
         return list(dict.fromkeys((*names, *(self.also[name] for name in names if name in self.also))))
-
-    def _sampled_for(self, arms: list[str]) -> Iterator[str]:
-        """The experiments whose budgets are found on responses of one of these arms, sampled as they sample."""
-        for each in self.experiments.values():
-            splits = (split_of(stage) for stage in each.stages)
-            if any(isinstance(split, QuestionBudgets) and {*split.rollouts} & {*arms} for split in splits):
-                yield each.name
-                if each.name in self.also:
-                    yield self.also[each.name]
 
 
 def _stages(task: Task, experiment: Experiment | None) -> tuple[Stage, ...]:
@@ -198,8 +185,6 @@ def _spelled(task: Task, path: Path) -> Path:
     match task.kind, task.id.split(".")[1:2], path:
         case "sample", ["reference"], ("samples",):
             return ("reference_samples",)
-        case "sample", ["rollouts"], ("samples",):
-            return ("batch", "rollouts")
         case "evaluate" | "sample", _, ("model", "prompt", "template"):
             # A wording's question is the template of the prompt that it makes.
             return (*path, "question")

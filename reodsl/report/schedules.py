@@ -25,7 +25,7 @@ class Selected:
     """An arm's budgets: where they come from, `budgets` and `l_max` in tokens, and the weights where the reward uses any.
 
     `error` is (f - S)/S on the frontier of that seed. `questions` holds the budgets of all questions where each has
-    its own; `budgets` is empty then.
+    its own; `budgets` is empty then. Beside them `unsolved` questions were dropped, and `unmet` ones have no rollouts.
     """
 
     arm: str
@@ -38,6 +38,7 @@ class Selected:
     error: float | None = None
     questions: tuple[int, ...] = ()
     unsolved: int = 0
+    unmet: int = 0
 
 
 def selected(material: Material) -> list[Selected]:
@@ -73,6 +74,7 @@ def selected(material: Material) -> list[Selected]:
                         rule=rule,
                         questions=known,
                         unsolved=len(facts["questions"]) - len(known),
+                        unmet=facts["unmet"],
                     )
                 )
     return found
@@ -157,7 +159,8 @@ def _splits(row: Selected) -> Markup:
         names = ("smallest", "quarter", "median", "three quarters", "largest")
         places = [(f"{budget:,}", name) for budget, name in zip(quartiles, names, strict=False)]
         dropped = f", {row.unsolved:,} dropped" if row.unsolved else ""
-        places.append((f"{row.l_max:,}", f"{formats.plural(len(row.questions), 'question')}{dropped}"))
+        unmet = f", {row.unmet:,} without rollouts" if row.unmet else ""
+        places.append((f"{row.l_max:,}", f"{formats.plural(len(row.questions), 'question')}{dropped}{unmet}"))
     last = len(places) - 1
     return tag(
         "ul",

@@ -70,14 +70,14 @@ experiment mine = rl {
     "reo": _reward("reo(at: five)", "REO-RL with exponentially spaced budgets.", before=_BUDGETS),
     "reo_uniform": _reward("reo_uniform(at: five)", "REO-RL with all coefficients 1.", before=_BUDGETS),
     "reo_as_printed": Method(
-        "REO-RL (Q-Spec) with its printed coefficients: one budget a question, from another arm's responses.",
+        "REO-RL (Q-Spec) with its printed coefficients: one budget a question, from another arm's training.",
         "",
-        "rl { reward = reo_as_printed(at: question_min(rollouts: [vanilla])), $pooled_data }",
+        "rl { reward = reo_as_printed(at: question_min(rollouts: [vanilla])) }",
     ),
     "first_budget_alone": Method(
-        "A hard budget for each question, from another arm's responses.",
+        "A hard budget for each question, from another arm's training.",
         "",
-        "rl { reward = first_budget_alone(at: question_min(rollouts: [vanilla])), $pooled_data }",
+        "rl { reward = first_budget_alone(at: question_min(rollouts: [vanilla])) }",
     ),
     "length_group_norm": _reward(
         "length_group_norm(alpha: $alpha)", "Lengths normalised over a group's right responses; alpha is a choice."

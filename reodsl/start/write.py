@@ -54,8 +54,6 @@ def _words(method: str, start: Method, place: Place) -> dict[str, str]:
     words = {"name": method, **place.words}
     if start.asked and words["start"] == "overthinker":
         words["start"] = "asked_overthinker"
-    few = words["pooled"] == "few"
-    words["pooled_data"] = "data = few" if few else ""
     return {key: Template(value).substitute(start=words["start"]) for key, value in words.items()}
 
 

@@ -1,11 +1,11 @@
-"""Runners of the kinds `frontier`, `budgets` and `score`: evaluations in; frontiers, selected budgets and REG out."""
+"""Runners of the kinds `frontier`, `budgets` and `score`: evaluations, rollouts in; frontiers, chosen budgets, REG out."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from reodsl.diagnostics import problem
@@ -18,7 +18,7 @@ from reodsl.numbers.curves import Curve, Curves
 from reodsl.numbers.describe import describe_schedule
 from reodsl.numbers.frontier import envelope
 from reodsl.numbers.greedy import greedy
-from reodsl.numbers.question_min import question_min
+from reodsl.numbers.question_min import Changes, question_min
 from reodsl.store.labels import labels
 from runners.evaluate.scores import arm_scores
 
@@ -50,7 +50,7 @@ def frontier(job: Job) -> None:
 
 
 def budgets(job: Job) -> None:
-    """Greedy budgets on the frontier of the role `frontier`, or a budget a question from the samples of the arms."""
+    """Greedy budgets on the frontier of the role `frontier`, or a budget a question from the arms' training rollouts."""
     split = job.task.payload["split"]
     if split["kind"] == "oracle":
         rule = OracleBudgets.model_validate(split)
@@ -58,59 +58,62 @@ def budgets(job: Job) -> None:
         schedule = greedy(edge, rule.l_max, rule.n, rule.step)
         text = json.dumps(describe_schedule(schedule, edge), indent=1, allow_nan=False)
     else:
-        facts = per_question(QuestionBudgets.model_validate(split), list(arms_of(job).values()))
+        asked = pl.read_parquet(job.inputs["data"] / "questions.parquet", columns=["id"])["id"].to_list()
+        facts = per_question(QuestionBudgets.model_validate(split), asked, arms_of(job))
         text = json.dumps(facts, indent=1, allow_nan=False)
     (job.out / "budgets.json").write_text(text + "\n", encoding="utf-8")
 
 
-def per_question(rule: QuestionBudgets, folders: list[Path]) -> dict[str, object]:
-    """`{"l_max", "questions"}`: the smallest L at which some checkpoint's bare prefixes do as well as the best at `l_max`.
+def per_question(rule: QuestionBudgets, asked: Sequence[str], arms: Mapping[str, Path]) -> dict[str, object]:
+    """`{"l_max", "questions", "unsolved", "unmet"}`: L^x of each question that some arm met in its training.
 
-    The mean correctness over rollouts only changes where a prefix's own answer does, so each question is decided
-    on exactly those budgets: the result is the minimum over every L from 1 to `l_max`.
+    `unsolved` and `unmet` are how many of `asked` no rollout solves at `l_max`, and how many nobody met, of which nothing
+    is said. Raises E0429 where that is all of them.
     """
-    changes: list[dict[str, list[tuple[int, int, bool]]]] = []
-    counts: list[dict[str, int]] = []
-    for folder in folders:
-        samples = pl.read_parquet(folder / "samples.parquet", columns=["question", "sample"])
-        counts.append(dict(samples.group_by("question").len().iter_rows()))
-        steps: dict[str, list[tuple[int, int, bool]]] = {}
-        for question, sample, budget, correct in (
-            pl.read_parquet(folder / "bare.parquet")
-            .select("question", "sample", "budget", "correct")
-            .iter_rows()
-        ):
-            steps.setdefault(question, []).append((sample, budget, correct))
-        changes.append(steps)
-    found: dict[str, int | None] = {}
-    for question in sorted(set().union(*counts)):
-        if any(question not in count for count in counts):
-            raise problem(
-                "E0429",
-                f"question `{question}` was not sampled from every checkpoint",
-                help="sample all of them on one data set",
-            )
-        points = {b for steps in changes for _, b, _ in steps.get(question, ()) if 1 <= b <= rule.l_max}
-        grid = tuple(sorted(points | {1, rule.l_max}))
-        means = np.array(
-            [
-                mean_correct(steps.get(question, []), count[question], grid)
-                for steps, count in zip(changes, counts, strict=True)
-            ]
+    wanted = set(asked)
+    groups = (
+        group
+        for folder in arms.values()
+        for group in groups_of(folder / "rollouts.parquet")
+        if group[0] in wanted
+    )
+    minimum = question_min(groups, rule.l_max, rule.unsolved)
+    left = [] if rule.unsolved != "drop" else minimum.unsolved
+    unmet = len(wanted) - len(minimum.budgets) - len(left)
+    if unmet == len(wanted):
+        raise problem(
+            "E0429",
+            f"no rollout tells of any of the {unmet} questions: none of them was met in the training of the arms",
+            where="rollouts.parquet",
+            notes=[f"arms: {', '.join(arms)}"],
+            help="name arms that are trained on the same data",
         )
-        minimum = question_min({question: means}, grid, rule.l_max, rule.unsolved)
-        found[question] = minimum.budgets.get(question)
-    return {"l_max": rule.l_max, "questions": found}
+    questions = minimum.budgets | dict.fromkeys(left)
+    return {
+        "l_max": rule.l_max,
+        "questions": dict(sorted(questions.items())),
+        "unsolved": len(minimum.unsolved),
+        "unmet": unmet,
+    }
 
 
-def mean_correct(steps: list[tuple[int, int, bool]], samples: int, grid: tuple[int, ...]) -> list[float]:
-    """The share of a checkpoint's rollouts that are right at each budget: a rollout holds its last answer up to there."""
-    right = np.zeros(len(grid))
-    for sample in {sample for sample, _, _ in steps}:
-        own = sorted((budget, correct) for number, budget, correct in steps if number == sample)
-        at = np.searchsorted([budget for budget, _ in own], grid, side="right") - 1
-        right += np.where(at >= 0, np.array([correct for _, correct in own])[np.maximum(at, 0)], False)
-    return list(right / samples)
+def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
+    """Each question that a step asked, in their order, with where the answers of its rollouts' prefixes change.
+
+    From its end on a response is judged as it stands, whether it stopped or was cut.
+    """
+    columns = ["question", "rollout", "tokens", "correct", "bare_cuts", "bare"]
+    asked, group = "", list[Changes]()
+    for question, rollout, tokens, correct, cuts, verdicts in pl.read_parquet(
+        path, columns=columns
+    ).iter_rows():
+        if rollout == 0 and group:
+            yield asked, group
+            group = []
+        asked = question
+        group.append([*zip(cuts, verdicts, strict=True), (max(tokens, 1), correct)])
+    if group:
+        yield asked, group
 
 
 def score(job: Job) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Split, Steps
@@ -21,12 +21,19 @@ def budget_places(split: Split, found: Mapping[str, object] | None) -> tuple[int
     return None
 
 
-def question_places(split: QuestionBudgets, found: Mapping[str, object] | None) -> dict[str, tuple[int, int]]:
-    """`(L^x, l_max)` by question id; dropped questions are left out. `found` is `budgets.json` of a `budgets` task."""
+def question_places(
+    split: QuestionBudgets, found: Mapping[str, object] | None, asked: Iterable[str]
+) -> dict[str, tuple[int, int]]:
+    """`(L^x, l_max)` of each question `asked` that has a budget, by id. `found` is `budgets.json` of a `budgets` task.
+
+    Of a question that no rollout tells of, the whole response alone counts; it has none where unsolved ones are dropped.
+    """
     questions = (found or {}).get("questions")
     if not isinstance(questions, dict):
         raise _no_budgets("`questions`, a budget by question id")
-    return {str(name): (int(own), split.l_max) for name, own in questions.items() if own is not None}
+    unmet = None if split.unsolved == "drop" else split.l_max
+    budgets = {name: questions.get(name, unmet) for name in asked}
+    return {name: (int(own), split.l_max) for name, own in budgets.items() if own is not None}
 
 
 def step_places(split: Steps, tokens: Sequence[int], decode: Decode) -> tuple[int, ...]:

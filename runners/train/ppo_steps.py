@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def _pool(method: Ppo, model: Model, job: Job, loaded: Loaded) -> _Pool:
     """The questions that can be trained on. Raises E0927, E0930 and E0932 where there are none, or not all they need."""
     table = read_table(job.inputs["data"])
     questions, too_long = questions_of(table, model.prompt, loaded.tokenizer, method.max_prompt)
-    places, own_places = _places(method.reward, job, method.rollout.max_tokens)
+    places, own_places = _places(method.reward, job, method.rollout.max_tokens, questions)
     asked = len(questions)
     if places is None and not _own_steps(method.reward):
         questions = [question for question in questions if question.id in own_places]
@@ -186,7 +187,7 @@ def _part(parts: Path, number: int) -> Path:
 
 
 def _places(
-    reward: Reward, job: Job, longest: int
+    reward: Reward, job: Job, longest: int, questions: Sequence[Question]
 ) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
     """Splits that all questions share, or each question's own; neither where responses have their own."""
     if reward.dense is None:
@@ -198,7 +199,7 @@ def _places(
         else None
     )
     if isinstance(split, QuestionBudgets):
-        return None, dict(question_places(split, found))
+        return None, dict(question_places(split, found, [question.id for question in questions]))
     return budget_places(split, found), {}
 
 

@@ -106,7 +106,7 @@ CALLS: dict[str, Callable[[], object]] = {
         lambda: write_scalars(pl.DataFrame(), Path()), "tensorboard.compat.proto.event_pb2"
     ),
     "E0411": lambda: explicit([100.5], 1024),  # type: ignore[list-item]
-    "E0429": lambda: question_min({"q1": [[0.5, 1.0]]}, [0, 64, 128], 128),
+    "E0429": lambda: question_min([("q1", [[(64, True), (32, False)]])], 128),
     "E0430": lambda: bootstrap({"mine": SCORES}, [0, 64], ["mine"], l_max=64, confidence=95),
     "E0431": lambda: bootstrap({}, [0, 64], []),
     "E0432": lambda: balanced({"mine": [[1, 0]]}, {"mine": [[5]]}),

@@ -17,7 +17,6 @@ from reodsl.ir.study import Frontier, PublishedCurve, Score
 from reodsl.numbers.curve_files import read_frontier
 from reodsl.numbers.greedy import greedy
 from runners.evaluate import frontier as runners
-from runners.evaluate.frontier import mean_correct
 from runners.evaluate.summary import curves
 from tests.evaluate.conftest import MakeJob
 
@@ -204,58 +203,89 @@ def test_oracle_budgets_are_greedy_on_the_frontier(job: MakeJob, arms: dict[str,
     assert abs(found["approximation_error"]) < 0.2
 
 
-def sampled(folder: Path, seed: int) -> tuple[Path, dict[str, np.ndarray]]:
-    """A `sample` artifact with random bare answers, and by question its correctness at 0 … 12 tokens, [samples, 13]."""
+L_MAX = 12
+
+
+def trained_rollouts(folder: Path, seed: int, size: int, longest: int) -> tuple[Path, list[tuple[str, Any]]]:
+    """A `train` artifact's rollouts, made up, and each group with what every prefix answers: `[rollouts, L_MAX + 1]`.
+
+    Questions come again in other steps, and twice in one, where some were replaced.
+    """
     rng = np.random.default_rng(seed)
     folder.mkdir()
-    samples, bare, truth = [], [], {}
-    for q in range(15):
-        right = np.zeros((4, 13), dtype=bool)
-        for s in range(4):
-            samples.append({"question": f"q{q}", "sample": s})
-            for budget in sorted(rng.choice(np.arange(1, 16), size=rng.integers(0, 4), replace=False)):
-                correct = bool(rng.random() < 0.1 * (q % 7))
-                bare.append({"question": f"q{q}", "sample": s, "budget": int(budget), "correct": correct})
-                if budget < 13:
-                    right[s, budget:] = correct
-        truth[f"q{q}"] = right
-    pl.DataFrame(samples).write_parquet(folder / "samples.parquet")
-    pl.DataFrame(bare).write_parquet(folder / "bare.parquet")
-    return folder, truth
+    rows: list[dict[str, Any]] = []
+    groups = []
+    for step, q in ((step, q) for step in (1, 1, 2, 3) for q in rng.permutation(15)[:8]):
+        right = np.zeros((size, L_MAX + 1), dtype=bool)
+        for rollout in range(size):
+            tokens = int(rng.integers(1, longest + 1))
+            count = min(tokens, int(rng.integers(0, 4)))
+            cuts = sorted(rng.choice(np.arange(1, tokens + 1), size=count, replace=False).tolist())
+            bare = [bool(rng.random() < 0.1 * (q % 7)) for _ in cuts]
+            # With very many boxes the last ones are not followed, and the whole response says otherwise.
+            correct = bool(rng.random() < 0.1) if count == 3 else bool(bare and bare[-1])
+            for budget in range(L_MAX + 1):
+                held = [verdict for at, verdict in zip(cuts, bare, strict=True) if at <= budget]
+                right[rollout, budget] = correct if budget >= tokens else bool(held and held[-1])
+            told = {"tokens": tokens, "correct": correct, "bare_cuts": cuts, "bare": bare}
+            rows.append({"step": step, "question": f"q{q}", "rollout": rollout, **told})
+        groups.append((f"q{q}", right))
+    lists = {"bare_cuts": pl.List(pl.Int64), "bare": pl.List(pl.Boolean)}
+    pl.DataFrame(rows, schema_overrides=lists).write_parquet(folder / "rollouts.parquet")
+    return folder, groups
+
+
+def asked_questions(folder: Path, count: int) -> Path:
+    folder.mkdir()
+    pl.DataFrame({"id": [f"q{i}" for i in range(count)]}).write_parquet(folder / "questions.parquet")
+    return folder
+
+
+def own_split(unsolved: str = "formula") -> dict[str, Any]:
+    return {"split": {"kind": "question", "rollouts": [], "l_max": L_MAX, "unsolved": unsolved}}
 
 
 @pytest.mark.parametrize("unsolved", ["formula", "l_max", "drop"])
-def test_question_budgets_are_the_smallest_over_every_length(
+def test_question_budgets_are_the_smallest_over_every_length_and_group(
     job: MakeJob, tmp_path: Path, unsolved: str
 ) -> None:
-    one, truth_one = sampled(tmp_path / "a", 1)
-    two, truth_two = sampled(tmp_path / "b", 2)
-    split = {"kind": "question", "rollouts": [], "l_max": 12, "unsolved": unsolved}
-    made = job("budgets", {"split": split}, {"arm:a": one, "arm:b": two}, "question")
+    """The paper's formula, L by L: arms with groups of unlike sizes, responses shorter and longer than the last budget."""
+    one, groups = trained_rollouts(tmp_path / "a", 1, size=4, longest=16)
+    two, more = trained_rollouts(tmp_path / "b", 2, size=6, longest=9)
+    inputs = {"arm:a": one, "arm:b:1": two, "data": asked_questions(tmp_path / "data", 17)}
+    made = job("budgets", own_split(unsolved), inputs, "question")
     runners.budgets(made)
     found = json.loads((made.out / "budgets.json").read_text())
-    assert found["l_max"] == 12
-    for question, right in truth_one.items():
-        best = np.maximum(right.mean(axis=0), truth_two[question].mean(axis=0))
-        if best[12] == 0:
-            assert found["questions"][question] == {"formula": 1, "l_max": 12, "drop": None}[unsolved]
+    best: dict[str, Any] = {}
+    for question, right in (*groups, *more):
+        best[question] = np.maximum(best.get(question, 0.0), right.mean(axis=0))
+    assert found["l_max"] == L_MAX
+    assert set(found["questions"]) == set(best)
+    for question, reached in best.items():
+        if reached[L_MAX] == 0:
+            assert found["questions"][question] == {"formula": 1, "l_max": L_MAX, "drop": None}[unsolved]
         else:
-            assert found["questions"][question] == min(n for n in range(1, 13) if best[n] >= best[12])
+            smallest = min(n for n in range(1, L_MAX + 1) if reached[n] >= reached[L_MAX])
+            assert found["questions"][question] == smallest
     assert len(set(found["questions"].values())) > 3, "the made-up rollouts tell questions apart"
+    assert found["unsolved"] == sum(reached[L_MAX] == 0 for reached in best.values()) > 0
+    assert found["unmet"] == 17 - len(best) >= 2
 
 
-def test_a_checkpoint_that_lacks_a_question_is_refused(job: MakeJob, tmp_path: Path) -> None:
-    one, _ = sampled(tmp_path / "a", 1)
-    two, _ = sampled(tmp_path / "b", 2)
-    pl.read_parquet(two / "samples.parquet").filter(pl.col("question") != "q3").write_parquet(
-        two / "samples.parquet"
-    )
-    split = {"kind": "question", "rollouts": [], "l_max": 12, "unsolved": "formula"}
+def test_questions_of_other_data_count_for_nothing(job: MakeJob, tmp_path: Path) -> None:
+    one, groups = trained_rollouts(tmp_path / "a", 1, size=2, longest=16)
+    made = job("budgets", own_split(), {"arm:a": one, "data": asked_questions(tmp_path / "data", 4)})
+    runners.budgets(made)
+    found = json.loads((made.out / "budgets.json").read_text())["questions"]
+    assert set(found) == {f"q{i}" for i in range(4)} & {question for question, _ in groups}
+
+
+def test_rollouts_on_other_questions_alone_are_refused(job: MakeJob, tmp_path: Path) -> None:
+    one, _ = trained_rollouts(tmp_path / "a", 1, size=2, longest=16)
+    data = tmp_path / "data"
+    data.mkdir()
+    pl.DataFrame({"id": ["r1", "r2"]}).write_parquet(data / "questions.parquet")
     with pytest.raises(Problem) as caught:
-        runners.budgets(job("budgets", {"split": split}, {"arm:a": one, "arm:b": two}))
+        runners.budgets(job("budgets", own_split(), {"arm:a": one, "data": data}))
     assert caught.value.diagnostics[0].code == "E0429"
-
-
-def test_a_rollout_holds_its_last_answer() -> None:
-    steps = [(0, 3, True), (0, 5, False), (1, 4, True)]
-    assert mean_correct(steps, 2, (1, 3, 4, 5, 9)) == [0, 0.5, 1, 0.5, 0.5]
+    assert "2 questions" in str(caught.value)

@@ -106,7 +106,7 @@ def everything() -> Spec:
         "fixed": after("fixed", _split(filled(Budgets))),
         "steps": after("steps", _split(filled(Steps))),
         "oracle": after("oracle", _split(filled(OracleBudgets, frontier="edge"))),
-        "question": after("question", _split(filled(QuestionBudgets, rollouts=("arm base", "arm vanilla")))),
+        "question": after("question", _split(filled(QuestionBudgets, rollouts=("arm vanilla", "arm fixed")))),
         "worded": selected("worded", filled(Sft)),
         "pairs": selected("pairs", filled(Simpo), wordings=()),
     }

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import studies as make
 
 from reodsl.diagnostics import Problem
+from reodsl.graph.identity import reads
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec, canonical_json
-from reodsl.ir.data import Data
+from reodsl.ir.data import Columns, Data, File
 from reodsl.ir.model import Model
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Stage
@@ -116,16 +118,63 @@ def test_oracle_budgets_wait_for_their_frontier() -> None:
     assert "budgets:oracle@1" in graph["report"].inputs
 
 
-def test_budgets_a_question_come_from_rollouts_on_the_training_questions() -> None:
-    spec = make.spec(
-        make.arm("base", make.base()),
-        make.arm("qspec", make.trained("qspec", make.ppo(make.question_wise("base")))),
+def test_budgets_a_question_come_from_the_training_of_the_arms() -> None:
+    """Of each arm's own stages of RL up to its checkpoint; nothing is sampled for them."""
+    vanilla = make.trained("vanilla", make.ppo(make.outcome()))
+    shrink = make.trained(
+        "shrink", make.sft("warm"), make.ppo(make.outcome(), "long"), make.ppo(make.outcome())
     )
-    graph = lower(spec)
-    rollouts = graph[graph["qspec.budgets.s1"].inputs["arm:base"]]
-    assert rollouts.kind == "sample"
-    assert rollouts.inputs["data"] == graph["qspec.train.s1"].inputs["data"]
-    assert rollouts.payload["samples"] == 4
+    after = make.trained("after", make.sft("taught"), make.ppo(make.outcome(), "rl"), start=make.end(vanilla))
+    arms = (
+        make.arm("vanilla", vanilla),
+        make.arm("shrink", shrink),
+        make.arm("shrink_long", make.end(shrink, 1)),
+        make.arm("after", after),
+    )
+    split = make.question_wise(*(arm.name for arm in arms))
+    graph = lower(make.spec(*arms, make.arm("qspec", make.trained("qspec", make.ppo(split)))))
+    assert graph["qspec.budgets.s1"].inputs == {
+        "data": graph["qspec.train.s1"].inputs["data"],
+        "arm:vanilla": "vanilla.train.s1",
+        "arm:shrink:1": "shrink.train.long.s1",
+        "arm:shrink:2": "shrink.train.2.s1",
+        "arm:shrink_long": "shrink.train.long.s1",
+        "arm:after": "after.train.rl.s1",
+    }
+    assert "sample" not in {task.kind for task in graph.tasks}
+    assert reads("budgets", "arm:shrink:1") == ("rollouts.parquet",)
+
+
+@pytest.mark.parametrize("checkpoint", [make.base(), make.downloaded()], ids=["SFT", "as it comes"])
+def test_an_arm_without_rollouts_tells_no_budgets(checkpoint: Any) -> None:
+    own = make.arm("qspec", make.trained("qspec", make.ppo(make.question_wise("base"))))
+    with pytest.raises(Problem) as caught:
+        lower(make.spec(make.arm("base", checkpoint), own))
+    assert caught.value.diagnostics[0].code == "E0405"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "own", "refused"), [(None, None, False), ("id", "id", True), (None, "id", True)]
+)
+def test_questions_with_ids_of_their_own_are_told_by_their_data(
+    theirs: str | None, own: str | None, refused: bool
+) -> None:
+    """An id that a column gives may be another question in another file; one made from the question may not."""
+
+    def trained(name: str, reward: Any, path: str, column: str | None) -> Any:
+        data = Data(name=path, sources=(File(path=path, columns=Columns(id=column)),))
+        return make.arm(name, make.trained(name, make.ppo(reward).model_copy(update={"data": data})))
+
+    qspec = make.question_wise("vanilla")
+    alike = (trained("vanilla", make.outcome(), "own", own), trained("qspec", qspec, "own", own))
+    assert "qspec.budgets.s1" in lower(make.spec(*alike))
+    unlike = (trained("vanilla", make.outcome(), "theirs", theirs), trained("qspec", qspec, "own", own))
+    if not refused:
+        assert "qspec.budgets.s1" in lower(make.spec(*unlike))
+        return
+    with pytest.raises(Problem) as caught:
+        lower(make.spec(*unlike))
+    assert caught.value.diagnostics[0].code == "E0405"
 
 
 def test_a_reward_with_references_samples_the_start_once() -> None:

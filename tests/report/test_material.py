@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reodsl.diagnostics import Problem
+from reodsl.ir.reward import QuestionBudgets
+from reodsl.ir.training import FromTraining, Stage
 from reodsl.report import provenance, schedules
 from reodsl.report.examples import Cut, Example, examples, trace
 from reodsl.report.figures import Gallery, safe_name
@@ -86,6 +89,23 @@ def test_budgets_have_weights_and_an_error(of_seeds: Material) -> None:
     assert rows["reo_oracle", 2].budgets == (12, 20, 28, 40, 68)
     frame = schedules.table(list(rows.values()))
     assert frame.filter(arm="reo_oracle", seed=2)["budget"].to_list() == [12, 20, 28, 40, 68, 128]
+
+
+def test_budgets_of_questions_say_how_many_have_none(of_seeds: Material) -> None:
+    arm = of_seeds.study.arm("reo_oracle")
+    assert isinstance(arm.checkpoint, FromTraining)
+    stage = arm.checkpoint.experiment.stages[0]
+    split = QuestionBudgets(rollouts=("vanilla",), l_max=128, unsolved="drop")
+    asked = json.loads(stage.model_dump_json())
+    asked["method"]["reward"]["dense"]["split"] = split.model_dump()
+    experiment = arm.checkpoint.experiment.model_copy(update={"stages": (Stage.model_validate(asked),)})
+    arms = (arm.model_copy(update={"checkpoint": FromTraining(experiment=experiment, stage=0)}),)
+    spec = of_seeds.spec.model_copy(update={"study": of_seeds.study.model_copy(update={"arms": arms})})
+    facts = {"l_max": 128, "questions": {"a": 9, "b": None, "c": 3}, "unsolved": 1, "unmet": 1200}
+    material = replace(of_seeds, spec=spec, selected={("reo_oracle", 1): facts})
+    (row,) = schedules.selected(material)
+    assert (row.questions, row.unsolved, row.unmet) == ((3, 9), 1, 1200)
+    assert "2 questions, 1 dropped, 1,200 without rollouts" in render(schedules.section(material))
 
 
 def test_examples_are_shared_questions_with_their_cuts(material: Material) -> None:

@@ -16,12 +16,11 @@ def test_budgets_end_in_the_longest_response():
     assert caught.value.diagnostics[0].code == "E0925"
 
 
-def test_question_budgets_leave_out_the_dropped():
-    split = QuestionBudgets(rollouts=("a",), l_max=16)
-    assert question_places(split, {"questions": {"p": 5, "q": None, "r": 16}}) == {
-        "p": (5, 16),
-        "r": (16, 16),
-    }
+@pytest.mark.parametrize(("unsolved", "unmet"), [("formula", {"s": (16, 16)}), ("drop", {})])
+def test_question_budgets_leave_out_the_dropped_and_see_the_unmet_at_their_end(unsolved, unmet):
+    split = QuestionBudgets(rollouts=("a",), l_max=16, unsolved=unsolved)
+    found = {"questions": {"p": 5, "q": None, "r": 16, "of other data": 3}}
+    assert question_places(split, found, "pqrs") == {"p": (5, 16), "r": (16, 16), **unmet}
 
 
 def steps(keywords=("Wait", "But wait"), min_chunks=1, l_max=100):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,41 @@ def test_every_stage_took_its_step(done: Done) -> None:
             assert facts["steps"] >= 1, task.id
             metrics = pl.read_parquet(folders[task.id] / "metrics.parquet")
             assert metrics["loss"].is_finite().all(), task.id
+
+
+@pytest.mark.parametrize("arm", ["reo_qspec", "reo_hard"])
+def test_question_budgets_are_the_papers_formula_over_the_training_rollouts(done: Done, arm: str) -> None:
+    """L by L, group by group; the arm itself then meets the questions that the others met."""
+    graph, folders = done
+    (task,) = (each for each in graph.tasks if each.kind == "budgets" and each.arm == arm)
+    asked = set(pl.read_parquet(folders[task.inputs["data"]] / "questions.parquet")["id"])
+    best: dict[str, list[Fraction]] = {}
+    for role, source in task.inputs.items():
+        rows = pl.read_parquet(folders[source] / "rollouts.parquet").to_dicts() if role != "data" else []
+        for at in range(0, len(rows), 4):
+            group = rows[at : at + 4]
+            assert [row["rollout"] for row in group] == [0, 1, 2, 3]
+            reached = [Fraction(sum(right_at(row, budget) for row in group), 4) for budget in range(129)]
+            old = best.setdefault(group[0]["question"], reached)
+            best[group[0]["question"]] = [max(pair) for pair in zip(old, reached, strict=True)]
+    found = json.loads((folders[task.id] / "budgets.json").read_text())
+    assert found["questions"] == {
+        question: next(n for n in range(1, 129) if reached[n] >= reached[128])
+        for question, reached in best.items()
+        if question in asked
+    }
+    assert found["unmet"] == len(asked) - len(found["questions"]) > 0
+    (trained,) = (each for each in graph.tasks if each.inputs.get("budgets") == task.id)
+    rows = pl.read_parquet(folders[trained.id] / "rollouts.parquet")
+    assert set(rows["question"]) <= set(found["questions"])
+
+
+def right_at(row: dict[str, Any], budget: int) -> bool:
+    """Whether the first `budget` tokens of a response are right by themselves."""
+    if budget >= row["tokens"]:
+        return bool(row["correct"])
+    held = [right for at, right in zip(row["bare_cuts"], row["bare"], strict=True) if at <= budget]
+    return bool(held and held[-1])
 
 
 def test_selections_say_how_many_questions_were_lost(done: Done) -> None:

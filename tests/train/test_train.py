@@ -16,7 +16,10 @@ from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Rew
 from reodsl.ir.training import Advantage, Batch, Optimizer, Plateau, Ppo, Sampling, Sft, Simpo, Stage
 from runners.evaluate.reader import open_reader
 from runners.models.folder import load
+from runners.train import ppo_steps
 from runners.train import run as module
+from runners.train.collect import collect
+from runners.verify import Answer, final_answer, make_verifier
 from tests.train.conftest import FORCING, MODEL, Stopped
 
 NO_DATA = Data(name="", sources=(), verifier="exact")
@@ -168,6 +171,41 @@ def test_what_a_ppo_stage_leaves(bench):
     open_reader(
         out / "checkpoint", MODEL, module.Job.__dataclass_fields__["resources"].default
     ).engine.close()
+
+
+def test_recorded_prefixes_are_those_of_the_responses(bench, monkeypatch):
+    """Every prefix of every response graded by itself, each round of each step; and the whole one as it ended."""
+    rounds = []
+
+    def kept(*args):
+        rounds.append(collect(*args))
+        return rounds[-1]
+
+    monkeypatch.setattr(ppo_steps, "collect", kept)
+    plain = ppo(OUTCOME, steps=3)
+    stage = plain.model_copy(update={"method": plain.method.model_copy(update={"resample": 2})})
+    out = bench.train(stage, "prefixes", start="base", data="questions")
+    rows = pl.read_parquet(out / "rollouts.parquet").iter_rows(named=True)
+    tokenizer = load(bench.root / "base" / "checkpoint").tokenizer
+    verifier = make_verifier("exact")
+    seen = 0
+    for found in rounds:
+        for number, response in enumerate(found.responses):
+            row = next(rows)
+            question = found.questions[number // 3]
+            assert (row["question"], row["rollout"]) == (question.id, number % 3)
+            texts = [tokenizer.decode(response.tokens[:n]) for n in range(len(response.tokens) + 1)]
+            answers = [Answer(final_answer(text), question.gold, "") for text in texts]
+            held = False
+            told = dict(zip(row["bare_cuts"], row["bare"], strict=True))
+            for n, verdict in enumerate(verifier.grade(answers)):
+                held = told.get(n, held)
+                assert held == verdict.correct
+            assert (row["tokens"], row["correct"]) == (len(response.tokens), held)
+            seen += held
+    assert next(rows, None) is None
+    assert seen > 5
+    assert len(rounds) > 3, "some rounds replaced questions of others"
 
 
 def test_supervised_training_learns_the_traces(bench):

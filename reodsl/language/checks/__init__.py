@@ -9,6 +9,7 @@ from reodsl.language.checks.models import check_models
 from reodsl.language.checks.published import check_published
 from reodsl.language.checks.recipes import check_idle, check_recipe
 from reodsl.language.checks.rewards import check_reward
+from reodsl.language.checks.rollouts import check_rollouts
 from reodsl.language.checks.runnable import runnable
 from reodsl.language.checks.studies import check_overlap, check_score, check_study
 from reodsl.language.checks.tables import check_table
@@ -40,6 +41,7 @@ def check_program(program: Program) -> None:
             for finding in (
                 *check_recipe(case, stage),
                 *check_budgets(case, stage),
+                *check_rollouts(ctx, case, stage),
                 *check_models(case, stage),
             ):
                 ctx.report(finding)

@@ -15,14 +15,12 @@ from reodsl.numbers.budgets import Schedule
 
 
 def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """E0402: a split or a cut past the longest response. W0402: responses that go on past the last split. E0405:
-    budgets of questions from rollouts that do not exist."""
+    """E0402: a split or a cut past the longest response. W0402: responses that go on past the last split."""
     yield from _cuts(stage)
     split = stage.reward.split if stage.reward is not None else None
     if split is None:
         return
     if split.kind == "question_budgets":
-        yield from _rollouts(split)
         arms = split.get("rollouts")
         own = list(arms.data.values) if arms is not None and isinstance(arms.data, Items) else []
         at = place(stage.record.fields.get("reward"), stage.record.span)
@@ -86,23 +84,6 @@ def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:
         yield found(
             error, "E0408", "the frontier of these budgets ends before the longest response", labels, helps
         )
-
-
-def _rollouts(split: Record) -> Iterator[Diagnostic]:
-    """Question budgets are estimated from training rollouts, which a checkpoint alone has not."""
-    arms = split.get("rollouts")
-    for each in arms.data.values if arms is not None and isinstance(arms.data, Items) else ():
-        record = each.data
-        assert isinstance(record, Record)
-        trained = record.made if record.kind == "arm" else record
-        if isinstance(trained, Record) and "method" not in trained.fields:
-            yield error(
-                "E0405",
-                f"`{record.name}` has no rollouts to estimate budgets from: nothing is trained in it",
-                each.span,
-                "a checkpoint",
-                help="name arms that are trained with PPO",
-            )
 
 
 def check_grid(case: Case) -> Iterator[Diagnostic]:

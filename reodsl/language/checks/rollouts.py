@@ -1,0 +1,103 @@
+"""Budgets of questions against the trainings whose rollouts tell them: with RL, on the same questions, and long enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.language.checks.cases import Case, StageCase, amount, set_here
+from reodsl.language.checks.comparable import content
+from reodsl.language.context import Context
+from reodsl.language.finish import complete_stages
+from reodsl.language.resolve import is_trained
+from reodsl.language.units import TOKENS, Quantity, written
+from reodsl.language.values import Items, Record, Value
+
+
+def check_rollouts(ctx: Context, case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+    """E0405: an arm that is not trained with RL. E0409: all arms end before the longest response. W0404: none is trained on
+    the stage's questions."""
+    split = stage.reward.split if stage.reward is not None else None
+    if split is None or split.kind != "question_budgets":
+        return
+    arms = split.get("rollouts")
+    values = list(arms.data.values) if arms is not None and isinstance(arms.data, Items) else []
+    sampled: list[Record] = []
+    for each in values:
+        assert isinstance(each.data, Record)
+        stages = own_stages(ctx, each.data)
+        if stages is None:
+            # It lacks something, which is said where it stands.
+            return
+        rl = [own for own in stages if own.data("method") == "ppo"]
+        if not rl:
+            yield error(
+                "E0405",
+                f"`{each.data.name}` has no rollouts to estimate budgets from: it is not trained with RL",
+                each.span,
+                "a checkpoint" if not stages else str(stages[-1].data("method")).upper(),
+                help="name arms that are trained with PPO",
+            )
+            return
+        sampled += rl
+    if sampled:
+        yield from _ends_early(split, stage.record, sampled)
+        yield from _elsewhere(case, stage.record, values, sampled)
+
+
+def own_stages(ctx: Context, record: Record) -> list[Record] | None:
+    """The stages of an arm's or experiment's own training, up to its checkpoint; None where they lack something."""
+    last: int | None = None
+    of: Record | None = record
+    while of is not None and of.kind != "model":
+        if of.kind == "experiment" and is_trained(of):
+            stages = [stage for _, stage in complete_stages(ctx, of)]
+            return stages[: None if last is None else last + 1] or None
+        if of.kind == "stage_of":
+            of, last = of.made
+        elif of.kind == "arm":
+            of = of.made
+        else:
+            of = of.sub("of" if of.kind == "checkpoint" else "base")
+    return []
+
+
+def _ends_early(split: Record, own: Record, sampled: Sequence[Record]) -> Iterator[Diagnostic]:
+    to = split.fields.get("to") or own.at("rollout.max_tokens")
+    longest = amount(to.value) if to is not None else None
+    slots = [stage.at("rollout.max_tokens") for stage in sampled]
+    ends = [amount(slot.value) for slot in slots if slot is not None]
+    most = max((end for end in ends if end is not None), default=None)
+    if longest is None or most is None or most >= longest:
+        return
+    at = next(i for i, slot in enumerate(slots) if slot is not None and amount(slot.value) == most)
+    yield error(
+        "E0409",
+        "the rollouts of these arms end before the longest response",
+        split.span,
+        f"budgets up to {int(longest)} tokens",
+        others=set_here(slots[at], sampled[at]),
+        help=f"name an arm with `max_tokens = {written(Quantity(int(longest), TOKENS))}`, or end the budgets with them: "
+        f"`to: {written(Quantity(int(most), TOKENS))}`",
+    )
+
+
+def _elsewhere(
+    case: Case, own: Record, values: Sequence[Value], sampled: Sequence[Record]
+) -> Iterator[Diagnostic]:
+    data = own.fields.get("data")
+    wanted = own.sub("data")
+    if wanted is None or any(content(stage.sub("data")) == content(wanted) for stage in sampled):
+        return
+    theirs = next((stage.sub("data") for stage in sampled if stage.sub("data") is not None), None)
+    yield warning(
+        "W0404",
+        f"`{case.name}` may be asked questions that none of these arms met",
+        values[0].span,
+        "trained on other data" if theirs is None else f"trained on `{theirs.name}`",
+        others=[Label(data.span, f"asks `{wanted.name}`")]
+        if data is not None and data.span is not None
+        else [],
+        notes=["of a question that no rollout tells of, the whole response alone counts"],
+        help=f"name arms that are trained on `{wanted.name}`, or train on their data",
+    )

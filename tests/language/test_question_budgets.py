@@ -1,0 +1,81 @@
+"""Budgets of questions from the training of arms: which arms can tell them, and which of them are asked alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reodsl.language import Compiled
+
+STUDY = """
+from std.models import qwen3_4b
+from std.data import areal_boba_7b, deepscaler_and_areal
+from std.recipes import ppo, sft
+from std.rewards import outcome, reo
+from std.selections import shortest
+from std.suites import math_reg
+
+experiment mine = ppo {
+  base = qwen3_4b
+  data = areal_boba_7b
+  reward = outcome
+  steps = 400 steps
+  eval = math_reg
+}
+experiment staged = ppo {
+  base = qwen3_4b
+  data = areal_boba_7b
+  reward = outcome
+  steps = 400 steps
+  stage long  { rollout { max_tokens = 32K tokens } }
+  stage short { rollout { max_tokens = 4K tokens } }
+  eval = math_reg
+}
+experiment taught = sft {
+  base = checkpoint(mine)
+  data = shortest(pool(checkpoint(mine), data: areal_boba_7b, samples: 16, max_tokens: 32K tokens))
+  steps = 10 steps
+  eval = math_reg
+}
+experiment capped = mine { rollout { max_tokens = 4K tokens } }
+experiment other  = mine { data = deepscaler_and_areal }
+
+study it {
+  arm mine   = mine
+  arm as_it_comes = checkpoint(qwen3_4b)
+  arm trained_on  = checkpoint(mine)
+  arm long        = checkpoint(staged.stages[long])
+  arm both        = staged
+  arm taught      = taught
+  arm capped      = capped
+  arm other       = other
+  arm tailor = mine { reward = reo(at: question_min(rollouts: [ROLLOUTS]MORE)) }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "more", "expected"),
+    [
+        ("mine", "", []),
+        ("trained_on", "", []),
+        ("long, both", "", []),
+        ("both", "", []),
+        ("as_it_comes", "", ["E0405"]),
+        ("mine, as_it_comes", "", ["E0405"]),
+        ("taught", "", ["E0405"]),
+        ("capped", "", ["E0409"]),
+        ("capped, mine", "", []),
+        ("capped", ", to: 4K tokens", []),
+        ("other", "", ["W0404"]),
+        ("other, mine", "", []),
+    ],
+)
+def test_arms_that_tell_budgets(
+    compiled: Callable[..., Compiled], rollouts: str, more: str, expected: list[str]
+) -> None:
+    found = compiled(STUDY.replace("ROLLOUTS", rollouts).replace("MORE", more), target="it")
+    told = [each.code for each in found.diagnostics]
+    assert [code for code in told if code in ("E0405", "E0409", "W0404")] == expected
+    assert [code for code in told if code.startswith("E")] == [c for c in expected if c.startswith("E")]
