@@ -232,15 +232,15 @@ class Finished:
         """Every evaluated response of an arm, as `samples.parquet` has it."""
         import polars as pl
 
-        role = f"evaluate:{arm}@{seed}"
-        if role not in self.inputs:
-            known = sorted(
-                each.removeprefix("evaluate:") for each in self.inputs if each.startswith("evaluate:")
-            )
-            raise problem(
-                "E0969", f"nothing was evaluated as {arm}@{seed}", help=f"there is {', '.join(known)}"
-            )
-        return pl.read_parquet(self.inputs[role] / "samples.parquet")
+        return pl.read_parquet(self._evaluated(arm, seed) / "samples.parquet")
+
+    @_telling()
+    def checkpoint(self, arm: str, seed: int) -> Path:
+        """The folder of an arm's model: weights, config and tokenizer, as `transformers` and engines read them."""
+        from reodsl.store.layout import arm_folder
+
+        self._evaluated(arm, seed)
+        return self.report.parent / arm_folder(arm, str(seed)) / "checkpoint"
 
     @_telling()
     def curves(self, benchmark: str = "mean", **options: Any) -> alt.LayerChart:
@@ -254,6 +254,18 @@ class Finished:
                 "E0969", f"nothing was evaluated on {benchmark!r}", help=f"there is {', '.join(known)}"
             )
         return curves(material, benchmark, **options)
+
+    def _evaluated(self, arm: str, seed: int) -> Path:
+        """What the evaluation of an arm left. Raises E0969 where there is none."""
+        role = f"evaluate:{arm}@{seed}"
+        if role not in self.inputs:
+            known = sorted(
+                each.removeprefix("evaluate:") for each in self.inputs if each.startswith("evaluate:")
+            )
+            raise problem(
+                "E0969", f"nothing was evaluated as {arm}@{seed}", help=f"there is {', '.join(known)}"
+            )
+        return self.inputs[role]
 
     def _material(self) -> Material:
         from reodsl.report.material import read

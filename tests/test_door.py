@@ -7,11 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import reodsl
+from reodsl.cli.main import main
 from reodsl.diagnostics import Problem, warning
 from reodsl.plan.registry import load_registry
 from reodsl.store.runs import records
+from runners.models.folder import load
 
 
 @pytest.fixture
@@ -83,6 +87,21 @@ def test_a_spec_is_loaded_overridden_planned_and_run(
     assert run.table().equals(run.table("main"))
     assert run.samples("tiny", 1).height == 4
     assert run.curves().to_dict()["layer"]
+    mine, ours = (
+        AutoModelForCausalLM.from_pretrained(run.checkpoint("tiny", 1)),
+        load(run.checkpoint("tiny", 1)),
+    )
+    ids = AutoTokenizer.from_pretrained(run.checkpoint("tiny", 1))(
+        "<q> 1 a +1 ? <think>", return_tensors="pt"
+    )
+    assert ids["input_ids"].tolist() == [ours.tokenizer.encode("<q> 1 a +1 ? <think>")]
+    with torch.no_grad():
+        assert torch.equal(mine(**ids).logits, ours.model(**ids).logits)
+    start = AutoModelForCausalLM.from_pretrained(run.checkpoint("base", 1))
+    assert not torch.equal(start.get_input_embeddings().weight, mine.get_input_embeddings().weight)
+    assert main(["ls", "tiny", "--store", str(loaded.store.root)]) == 0
+    places = [run.checkpoint(arm, 1).resolve() for arm in ("base", "tiny")]
+    assert capsys.readouterr().out.splitlines()[-2:] == [f"model: {place}" for place in places]
     with pytest.raises(Problem, match="there is no table 'mian'"):
         run.table("mian")
     with pytest.raises(Problem, match="nothing was evaluated as tinny@1"):

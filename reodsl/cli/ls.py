@@ -45,6 +45,7 @@ def command(
     A run that found everything in place is no line of its own: it is counted with the run that it repeats.
     """
     from reodsl.cli.output import print_json
+    from reodsl.store.layout import models
     from reodsl.store.runs import records, repeated
     from reodsl.store.select import pick, select
 
@@ -58,12 +59,15 @@ def command(
         else:
             click.echo(_runs_text(rows))
         return
-    tasks = {key: key for key in store} if run is None else select(store, pick(found, run), selector)
+    record = None if run is None else pick(found, run)
+    tasks = {key: key for key in store} if record is None else select(store, record, selector)
     results = [_result(store, name, key, verify) for name, key in tasks.items()]
     if as_json:
         print_json({"store": str(store.root), "results": results})
     else:
         click.echo(_results_text(results, verify))
+        for place in models(Path(record.report)) if record is not None and record.report else ():
+            click.echo(f"model: {place}")
     if verify and any(result["damage"] for result in results):
         raise SystemExit(1)
 

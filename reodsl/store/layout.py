@@ -35,7 +35,7 @@ def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> P
             name, _, seed = role.partition("@")
             kind, _, rest = name.partition(":")
             arm, _, index = rest.partition(":")
-            place = out / "arms" / (slug(arm) + (f".s{seed}" if seed else ""))
+            place = out / arm_folder(arm, seed)
             if kind == "evaluate":
                 _bring(store.path(keys[source]), place)
                 start = graph[source].inputs.get("start")
@@ -50,6 +50,16 @@ def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> P
             return None
         _bring(store.path(keys[report.id]), out, copy=True)
     return out / "report.html"
+
+
+def arm_folder(arm: str, seed: str) -> Path:
+    """Where an arm's results are in a run's folder; `seed` is empty where there is none."""
+    return Path("arms") / (slug(arm) + (f".s{seed}" if seed else ""))
+
+
+def models(report: Path) -> list[Path]:
+    """The folders of the arms' models in the run's folder that a report is in."""
+    return sorted(report.parent.glob("arms/*/checkpoint"))
 
 
 def put_report(store: Store, drawn: Path, out: Path) -> None:
