@@ -47,6 +47,7 @@ heavy: $(DEV) $(SMOLLM2)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m heavy -v --durations=0 --durations-min=1 $(PART)
 
 bench: $(DEV) $(PEER)/.ready
+	@$(BIN)/python -m compileall -q reodsl runners
 	$(BIN)/python -m benchmarks --peer $(PEER)/bin/python
 
 # On a machine with a GPU: the tests of engine and trainer there, and benchmarks/GPU.md.
@@ -82,9 +83,11 @@ $(VENV)/bin/python:
 	  { echo "reodsl needs Python 3.11 or newer; name one with: make run PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+# pip compiles what it copies, and leaves an editable checkout as it is: a first command would compile all it imports.
 $(READY): | $(VENV)/bin/python
 	@echo "Setting up $(VENV) ($(PROFILE) profile); this happens once and takes a minute or two."
 	$(PIP) -e '.[run]'
+	@$(BIN)/python -m compileall -q reodsl runners
 	@touch $@
 
 $(DEV): $(READY)
