@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from reodsl.diagnostics.model import Label, Span, error, warning
+from reodsl.diagnostics.model import Span, error, warning
 from reodsl.language.context import Context, Scope
-from reodsl.language.evaluate import evaluated
-from reodsl.language.params import declared_type
 from reodsl.language.reward_constant import report_blind, report_constant
+from reodsl.language.reward_environment import environment, own_name
 from reodsl.language.reward_names import Body, Data, Environment, Typed
 from reodsl.language.reward_parts import part_terms, typed_parts
 from reodsl.language.reward_types import typed
-from reodsl.language.rewards import Definition, bound_argument
-from reodsl.language.schema import Num
-from reodsl.language.units import PLAIN, TOKENS, Quantity, unit_words
-from reodsl.language.values import Record, Value
+from reodsl.language.units import PLAIN, TOKENS, unit_words
+from reodsl.language.values import Record
 from reodsl.syntax import tree
 from reodsl.syntax.walk import walk
 
@@ -54,178 +50,116 @@ def typed_reward(
     return ctx.once_of("symbolic" if symbolic else "typed", record, typed)
 
 
-TAKEN = {
-    "y": "the response",
-    "x": "the question",
-    "group": "a question's responses",
-    "ref": "those of the starting model",
-}
+@dataclass(slots=True)
+class _Read:
+    """What the items of a body came to so far. `ends` are the places of its values, of which there is one."""
 
-
-def _own_name(ctx: Context, name: tree.Ident) -> bool:
-    """Whether a let or a parameter has a name that means nothing else in a reward."""
-    if name.name not in TAKEN:
-        return True
-    ctx.report(
-        error(
-            "E0208",
-            f"`{name.name}` means {TAKEN[name.name]} here",
-            name.span,
-            "taken",
-            help="give it another name",
-        )
-    )
-    return False
-
-
-def environment(
-    ctx: Context, record: Record, env: Environment, *, symbolic: bool, at: Span | None = None
-) -> tuple[Environment, Scope] | None:
-    """The names that the parameters of a reward or a selection stand for; None with what is missing reported."""
-    definition: Definition = record.made
-    item = definition.item
-    args = dict(definition.args)
-    scope_names: dict[str, Callable[[], Value | None]] = {}
-    good = True
-    for param in item.params or ():
-        name = param.name.name
-        good = _own_name(ctx, param.name) and good
-        if name not in args and param.default is not None:
-            bound = bound_argument(ctx, definition, param, param.default, Scope(definition.module))
-            if bound is None:
-                good = False
-                continue
-            args[name] = bound
-        if name in args:
-            value = args[name]
-            scope_names[name] = lambda value=value: value  # type: ignore[misc]
-            if isinstance(value.data, Quantity):
-                number = float(value.data.number)
-                env.values[name] = Typed({"op": "number", "value": number}, value.data.unit, number, number)
-            else:
-                env.others[name] = value
-        elif symbolic:
-            _open_param(ctx, definition, param, env)
-        else:
-            ctx.report(
-                error(
-                    "E0310",
-                    f"the {record.kind} `{record.name}` needs `{name}`",
-                    at or record.span,
-                    f"no `{name}`",
-                    others=[Label(param.span, "declared here")],
-                    help=f"write `{record.name}({name}: …)`",
-                )
-            )
-            good = False
-    return (env, Scope(definition.module).inner(scope_names)) if good else None
-
-
-def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Environment) -> None:
-    type_ = declared_type(ctx, param.type)
-    low, high = float("-inf"), float("inf")
-    if isinstance(type_, Num):
-        if param.range is not None:
-            ends = [
-                evaluated(ctx, end, Scope(definition.module))
-                for end in (param.range.lower, param.range.upper)
-            ]
-            numbers = [
-                float(end.data.number) for end in ends if end is not None and isinstance(end.data, Quantity)
-            ]
-            if len(numbers) == 2:
-                low, high = numbers
-        env.values[param.name.name] = Typed(
-            {"op": "number", "value": 0.0, "open": param.name.name}, type_.dimension, low, high
-        )
-    elif type_ is not None:
-        env.others[param.name.name] = None
-    else:
-        env.broken.add(param.name.name)
-
-
-def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> TypedReward | None:
-    assert item.block is not None
-    body = Body(ctx, scope, env)
-    lets: list[tuple[str, Data]] = []
+    lets: list[tuple[str, Data]] = field(default_factory=list)
     outcome: Data | None = None
     dense: Data | None = None
     split: Record | None = None
     parts: tuple[Data, ...] = ()
-    ends: list[Span] = []
-    values: list[tuple[Typed, Span]] = []
-    good = True
+    ends: list[Span] = field(default_factory=list)
+    values: list[tuple[Typed, Span]] = field(default_factory=list)
+    sound: bool = True
+
+
+def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> TypedReward | None:
+    assert item.block is not None
+    body, found = Body(ctx, scope, env), _Read()
     for part in item.block.items:
-        match part:
-            case tree.Let():
-                value = typed(body, part.value)
-                good = good and value is not None
-                name = f"let{len(lets) + 1}"
-                good = _own_name(ctx, part.name) and good
-                if part.name.name in env.values or part.name.name in env.others:
-                    ctx.report(
-                        error(
-                            "E0208",
-                            f"`{part.name.name}` is there twice",
-                            part.name.span,
-                            "again here",
-                            help="give it another name",
-                        )
-                    )
-                    good = False
-                if value is None:
-                    env.broken.add(part.name.name)
-                    continue
-                env.values[part.name.name] = replace(value, data={"op": "name", "name": name})
-                lets.append((name, value.data))
-            case tree.ExprStatement():
-                ends.append(part.span)
-                if terms := part_terms(part.expr):
-                    summed = typed_parts(body, terms, values)
-                    good, parts = good and summed is not None, summed or ()
-                    continue
-                value = typed(body, part.expr)
-                good = good and value is not None and _plain(ctx, value, part.expr.span)
-                outcome = value.data if value is not None else None
-                values += [(value, part.expr.span)] if value is not None else []
-            case tree.Dense():
-                ends.append(part.span)
-                found, split = _dense(ctx, body, part, scope)
-                good = good and found is not None
-                dense = found.data if found is not None else None
-                values += [(found, part.body.span)] if found is not None else []
-            case _:
-                unsaid = isinstance(part, tree.Setting) and part.op == "="
-                ctx.report(
-                    error(
-                        "E0313",
-                        "a reward holds `let`s and one value",
-                        part.span,
-                        help=f"write `let {part.name.name} = …`"
-                        if unsaid
-                        else "write `let NAME = …`, an expression, or `dense L in at: …`",
-                    )
-                )
-                if unsaid:
-                    env.broken.add(part.name.name)
-                good = False
-    if len(ends) != 1:
+        found.sound = _item(body, part, found) and found.sound
+    if len(found.ends) != 1:
+        count = len(found.ends)
         ctx.report(
             error(
                 "E0313",
-                f"the reward `{item.name.name}` has {len(ends) or 'no'} value{'s' if len(ends) > 1 else ''}",
-                ends[1] if len(ends) > 1 else item.name.span,
-                "a second value" if len(ends) > 1 else "no value",
+                f"the reward `{item.name.name}` has {count or 'no'} value{'s' if count > 1 else ''}",
+                found.ends[1] if count > 1 else item.name.span,
+                "a second value" if count > 1 else "no value",
                 help="end it in one expression such as `correct(y)`, or in one `dense` line",
             )
         )
         return None
-    if not good:
+    if not found.sound:
         return None
     _unread(ctx, item)
-    report_constant(ctx, item.name.name, values, dict(lets))
-    report_blind(ctx, item.name.name, values, dict(lets))
-    return TypedReward(tuple(lets), outcome, dense, split, frozenset(body.uses), parts, tuple(body.cuts))
+    report_constant(ctx, item.name.name, found.values, dict(found.lets))
+    report_blind(ctx, item.name.name, found.values, dict(found.lets))
+    return TypedReward(
+        tuple(found.lets),
+        found.outcome,
+        found.dense,
+        found.split,
+        frozenset(body.uses),
+        found.parts,
+        tuple(body.cuts),
+    )
+
+
+def _item(body: Body, item: tree.BlockItem, found: _Read) -> bool:
+    """Reads one item into `found`; whether it is sound."""
+    match item:
+        case tree.Let():
+            return _let(body, item, found.lets)
+        case tree.ExprStatement():
+            found.ends.append(item.span)
+            return _value(body, item.expr, found)
+        case tree.Dense():
+            found.ends.append(item.span)
+            value, found.split = _dense(body, item)
+            found.dense = value.data if value is not None else None
+            found.values += [(value, item.body.span)] if value is not None else []
+            return value is not None
+        case _:
+            _stray(body, item)
+            return False
+
+
+def _let(body: Body, item: tree.Let, lets: list[tuple[str, Data]]) -> bool:
+    env, name = body.env, item.name.name
+    value = typed(body, item.value)
+    good = own_name(body.ctx, item.name) and value is not None
+    if name in env.values or name in env.others:
+        body.ctx.report(
+            error(
+                "E0208",
+                f"`{name}` is there twice",
+                item.name.span,
+                "again here",
+                help="give it another name",
+            )
+        )
+        good = False
+    if value is None:
+        env.broken.add(name)
+        return False
+    canonical = f"let{len(lets) + 1}"
+    env.values[name] = replace(value, data={"op": "name", "name": canonical})
+    lets.append((canonical, value.data))
+    return good
+
+
+def _value(body: Body, expr: tree.Expr, found: _Read) -> bool:
+    """The value of a whole response, or the parts that it is the sum of."""
+    if terms := part_terms(expr):
+        summed = typed_parts(body, terms, found.values)
+        found.parts = summed or ()
+        return summed is not None
+    value = typed(body, expr)
+    found.outcome = value.data if value is not None else None
+    found.values += [(value, expr.span)] if value is not None else []
+    # After an error elsewhere the unit may follow from it.
+    return value is not None and (not found.sound or _plain(body.ctx, value, expr.span))
+
+
+def _stray(body: Body, item: tree.BlockItem) -> None:
+    if isinstance(item, tree.Setting) and item.op == "=":
+        helps = f"write `let {item.name.name} = …`"
+        body.env.broken.add(item.name.name)
+    else:
+        helps = "write `let NAME = …`, an expression, or `dense L in at: …`"
+    body.ctx.report(error("E0313", "a reward holds `let`s and one value", item.span, help=helps))
 
 
 def _unread(ctx: Context, item: tree.Decl) -> None:
@@ -242,7 +176,9 @@ def _unread(ctx: Context, item: tree.Decl) -> None:
             )
 
 
-def _dense(ctx: Context, body: Body, part: tree.Dense, scope: Scope) -> tuple[Typed | None, Record | None]:
+def _dense(body: Body, part: tree.Dense) -> tuple[Typed | None, Record | None]:
+    """The value of a line, and its split where that is known."""
+    ctx = body.ctx
     split: Record | None = None
     name = part.over.name if isinstance(part.over, tree.Name) else ""
     if name in body.env.values:
@@ -254,7 +190,7 @@ def _dense(ctx: Context, body: Body, part: tree.Dense, scope: Scope) -> tuple[Ty
     if not (name in body.env.others and body.env.others[name] is None):
         from reodsl.language.calls import splits
 
-        over = splits(ctx, part.over, scope, "the splits of `dense`")
+        over = splits(ctx, part.over, body.scope, "the splits of `dense`")
         if over is None or not isinstance(over.data, Record):
             return None, None
         split = over.data

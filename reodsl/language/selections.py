@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from reodsl.diagnostics.model import Label, error
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import fitted
-from reodsl.language.reward_body import environment
+from reodsl.language.reward_environment import environment
 from reodsl.language.reward_names import Body, Data, Environment, fail
 from reodsl.language.reward_types import condition, typed
 from reodsl.language.rewards import reward_call

@@ -1,0 +1,104 @@
+"""A reward or a selection with its arguments to the names in it: numbers, splits, and parameters that are still open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reodsl.diagnostics.model import Label, Span, error
+from reodsl.language.context import Context, Scope
+from reodsl.language.evaluate import evaluated
+from reodsl.language.params import declared_type
+from reodsl.language.reward_names import Environment, Typed, constant
+from reodsl.language.rewards import Definition, bound_argument
+from reodsl.language.schema import Num
+from reodsl.language.units import Quantity
+from reodsl.language.values import Record, Value
+from reodsl.syntax import tree
+
+TAKEN = {
+    "y": "the response",
+    "x": "the question",
+    "group": "a question's responses",
+    "ref": "those of the starting model",
+}
+
+
+def own_name(ctx: Context, name: tree.Ident) -> bool:
+    """Whether a let or a parameter has a name that means nothing else in a reward."""
+    if name.name not in TAKEN:
+        return True
+    ctx.report(
+        error(
+            "E0208",
+            f"`{name.name}` means {TAKEN[name.name]} here",
+            name.span,
+            "taken",
+            help="give it another name",
+        )
+    )
+    return False
+
+
+def environment(
+    ctx: Context, record: Record, env: Environment, *, symbolic: bool, at: Span | None = None
+) -> tuple[Environment, Scope] | None:
+    """The names that the parameters of a reward or a selection stand for; None with what is missing reported."""
+    definition: Definition = record.made
+    item = definition.item
+    args = dict(definition.args)
+    scope_names: dict[str, Callable[[], Value | None]] = {}
+    good = True
+    for param in item.params or ():
+        name = param.name.name
+        good = own_name(ctx, param.name) and good
+        if name not in args and param.default is not None:
+            bound = bound_argument(ctx, definition, param, param.default, Scope(definition.module))
+            if bound is None:
+                good = False
+                continue
+            args[name] = bound
+        if name in args:
+            value = args[name]
+            scope_names[name] = lambda value=value: value  # type: ignore[misc]
+            if isinstance(value.data, Quantity):
+                env.values[name] = constant(float(value.data.number), value.data.unit)
+            else:
+                env.others[name] = value
+        elif symbolic:
+            _open_param(ctx, definition, param, env)
+        else:
+            ctx.report(
+                error(
+                    "E0310",
+                    f"the {record.kind} `{record.name}` needs `{name}`",
+                    at or record.span,
+                    f"no `{name}`",
+                    others=[Label(param.span, "declared here")],
+                    help=f"write `{record.name}({name}: …)`",
+                )
+            )
+            good = False
+    return (env, Scope(definition.module).inner(scope_names)) if good else None
+
+
+def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Environment) -> None:
+    type_ = declared_type(ctx, param.type)
+    low, high = float("-inf"), float("inf")
+    if isinstance(type_, Num):
+        if param.range is not None:
+            ends = [
+                evaluated(ctx, end, Scope(definition.module))
+                for end in (param.range.lower, param.range.upper)
+            ]
+            numbers = [
+                float(end.data.number) for end in ends if end is not None and isinstance(end.data, Quantity)
+            ]
+            if len(numbers) == 2:
+                low, high = numbers
+        env.values[param.name.name] = Typed(
+            {"op": "number", "value": 0.0, "open": param.name.name}, type_.dimension, low, high
+        )
+    elif type_ is not None:
+        env.others[param.name.name] = None
+    else:
+        env.broken.add(param.name.name)
