@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Annotated, Literal
 
@@ -11,12 +10,10 @@ from pydantic import Field
 from reodsl.ir.base import IR
 from reodsl.ir.task import FoldTask, FoldTraces
 
-_SPACE = re.compile(r"\s+")
-
 
 def normal_question(question: str) -> str:
     """The text by which two questions count as the same: Unicode NFKC, case folded, runs of space made one."""
-    return _SPACE.sub(" ", unicodedata.normalize("NFKC", question).casefold()).strip()
+    return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
 
 
 class Columns(IR):

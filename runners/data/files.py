@@ -176,10 +176,13 @@ def _no_number(name: str) -> str:
     raise _NoNumber(name)
 
 
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_number)
+
+
 def _json(text: str, path: Path, place: str) -> Any:
     where = f"{path}, {place}" if place else str(path)
     try:
-        return json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_number)
+        return _DECODER.decode(text)
     except _NoNumber as failure:
         raise problem(
             "E0707",
