@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from reodsl.cli.main import main
 from reodsl.ir.spec import Spec
 from tests.language.conftest import HEAD, MINE
 from tests.language.test_changes import experiment
@@ -71,3 +73,13 @@ def test_what_stands_in_them_is_checked(codes: Callable[..., list[str]]) -> None
     assert set(codes(TEXT, amends={"grown.stages.warm.steps": "0"})) == {"E0303"}
     assert set(codes(TEXT, amends={"report.main.rows": "[bose]"})) == {"E0201"}
     assert set(codes(TEXT, amends={"report.main.row": "[base]"})) == {"E0203"}
+
+
+def test_a_plan_says_that_it_is_in_no_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.reo").write_text(TEXT)
+    with pytest.raises(SystemExit):
+        main(["plan", "spec.reo", "--amend", "hot.stages.2.steps=3"])
+    assert "--amend hot.stages.2.steps=3 is not saved in a spec" in capsys.readouterr().out
