@@ -60,11 +60,13 @@ def prepare(
 
 def prices_of(ready: Ready) -> Prices:
     """What the tasks of a spec are expected to cost, by what the store's past runs and weights at hand tell."""
+    from reodsl.cli.machine import measure
     from reodsl.price import price, read_history, sizes_at_hand
     from reodsl.store.runs import records
 
     history = read_history(ready.store, records(ready.store))
-    return price(ready.graph, ready.spec, history, sizes_at_hand(ready.spec, ready.keys.folder))
+    sizes = sizes_at_hand(ready.spec, ready.keys.folder)
+    return price(ready.graph, ready.spec, history, sizes, measure(ready.store.root).cores)
 
 
 def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:

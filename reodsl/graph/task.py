@@ -64,6 +64,13 @@ class Graph:
     def __contains__(self, task_id: object) -> bool:
         return task_id in self._index
 
+    def heights(self) -> dict[str, int]:
+        """For every task id, the number of tasks on the longest way from it to the end, itself included."""
+        readers, found = self.readers(), dict[str, int]()
+        for task in reversed(self.tasks):
+            found[task.id] = 1 + max((found[reader] for reader in readers[task.id]), default=0)
+        return found
+
     def readers(self) -> dict[str, tuple[str, ...]]:
         """For every task id, the ids of the tasks that read its result, in the graph's order."""
         found: dict[str, list[str]] = {task.id: [] for task in self.tasks}

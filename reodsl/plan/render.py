@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from reodsl.diagnostics.excerpt import visible
+from reodsl.graph.task import Graph
 from reodsl.ir import Origin
 from reodsl.plan.changes import Difference, words
 from reodsl.plan.schedules import schedule_json, schedule_text, schedules
 from reodsl.plan.verdict import Item, Plan
 from reodsl.price import Prices
 from reodsl.price import show as price_words
+from reodsl.price.elapsed import Elapsed, elapsed
 from reodsl.price.value import to_json as price_json
 from reodsl.price.value import totals_json
 
@@ -39,7 +41,7 @@ def to_json(plan: Plan, prices: Prices | None = None) -> dict[str, Any]:
             for item in plan.items
         ],
         "totals": plan.totals,
-    } | ({"price": totals_json(prices, plan.now, plan.later)} if prices else {})
+    } | ({"price": _totals(plan, prices)} if prices else {})
 
 
 def to_text(
@@ -72,6 +74,7 @@ def to_text(
         lines += schedule_text(schedule)
     if prices is not None and plan.work:
         lines += price_words.summary(prices, (*plan.now, *plan.later), everything)
+        lines += price_words.until_the_end(prices, _elapsed(plan, prices))
     counts = ", ".join(f"{count} {name}" for name, count in plan.totals.items() if count)
     if not plan.work:
         lines.append("Nothing to do: every result is there.")
@@ -80,6 +83,19 @@ def to_text(
     else:
         lines.append(f"Plan: {counts}. {price_words.total(prices, plan.now, plan.later)}.")
     return "\n".join(lines)
+
+
+def _totals(plan: Plan, prices: Prices) -> dict[str, Any]:
+    """The whole plan's price as JSON data, with the time that it takes."""
+    took = _elapsed(plan, prices)
+    return {
+        **totals_json(prices, plan.now, plan.later),
+        "elapsed": None if took is None else asdict(took),
+    }
+
+
+def _elapsed(plan: Plan, prices: Prices) -> Elapsed | None:
+    return elapsed(Graph(tuple(item.task for item in plan.items)), prices, (*plan.now, *plan.later))
 
 
 def ago(made: str, now: datetime) -> str:

@@ -28,23 +28,30 @@ LIGHT_BYTES: Mapping[str, float] = {"data": 100e3, "report": 6e6}
 
 
 def price(
-    graph: Graph, spec: Spec, history: History | None = None, sizes: Mapping[str, Sizes] | None = None
+    graph: Graph,
+    spec: Spec,
+    history: History | None = None,
+    sizes: Mapping[str, Sizes] | None = None,
+    cores: int = 1,
 ) -> Prices:
     """The price of every task of a spec's graph.
 
     `history` replaces assumed lengths by measured ones, and assumed utilisation by what like devices reached.
-    `sizes` gives those of models, by name, whose weights are at hand but whose dimensions the spec does not state.
+    `sizes` gives those of models, by name, whose weights are at hand but whose dimensions the spec does not state. `cores`
+    are those that this machine has for tasks.
     """
     history = history or History()
     study = spec.study
     pricer = _Pricer(graph, spec, history, sizes or {})
     devices, measured = pricer.place(study.cluster)
+    tasks = {task.id: pricer.task(task) for task in graph.tasks}
     return Prices(
-        tasks={task.id: pricer.task(task) for task in graph.tasks},
+        tasks=tasks,
         unit="seconds" if study.cluster is None else "gpu_hours",
         devices=devices.name if devices is not None else "",
         limit=study.limit,
         measured=measured,
+        room=cores if study.cluster is None else max(each.gpus for each in tasks.values()),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from reodsl.price.elapsed import Elapsed
 from reodsl.price.value import TERMS, Price, Prices, added
 
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -151,6 +152,17 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
             f"  {count(prices.limit)} gpu_hours buy {bought:,} such steps; the spec asks for {price.steps:,}"
         )
     return lines
+
+
+def until_the_end(prices: Prices, found: Elapsed | None) -> list[str]:
+    """How long it is from the start to the report, in one line; nothing where a task has no price."""
+    if found is None:
+        return []
+    what = "core" if prices.unit == "seconds" else "GPU"
+    many = f"{found.devices} {what}{'' if found.devices == 1 else 's'}"
+    took, least = duration(found.seconds), duration(found.longest)
+    more = "as long as on any more" if took == least else f"the longest chain of tasks alone takes {least}"
+    return [f"From start to report: about {took} on {many}; {more}."]
 
 
 def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:

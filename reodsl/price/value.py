@@ -82,7 +82,8 @@ class Prices:
 
     `devices` is the name of the study's, on which tasks run that have none for themselves.
 
-    `measured` is what corrected the model, if anything did.
+    `measured` is what corrected the model, if anything did. `room` is how many devices there are to share: the GPUs of the
+    widest task, or cores of this machine.
     """
 
     tasks: Mapping[str, Price]
@@ -90,6 +91,7 @@ class Prices:
     devices: str
     limit: float | None
     measured: Measured | None
+    room: int
 
     @property
     def mixed(self) -> bool:

@@ -83,7 +83,7 @@ class _Loop:
         starts = (run.graph[name].inputs.get("start") for name in tuple(self.shown))
         self.shown.update(start for start in starts if start is not None)
         self.place = {task.id: index for index, task in enumerate(run.graph.tasks)}
-        self.height = self._heights()
+        self.height = run.graph.heights()
         self.missing = {task.id: set(task.inputs.values()) for task in run.graph.tasks}
         self.done: dict[str, Manifest] = {}
         self.flying: dict[str, Order] = {}
@@ -225,10 +225,3 @@ class _Loop:
     def _offer(self, task_id: str) -> None:
         if not self.missing[task_id] and task_id not in self.blocked:
             heapq.heappush(self.ready, (-self.height[task_id], self.place[task_id], task_id))
-
-    def _heights(self) -> dict[str, int]:
-        """For every task, the number of tasks on the longest way from it to the end."""
-        heights: dict[str, int] = {}
-        for task in reversed(self.run.graph.tasks):
-            heights[task.id] = 1 + max((heights[reader] for reader in self.readers[task.id]), default=0)
-        return heights

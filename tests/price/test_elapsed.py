@@ -1,0 +1,130 @@
+"""Elapsed time: closed forms of small graphs, and bounds that hold for every graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reodsl.graph.task import Graph, Task
+from reodsl.price.elapsed import Elapsed, elapsed
+from reodsl.price.show import until_the_end
+from reodsl.price.value import Price, Prices
+
+
+def graph(reads: Mapping[str, str]) -> Graph:
+    """Tasks by name, each with the names of those that it reads, a letter each."""
+    return Graph(tuple(Task(name, "frontier", {}, {each: each for each in of}) for name, of in reads.items()))
+
+
+def prices(seconds: Mapping[str, float], room: int, wide: Mapping[str, int] | None = None) -> Prices:
+    """On this machine every task takes a core; with `wide` as many GPUs as it says."""
+    tasks = {
+        name: Price(seconds={"start": each}, gpus=1 if wide is None else wide[name])
+        for name, each in seconds.items()
+    }
+    return Prices(tasks, "seconds" if wide is None else "gpu_hours", "", None, None, room)
+
+
+def took(
+    reads: Mapping[str, str], seconds: Mapping[str, float], room: int, wide: Mapping[str, int] | None = None
+) -> tuple[float, float]:
+    found = elapsed(graph(reads), prices(seconds, room, wide), reads)
+    assert found is not None
+    assert found.devices == room
+    return found.seconds, found.longest
+
+
+@pytest.mark.parametrize("room", [1, 2, 8])
+def test_a_chain_takes_the_sum_on_any_number_of_cores(room: int) -> None:
+    assert took({"a": "", "b": "a", "c": "b"}, {"a": 2, "b": 3, "c": 5}, room) == (10, 10)
+
+
+@pytest.mark.parametrize(("room", "seconds"), [(1, 18), (2, 9), (3, 6), (4, 6), (6, 3), (9, 3)])
+def test_tasks_of_one_length_come_in_rounds(room: int, seconds: float) -> None:
+    six = "abcdef"
+    assert took(dict.fromkeys(six, ""), dict.fromkeys(six, 3.0), room) == (seconds, 3)
+
+
+def test_a_fan_in_waits_for_the_last() -> None:
+    reads = {"a": "", "b": "", "c": "", "z": "abc"}
+    seconds = {"a": 7.0, "b": 2.0, "c": 3.0, "z": 1.0}
+    # On two cores `a` has one for itself, and the other does `b`, then `c`.
+    assert took(reads, seconds, 2) == (8, 8)
+    assert took(reads, seconds, 1) == (13, 8)
+    # A fan out and in: 1, then 7 beside 2 + 3, then 1.
+    assert took({"r": "", **dict.fromkeys("abc", "r"), "z": "abc"}, {"r": 1.0, **seconds}, 2) == (9, 9)
+
+
+def test_what_has_the_longest_way_to_go_is_first() -> None:
+    """Two short tasks come before the chain in the graph; first, it ends as they do."""
+    reads = {"x": "", "y": "", "a": "", "b": "a", "c": "b"}
+    assert took(reads, dict.fromkeys(reads, 1.0), 2) == (3, 3)
+
+
+def test_a_wide_task_waits_and_lets_smaller_ones_pass() -> None:
+    reads = {"a": "", "w": "", "b": ""}
+    wide = {"a": 3, "w": 4, "b": 1}
+    # `w` takes all four GPUs; `b` fits beside `a`, which runs already.
+    assert took(reads, {"a": 5.0, "w": 2.0, "b": 4.0}, 4, wide) == (7, 5)
+    # Halves go side by side.
+    assert took({"a": "", "b": ""}, {"a": 5.0, "b": 5.0}, 4, {"a": 2, "b": 2}) == (5, 5)
+    assert took({"a": "", "b": ""}, {"a": 5.0, "b": 5.0}, 4, {"a": 2, "b": 3}) == (10, 5)
+
+
+def test_what_takes_no_gpu_waits_for_none() -> None:
+    assert took(
+        {"a": "", "d": "", "b": "d"}, {"a": 9.0, "d": 1.0, "b": 2.0}, 4, {"a": 4, "d": 0, "b": 0}
+    ) == (9, 9)
+
+
+def test_finished_tasks_take_no_time() -> None:
+    chain = graph({"a": "", "b": "a", "c": "b"})
+    told = prices({"a": 2, "b": 3, "c": 5}, 1)
+    assert elapsed(chain, told, ["c"]) == Elapsed(5, 5, 1)
+    assert elapsed(chain, told, ["b", "c"]) == Elapsed(8, 8, 1)
+    assert elapsed(chain, told, []) == Elapsed(0, 0, 1)
+
+
+def test_a_task_without_a_price_leaves_the_time_open() -> None:
+    told = prices({"a": 2.0}, 1)
+    odd = Prices({"a": Price(unpriced="nobody knows")}, "seconds", "", None, None, 1)
+    assert elapsed(graph({"a": ""}), odd, ["a"]) is None
+    assert until_the_end(told, None) == []
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[Graph, dict[str, float], int]:
+    count = draw(st.integers(1, 12))
+    names = [f"t{number}" for number in range(count)]
+    tasks = []
+    for number, name in enumerate(names):
+        before = draw(st.lists(st.sampled_from(names[:number]), max_size=3, unique=True)) if number else []
+        tasks.append(Task(name, "frontier", {}, {each: each for each in before}))
+    seconds = {name: float(draw(st.integers(1, 9))) for name in names}
+    return Graph(tuple(tasks)), seconds, draw(st.integers(1, 4))
+
+
+@given(graphs())
+def test_no_schedule_is_shorter_than_its_work_or_its_chain_nor_twice_that(
+    drawn: tuple[Graph, dict[str, float], int],
+) -> None:
+    made, seconds, room = drawn
+    found = elapsed(made, prices(seconds, room), seconds)
+    assert found is not None
+    work = sum(seconds.values())
+    assert found.seconds >= max(work / room, found.longest) - 1e-9
+    # Graham's bound for any order that leaves no core idle while a task is ready.
+    assert found.seconds <= found.longest + (work - found.longest) / room + 1e-9
+
+
+def test_it_is_told_in_one_line() -> None:
+    here, there = prices({"a": 1.0}, 2), prices({"a": 1.0}, 2, {"a": 1})
+    assert until_the_end(here, Elapsed(267, 178, 2)) == [
+        "From start to report: about 4m 27s on 2 cores; the longest chain of tasks alone takes 2m 58s."
+    ]
+    assert until_the_end(there, Elapsed(178, 178, 1)) == [
+        "From start to report: about 2m 58s on 1 GPU; as long as on any more."
+    ]
