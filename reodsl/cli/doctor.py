@@ -14,6 +14,7 @@ from reodsl.cli.options import store_option
 if TYPE_CHECKING:
     from reodsl.cli.fits import Fit
     from reodsl.cli.machine import Measures
+    from reodsl.diagnostics import Diagnostic
     from reodsl.plan.registry import Part, Registry
 
 _SHOWN = 3
@@ -140,7 +141,12 @@ def _overview(fits: Sequence[Fit]) -> list[str]:
 
 
 def _reasons(found: Fit) -> list[str]:
-    return list(dict.fromkeys(each.message for each in found.lacks))
+    return list(dict.fromkeys(map(_reason, found.lacks)))
+
+
+def _reason(lack: Diagnostic) -> str:
+    """What is lacking; where a line of the spec names a file at fault, that file and its row."""
+    return f"{lack.where}: {lack.message}" if lack.labels and lack.where is not None else lack.message
 
 
 def _remedies(parts: Sequence[Part], fits: Sequence[Fit]) -> dict[str, list[str]]:

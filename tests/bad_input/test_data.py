@@ -98,6 +98,7 @@ def test_plan_and_doctor_look_inside_a_file(place: Place) -> None:
     assert "asked.data" in plan.out
     doctor = place.call("doctor", "tiny.reo", "--json")
     assert [each["code"] for each in json.loads(doctor.out)["specs"][0]["lacks"]] == ["E0705"]
+    assert "d.jsonl: 2 of 4 questions are duplicates" in place.call("doctor", "tiny.reo").out
     # It may be on the machine that is to run the spec.
     (place.folder / "d.jsonl").unlink()
     assert place.call("plan", "tiny.reo").code == 2
