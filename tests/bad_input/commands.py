@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.cli.main import main
 from reodsl.store.store import Store
+from tests.called import call
 
 SPEC = '''"""Two steps of RL on a model of a few thousand parameters."""
 from std.miniature import chain_words, chain_forcing, chain_easy
@@ -98,10 +98,7 @@ class Place:
 
     def call(self, *arguments: str) -> Told:
         self.capsys.readouterr()
-        try:
-            code = main(list(arguments))
-        except SystemExit as caught:
-            code = caught.code if isinstance(caught.code, int) else 1
+        code = call(*arguments)
         out, err = self.capsys.readouterr()
         return Told(code, out, err)
 

@@ -15,13 +15,11 @@ for _folder in ("graph", "execute", "cli"):
 
 import toys  # noqa: E402
 
-from reodsl.cli.main import main  # noqa: E402
-from reodsl.plan import registry  # noqa: E402
 from reodsl.store import Store  # noqa: E402
-from runners.execute import execute  # noqa: E402
+from tests.called import QUICKSTART as SPEC  # noqa: E402
+from tests.called import beside_quickstart, call  # noqa: E402
 
-TOYS = registry.Registry(runners=toys.RUNNERS, check=lambda *asked: (), execute=execute)
-SPEC, TASK, REASON = "quickstart.reo", "vanilla.train.s1", "the difference is below what is measured"
+TASK, REASON = "vanilla.train.s1", "the difference is below what is measured"
 AMENDED = ("--amend", "vanilla.optim.lr=4e-4")
 ACCEPT = ("accept", SPEC, TASK, *AMENDED, "--because", REASON)
 
@@ -29,21 +27,10 @@ ACCEPT = ("accept", SPEC, TASK, *AMENDED, "--because", REASON)
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder where the quickstart ran with toys; the present folder for the test."""
-    (tmp_path / SPEC).write_text((ROOT / "specs" / SPEC).read_text())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
-    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: TOYS)
+    beside_quickstart(tmp_path, toys.RUNNERS, monkeypatch)
     assert call("run", SPEC, "--local", "--quiet") == 0
     (tmp_path / "log.txt").unlink()
     return tmp_path
-
-
-def call(*arguments: str) -> int:
-    """The exit code of a command."""
-    try:
-        return main(list(arguments))
-    except SystemExit as caught:
-        return caught.code if isinstance(caught.code, int) else 1
 
 
 def facts(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

@@ -12,13 +12,13 @@ import pytest
 from reodsl.cli import machine
 from reodsl.cli.fits import fit
 from reodsl.cli.machine import Measures
-from reodsl.cli.main import main
 from reodsl.diagnostics import Problem, problem, warning
 from reodsl.plan.registry import Machine, Part, Registry
 from runners.engine.sglang.interpreter import REMEDY
 from runners.execute import check as checking
 from runners.execute.placement import Node
 from runners.registry import REGISTRY
+from tests.called import call
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LAPTOP = Measures(cores=2, memory=8 * 2**30, disk=40 * 10**9)
@@ -57,14 +57,6 @@ def runners(monkeypatch: pytest.MonkeyPatch, parts: tuple[Part, ...]) -> None:
     monkeypatch.setattr("reodsl.plan.registry.load_registry", lambda: found)
 
 
-def call(*arguments: str) -> int:
-    """The exit code of the command."""
-    try:
-        return main(["doctor", *arguments])
-    except SystemExit as caught:
-        return caught.code if isinstance(caught.code, int) else 1
-
-
 @pytest.mark.usefixtures("laptop")
 @pytest.mark.parametrize(
     ("name", "arguments", "code"),
@@ -81,13 +73,13 @@ def test_looks_as_it_did(
     golden: Callable[[str, str], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert call(*arguments) == code
+    assert call("doctor", *arguments) == code
     golden(f"doctor/{name}.txt", capsys.readouterr().out)
 
 
 @pytest.mark.usefixtures("laptop")
 def test_json_has_every_lack_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--json") == 0
+    assert call("doctor", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["ready"] is True
     assert {part["name"]: part["state"] for part in told["parts"]}["sglang"] == "missing"
@@ -102,7 +94,7 @@ def test_a_missing_part_that_every_run_needs_fails(
     laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runners(monkeypatch, (Part("torch", "broken", "cannot be imported", "install it again"),))
-    assert call() == 1
+    assert call("doctor") == 1
     told = capsys.readouterr().out
     assert "- torch      cannot be imported" in told
     assert "install it again  (for torch)" in told
@@ -115,7 +107,7 @@ def test_without_runners_it_still_tells_the_rest(
         raise problem("E0964", "no runners are installed", help="pip install 'reodsl[run]'")
 
     monkeypatch.setattr("reodsl.plan.registry.load_registry", none)
-    assert call("specs/quickstart.reo") == 1
+    assert call("doctor", "specs/quickstart.reo") == 1
     told = capsys.readouterr().out
     assert "- runners    no runners are installed" in told
     assert "pip install 'reodsl[run]'  (for runners)" in told
@@ -129,7 +121,7 @@ def test_memory_and_disk_are_compared_with_what_the_spec_needs(
 ) -> None:
     little = Measures(cores=1, memory=2**20, disk=10**6)
     monkeypatch.setattr(machine, "measure", lambda place: little)
-    assert call("specs/quickstart.reo", "--json") == 1
+    assert call("doctor", "specs/quickstart.reo", "--json") == 1
     (told,) = json.loads(capsys.readouterr().out)["specs"]
     assert [lack["code"] for lack in told["lacks"]] == ["E0973", "E0974"]
     lacks = fit(Path("specs/quickstart.reo"), REGISTRY, little, Machine()).lacks
@@ -139,10 +131,10 @@ def test_memory_and_disk_are_compared_with_what_the_spec_needs(
 
 def test_a_spec_with_errors_does_not_fit(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (laptop / "wrong.reo").write_text("experiment a = nothing { }\n")
-    assert call("wrong.reo", "--json") == 1
+    assert call("doctor", "wrong.reo", "--json") == 1
     (told,) = json.loads(capsys.readouterr().out)["specs"]
     assert told["lacks"][0]["code"].startswith("E02")
-    assert call("none.reo") == 1
+    assert call("doctor", "none.reo") == 1
 
 
 @pytest.mark.usefixtures("laptop")
@@ -163,7 +155,7 @@ def test_a_ray_clusters_room_is_looked_at(
     asked: list[str] = []
     there = tuple(Node(f"node{number}", 64, 8) for number in range(15))
     monkeypatch.setattr("runners.execute.instance.nodes_at", lambda address: asked.append(address) or there)
-    assert call("specs/qwen3_4b_reo_exp.reo", "--address", "10.0.0.7:6379", "--json") == 1
+    assert call("doctor", "specs/qwen3_4b_reo_exp.reo", "--address", "10.0.0.7:6379", "--json") == 1
     (told,) = json.loads(capsys.readouterr().out)["specs"]
     messages = [lack["message"] for lack in told["lacks"] if lack["code"] == "E0971"]
     assert messages == ["the spec runs on 16 x 8 H800, and the Ray cluster has 120 GPUs"]
@@ -176,14 +168,14 @@ def test_other_gpus_than_the_specs_are_told_and_do_not_keep_it_from_fitting(
     told = (warning("W0971", "the GPUs there are A100", help="say what there is"),)
     found = replace(REGISTRY, survey=lambda: PARTS, check=lambda *asked: told)
     monkeypatch.setattr("reodsl.plan.registry.load_registry", lambda: found)
-    assert call("specs/quickstart.reo") == 0
+    assert call("doctor", "specs/quickstart.reo") == 0
     out = capsys.readouterr().out
     assert "+ specs/quickstart.reo  fits\n      the GPUs there are A100" in out
     assert "say what there is  (for specs/quickstart.reo)" in out
-    assert call("specs/quickstart.reo", "--json") == 0
+    assert call("doctor", "specs/quickstart.reo", "--json") == 0
     (spec,) = json.loads(capsys.readouterr().out)["specs"]
     assert (spec["fits"], [each["code"] for each in spec["lacks"]]) == (True, ["W0971"])
-    assert call() == 0
+    assert call("doctor") == 0
     assert "+ specs/quickstart.reo" in capsys.readouterr().out
 
 

@@ -19,31 +19,18 @@ for _folder in ("graph", "execute"):
 
 import toys  # noqa: E402
 
-from reodsl.cli.main import main  # noqa: E402
 from reodsl.diagnostics import error, warning  # noqa: E402
 from reodsl.plan import registry  # noqa: E402
 from runners.execute import execute  # noqa: E402
-
-TOYS = registry.Registry(runners=toys.RUNNERS, check=lambda *asked: (), execute=execute)
-SPEC = "quickstart.reo"
+from tests.called import QUICKSTART as SPEC  # noqa: E402
+from tests.called import beside_quickstart, call  # noqa: E402
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the quickstart in it, to be run with toys; the present folder for the test."""
-    (tmp_path / SPEC).write_text((ROOT / "specs" / SPEC).read_text())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
-    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: TOYS)
+    beside_quickstart(tmp_path, toys.RUNNERS, monkeypatch)
     return tmp_path
-
-
-def call(*arguments: str) -> int:
-    """The exit code of a command."""
-    try:
-        return main(list(arguments))
-    except SystemExit as caught:
-        return caught.code if isinstance(caught.code, int) else 1
 
 
 def started(place: Path) -> list[str]:

@@ -13,16 +13,13 @@ import pytest
 import studies as make
 import toys
 
-from reodsl.cli.main import main
 from reodsl.diff.compare import compare
 from reodsl.diff.metrics import Metrics, read_metrics
 from reodsl.diff.render import to_json, to_text
 from reodsl.graph.lower import lower
-from reodsl.plan import registry
-from runners.execute import execute
+from tests.called import beside_quickstart, call
 
 ROOT = Path(__file__).resolve().parents[2]
-TOYS = registry.Registry(runners=toys.RUNNERS, check=lambda *asked: (), execute=execute)
 PAPER = (ROOT / "specs" / "qwen3_4b_reo_exp.reo").read_text()
 HARMONIZING = (
     PAPER.replace("qwen3_4b_reo_exp", "qwen3_4b_harmonizing")
@@ -34,20 +31,10 @@ HARMONIZING = (
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the quickstart, REO-RL (Exp) and a length reward; the present folder for the test."""
-    (tmp_path / "quickstart.reo").write_text((ROOT / "specs" / "quickstart.reo").read_text())
+    beside_quickstart(tmp_path, toys.RUNNERS, monkeypatch)
     (tmp_path / "reo_exp.reo").write_text(PAPER)
     (tmp_path / "harmonizing.reo").write_text(HARMONIZING)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
-    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: TOYS)
     return tmp_path
-
-
-def call(*arguments: str) -> int:
-    try:
-        return main(list(arguments))
-    except SystemExit as caught:
-        return caught.code if isinstance(caught.code, int) else 1
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

@@ -6,24 +6,22 @@ from typing import Any
 
 from reodsl.ir import Spec
 from reodsl.ir.data import Data, File, Generated
-from reodsl.ir.expression import Binary, Correct, Forced, Name, Weight
+from reodsl.ir.expression import Correct
 from reodsl.ir.model import Architecture, Folder, Forcing, Model, WordTokenizer
-from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Reward
+from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite
 from reodsl.ir.task import FoldTask
 from reodsl.ir.training import (
-    Advantage,
-    Batch,
     Experiment,
     FromModel,
     FromTraining,
     Optimizer,
-    Ppo,
     Sampling,
     Sft,
     Stage,
     Start,
 )
+from tests.methods import dense, plain_ppo
 
 TOKENIZER = WordTokenizer(words=("0", "1", "+1"), eos="<eos>", pad="<pad>")
 DRAWN = Architecture(
@@ -66,17 +64,12 @@ def sft(name: str = "", steps: int = 3, lr: float = 1e-3, data: Data | None = No
 
 
 def ppo(reward: Reward, name: str = "", steps: int = 2, references: int = 0, **more: Any) -> Stage:
-    method = Ppo(
-        rollout=Sampling(max_tokens=16),
+    method = plain_ppo(
+        reward,
+        tokens=16,
         max_prompt=8,
-        batch=Batch(prompts=2, rollouts=4),
-        minibatches=1,
-        epochs=1,
-        clip_low=0.2,
-        clip_high=0.2,
-        loss_mean="token",
-        reward=reward,
-        advantage=Advantage(),
+        prompts=2,
+        rollouts=4,
         forcing=FORCING,
         reference_samples=references,
     )
@@ -86,11 +79,6 @@ def ppo(reward: Reward, name: str = "", steps: int = 2, references: int = 0, **m
 
 def outcome(name: str = "outcome") -> Reward:
     return Reward(name=name, outcome=Correct(of="y"))
-
-
-def dense(split: Any, name: str = "reo") -> Reward:
-    value = Binary(fn="*", left=Weight(rule="trapezoid"), right=Forced(of="y", cut=Name(name="L")))
-    return Reward(name=name, dense=Dense(split=split, var="L", value=value))
 
 
 def budgets(*at: int) -> Reward:

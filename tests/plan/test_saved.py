@@ -9,31 +9,18 @@ from pathlib import Path
 import pytest
 import toys
 
-from reodsl.cli.main import main
-from reodsl.plan import registry
-from runners.execute import execute
+from tests.called import QUICKSTART as SPEC
+from tests.called import beside_quickstart, call
 
 ROOT = Path(__file__).resolve().parents[2]
-TOYS = registry.Registry(runners=toys.RUNNERS, check=lambda *asked: (), execute=execute)
-SPEC = "quickstart.reo"
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the quickstart in it and a saved plan of it, to be run with toys."""
-    (tmp_path / SPEC).write_text((ROOT / "specs" / SPEC).read_text())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
-    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: TOYS)
+    beside_quickstart(tmp_path, toys.RUNNERS, monkeypatch)
     assert call("plan", SPEC, "--out", "plans/plan.json") == 2
     return tmp_path
-
-
-def call(*arguments: str) -> int:
-    try:
-        return main(list(arguments))
-    except SystemExit as caught:
-        return caught.code if isinstance(caught.code, int) else 1
 
 
 def edit(place: Path, old: str, new: str) -> None:

@@ -10,17 +10,10 @@ from typing import Any
 
 import pytest
 
-from reodsl.cli.main import main
+from tests.called import call
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = str(ROOT / "specs" / "qwen3_4b_reo_exp.reo")
-
-
-def call(*arguments: str) -> int:
-    try:
-        return main(list(arguments))
-    except SystemExit as caught:
-        return caught.code if isinstance(caught.code, int) else 1
 
 
 @pytest.fixture

@@ -11,18 +11,15 @@ import polars as pl
 
 from reodsl.ir import Change, Spec
 from reodsl.ir.data import Data, File
-from reodsl.ir.expression import Binary, Correct, Forced, Name, Weight
+from reodsl.ir.expression import Correct
 from reodsl.ir.model import Folder, Forcing, Model
-from reodsl.ir.reward import Budgets, Dense, OracleBudgets, Reward
+from reodsl.ir.reward import Budgets, OracleBudgets, Reward
 from reodsl.ir.study import Arm, Benchmark, Chart, Frontier, Score, Study, Suite, Table
 from reodsl.ir.training import (
-    Advantage,
-    Batch,
     Experiment,
     FromModel,
     FromTraining,
     Optimizer,
-    Ppo,
     Sampling,
     Sft,
     Stage,
@@ -30,6 +27,7 @@ from reodsl.ir.training import (
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.frontier import envelope
 from reodsl.numbers.reg import reg_table
+from tests.methods import dense, plain_ppo
 
 GRID = (0, 2, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 L_MAX = 128
@@ -76,24 +74,9 @@ def study(seeds: tuple[int, ...], benchmarks: tuple[str, ...], rename: dict[str,
     )
 
     def trained(name: str, reward: Reward) -> FromTraining:
-        method = Ppo(
-            rollout=Sampling(max_tokens=L_MAX),
-            max_prompt=32,
-            batch=Batch(prompts=32, rollouts=8),
-            minibatches=2,
-            epochs=1,
-            clip_low=0.2,
-            clip_high=0.2,
-            loss_mean="token",
-            reward=reward,
-            advantage=Advantage(),
-        )
+        method = plain_ppo(reward, tokens=L_MAX, max_prompt=32, prompts=32, rollouts=8, minibatches=2)
         stage = Stage(name="rl", method=method, data=data, optim=optim, steps=24)
         return FromTraining(experiment=Experiment(name=name, start=begin, stages=(stage,)), stage=0)
-
-    def dense(split: Budgets | OracleBudgets) -> Reward:
-        value = Binary(fn="*", left=Weight(rule="trapezoid"), right=Forced(of="y", cut=Name(name="L")))
-        return Reward(name="reo", dense=Dense(split=split, var="L", value=value))
 
     rewards = {
         "reo_exp": dense(Budgets(budgets=(4, 8, 16, 32, 64), l_max=L_MAX)),

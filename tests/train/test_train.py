@@ -11,42 +11,27 @@ from safetensors.torch import load_file
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.data import Data
-from reodsl.ir.expression import Binary, Correct, Forced, Given, Length, Name, Number, Weight
-from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Reward
-from reodsl.ir.training import Advantage, Batch, Optimizer, Plateau, Ppo, Sampling, Sft, Simpo, Stage
+from reodsl.ir.expression import Binary, Correct, Given, Length, Number
+from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
+from reodsl.ir.training import Optimizer, Plateau, Sft, Simpo, Stage
 from runners.evaluate.reader import open_reader
 from runners.models.folder import load
 from runners.train import ppo_steps
 from runners.train import run as module
 from runners.train.collect import collect
 from runners.verify import Answer, final_answer, make_verifier
+from tests.methods import dense, plain_ppo
 from tests.train.conftest import FORCING, MODEL, Stopped
 
 NO_DATA = Data(name="", sources=(), verifier="exact")
-TIMES = Binary(fn="*", left=Weight(rule="trapezoid"), right=Forced(of="y", cut=Name(name="L")))
 
-
-def dense(split):
-    return Reward(name="", dense=Dense(split=split, var="L", value=TIMES))
-
-
-REO = dense(Budgets(budgets=(4, 8), l_max=32))
+REO = dense(Budgets(budgets=(4, 8), l_max=32), "")
 OUTCOME = Reward(name="", outcome=Correct(of="y"))
 
 
 def ppo(reward=REO, steps=5, forcing=FORCING, **changes):
-    method = Ppo(
-        rollout=Sampling(max_tokens=32),
-        max_prompt=20,
-        batch=Batch(prompts=4, rollouts=3),
-        minibatches=2,
-        epochs=1,
-        clip_low=0.2,
-        clip_high=0.2,
-        loss_mean="token",
-        reward=reward,
-        advantage=Advantage(),
-        forcing=forcing,
+    method = plain_ppo(
+        reward, tokens=32, max_prompt=20, prompts=4, rollouts=3, minibatches=2, forcing=forcing
     )
     optim = Optimizer(algorithm="adamw", lr=1e-3, warmup_steps=2)
     return Stage(name="rl", method=method, data=NO_DATA, optim=optim, steps=steps, **changes)
@@ -249,13 +234,13 @@ def test_budgets_come_from_an_artifact(bench, refusal):
     }.items():
         (bench.root / name).mkdir()
         (bench.root / name / "budgets.json").write_text(json.dumps(found))
-    oracle = ppo(dense(OracleBudgets(frontier="", n=2, l_max=32)), steps=1)
+    oracle = ppo(dense(OracleBudgets(frontier="", n=2, l_max=32), ""), steps=1)
     rows = pl.read_parquet(
         bench.train(oracle, "by_oracle", start="base", data="questions", budgets="oracle")
         / "rollouts.parquet"
     )
     assert all(row["cuts"] == [c for c in (3, 6) if c < row["tokens"]] for row in rows.iter_rows(named=True))
-    per_question = ppo(dense(QuestionBudgets(rollouts=(), l_max=32, unsolved="drop")), steps=1)
+    per_question = ppo(dense(QuestionBudgets(rollouts=(), l_max=32, unsolved="drop"), ""), steps=1)
     out = bench.train(per_question, "by_question", start="base", data="questions", budgets="own")
     assert json.loads((out / "train.json").read_text())["left_out_without_budget"] == 31
     assert set(pl.read_parquet(out / "rollouts.parquet")["question"]) <= set(_ids(bench)[:9])
