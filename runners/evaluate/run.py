@@ -16,7 +16,6 @@ from reodsl.graph.job import Job, Progress, Resources
 from reodsl.ir.model import Model
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
-from runners.answers import bare_answers
 from runners.engine.protocol import Ahead, Response
 from runners.engine.versions import PLACE
 from runners.evaluate.chunks import Chunks
@@ -25,7 +24,7 @@ from runners.evaluate.reader import Question, Reader, open_reader
 from runners.evaluate.summary import curves, summary
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
-from runners.verify import Answer, Verifier, make_verifier
+from runners.verify import Verifier, make_verifier
 
 CHUNK = 256
 """Responses generated and graded at a time: what is in memory, and what an interruption can cost. Part of the result
@@ -81,7 +80,7 @@ def evaluate(job: Job) -> None:
 
 
 def sample(job: Job) -> None:
-    """Samples graded responses to a data set's questions, with what their bare prefixes answer."""
+    """Samples graded responses to a data set's questions."""
     payload = job.task.payload
     model = Model.model_validate(payload["model"])
     rollout = Sampling.model_validate(payload["rollout"])
@@ -95,15 +94,10 @@ def sample(job: Job) -> None:
             return respond(reader, part, rollout, samples, seed)
 
         def graded(reader: Reader, sampled: Sequence[Sampled]) -> dict[str, pl.DataFrame]:
-            whole = graded_samples(sampled, reader, verifiers, kinds)
-            return {
-                "samples": whole.drop("benchmark"),
-                "bare": bare_rows(sampled, reader, verifiers[kinds[""]]),
-            }
+            return {"samples": graded_samples(sampled, reader, verifiers, kinds).drop("benchmark")}
 
         work_through(job, model, chunks, parts, (ask, graded), rollout.max_tokens)
-    for table in ("samples", "bare"):
-        chunks.join(len(parts), table, job.out / f"{table}.parquet")
+    chunks.join(len(parts), "samples", job.out / "samples.parquet")
 
 
 def read_questions(folder: Path, benchmark: str) -> list[Question]:
@@ -157,31 +151,6 @@ def respond(
 def cut_below(grid: Sequence[int], response: Response) -> list[int]:
     """The budgets that end within a response."""
     return [budget for budget in grid if budget < len(response.tokens)]
-
-
-def bare_rows(sampled: Sequence[Sampled], reader: Reader, verifier: Verifier) -> pl.DataFrame:
-    """Rows of `bare.parquet`: from `budget` tokens on, the prefix answers `answer`, until the sample's next row."""
-    rows = [
-        (item.question, item.number, budget, answer)
-        for item in sampled
-        for budget, answer in bare_answers(item.response.tokens, reader.text)
-    ]
-    verdicts = verifier.grade([Answer(answer, q.gold, q.meta) for q, _, _, answer in rows])
-    schema = {
-        "question": pl.String,
-        "sample": pl.Int64,
-        "budget": pl.Int64,
-        "answer": pl.String,
-        "correct": pl.Boolean,
-    }
-    return pl.DataFrame(
-        [
-            (q.id, n, budget, answer, v.correct)
-            for (q, n, budget, answer), v in zip(rows, verdicts, strict=True)
-        ],
-        schema=schema,
-        orient="row",
-    )
 
 
 def asked_together(resources: Resources) -> int:

@@ -1,4 +1,4 @@
-"""Samples and bare prefixes: what every prefix answers by itself, against grading each prefix in turn."""
+"""Samples, and bare prefixes: what every prefix answers by itself, against grading each prefix in turn."""
 
 from __future__ import annotations
 
@@ -31,18 +31,21 @@ def test_bare_answers_are_those_of_every_prefix(tokens: list[int]) -> None:
         assert (held[-1] if held else "") == final_answer(spaced(tokens[:length]))
 
 
-def test_samples_have_their_bare_answers(job: MakeJob, checkpoint: Path, questions: Path) -> None:
+def test_samples_are_graded_responses_to_every_question(
+    job: MakeJob, checkpoint: Path, questions: Path
+) -> None:
     told = payload()
     wanted = {"model": told["model"], "rollout": told["suite"]["rollout"], "samples": 4, "seed": 1}
     made = job("sample", wanted | {"verifier": "exact"}, {"start": checkpoint, "data": questions})
     run.sample(made)
     samples = pl.read_parquet(made.out / "samples.parquet")
-    bare = pl.read_parquet(made.out / "bare.parquet")
     assert samples.height == 7 * 4
     assert "benchmark" not in samples.columns
-    last = bare.sort("budget").group_by("question", "sample").last()
-    both = samples.join(last, on=["question", "sample"], how="left", suffix="_bare")
-    assert both["correct"].equals(both["correct_bare"].fill_null(False).alias("correct"))
+    assert samples.select("question", "sample").n_unique() == samples.height
+    golds = dict(pl.read_parquet(questions / "questions.parquet").select("id", "answer").iter_rows())
+    for row in samples.iter_rows(named=True):
+        assert (row["answer"] or "") == final_answer(row["response"])
+        assert row["correct"] == (row["answer"] == golds[row["question"]])
 
 
 def test_other_seeds_draw_other_samples(job: MakeJob, checkpoint: Path, questions: Path) -> None:
