@@ -60,15 +60,15 @@ def box_ends(text: str) -> list[int]:
     return sorted(ends)
 
 
-def bare_answers(tokens: Sequence[int], decode: Decode) -> list[tuple[int, str]]:
+def bare_answers(tokens: Sequence[int], decode: Decode, text: str | None = None) -> list[tuple[int, str]]:
     """`(tokens, answer)` at every prefix whose answer differs from that of the prefix one token shorter, in order.
 
     An answer is what `final_answer` finds with nothing forced; before the first pair there is none. `decode` gives the
-    text of a prefix, which can only change its answer where a box closes.
+    text of a prefix, which can only change its answer where a box closes; `text` is that of all tokens, where it is known.
     """
     found: list[tuple[int, str]] = []
     last = ""
-    offsets = Offsets(tokens, decode)
+    offsets = Offsets(tokens, decode, text)
     for end in box_ends(offsets.text):
         place = offsets.reaching(end)
         answer = final_answer(offsets.prefix(place))

@@ -23,9 +23,10 @@ class Offsets:
     the whole, as with a decoder that looks further back, prefixes are decoded after all.
     """
 
-    def __init__(self, tokens: Sequence[int], decode: Decode) -> None:
+    def __init__(self, tokens: Sequence[int], decode: Decode, text: str | None = None) -> None:
+        """`text` is that of all tokens, where it is known already."""
         self._tokens, self._decode = tokens, decode
-        self.text = decode(tokens)
+        self.text = decode(tokens) if text is None else text
 
     def prefix(self, count: int) -> str:
         """The text of the first `count` tokens."""

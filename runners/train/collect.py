@@ -264,8 +264,8 @@ def _grade(
             answer = answer_after_forcing(collector.forcing, decode(one.tokens))
             at_cut.append((number, one.cut, ask(answer, number)))
     changes = [
-        [(at, ask(answer, number)) for at, answer in bare_answers(response.tokens, decode)]
-        for number, response in enumerate(responses)
+        [(at, ask(answer, number)) for at, answer in bare_answers(response.tokens, decode, text)]
+        for number, (response, text) in enumerate(zip(responses, texts, strict=True))
     ]
     found = collector.verifier.grade(answers)
     verdicts = [verdict.correct for verdict in found]
