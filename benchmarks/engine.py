@@ -30,6 +30,25 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.process_time() - start
 
 
+def peer(model: Any, texts: Any, rollouts: int) -> int:
+    """Lets `transformers` generate `rollouts` responses to each row of `texts` [prompts, 16]; how many tokens they have."""
+    import torch
+
+    with torch.inference_mode():
+        ids = texts.repeat_interleave(rollouts, 0)
+        made = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=MAX_TOKENS,
+            do_sample=True,
+            top_k=0,
+            eos_token_id=EOS,
+            pad_token_id=0,
+        )[:, 16:]
+    # Every token up to and with the first end of sequence is real.
+    return int(((made == EOS).cumsum(1) - (made == EOS).int() == 0).sum())
+
+
 def measure(rounds: int, prompts: int, rollouts: int) -> dict[str, Any]:
     """Rounds of: own generation, forced answers at 5 and 32 budgets, the peer's generation."""
     import torch
@@ -52,21 +71,6 @@ def measure(rounds: int, prompts: int, rollouts: int) -> dict[str, Any]:
     def note(name: str, value: float) -> None:
         figures.setdefault(name, []).append(value)
 
-    def peer() -> int:
-        with torch.inference_mode():
-            ids = texts.repeat_interleave(rollouts, 0)
-            made = model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=MAX_TOKENS,
-                do_sample=True,
-                top_k=0,
-                eos_token_id=EOS,
-                pad_token_id=0,
-            )[:, 16:]
-        # Every token up to and with the first end of sequence is real.
-        return int(((made == EOS).cumsum(1) - (made == EOS).int() == 0).sum())
-
     for turn in range(rounds + 1):
         requests = [
             Request(tuple(text), turn * prompts * rollouts + row * rollouts + one)
@@ -80,7 +84,7 @@ def measure(rounds: int, prompts: int, rollouts: int) -> dict[str, Any]:
             cuts = [[MAX_TOKENS * (i + 1) // (budgets + 1) for i in range(budgets)] for _ in responses]
             work = partial(engine.force, requests, responses, cuts, (5, 6, 7), answer)
             shares[budgets] = timed(work)[1] / generation
-        peer_tokens, peer_seconds = timed(peer)
+        peer_tokens, peer_seconds = timed(partial(peer, model, texts, rollouts))
         if turn == 0:
             continue  # The first round warms both up.
         note("tokens_per_cpu_second", tokens / generation)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,9 @@ from reodsl.cli.destination import file_to_write
 from reodsl.cli.inputs import token_count
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
+
+if TYPE_CHECKING:
+    from reodsl.numbers.curves import Curves
 
 
 @click.command(
@@ -40,22 +45,11 @@ def command(
 
     All models must have been evaluated on the same benchmarks and budgets.
     """
-    from reodsl.numbers.curve_files import curves_data, read_curves, write_frontier
-    from reodsl.numbers.curves import Curves
+    from reodsl.numbers.curve_files import curves_data, write_frontier
     from reodsl.numbers.frontier import envelope
 
     place = None if out is None else file_to_write(out, files)
-    models: dict[str, Curves] = {}
-    for path in files:
-        for name, curves in read_curves(path, model=path.stem).items():
-            if name in models:
-                raise problem(
-                    "E0115",
-                    f"the model {name!r} is in more than one file",
-                    where=str(path),
-                    help="give each model once",
-                )
-            models[name] = curves
+    models = _models(files)
     unknown = [name for name in of if name not in models]
     if unknown:
         raise problem(
@@ -78,16 +72,30 @@ def command(
         print_json({"frontier": curves_data(found.curves), "winners": winners})
         return
     for benchmark, curve in found.curves.items():
-        share: dict[str, int] = {}
-        for winner in found.winners:
-            if winner.benchmark == benchmark:
-                for model in winner.models:
-                    share[model] = share.get(model, 0) + 1
-        best = ", ".join(
-            f"{model} {count}" for model, count in sorted(share.items(), key=lambda item: -item[1])
+        reached = Counter(
+            model for winner in found.winners if winner.benchmark == benchmark for model in winner.models
         )
+        best = ", ".join(f"{model} {count}" for model, count in reached.most_common())
         click.echo(
             f"{benchmark}: {len(curve.budgets)} budgets up to {curve.budgets[-1]} tokens; best at: {best}"
         )
     if out is not None:
         click.echo(f"wrote {out}")
+
+
+def _models(files: tuple[Path, ...]) -> dict[str, Curves]:
+    """The models of curve files by name. Raises E0115 for one that is in two of them."""
+    from reodsl.numbers.curve_files import read_curves
+
+    models: dict[str, Curves] = {}
+    for path in files:
+        for name, curves in read_curves(path, model=path.stem).items():
+            if name in models:
+                raise problem(
+                    "E0115",
+                    f"the model {name!r} is in more than one file",
+                    where=str(path),
+                    help="give each model once",
+                )
+            models[name] = curves
+    return models

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reodsl.ir.model import Architecture, Dimensions, Model
@@ -76,15 +76,7 @@ def from_architecture(source: Architecture) -> Sizes:
         parameters=0,
     )
     blocks = bare.products - vocabulary * source.hidden
-    return _sizes(
-        layers=bare.layers,
-        hidden=bare.hidden,
-        attention=bare.attention,
-        kv=bare.kv,
-        intermediate=bare.intermediate,
-        vocabulary=vocabulary,
-        parameters=blocks + tables + norms,
-    )
+    return replace(bare, parameters=blocks + tables + norms)
 
 
 def from_config(config: Mapping[str, Any]) -> Sizes | None:

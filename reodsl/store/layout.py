@@ -32,20 +32,9 @@ def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> P
         for role, source in report.inputs.items():
             if source not in keys:
                 continue
-            name, _, seed = role.partition("@")
-            kind, _, rest = name.partition(":")
-            arm, _, index = rest.partition(":")
-            place = out / arm_folder(arm, seed)
-            if kind == "evaluate":
-                _bring(store.path(keys[source]), place)
-                start = graph[source].inputs.get("start")
-                if start is not None and start in keys:
-                    _bring(store.path(keys[start]) / "checkpoint", place / "checkpoint")
-            elif kind == "train":
-                for file in ("metrics.parquet", "rollouts.parquet"):
-                    path = store.path(keys[source]) / file
-                    if path.exists():
-                        _bring_file(path, place / "stages" / index / file)
+            begun = graph[source].inputs.get("start", "")
+            start = store.path(keys[begun]) if begun in keys else None
+            _bring_arm(role, store.path(keys[source]), start, out)
         if report.id not in keys:
             return None
         _bring(store.path(keys[report.id]), out, copy=True)
@@ -66,6 +55,22 @@ def put_report(store: Store, drawn: Path, out: Path) -> None:
     """Put a report that was drawn in a folder of its own under `out`, each file replaced in one step."""
     with storing(out), store.turn("layout"):
         _bring(drawn, out, copy=True)
+
+
+def _bring_arm(role: str, result: Path, start: Path | None, out: Path) -> None:
+    """What the report reads in a role, where it is an arm's; `start` is the result that this one began from."""
+    name, _, seed = role.partition("@")
+    kind, _, rest = name.partition(":")
+    arm, _, index = rest.partition(":")
+    place = out / arm_folder(arm, seed)
+    if kind == "evaluate":
+        _bring(result, place)
+        if start is not None:
+            _bring(start / "checkpoint", place / "checkpoint")
+    elif kind == "train":
+        for file in ("metrics.parquet", "rollouts.parquet"):
+            if (result / file).exists():
+                _bring_file(result / file, place / "stages" / index / file)
 
 
 def _bring(source: Path, out: Path, copy: bool = False) -> None:
