@@ -102,10 +102,44 @@ def test_the_studys_own_is_not_said_twice(spec: Callable[..., Spec]) -> None:
     assert '"cluster"' not in twice.arms[1].checkpoint.model_dump_json()
 
 
-def test_a_study_without_one_is_on_this_machine(spec: Callable[..., Spec]) -> None:
-    found = spec(text(first="part", second="whole"), target="both")
+def test_a_study_without_one_is_on_this_machine_and_says_so(
+    spec: Callable[..., Spec], compiled: Callable[..., Compiled]
+) -> None:
+    declared = text(first="part", second="whole")
+    found = spec(declared, target="both")
     assert set(where(found).values()) == {""}
     assert found.study.engine == "embedded"
+    (told,) = idle(compiled(declared, target="both"))
+    assert "`second` and 1 more too" in told
+    assert idle(compiled(text(), target="both")) == []
+
+
+def idle(found: Compiled) -> list[str]:
+    """What is said of clusters that nothing runs on."""
+    return [each.message for each in found.diagnostics if each.code == "W0615"]
+
+
+def test_a_cluster_of_what_is_only_evaluated_has_no_effect(compiled: Callable[..., Compiled]) -> None:
+    def told(cluster: str) -> list[str]:
+        arm = f"arm base = checkpoint(qwen3_4b) {{ cluster = {cluster} }}"
+        return idle(compiled(text("whole").replace("arm base = checkpoint(qwen3_4b)", arm), target="both"))
+
+    assert told("whole") == []
+    assert [each.split(" is")[0] for each in told("part")] == ["`base`"]
+
+
+def test_a_cluster_of_a_stage_has_no_effect(compiled: Callable[..., Compiled]) -> None:
+    def told(stage: str, own: str = "part") -> list[str]:
+        stages = f"stage warm {{ steps = 2 steps{stage} }}\n    stage long {{ steps = 3 steps }}"
+        arm = f"arm staged = second {{\n    {stages}\n  }}"
+        found = compiled(text("whole", second=own).replace("arm second = second", arm), target="both")
+        assert found.spec is not None
+        return idle(found)
+
+    assert told("") == []
+    assert told(", cluster = part") == []
+    assert [each.rpartition("stage ")[2] for each in told(", cluster = whole")] == ["`warm` names one"]
+    assert len(told(", cluster = part", own="")) == 1
 
 
 def test_a_lone_experiment_leaves_what_it_starts_from_where_that_is(spec: Callable[..., Spec]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reodsl.language.checks.budgets import check_budgets, check_grid
 from reodsl.language.checks.cases import cases
+from reodsl.language.checks.clusters import check_staged, check_unheeded
 from reodsl.language.checks.data import check_data
 from reodsl.language.checks.models import check_models
 from reodsl.language.checks.published import check_published
@@ -47,6 +48,7 @@ def check_program(program: Program) -> None:
                 ctx.report(finding)
         for finding in (
             *check_idle(case),
+            *check_staged(case),
             *check_grid(case),
             *check_overlap(ctx, case),
             *check_vocabulary(ctx, case),
@@ -62,6 +64,7 @@ def check_program(program: Program) -> None:
         ctx.report(finding)
     for study in program.of_kind("study").values():
         findings = list(check_study(study, [case for case in found if case.study is study]))
+        findings.extend(check_unheeded(ctx, study))
         # An experiment may be a parent that others complete; a study is there to be run.
         if not any(finding.severity == "error" for finding in findings):
             findings.extend(runnable(ctx, study))

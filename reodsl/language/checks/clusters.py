@@ -1,10 +1,13 @@
-"""Clusters in studies: a study in; an error for each experiment that the study's own cluster has no room for, out."""
+"""Clusters: studies and experiments in; errors for those that a study has no room for and warnings for idle ones out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.ir import canonical_json
+from reodsl.language import lower_model
+from reodsl.language.checks.cases import Case
 from reodsl.language.context import Context
 from reodsl.language.finish import complete_stages
 from reodsl.language.resolve import arms_of, is_trained
@@ -35,6 +38,71 @@ def check_room(ctx: Context, study: Record) -> Iterator[Diagnostic]:
                 others=[Label(slot.value.span, f"{_words(whole)}, set here")],
                 help=f"give the study `cluster = {own.name}`, or the experiment `cluster = {whole.name}`",
             )
+
+
+def check_unheeded(ctx: Context, study: Record) -> Iterator[Diagnostic]:
+    """W0615 for clusters of a study's arms that nothing runs on: those of experiments where the study names none itself,
+    and of what is only evaluated.
+    """
+    whole = study.sub("cluster")
+    if whole is None:
+        seen: list[Record] = []
+        named = [
+            each
+            for arm in arms_of(study)
+            for each in _trained(ctx, arm.made, seen)
+            if each.sub("cluster") is not None
+        ]
+        if named:
+            yield _all_here(study, named)
+        return
+    for arm in arms_of(study):
+        own, slot = arm.made.sub("cluster"), arm.made.fields.get("cluster")
+        if own is None or slot is None or is_trained(arm.made) or _same(own, whole):
+            continue
+        yield warning(
+            "W0615",
+            f"`{arm.name}` is only evaluated, and a study evaluates all of its arms on its own cluster, {_words(whole)}",
+            slot.value.span,
+            "has no effect",
+            help="take it out, or set the study's `cluster`",
+        )
+
+
+def _all_here(study: Record, named: list[Record]) -> Diagnostic:
+    first = named[0].sub("cluster")
+    assert first is not None
+    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    places = [Label(each.fields["cluster"].value.span, "has no effect here") for each in named[:3]]
+    return warning(
+        "W0615",
+        f"the study `{study.name}` names no cluster, so all of it runs on this machine, and `{named[0].name}`{more} too",
+        study.span,
+        "no `cluster`",
+        others=places,
+        help=f"give the study `cluster = {first.name}`",
+    )
+
+
+def check_staged(case: Case) -> Iterator[Diagnostic]:
+    """W0615 for the cluster of a stage: all stages run on that of their experiment."""
+    whole = case.record.sub("cluster")
+    for stage in case.stages:
+        own, slot = stage.record.sub("cluster"), stage.record.fields.get("cluster")
+        if own is None or slot is None or stage.part is None:
+            continue
+        if whole is None or not _same(own, whole):
+            yield warning(
+                "W0615",
+                f"all stages of `{case.name}` run on its cluster, and stage {stage.part.label} names one",
+                slot.value.span,
+                "has no effect",
+                help=f"set `cluster` in `{case.name}`, or make the stage an experiment from which the rest starts",
+            )
+
+
+def _same(own: Record, whole: Record) -> bool:
+    return canonical_json(lower_model.cluster(own)) == canonical_json(lower_model.cluster(whole))
 
 
 def _lacks(own: Record, whole: Record) -> str:
