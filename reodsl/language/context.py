@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
@@ -91,6 +91,15 @@ class Context:
         """Keep a finding, once."""
         place = finding.labels[0].span if finding.labels else None
         self._found.setdefault((finding.code, place, finding.message), finding)
+
+    def trial(self) -> Context:
+        """The same evaluation, with findings of its own: what is tried there is reported nowhere."""
+        return replace(self, _found={})
+
+    @property
+    def own(self) -> tuple[Diagnostic, ...]:
+        """What was reported here, without the files' own errors."""
+        return tuple(self._found.values())
 
     def broken_files(self) -> set[str]:
         """The files with syntax errors, by the paths that are shown: declarations of theirs may be lost."""

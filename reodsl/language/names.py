@@ -118,6 +118,13 @@ def _help(name: str, scope: Scope) -> str:
         return hint
     if name in ELSEWHERE:
         return ELSEWHERE[name]
+    for study in scope.module.items.values():
+        items = study.block.items if isinstance(study, tree.Decl) and study.block is not None else ()
+        if any(
+            isinstance(each, tree.Decl) and each.kind.name == "arm" and each.name.name == name
+            for each in items
+        ):
+            return f"`{name}` is an arm of `{study.name.name}`: what reads arms is an arm there too, `arm NAME = … {{ … }}`"
     return advice(name, scope.names(), "this file has") if scope.names() else "write its value here"
 
 

@@ -8,7 +8,7 @@ from reodsl.diagnostics.model import Span, error, warning
 from reodsl.language.context import Context, Scope
 from reodsl.language.reward_constant import report_blind, report_constant
 from reodsl.language.reward_environment import environment, own_name
-from reodsl.language.reward_names import Body, Data, Environment, Typed
+from reodsl.language.reward_names import Body, Data, Environment, Limits, Typed
 from reodsl.language.reward_parts import part_terms, typed_parts
 from reodsl.language.reward_types import typed
 from reodsl.language.units import PLAIN, TOKENS, unit_words
@@ -35,18 +35,25 @@ class TypedReward:
 
 
 def typed_reward(
-    ctx: Context, record: Record, *, symbolic: bool = False, at: Span | None = None
+    ctx: Context,
+    record: Record,
+    *,
+    symbolic: bool = False,
+    at: Span | None = None,
+    limits: Limits | None = None,
 ) -> TypedReward | None:
     """The body of a reward in types and units, or None with what is wrong reported.
 
     Without arguments for its parameters that is an error at `at`, where it is used, unless `symbolic`, where any value
-    in range is meant.
+    in range is meant. With `limits`, those of one place that uses it, it is typed anew.
     """
 
     def typed() -> TypedReward | None:
         found = environment(ctx, record, Environment(), symbolic=symbolic, at=at)
-        return None if found is None else _body(ctx, record.made.item, *found)
+        return None if found is None else _body(ctx, record.made.item, *found, limits or Limits())
 
+    if limits is not None:
+        return typed()
     return ctx.once_of("symbolic" if symbolic else "typed", record, typed)
 
 
@@ -64,9 +71,11 @@ class _Read:
     sound: bool = True
 
 
-def _body(ctx: Context, item: tree.Decl, env: Environment, scope: Scope) -> TypedReward | None:
+def _body(
+    ctx: Context, item: tree.Decl, env: Environment, scope: Scope, limits: Limits
+) -> TypedReward | None:
     assert item.block is not None
-    body, found = Body(ctx, scope, env), _Read()
+    body, found = Body(ctx, scope, env, limits=limits), _Read()
     for part in item.block.items:
         found.sound = _item(body, part, found) and found.sound
     if len(found.ends) != 1:

@@ -75,10 +75,14 @@ def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
     if name == "mode":
         of = _response(body, argument)
         body.uses.add("mode")
-        return None if of is None else Typed({"op": "given", "of": of, "field": "mode"}, PLAIN, 0.0, INF)
+        return (
+            None
+            if of is None
+            else Typed({"op": "given", "of": of, "field": "mode"}, PLAIN, 0.0, body.limits.wordings - 1)
+        )
     if name == "len":
         of = _response(body, argument)
-        return None if of is None else Typed({"op": "length", "of": of}, TOKENS, 1.0, INF)
+        return None if of is None else Typed({"op": "length", "of": of}, TOKENS, 1.0, body.limits.longest)
     if (
         isinstance(argument, tree.Call)
         and isinstance(argument.function, tree.Name)
@@ -113,6 +117,14 @@ def _cut(body: Body, expr: tree.Slice, op: str) -> Typed | None:
             f"give the number its unit: `{at.low:g} tokens`"
             if not at.unit and at.low == at.high
             else "write `y[:1K tokens]`, or `y[:L]`",
+        )
+    if of in body.env.sampled:
+        return fail(
+            body,
+            "E0301",
+            "the starting model's responses are graded whole, and not cut",
+            expr,
+            "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
         )
     body.uses.add(op)
     body.cuts.append((at.low, expr.upper.span))
@@ -150,9 +162,17 @@ def _aggregate(body: Body, expr: tree.Call, name: str) -> Typed | None:
             "`group` is the question's responses, `ref` the starting model's",
         )  # fmt: skip
     source = over.over.name
+    if source == "ref" and "y" not in body.env.responses:
+        return fail(
+            body,
+            "E0301",
+            "a selection knows no starting model",
+            over.over,
+            "run over `group`, the pool's responses",
+        )
     body.uses.add(source)
     variable = f"z{sum(1 for each in body.env.responses.values() if each != 'y') or ''}"
-    inner = replace(body, env=body.env.with_response(over.var.name, variable))
+    inner = replace(body, env=body.env.with_response(over.var.name, variable, source))
     # What is counted does not matter: `count(z for z in group if correct(z))`.
     counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
     one: Data = {"op": "number", "value": 1.0}
@@ -204,15 +224,15 @@ def _aggregate(body: Body, expr: tree.Call, name: str) -> Typed | None:
         "where": where.data if where is not None else None,
         "empty": empty.data if empty is not None else None,
     }
-    low, high = _range_of(name, value, where is not None)
+    low, high = _range_of(name, value, where is not None, body.limits.group if source == "group" else INF)
     if empty is not None:
         low, high = min(low, empty.low), max(high, empty.high)
     return Typed(data, PLAIN if name == "count" else value.unit, low, high)
 
 
-def _range_of(name: str, value: Typed, filtered: bool) -> tuple[float, float]:
+def _range_of(name: str, value: Typed, filtered: bool, members: float) -> tuple[float, float]:
     if name == "count":
-        return (0.0 if filtered else 1.0), INF
+        return (0.0 if filtered else 1.0), members
     if name == "std":
         spread = (value.high - value.low) / 2 if math.isfinite(value.high - value.low) else INF
         return 0.0, spread

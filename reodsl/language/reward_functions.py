@@ -23,6 +23,9 @@ def number_function(body: Body, name: str, values: list[tuple[tree.Expr, Typed]]
     for other_expr, other in values[1:]:
         if not same_unit(body, first, other, first_expr.span, other_expr.span, f"`{name}`"):
             return None
+    if name == "clip" and values[1][1].low > values[2][1].high:
+        turned = f"write the smaller bound first: `clip(…, {values[2][1].low:g}, {values[1][1].low:g})`"
+        return fail(body, "E0310", "`clip` goes from a greater number to a smaller one", values[1][0], turned)
     if name == "log" and first.low <= 0:
         return fail(
             body,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from reodsl.diagnostics.model import Label, Span, error
@@ -47,24 +47,38 @@ def constant(number: float, unit: Dimension) -> Typed:
 
 @dataclass(slots=True)
 class Environment:
-    """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets."""
+    """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets.
+
+    `sampled` are the variables that run over the starting model's responses.
+    """
 
     values: dict[str, Typed] = field(default_factory=dict)
     responses: dict[str, str] = field(default_factory=lambda: {"y": "y"})
     others: dict[str, Value | None] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
+    sampled: frozenset[str] = frozenset()
 
     def with_value(self, name: str, value: Typed) -> Environment:
         """This environment with one more number in it."""
-        return Environment({**self.values, name: value}, self.responses, self.others, self.broken)
+        return replace(self, values={**self.values, name: value})
 
-    def with_response(self, name: str, canonical: str) -> Environment:
-        """This environment with one more response in it."""
-        return Environment(self.values, {**self.responses, name: canonical}, self.others, self.broken)
+    def with_response(self, name: str, canonical: str, over: str = "group") -> Environment:
+        """This environment with one more response in it, of `group` or of `ref`."""
+        sampled = self.sampled | {canonical} if over == "ref" else self.sampled - {canonical}
+        return replace(self, responses={**self.responses, name: canonical}, sampled=sampled)
 
     def names(self) -> list[str]:
         """Everything that has a name."""
         return [*self.values, *self.responses, *self.others, "group", "ref", "x"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is known of the responses where a reward or a selection is used: tokens, wordings, and how many there are."""
+
+    longest: float = INF
+    wordings: float = INF
+    group: float = INF
 
 
 @dataclass(slots=True)
@@ -81,6 +95,7 @@ class Body:
     uses: set[str] = field(default_factory=set)
     cuts: list[tuple[float, Span]] = field(default_factory=list)
     nonzero: frozenset[str] = frozenset()
+    limits: Limits = Limits()
     depth: int = 0
 
 

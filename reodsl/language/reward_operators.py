@@ -28,7 +28,58 @@ def both_or_either(op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
     """`left and right`, `left or right`."""
     end = min if op == "and" else max
     ends = end(left.low, right.low), end(left.high, right.high)
+    if op == "and" and _excluded(left.data, right.data):
+        ends = 0.0, 0.0
+    if op == "or" and _excluded(opposite(left).data, opposite(right).data):
+        ends = 1.0, 1.0
     return Typed(node("binary", fn=op, left=left.data, right=right.data), PLAIN, *ends, True)
+
+
+def _excluded(one: Data, two: Data) -> bool:
+    """Whether two conditions never hold at once: one is the other's opposite, or they leave a value no room."""
+    held = [*_parts(one), *_parts(two)]
+    if any(_key(_opposed(each)) == _key(other) for each in held for other in held):
+        return True
+    rooms: dict[str, tuple[float, float]] = {}
+    for each in held:
+        bounds = _bounds(each)
+        if bounds is not None:
+            key, low, high = bounds
+            known = rooms.get(key, (-INF, INF))
+            rooms[key] = max(low, known[0]), min(high, known[1])
+    return any(low > high for low, high in rooms.values())
+
+
+def _parts(test: Data) -> list[Data]:
+    """The conditions that all hold where this one does."""
+    if test["op"] == "binary" and test["fn"] == "and":
+        return [*_parts(test["left"]), *_parts(test["right"])]
+    return [test]
+
+
+def _opposed(test: Data) -> Data:
+    if test["op"] == "unary" and test["fn"] == "not":
+        inner: Data = test["value"]
+        return inner
+    return node("unary", fn="not", value=test)
+
+
+def _bounds(test: Data) -> tuple[str, float, float] | None:
+    """What a comparison with a constant says of the other side: its key, and the range that is left for it."""
+    if test["op"] != "binary" or test["fn"] not in _TURNED:
+        return None
+    fn, side, constant_side = test["fn"], test["left"], test["right"]
+    if side["op"] == "number":
+        fn, side, constant_side = _TURNED[fn], constant_side, side
+    if constant_side["op"] != "number" or "open" in constant_side:
+        return None
+    value = constant_side["value"]
+    low = {">": math.nextafter(value, INF), ">=": value, "==": value}.get(fn, -INF)
+    high = {"<": math.nextafter(value, -INF), "<=": value, "==": value}.get(fn, INF)
+    return _key(side), low, high
+
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 
 
 def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | None:
@@ -42,6 +93,8 @@ def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Type
             if expr.op == "+"
             else (left.low - right.high, left.high - right.low)
         )
+        if expr.op == "-" and _key(left.data) == _key(right.data):
+            low, high = 0.0, 0.0
         return _folded(Typed(data, left.unit, low, high), left, right)
     if expr.op == "*":
         low, high = product(left.interval, right.interval)
@@ -52,6 +105,8 @@ def calculated(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Type
         if contains_zero(right.interval) and _key(right.data) not in body.nonzero:
             return _by_zero(body, expr, right)
         low, high = quotient(left.interval, right.interval)
+        if _key(left.data) == _key(right.data):
+            low, high = 1.0, 1.0
         return _folded(Typed(data, times(left.unit, right.unit, -1), low, high), left, right)
     return _power(body, expr, left, right)
 
@@ -135,13 +190,9 @@ def choice(body: Body, expr: tree.IfElse, test: Typed, then: Typed, other: Typed
     if not same_unit(body, then, other, expr.then.span, expr.otherwise.span, "`if … else`"):
         return None
     data = node("if", test=test.data, then=then.data, other=other.data)
-    return Typed(
-        data,
-        then.unit,
-        min(then.low, other.low),
-        max(then.high, other.high),
-        then.condition and other.condition,
-    )
+    taken = [then] if test.low == 1 else [other] if test.high == 0 else [then, other]
+    low, high = min(each.low for each in taken), max(each.high for each in taken)
+    return Typed(data, then.unit, low, high, then.condition and other.condition)
 
 
 def nonzero(test: Data) -> tuple[frozenset[str], frozenset[str]]:

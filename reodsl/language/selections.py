@@ -8,7 +8,7 @@ from reodsl.diagnostics.model import Label, error
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import fitted
 from reodsl.language.reward_environment import environment
-from reodsl.language.reward_names import Body, Data, Environment, fail
+from reodsl.language.reward_names import Body, Data, Environment, Limits, fail
 from reodsl.language.reward_types import condition, typed
 from reodsl.language.rewards import reward_call
 from reodsl.language.schema import A
@@ -71,14 +71,16 @@ def questions_of(data: Record | None) -> Record | None:
     return pool.sub("data") if pool is not None else None
 
 
-def typed_selection(ctx: Context, record: Record, *, symbolic: bool = False) -> TypedSelection | None:
-    """The body of a selection in types, or None with what is wrong reported."""
+def typed_selection(
+    ctx: Context, record: Record, *, symbolic: bool = False, limits: Limits | None = None
+) -> TypedSelection | None:
+    """The body of a selection in types, or None with what is wrong reported; `limits` are those of the pool."""
     found = environment(ctx, record, Environment(responses={}), symbolic=symbolic)
     if found is None:
         return None
     env, scope = found
     block = record.made.item.block
-    body = Body(ctx, scope, env)
+    body = Body(ctx, scope, env, limits=limits or Limits())
     lets: list[tuple[str, Data]] = []
     own: list[tree.Setting] = []
     picks: list[Data | None] = []

@@ -231,6 +231,17 @@ def test_the_spec_without_a_mistake(tmp_path: Path) -> None:
     assert check_file(path).diagnostics == ()
 
 
+def test_a_wording_is_of_words_that_the_model_knows(tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    text = SPEC.replace(
+        "rollout { max_tokens = 128 tokens", "rollout { max_tokens = 128 tokens, wordings = [chain_within]"
+    )
+    path.write_text(text.replace("import ", "import chain_within, ", 1))
+    found = next(each for each in check_file(path).diagnostics if each.code == "E0721")
+    assert found.message.startswith("the model's vocabulary has no `within`")
+    assert (found.labels[0].span.path, found.labels[0].text) == (str(path), "asks by `chain_within`")
+
+
 def test_a_forcing_by_default_is_told_of_where_it_can_be_changed(tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text(SPEC.replace("  forcing = chain_forcing\n", "").replace(EXPLAINED, REO))

@@ -16,6 +16,7 @@ from std.rewards import outcome, reo
 from std.suites import math_reg
 from std.wordings import low_effort
 
+suite priced = math_reg { expected_length = 8K tokens }
 suite fewer = math_reg { samples = 4 }
 suite asked = math_reg { wording = low_effort }
 
@@ -76,6 +77,7 @@ study it {
 @pytest.mark.parametrize(
     ("suite", "subset", "expected"),
     [
+        ("priced", "balanced", []),
         ("fewer", "balanced", [("E0601", "large],")]),
         ("fewer", "all", [("W0605", "large],")]),
         ("asked", "balanced", []),
@@ -86,6 +88,38 @@ def test_arms_of_a_table(
     compiled: Callable[..., Compiled], suite: str, subset: str, expected: list[tuple[str, str]]
 ) -> None:
     assert found(compiled, TABLE.replace("SUITE", suite).replace("SUBSET", subset)) == expected
+
+
+EVERYTHING = """
+study it {
+  EVAL
+  arm small = checkpoint(qwen3_4b) { eval = math_reg }
+  arm large = checkpoint(qwen3_8b) { eval = SUITE }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("suite", "shared", "expected"),
+    [
+        ("fewer", "", [("W0605", "large")]),
+        ("asked", "", []),
+        ("math_reg", "eval = math_reg", []),
+        ("math_reg", "eval = priced", []),
+        ("math_reg", "eval = fewer", [("W0607", "fewer")]),
+    ],
+)
+def test_arms_of_a_report_that_says_nothing(
+    compiled: Callable[..., Compiled], suite: str, shared: str, expected: list[tuple[str, str]]
+) -> None:
+    assert found(compiled, EVERYTHING.replace("SUITE", suite).replace("EVAL", shared)) == expected
+
+
+def test_an_arm_of_a_study_is_known_where_it_is_asked_for(compiled: Callable[..., Compiled]) -> None:
+    text = BUDGETS.replace("OTHER", "other") + "\nbudgets own = question_min(rollouts: [base])\n"
+    (helps,) = (each.help for each in compiled(HEAD + text).diagnostics if each.code == "E0201")
+    assert helps is not None
+    assert helps.startswith("`base` is an arm of `it`")
 
 
 BUDGETS = """

@@ -18,7 +18,14 @@ INF = float("inf")
         ("1", True),
         ("0 * correct(y)", True),
         ("x.level / 2", True),
-        ("1 if len(y) >= 1 tokens else 0", False),
+        ("1 if len(y) >= 1 tokens else 0", True),
+        ("1 if len(y) >= 2 tokens else 0", False),
+        ("correct(y) - correct(y)", True),
+        ("let n = len(y)\n  n / n", True),
+        ("len(y) / max(len(z) for z in group)", False),
+        ("1 if correct(y) or not correct(y) else 0", True),
+        ("1 if len(y) > 8 tokens and 4 tokens >= len(y) else 0", True),
+        ("1 if len(y) > 8 tokens and len(y) <= 9 tokens else 0", False),
         ("let worth = 2 * correct(y)\n  worth", False),
         (
             "let mean_length = mean(len(z) for z in group)\n  count(z for z in group) / 8 + mean_length / 1K tokens",
@@ -38,6 +45,65 @@ def test_what_is_the_same_for_all(body: str, constant: bool, tmp_path: Path) -> 
     codes = [each.code for each in check_file(path).diagnostics]
     assert codes.count("W0301") == constant, codes
     assert not [code for code in codes if code.startswith("E")]
+
+
+USED = """
+from std.miniature import overthinker, chain_train, chain_suite, chain_forcing, chain_think, chain_no_think
+from std.recipes import ppo, sft
+from std.rewards import outcome
+
+selection best { trace = argmin(len(z) for z in group if WHERE) }
+
+reward mine { REWARD }
+
+experiment asked = ppo {
+  base = checkpoint(overthinker)
+  data = chain_train
+  reward = mine
+  forcing = chain_forcing
+  batch { prompts = 8, rollouts = 4 }
+  rollout { max_tokens = 128 tokens, wordings = WORDINGS }
+  max_prompt = 32 tokens
+  minibatches = 2
+  steps = 2 steps
+  eval = chain_suite
+}
+
+experiment told = sft {
+  base = checkpoint(overthinker)
+  data = best(pool(checkpoint(overthinker), data: chain_train, samples: 4, max_tokens: 128 tokens, wordings: WORDINGS))
+  max_tokens = 192 tokens
+  batch { prompts = 8 }
+  steps = 2 steps
+  eval = chain_suite
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("reward", "where", "wordings", "codes"),
+    [
+        ("correct(y)", "correct(z)", "[chain_no_think]", []),
+        ("correct(y) if len(y) > 128 tokens else 0", "correct(z)", "[plain]", ["W0301"]),
+        ("correct(y) if len(y) > 127 tokens else 0", "len(z) > 127 tokens", "[plain]", []),
+        # What a response was made to begin with comes on top of the longest.
+        ("correct(y) if len(y) > 128 tokens else 0", "correct(z)", "[chain_no_think]", []),
+        ("correct(y) * (count(z for z in group if correct(z)) > 4)", "correct(z)", "[plain]", ["W0301"]),
+        ("correct(y)", "len(z) > 128 tokens", "[plain]", ["E0316"]),
+        ("correct(y)", "mode(z) == 1", "[plain]", ["E0316"]),
+        ("correct(y)", "mode(z) == 1", "[chain_think, chain_no_think]", []),
+        ("correct(y)", "count(w for w in group if correct(w)) > 4 and correct(z)", "[plain]", ["E0316"]),
+    ],
+)
+def test_what_is_the_same_for_the_responses_that_there_can_be(
+    reward: str, where: str, wordings: str, codes: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.reo"
+    text = USED.replace("REWARD", reward).replace("WHERE", where).replace("WORDINGS", wordings)
+    path.write_text(text + '\nwording plain { question = "{question}" }\n')
+    found = [each for each in check_file(path).diagnostics if each.code in ("W0301", "E0316")]
+    assert [each.code for each in found] == codes
+    assert all("at most 128 tokens" in each.notes[0] for each in found)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +134,8 @@ def test_comparisons_of_ranges(
         "argmin(len(z) for z in group if len(z) < 1 tokens)",
         "argmin(len(z) for z in group if correct(z) and correct(z) > 1)",
         "argmin(len(z) for z in group if not (len(z) > 0 tokens or correct(z)))",
+        "argmin(len(z) for z in group if correct(z) and len(z) > 8 tokens and not correct(z))",
+        "argmin(len(z) for z in group if len(z) == 8 tokens and len(z) < 8 tokens)",
     ],
 )
 def test_a_condition_that_never_holds(choice: str, tmp_path: Path) -> None:

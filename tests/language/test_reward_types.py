@@ -31,6 +31,7 @@ SOUND = [
     "max(correct(y), 0, 0.5)",
     "1 / (2 + cos(pi * len(y) / 1K tokens)) - correct(y)",
     "log(cos(correct(y)) + 0.1)",
+    "correct(y) - mean(mean(correct(w[:8 tokens]) for w in group) for z in ref)",
 ]
 UNSOUND = [
     ("correct(y) * 9^9^9^9", "E0307"),
@@ -43,6 +44,9 @@ UNSOUND = [
     ("1 if len(y) else 0", "E0301"),
     ("sigmoid(len(y))", "E0302"),
     ("cos(len(y))", "E0302"),
+    ("clip(correct(y), 1, 0)", "E0310"),
+    ("correct(y) - mean(correct(answer(z[:8 tokens])) for z in ref)", "E0301"),
+    ("correct(y) - mean(mean(correct(w[:8 tokens]) for w in ref) for z in group)", "E0301"),
     ("1 / cos(correct(y) * 2)", "E0307"),
     ("correct(y) + pi(2)", "E0213"),
     ("log(len(y))", "E0302"),

@@ -17,7 +17,7 @@ from std.rewards import outcome
 
 wording plain { prefix = "hmm" }
 wording brief { prefix = "</think>" }
-wording within { question = "within {budget} tokens {question}", budget = 16 tokens..64 tokens }
+wording within { question = "{budget} {question}", budget = 16 tokens..64 tokens }
 """
 SHORTEST = "selection best { trace = argmin(len(z) for z in group if correct(z)) }"
 PAIRS = """
@@ -208,6 +208,15 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         ("selection best { where = mean(correct(z) for z in group) > 1 }", "E0316"),
         ("selection best { where = mean(correct(z) for z in group) < 1, drop = 10% }", "E0304"),
         (KEEPS + sequences("sft", f"best({POOL}, most: 0.5)"), "E0510"),
+        (SHORTEST.replace("correct(z)", "len(z) < mean(len(w) for w in ref)") + sequences("sft", f"best({POOL})"), "E0301"),
+        (PAIRS + sequences("simpo", f"best({POOL[:-1]}, temperature: 0), ratio: 0.5)"), "E0513"),
+        (
+            SHORTEST.replace("}", ", margin = len(trace) / 8 tokens, drop = 10% }")
+            + sequences("sft", f"best({POOL})").replace("prompts = 8", "prompts = 4000"),
+            "E0513",
+        ),
+        ("reward mine {\ncorrect(y) * x.level\n}\n" + rewarded("mine"), "E0511"),
+        ("reward mine {\ncorrect(y) - x.budget / len(y)\n}\n" + rewarded("mine"), "E0511"),
         (SHORTEST.replace("}", ", margin = len(trace) / 8 tokens, drop = 100% }"), "E0303"),
         (SHORTEST.replace("}", ", margin = len(trace) / 8 tokens, drop = len(trace) }"), "E0301"),
     ],

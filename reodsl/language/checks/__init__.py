@@ -6,6 +6,7 @@ from reodsl.language.checks.budgets import check_budgets, check_grid
 from reodsl.language.checks.cases import cases
 from reodsl.language.checks.clusters import check_staged, check_unheeded
 from reodsl.language.checks.data import check_data
+from reodsl.language.checks.limits import check_limits
 from reodsl.language.checks.models import check_models
 from reodsl.language.checks.published import check_published
 from reodsl.language.checks.recipes import check_idle, check_recipe
@@ -44,6 +45,7 @@ def check_program(program: Program) -> None:
                 *check_budgets(case, stage),
                 *check_rollouts(ctx, case, stage),
                 *check_models(case, stage),
+                *check_limits(ctx, stage),
             ):
                 ctx.report(finding)
         for finding in (

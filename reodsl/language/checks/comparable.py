@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.language.checks.cases import root_model
@@ -27,14 +27,15 @@ def content(record: Record | None) -> object:
 
 
 def key(suite: Record) -> object:
-    """Equal for suites that say the same."""
-    return repr(content(suite))
+    """Equal for suites that say the same, what they say for the price alone left out."""
+    fields = {name: slot for name, slot in suite.fields.items() if name != "expected_length"}
+    return repr(content(replace(suite, fields=fields)))
 
 
 def difference(one: Record, two: Record, *, but: Sequence[str] = ()) -> str:
     """The settings in which two suites differ, in words; empty where they do in none but these."""
     names = [name for name in one.fields if repr(_field(one, name)) != repr(_field(two, name))]
-    return ", ".join(f"`{name}`" for name in names if name not in but)
+    return ", ".join(f"`{name}`" for name in names if name not in (*but, "expected_length"))
 
 
 def _field(record: Record, name: str) -> object:
@@ -55,13 +56,13 @@ def one_suite(study: Record, arm: Record, wanted: Record) -> str:
     return f"give `{arm.name}` the same suite: `eval = {wanted.name}`, or set one in the study for all arms"
 
 
-def check_rows(study: Record, table: Record, arms: Sequence[Record]) -> Iterator[Diagnostic]:
+def check_rows(study: Record, table: Record | None, arms: Sequence[Record]) -> Iterator[Diagnostic]:
     """W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
 
-    Ways to ask may differ: they are what some studies are about.
+    Ways to ask may differ: they are what some studies are about. Without a table it is the one that every report has.
     """
     suites = [(arm, suite) for arm in arms if (suite := arm_suite(study, arm)) is not None]
-    rows = table.get("rows")
+    rows = table.get("rows") if table is not None else None
     items = rows.data.values if rows is not None and isinstance(rows.data, Items) else ()
     spans = {each.data.name: each.span for each in items if isinstance(each.data, Record)}
     for arm, suite in suites[1:]:
@@ -69,16 +70,32 @@ def check_rows(study: Record, table: Record, arms: Sequence[Record]) -> Iterator
         names = "" if suite is wanted else difference(suite, wanted, but=("wording",))
         if not names:
             continue
-        balanced = table.data("subset") == "balanced"
+        balanced = table is not None and table.data("subset") == "balanced"
         yield (error if balanced else warning)(
             "E0601" if balanced else "W0605",
-            f"the table `{table.name}` compares arms that are evaluated differently",
+            f"the {f'table `{table.name}`' if table is not None else 'report'} compares arms that are evaluated differently",
             spans.get(arm.name, arm.span),
             f"on `{suite.name}`, which differs in {names}",
             others=[Label(spans.get(first.name, first.span), f"on `{wanted.name}`")],
-            help=f"{one_suite(study, arm, wanted)}; or show them in two tables",
+            help=f"{one_suite(study, arm, wanted)}; or show them in {'two' if table is not None else 'different'} tables",
         )
         return
+
+
+def check_shared(study: Record, arms: Sequence[Record]) -> Iterator[Diagnostic]:
+    """W0607: a suite of the study that no arm is evaluated on, for each has its own."""
+    slot, shared = study.fields.get("eval"), study.sub("eval")
+    if slot is None or slot.span is None or shared is None or not arms:
+        return
+    wanted, suites = key(shared), [arm_suite(study, arm) for arm in arms]
+    if not any(suite is not None and key(suite) == wanted for suite in suites):
+        yield warning(
+            "W0607",
+            f"no arm is evaluated on `{shared.name}`: each has a suite of its own, which goes before the study's",
+            slot.value.span,
+            "changes nothing",
+            help=f"take it out, or give it to the arms: `arm {arms[0].name} = … {{ eval = {shared.name} }}`",
+        )
 
 
 def check_scored(study: Record, arms: Sequence[Record], members: Sequence[Record]) -> Iterator[Diagnostic]:

@@ -252,6 +252,19 @@ def _needs(stage: StageCase) -> Iterator[Diagnostic]:
             help="add `forcing = reo_forcing`, from `std.forcing`, or one of your own",
         )
     samples = record.at("reference_samples")
+    if (
+        "ref" not in reward.uses
+        and samples is not None
+        and samples.span is not None
+        and amount(samples.value)
+    ):
+        yield warning(
+            "W0520",
+            "the starting model's responses are sampled, and the reward compares with none of them",
+            place(samples, record.span),
+            others=[Label(span, "has no `ref`")],
+            help="take `reference_samples` out, or let the reward run over `ref`: `mean(len(z) for z in ref)`",
+        )
     if "ref" in reward.uses and samples is not None and amount(samples.value) == 0:
         yield error(
             "E0505",

@@ -9,6 +9,7 @@ from reodsl.language.checks.cases import Case, found, place
 from reodsl.language.checks.comparable import (
     check_rows,
     check_scored,
+    check_shared,
     check_vocabularies,
     content,
     difference,
@@ -35,10 +36,13 @@ def check_study(study: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
             yield from check_vocabularies(what, members(frontier), None, frontier.span)
     suites = [(arm.name, suite) for arm in parts.arms if (suite := arm_suite(study, arm)) is not None]
     yield from check_score(study, suites)
+    yield from check_shared(study, parts.arms)
     yield from _columns(study, parts)
     for table in parts.tables:
         yield from check_table_of(study, table)
         yield from check_rows(study, table, rows_of(study, table))
+    if not (parts.tables or parts.frontiers or study.sub("report")):
+        yield from check_rows(study, None, parts.arms)
     yield from _scored(study, parts)
     yield from _seeds(study)
     yield from _unreported(study, parts)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
-from reodsl.language.checks.cases import LIBRARY_PATH, Case, found, place
+from reodsl.language.checks.cases import LIBRARY_PATH, Case, found, place, root_model
 from reodsl.language.context import Context
 from reodsl.language.selections import questions_of
 from reodsl.language.values import Items, Record
 
-HOLE = re.compile(r"\{(start|steps|label|op|value|next|question)\}")
+HOLE = re.compile(r"\{(start|steps|label|op|value|next|question|budget)\}")
 ALWAYS = frozenset({"<pad>", "<eos>", "<unk>", "<think>", "</think>"})
 OF_TASKS = ("values", "operations", "labels", "question", "step")
 OF_TRACES = ("open", "close", "again", "answer", "filler")
+OF_WORDINGS = ("question", "system", "prefix")
 
 
 def check_vocabulary(ctx: Context, case: Case) -> Iterator[Diagnostic]:
@@ -26,13 +28,13 @@ def check_vocabulary(ctx: Context, case: Case) -> Iterator[Diagnostic]:
     if tokenizer is None:
         return
     words = ctx.once_of("words", tokenizer, lambda: _known(tokenizer))
-    for record, name, span, user in _texts(case):
+    for record, name, span, use in _texts(case):
         text = record.data(name)
         for word in _words(text):
             if word not in words:
                 labels = [
                     Label(span, f"has `{word}`"),
-                    *([Label(user.span, f"forces answers by `{record.name}`")] if user is not None else []),
+                    *([use.label] if use is not None else []),
                     Label(
                         place(tokenizer.fields.get("words"), tokenizer.span),
                         f"the words of `{tokenizer.name}`",
@@ -40,8 +42,8 @@ def check_vocabulary(ctx: Context, case: Case) -> Iterator[Diagnostic]:
                 ]
                 message = f"the model's vocabulary has no `{word}`, which `{name}` of `{record.name}` needs"
                 helps = "add it to the tokenizer's words, or write it otherwise"
-                if user is not None:
-                    helps = f"set a `forcing` of this model's words in `{user.name}`, or {helps}"
+                if use is not None:
+                    helps = f"{use.helps}, or {helps}"
                 yield found(error, "E0721", message, labels, helps)
                 break
 
@@ -57,11 +59,16 @@ def _words(text: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for part in parts for word in HOLE.sub(" ", str(part)).split()))
 
 
-def _texts(case: Case) -> Iterator[tuple[Record, str, Span, Record | None]]:
-    """The texts that the model of a case reads or writes, each with its place.
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Where a text of the library is used that could be another one, and how to have another."""
 
-    The last of each is what has a text of the library by default, and can be given another.
-    """
+    label: Label
+    helps: str
+
+
+def _texts(case: Case) -> Iterator[tuple[Record, str, Span, _Use | None]]:
+    """The texts that the model of a case reads or writes, each with its place and, where it is the library's, its use."""
     data = [questions_of(stage.record.sub("data")) for stage in case.stages]
     forcings = [
         (stage.record.sub("forcing"), stage.record)
@@ -74,10 +81,34 @@ def _texts(case: Case) -> Iterator[tuple[Record, str, Span, Record | None]]:
     for forcing, user in forcings:
         if forcing is not None:
             span = place(forcing.fields.get("text"), forcing.span)
-            yield forcing, "text", span, user if span.path.startswith(LIBRARY_PATH) else None
+            label = Label(user.span, f"forces answers by `{forcing.name}`")
+            use = _Use(label, f"set a `forcing` of this model's words in `{user.name}`")
+            yield forcing, "text", span, use if span.path.startswith(LIBRARY_PATH) else None
+    for wording, at in _wordings(case):
+        use = _Use(Label(at, f"asks by `{wording.name}`"), "start from a model that knows it")
+        for name in OF_WORDINGS:
+            if wording.get(name) is not None:
+                span = place(wording.fields.get(name), wording.span)
+                yield wording, name, span, use if span.path.startswith(LIBRARY_PATH) else None
     for table in data:
         for source in _records(table, "source") if table is not None else ():
             yield from ((*text, None) for text in _of_source(source))
+
+
+def _wordings(case: Case) -> Iterator[tuple[Record, Span]]:
+    """The ways in which the model of a case is asked, while it trains, in its own pools and in evaluation, and where."""
+    for stage in case.stages:
+        data = stage.record.sub("data")
+        pool = data.sub("pool") if data is not None else None
+        if pool is not None and root_model(pool.sub("of")) is not case.model:
+            pool = None
+        for asking in (stage.record.sub("rollout"), pool):
+            if asking is not None:
+                at = place(asking.fields.get("wordings"), asking.span)
+                yield from ((wording, at) for wording in _records(asking, "wordings"))
+    asked = case.suite.sub("wording") if case.suite is not None else None
+    if asked is not None and case.suite is not None:
+        yield asked, place(case.suite.fields.get("wording"), case.suite.span)
 
 
 def _of_source(source: Record) -> Iterator[tuple[Record, str, Span]]:

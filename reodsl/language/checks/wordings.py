@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.cases import StageCase, amount, place, set_here
-from reodsl.language.selections import EXAMPLE, KEEPS, TypedSelection
+from reodsl.language.selections import EXAMPLE, KEEPS, TypedSelection, questions_of
 from reodsl.language.values import Items, Record
 
 TRAINS_ON = {
@@ -48,24 +49,38 @@ def check_selected(stage: StageCase) -> Iterator[Diagnostic]:
 
 def _small(stage: StageCase, data: Record, pool: Record, found: TypedSelection) -> Iterator[Diagnostic]:
     """E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
-    responses = pool.data("samples") * max(1, len(wordings_of(pool)))
-    if found.gives == "pairs" and responses < 2:
+    ways = max(1, len(wordings_of(pool)))
+    greedy = pool.data("temperature") == 0
+    if found.gives == "pairs" and pool.data("samples") * ways < 2:
         yield error(
             "E0513",
             "a pair takes two responses, and the pool has one for each question",
             place(pool.fields.get("samples"), pool.span),
             help="write `samples: 16`",
         )
+    elif found.gives == "pairs" and greedy and ways < 2:
+        yield error(
+            "E0513",
+            "a pair takes two responses, and those of the pool are all equal",
+            place(pool.fields.get("temperature"), pool.span),
+            "greedy",
+            help="write `temperature: 1`",
+        )
     questions, batch = pool.sub("data"), stage.record.at("batch.prompts")
     asked = known_questions(questions) if questions is not None else None
     wanted = amount(batch.value) if batch is not None else None
-    if asked is not None and wanted is not None and asked * max(1, len(found.picks)) < wanted:
+    if asked is None or wanted is None:
+        return
+    picks = asked * max(1, len(found.picks))
+    most = picks - math.floor(found.drop * picks + 1e-9)
+    if most < wanted:
+        few = "" if most == asked else f", at most {most} {found.gives}"
         yield error(
             "E0513",
-            f"the pool has {asked} questions, which fill no batch of {wanted:g}",
+            f"the pool has {asked} questions{few}, which fill no batch of {wanted:g}",
             place(data.fields.get("pool"), data.span),
             others=set_here(batch, stage.record),
-            help=f"write `batch {{ prompts = {asked} }}`, or ask more questions",
+            help=f"write `batch {{ prompts = {most} }}`, or ask more questions",
         )
 
 
@@ -104,6 +119,23 @@ def check_wordings(stage: StageCase) -> Iterator[Diagnostic]:
             "uses `mode`",
             help="add `wordings = [think, no_think]` to `rollout`",
         )
+    bare = _bare(stage.record.sub("data"))
+    if "given" in uses and bare:
+        yield error(
+            "E0511",
+            "the reward reads numbers of its questions, and questions that a task draws have none",
+            reward,
+            "uses `x.…`",
+            help="read questions from a file that has such a column, or measure the response: `len(y)`",
+        )
+    if "budget" in uses and not wordings and bare:
+        yield error(
+            "E0511",
+            "the reward reads a question's budget, and none is drawn",
+            reward,
+            "uses `x.budget`",
+            help="add `wordings = [within]` to `rollout`, a wording with `budget = 100 tokens..4000 tokens`",
+        )
     if "budget" in uses and wordings and not all(wording.get("budget") for wording in wordings):
         lacking = next(wording for wording in wordings if not wording.get("budget"))
         yield error(
@@ -114,6 +146,15 @@ def check_wordings(stage: StageCase) -> Iterator[Diagnostic]:
             others=[Label(lacking.span, "no `budget`")],
             help="add `budget = 100 tokens..4000 tokens` to the wording",
         )
+
+
+def _bare(data: Record | None) -> bool:
+    """Whether questions are known to have no numbers of their own: drawn from a task, they are a text and an answer."""
+    questions = questions_of(data)
+    value = questions.get("source") if questions is not None else None
+    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
+    kinds = {item.data.kind for item in items if isinstance(item.data, Record)}
+    return kinds == {"generated"}
 
 
 def check_asked(suite: Record | None) -> Iterator[Diagnostic]:
