@@ -77,7 +77,9 @@ def on(spec, nodes):
     declared = Declared(name="pair", nodes=nodes, gpus_per_node=2, gpu="H200", memory_gib=141)
     return spec.model_copy(update={{"study": spec.study.model_copy(update={{"cluster": declared}})}})
 
-SPEC = make.spec(make.arm("vanilla", make.trained("vanilla", make.ppo(make.outcome()))))
+OWN = Declared(name="own", nodes=1, gpus_per_node=2, gpu="H200", memory_gib=141)
+FIRST = make.base().model_copy(update={{"cluster": OWN}})
+SPEC = make.spec(make.arm("vanilla", make.trained("vanilla", make.ppo(make.outcome()), start=make.end(FIRST))))
 toys.RUNNERS["train"] = "placed:placed"
 small = {{"num_cpus": 2, "object_store_memory": 80_000_000}}
 cluster = Cluster(initialize_head=True, head_node_args={{**small, "include_dashboard": False}})
@@ -113,7 +115,10 @@ assert len(nodes) == 2
 def test_tasks_are_placed_by_the_cluster_and_go_on_elsewhere_when_a_node_is_gone(
     bench: Bench, tmp_path: Path
 ) -> None:
-    """Six GPUs that are only said to be there, on three nodes; four of them train together, and one of their nodes goes."""
+    """Six GPUs that are only said to be there, on three nodes; four of them train together, and one of their nodes goes.
+
+    What that training starts from has two GPUs for itself.
+    """
     place = tmp_path / "nodes"
     place.mkdir()
     paths = [str(HERE), str(HERE.parent / "graph"), str(HERE.parent.parent)]
@@ -130,12 +135,16 @@ def test_tasks_are_placed_by_the_cluster_and_go_on_elsewhere_when_a_node_is_gone
         ["E0971", "the spec runs on 5 x 2 H200, and the Ray cluster has 6 GPUs", ["0", "2", "2", "2"]]
     ]
     lines = [json.loads(line) for line in (place / "places.jsonl").read_text().splitlines()]
-    assert all(line["bundles"] == [{"CPU": 1.0, "GPU": 1.0}] * 4 for line in lines)
+    many = {"overthinker.train.s1": 2, "vanilla.train.s1": 4}
+    assert {line["task"] for line in lines} == set(many)
+    assert all(line["bundles"] == [{"CPU": 1.0, "GPU": 1.0}] * many[line["task"]] for line in lines)
     assert all(line["gpus"] == 1 for line in lines)
     twice = [line["node"] for line in lines if line["task"] == "vanilla.train.s1"]
     assert len(twice) == len(set(twice)) == 2
     pair = Cluster(name="pair", nodes=2, gpus_per_node=2, gpu="H200", memory_gib=141)
-    spec = make.spec(make.arm("vanilla", make.trained("vanilla", make.ppo(make.outcome()))))
+    first = make.base().model_copy(update={"cluster": pair.model_copy(update={"name": "own", "nodes": 1})})
+    vanilla = make.trained("vanilla", make.ppo(make.outcome()), start=make.end(first))
+    spec = make.spec(make.arm("vanilla", vanilla))
     spec = spec.model_copy(update={"study": spec.study.model_copy(update={"cluster": pair})})
     assert keys == bench.run(spec).keys
     elsewhere = Store(place / "store")
