@@ -27,7 +27,7 @@ from reodsl.language.values import Items, Record
 
 
 def model(record: Record) -> Model:
-    """A model."""
+    """Where its weights come from, how it is asked, and the sizes that are known without them."""
     source, prompt, think = record.sub("source"), record.sub("prompt"), record.sub("think")
     dimensions = record.sub("dimensions")
     assert source is not None

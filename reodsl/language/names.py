@@ -176,6 +176,7 @@ def _declared_badly(module: Loaded, name: str) -> bool:
 
 
 def offered_words(want: Type | None) -> tuple[str, ...]:
+    """The words that a setting of this type may be written as; a name that is one of them means the word."""
     match want:
         case Choice():
             return want.words

@@ -122,6 +122,7 @@ def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Va
 def bound_argument(
     ctx: Context, definition: Definition, param: tree.ParamDecl, expr: tree.Expr, scope: Scope
 ) -> Value | None:
+    """The value of an argument or a default in the type and range of its parameter; None with the reason reported."""
     type_ = declared_type(ctx, param.type)
     if type_ is None:
         return None

@@ -46,6 +46,7 @@ class StagesOver:
 
 
 def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
+    """The stages of `stages(NAME in LIST) { … }`, one for each element; none with the reason reported."""
     binding = item.args[0].value if len(item.args) == 1 else None
     if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
         binding = tree.Binding(tree.Ident(binding.left.name, binding.left.span), binding.right, binding.span)
@@ -63,6 +64,7 @@ def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
 
 
 def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> StagePart | None:
+    """The stage of `stage NAME { … }`; None with the reason reported."""
     if item.block is None:
         ctx.report(
             error(

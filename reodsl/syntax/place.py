@@ -59,14 +59,17 @@ class Place:
 
     @property
     def found(self) -> Tok:
+        """The token that does not fit."""
         return self.tokens[self.index]
 
     @property
     def before(self) -> Tok | None:
+        """The token before it; None where it is the first of its item."""
         return self.tokens[self.index - 1] if self.index else None
 
     @property
     def first(self) -> Tok:
+        """The token that the item begins with."""
         return self.tokens[0]
 
     def type_at(self, offset: int) -> str:
@@ -113,6 +116,7 @@ def describe(token: Tok) -> str:
 
 
 def clipped(text: str) -> str:
+    """A text of a spec at a length that may be quoted."""
     return text if len(text) <= 40 else text[:39] + "…"
 
 
@@ -152,6 +156,7 @@ def behind(token: Tok) -> Span:
 
 
 def keyword_advice(token: Tok) -> str:
+    """What a keyword is for, where it stands and does not fit."""
     if token.type == "FOR":
         return "go through a group in a call: `mean(len(z) for z in group)`"
     if token.type in ("IF", "ELSE"):

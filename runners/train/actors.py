@@ -65,6 +65,7 @@ class Actors:
         return devices
 
     def dead(self) -> dict[int, str]:
+        """See `Others.dead`."""
         found = {}
         for rank, ref in self._ended().items():
             try:
@@ -74,6 +75,7 @@ class Actors:
         return found
 
     def faults(self) -> dict[int, Fault]:
+        """See `Others.faults`."""
         found = {}
         for rank, ref in self._ended().items():
             try:
@@ -92,6 +94,7 @@ class Actors:
         return {rank: ref for rank, ref in self._parts.items() if ref in ended}
 
     def stop(self, patience: float) -> None:
+        """See `Others.stop`."""
         refs = list(self._parts.values())
         if refs and patience:
             self._ray.wait(refs, num_returns=len(refs), timeout=patience)

@@ -53,12 +53,15 @@ class Processes:
             self._ended[rank] = _status(process.child.wait())
 
     def dead(self) -> dict[int, str]:
+        """See `Others.dead`."""
         return dict(self._ended)
 
     def faults(self) -> dict[int, Fault]:
+        """See `Others.faults`."""
         return dict(self._found)
 
     def stop(self, patience: float) -> None:
+        """See `Others.stop`."""
         self._stopping = True
         until = time.monotonic() + patience
         for process in self._running.values():

@@ -58,10 +58,16 @@ class Stats:
 
 
 class Verifier(Protocol):
-    """Grades answers; the verdicts stand in the order of the answers."""
+    """Grades answers."""
 
-    def grade(self, answers: Sequence[Answer]) -> list[Verdict]: ...
+    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """Verdicts in the order of the answers."""
+        ...
 
-    def stats(self) -> Stats: ...
+    def stats(self) -> Stats:
+        """What it has done until now."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends what it runs; it grades no more."""
+        ...

@@ -42,6 +42,7 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
+        """The number by which the system knows the worker."""
         return self._process.pid
 
     def send(self, line: bytes, item: int, seconds: float) -> bool:

@@ -98,6 +98,7 @@ def resident_kib() -> int:
 
 
 def on_timer(signum: int, frame: FrameType | None) -> None:
+    """Ends the check that is going on: its processor time is used up."""
     raise Expired
 
 
