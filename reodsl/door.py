@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reodsl.graph.task import Graph
     from reodsl.ir import Spec
     from reodsl.plan.keys import Keys
+    from reodsl.plan.registry import Machine, Registry
     from reodsl.plan.verdict import Plan
     from reodsl.report.material import Material
     from reodsl.store.store import Store
@@ -121,17 +122,10 @@ class Loaded:
         from reodsl.cli.live import Waiting, display
         from reodsl.plan.registry import Execution, Machine, load_registry
         from reodsl.store import runs
-        from reodsl.store.layout import lay_out
+        from reodsl.store.layout import lay_out, run_folder
 
         plan, machine, registry = self._plan(), Machine(local, address), load_registry()
-        todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
-        missing = registry.check(todo, self.spec, self.keys.folder, machine) if todo else ()
-        if any(each.severity == "error" for each in missing):
-            lacking = Problem(*missing)
-            lacking.add_note(render(missing, self.spec.sources))
-            raise lacking
-        for each in missing:
-            warnings.warn(f"{each.code}: {each.message}", stacklevel=3)
+        self._require(registry, plan, machine)
         store = self.store
         store.open()
         record = runs.begin(store, self.spec, plan.digest)
@@ -150,11 +144,7 @@ class Loaded:
                     done=writer.add,
                 )
             )
-            place = (
-                Path(out)
-                if out is not None
-                else Path("runs") / f"{runs.slug(self.spec.study.name)}-{plan.digest[:8]}"
-            )
+            place = Path(out) if out is not None else run_folder(self.spec.study.name, plan.digest)
             page = lay_out(self.graph, results.keys, store, place)
             record.report = str(page.resolve()) if page else None
             status = "failed" if results.failed else "finished"
@@ -170,6 +160,18 @@ class Loaded:
         report = next(task for task in self.graph.tasks if task.kind == "report")
         inputs = {role: store.path(results.keys[task]) for role, task in report.inputs.items()}
         return Finished(page, self.spec, inputs)
+
+    def _require(self, registry: Registry, plan: Plan, machine: Machine) -> None:
+        """Raises what the machine lacks for the tasks that are to be done; what it merely doubts is a warning."""
+        todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
+        missing = registry.check(todo, self.spec, self.keys.folder, machine) if todo else ()
+        if any(each.severity == "error" for each in missing):
+            lacking = Problem(*missing)
+            lacking.add_note(render(missing, self.spec.sources))
+            raise lacking
+        for each in missing:
+            # Told of the notebook's own line, which called `run` in its context.
+            warnings.warn(f"{each.code}: {each.message}", stacklevel=4)
 
     def _plan(self) -> Plan:
         from reodsl.plan.verdict import make_plan

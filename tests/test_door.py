@@ -66,8 +66,9 @@ def test_a_spec_is_loaded_overridden_planned_and_run(
     assert "+ tiny.train" in str(loaded)
     assert "Plan: 7 run." in str(loaded)
     assert loaded._repr_html_() == f"<pre>{str(loaded).replace('>', '&gt;')}</pre>"
-    with pytest.warns(UserWarning, match="W0971: other GPUs"):
+    with pytest.warns(UserWarning, match="W0971: other GPUs") as warned:
         run = loaded.run(tmp_path / "out", local=True)
+    assert warned[0].filename == __file__
     told = capsys.readouterr()
     assert told.out == ""
     assert "[6/7] start    report" in told.err

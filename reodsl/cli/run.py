@@ -20,7 +20,7 @@ from reodsl.plan.saved import Saved, is_plan, load_plan, moved
 from reodsl.plan.verdict import Plan
 from reodsl.price.limits import refusals
 from reodsl.store import runs
-from reodsl.store.layout import lay_out
+from reodsl.store.layout import lay_out, run_folder
 
 _MOVED = 12
 
@@ -82,7 +82,7 @@ def command(
     plan = ready.plan()
     if saved is not None:
         _still_holds(saved, ready, plan)
-    out = out or Path("runs") / f"{runs.slug(ready.spec.study.name)}-{plan.digest[:8]}"
+    out = out or run_folder(ready.spec.study.name, plan.digest)
     machine = Machine(local, address)
     registry = load_registry()
     _require(registry, ready, plan, machine, quiet)

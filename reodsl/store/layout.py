@@ -41,6 +41,11 @@ def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> P
     return out / "report.html"
 
 
+def run_folder(study: str, digest: str) -> Path:
+    """Where a run's results are laid out where nobody says: `runs/STUDY-DIGEST`; `digest` is the spec's."""
+    return Path("runs") / f"{slug(study)}-{digest[:8]}"
+
+
 def arm_folder(arm: str, seed: str) -> Path:
     """Where an arm's results are in a run's folder; `seed` is empty where there is none."""
     return Path("arms") / (slug(arm) + (f".s{seed}" if seed else ""))
