@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
-from reodsl.diagnostics.model import error
+from reodsl.diagnostics.model import Span, error
 from reodsl.language.reward_functions import number_function
 from reodsl.language.reward_names import INF, Body, Data, Typed, fail, same_unit
 from reodsl.language.reward_types import condition, typed
@@ -178,28 +179,12 @@ def _aggregate(body: Body, expr: tree.Call, name: str) -> Typed | None:
     one: Data = {"op": "number", "value": 1.0}
     value = Typed(one, PLAIN, 1.0, 1.0) if counted else typed(inner, over.expr)
     where = condition(inner, over.condition) if over.condition is not None else None
-    empty: Typed | None = None
-    given: tree.Arg | None = None
-    for arg in expr.args[1:]:
-        if (
-            arg.name is None
-            or arg.name.name != "empty"
-            or isinstance(arg.value, (tree.Binding, tree.Comprehension))
-        ):
-            return fail(
-                body,
-                "E0310",
-                f"`{name}` takes one thing more: what it is when nothing is left",
-                arg,
-                "write `empty: …`",
-            )
-        given = arg
-        empty = typed(body, arg.value)
-        if empty is None:
-            return None
+    given = _empty(body, expr.args[1:], name)
+    if given is None:
+        return None
     if value is None or (over.condition is not None and where is None):
         return None
-    if over.condition is not None and given is None and name not in ("sum", "count"):
+    if over.condition is not None and not given and name not in ("sum", "count"):
         unit = " tokens" if value.unit == TOKENS else ""
         body.ctx.report(
             error(
@@ -211,10 +196,10 @@ def _aggregate(body: Body, expr: tree.Call, name: str) -> Typed | None:
             )
         )
         return None
-    if given is not None and empty is not None and name != "count":
-        assert not isinstance(given.value, (tree.Binding, tree.Comprehension))
-        if not same_unit(body, empty, value, given.value.span, over.expr.span, "`empty`"):
-            return None
+    span, empty = given[-1] if given else (over.span, None)
+    compared = empty if name != "count" else None
+    if compared is not None and not same_unit(body, compared, value, span, over.expr.span, "`empty`"):
+        return None
     data: Data = {
         "op": "aggregate",
         "fn": name,
@@ -228,6 +213,30 @@ def _aggregate(body: Body, expr: tree.Call, name: str) -> Typed | None:
     if empty is not None:
         low, high = min(low, empty.low), max(high, empty.high)
     return Typed(data, PLAIN if name == "count" else value.unit, low, high)
+
+
+def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]] | None:
+    """What statistics over nothing are, and where it says so; None with what is wrong reported."""
+    found = []
+    for arg in args:
+        if (
+            arg.name is None
+            or arg.name.name != "empty"
+            or isinstance(arg.value, (tree.Binding, tree.Comprehension))
+        ):
+            fail(
+                body,
+                "E0310",
+                f"`{name}` takes one thing more: what it is when nothing is left",
+                arg,
+                "write `empty: …`",
+            )
+            return None
+        value = typed(body, arg.value)
+        if value is None:
+            return None
+        found.append((arg.value.span, value))
+    return found
 
 
 def _range_of(name: str, value: Typed, filtered: bool, members: float) -> tuple[float, float]:

@@ -128,7 +128,14 @@ def typed_selection(
         )
     if not picks or len(sound) < len(picks):
         return None
-    if len({pick["trace"] is None for pick in sound}) > 1:
+    if not _agree(ctx, record, sound, drop is not None):
+        return None
+    return TypedSelection(tuple(lets), tuple(sound), drop or 0.0)
+
+
+def _agree(ctx: Context, record: Record, picks: list[Data], dropping: bool) -> bool:
+    """Whether picks are all traces or all pairs, and have the margins that some are dropped by; reported when not."""
+    if len({pick["trace"] is None for pick in picks}) > 1:
         ctx.report(
             error(
                 "E0313",
@@ -137,8 +144,8 @@ def typed_selection(
                 help="let all of its picks be `trace`, or all `preferred` and `rejected`",
             )
         )
-        return None
-    if drop is not None and any(pick["margin"] is None for pick in sound):
+        return False
+    if dropping and any(pick["margin"] is None for pick in picks):
         ctx.report(
             error(
                 "E0304",
@@ -147,8 +154,8 @@ def typed_selection(
                 help="add `margin = …` to each pick, such as `len(rejected) - len(preferred)`",
             )
         )
-        return None
-    return TypedSelection(tuple(lets), tuple(sound), drop or 0.0)
+        return False
+    return True
 
 
 def _share(body: Body, item: tree.Setting) -> float | None:
