@@ -109,16 +109,17 @@ class If(IR):
 
 
 class Aggregate(IR):
-    """A statistic of `value` over the responses in `over` that meet `where`; `empty` when none does.
+    """A statistic of `value` over the responses, or the splits, in `over` that meet `where`; `empty` when none does.
 
-    `group` is the question's responses of this step, `ref` the starting model's frozen samples of it.
+    `group` is the question's responses of this step, `ref` the starting model's frozen samples of it, `splits` the places of
+    the response's splits in a `dense` line: there `var` is a name, a number of tokens.
     `std` is the population's; `count` counts.
     """
 
     op: Literal["aggregate"] = "aggregate"
     fn: Literal["mean", "std", "min", "max", "sum", "count", "median"]
     var: str
-    over: Literal["group", "ref"]
+    over: Literal["group", "ref", "splits"]
     value: Expression
     where: Expression | None = None
     empty: Expression | None = None

@@ -112,6 +112,8 @@ class _Equations:
         return left if value.fn in ("+", "-") else _PLAIN
 
     def _aggregate(self, value: Aggregate, place: Place) -> Power:
+        if value.over == "splits":
+            self.names[value.var] = _ONE
         inner = self.power(value.value, (*place, "value"))
         if value.where is not None:
             self.equal(self.power(value.where, (*place, "where")), _PLAIN)

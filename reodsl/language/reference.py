@@ -39,6 +39,10 @@ REWARD_WORDS = (
         "over the question's responses (`ref`: the starting model's)",
     ),
     (
+        "`sum(correct(answer(y[:M])) for M in splits if M <= L)`",
+        "over the places of the response's splits, in a `dense` line",
+    ),
+    (
         "`mean` `std` `min` `max` `sum` `count` `median`",
         "statistics; one with an `if` says what it is when nothing is left",
     ),

@@ -154,14 +154,36 @@ def _weight(body: Body, expr: tree.Call, name: str) -> Typed | None:
     return Typed({"op": "weight", "rule": name}, PLAIN, 0.0, INF)
 
 
+def _nowhere(body: Body, name: str, at: tree.Expr) -> None:
+    """E0301: a statistic over something that is neither responses nor splits."""
+    helps = "`group` is the question's responses, `ref` the starting model's"
+    if body.variable is not None:
+        helps += f", `splits` the places of this line: `sum(correct(y[:M]) for M in splits if M < {body.variable})`"
+    elif isinstance(at, tree.Name) and at.name == "splits":
+        helps = "splits belong to a line `dense L in at: …`"
+    fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
+
+
+def _over(body: Body, name: str, source: str) -> tuple[Body, str]:
+    """The inside of a statistic, where `name` is a response or a split's place, and what that is called in the result."""
+    if source != "splits":
+        body.uses.add(source)
+        variable = f"z{sum(1 for each in body.env.responses.values() if each != 'y') or ''}"
+        return replace(body, env=body.env.with_response(name, variable, source)), variable
+    inside = sum(1 for each in body.env.values.values() if str(each.data.get("name")).startswith("M"))
+    variable = f"M{inside or ''}"
+    at_hand = body.env.values[body.variable or ""]
+    place = Typed({"op": "name", "name": variable}, TOKENS, at_hand.low, at_hand.high)
+    return replace(body, env=body.env.with_value(name, place)), variable
+
+
 def _aggregate(body: Body, expr: tree.Call, name: str) -> Typed | None:
     over = expr.args[0].value
     assert isinstance(over, tree.Comprehension)
-    if not isinstance(over.over, tree.Name) or over.over.name not in ("group", "ref"):
-        return fail(
-            body, "E0301", f"`{name}` runs over `group` or `ref`", over.over,
-            "`group` is the question's responses, `ref` the starting model's",
-        )  # fmt: skip
+    known = ("group", "ref") if body.variable is None else ("group", "ref", "splits")
+    if not isinstance(over.over, tree.Name) or over.over.name not in known:
+        _nowhere(body, name, over.over)
+        return None
     source = over.over.name
     if source == "ref" and "y" not in body.env.responses:
         return fail(
@@ -171,9 +193,15 @@ def _aggregate(body: Body, expr: tree.Call, name: str) -> Typed | None:
             over.over,
             "run over `group`, the pool's responses",
         )
-    body.uses.add(source)
-    variable = f"z{sum(1 for each in body.env.responses.values() if each != 'y') or ''}"
-    inner = replace(body, env=body.env.with_response(over.var.name, variable, source))
+    if source == "splits" and over.var.name == body.variable:
+        return fail(
+            body,
+            "E0208",
+            f"`{over.var.name}` is the split at hand",
+            over,
+            "run over others by another name: `for M in splits`",
+        )
+    inner, variable = _over(body, over.var.name, source)
     # What is counted does not matter: `count(z for z in group if correct(z))`.
     counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
     one: Data = {"op": "number", "value": 1.0}

@@ -134,6 +134,9 @@ def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | 
     if left.low == left.high and right.low == right.high:
         value = _raised(left.low, right.low)
         return _endless(body, expr) if math.isinf(value) else Typed(data, PLAIN, value, value)
+    if left.low == left.high > 0:
+        ends = _raised(left.low, right.low), _raised(left.low, right.high)
+        return Typed(data, PLAIN, min(ends), max(ends))
     low = 0.0 if left.low >= 0 else -INF
     return Typed(data, PLAIN, low, INF)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reodsl.ir.expression import (
     Aggregate,
@@ -149,18 +149,14 @@ def _call(node: Call, args: list[float]) -> float:
 
 
 def _aggregate(node: Aggregate, scope: _Scope) -> float:
-    """A statistic over the responses that meet `where`; over none of them `empty`, or 0 for a sum or a count."""
-    members = scope.group.rollouts if node.over == "group" else scope.group.reference
+    """A statistic over the responses or splits that meet `where`; over none `empty`, or 0 for a sum or a count."""
+    if node.over == "splits":
+        inners = [replace(scope, numbers={**scope.numbers, node.var: float(each)}) for each in scope.places]
+    else:
+        members = scope.group.rollouts if node.over == "group" else scope.group.reference
+        inners = [replace(scope, responses={**scope.responses, node.var: each}) for each in members]
     values = []
-    for member in members:
-        inner = _Scope(
-            scope.reward,
-            scope.group,
-            {**scope.responses, node.var: member},
-            scope.numbers,
-            scope.places,
-            scope.split,
-        )
+    for inner in inners:
         if node.where is None or _value(node.where, inner) != 0:
             values.append(1.0 if node.fn == "count" else _value(node.value, inner))
     if values:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reodsl.ir.base import IR, parts_of
 from reodsl.ir.expression import (
@@ -173,6 +175,12 @@ class _Evaluator:
         before = np.concatenate((np.zeros_like(places[:, :, :1]), places[:, :, :-1]), axis=2)
         return before.reshape(*before.shape, *([1] * (self.axes - 3)))
 
+    def splits(self, table: NDArray[Any], axis: int) -> NDArray[Any]:
+        """[questions, rollouts, splits] with the splits along `axis`."""
+        shape = [1] * self.axes
+        shape[0], shape[1], shape[axis] = table.shape
+        return table.reshape(shape)
+
     def at_cut(self, name: str, cut: Expression, scope: _Scope, verdicts: Verdicts) -> Floats:
         response = scope.responses[name]
         if response.over != "group":
@@ -192,12 +200,15 @@ class _Evaluator:
 
     def aggregate(self, node: Aggregate, scope: _Scope) -> Floats:
         axis = 3 + scope.depth
-        inner = _Scope(
-            {**scope.responses, node.var: _Response(node.over, axis)}, scope.numbers, scope.depth + 1
-        )
-        members = self.measured(node.var, inner, "length")
+        if node.over == "splits":
+            members, there = self.splits(self.step.places, axis), self.splits(self.step.present, axis)
+            inner = replace(scope, numbers={**scope.numbers, node.var: members}, depth=scope.depth + 1)
+        else:
+            responses = {**scope.responses, node.var: _Response(node.over, axis)}
+            inner = replace(scope, responses=responses, depth=scope.depth + 1)
+            members, there = self.measured(node.var, inner, "length"), np.full((1,) * self.axes, True)
         value = np.ones_like(members) if node.fn == "count" else self.value(node.value, inner)
-        keep = np.full((1,) * self.axes, True) if node.where is None else self.value(node.where, inner) != 0
+        keep = there if node.where is None else there & (self.value(node.where, inner) != 0)
         value, keep, _ = np.broadcast_arrays(value, keep, members)
         counted = keep.sum(axis=axis, keepdims=True)
         found = statistic(node.fn, value, keep, counted, axis)

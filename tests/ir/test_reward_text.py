@@ -71,6 +71,9 @@ BODIES = [
     "correct(answer(y[:64 tokens])) + correct(y[:32 tokens])",
     "correct(answer(y[:max(len(y) / 2, 1 tokens)]))",
     "dense L in five: trapezoid(L) * correct(answer(y[:L]))",
+    "dense L in five: correct(y[:L]) * 0.5 ^ sum(correct(answer(y[:M])) for M in splits if M < L)",
+    "dense L in five: correct(y) * L / max(min(M for M in splits if M > L, empty: L), 1 tokens)",
+    "dense L in five: correct(y) + L / (1 tokens + max(N * count(M for M in splits if M < N) for N in splits))",
     "dense L in five: uniform(L) * correct(y[:L]) * (L / 128 tokens)",
     "let s = mean(len(z) for z in ref)\ndense L in five: correct(answer(y[:L])) * L / max(s, 1 tokens)",
 ]

@@ -34,6 +34,7 @@ SOUND = [
     "correct(y) - mean(mean(correct(w[:8 tokens]) for w in group) for z in ref)",
 ]
 UNSOUND = [
+    ("sum(correct(y[:M]) for M in splits)", "E0301"),
     ("correct(y) * 9^9^9^9", "E0307"),
     ("correct(answer(y[:64]))", "E0302"),
     ("len(y)", "E0302"),
@@ -111,6 +112,18 @@ def test_dense(codes: Callable[..., list[str]]) -> None:
         "E0215"
     ]
     assert codes("reward r(at: budgets) {\n dense L in at: L\n}") == ["E0302"]
+    assert codes("reward r(at: budgets) {\n dense L in at: sum(correct(y[:L]) for L in splits)\n}") == [
+        "E0208"
+    ]
+    assert codes("reward r(at: budgets) {\n dense L in at: correct(y) * sum(M for M in splits)\n}") == [
+        "E0302"
+    ]
+    assert codes("reward r(at: budgets) {\n dense L in at: correct(y[:L]) * mean(L / M for M in at)\n}") == [
+        "E0301"
+    ]
+    assert codes(
+        "reward r(at: budgets) {\n dense L in at: correct(y) / sum(1 for M in splits if M < L)\n}"
+    ) == ["E0307"]
     assert codes("reward r(at: budgets) {\n dense L in at: L / len(y)\n}") == ["E0215"]
     assert codes("reward r(at: budgets) {\n trapezoid(L)\n}") == ["E0301"]
     assert codes("reward r(at: number) {\n dense L in at: 1\n}") == ["E0301"]

@@ -116,6 +116,14 @@ def test_questions_are_selected_by_a_condition_alone(spec: Callable[..., Spec]) 
     assert train.inputs["data"] == select.id
 
 
+def test_a_few_questions_fill_a_batch_again_and_again(codes: Callable[..., list[str]]) -> None:
+    few = "data few { source = generated(chain, count: 2, seed: 1), verifier = exact }\n"
+    pool = POOL.replace("chain_train", "few")
+    text = rewarded("outcome").replace("= chain_train", f"= best({pool}, most: 0.5)")
+    head = HEAD.replace("import overthinker", "import chain, overthinker")
+    assert codes(head + few + KEEPS + text) == []
+
+
 def test_a_selections_name_changes_nothing(spec: Callable[..., Spec]) -> None:
     one = lower(spec(HEAD + SHORTEST + sequences("sft", f"best({POOL})")))
     two = lower(spec(HEAD + SHORTEST.replace("best", "other") + sequences("sft", f"other({POOL})")))

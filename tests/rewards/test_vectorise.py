@@ -50,6 +50,8 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
     leaves.append(st.builds(bare, places_to_cut(dense), st.sampled_from(group_only)))
     if names:
         leaves.append(st.sampled_from(names).map(e))
+    if "M" in names:
+        leaves.append(st.sampled_from(group_only).map(lambda of: forced("M", of)))
     if dense:
         leaves.append(st.sampled_from(["trapezoid", "uniform", "half_first"]).map(weight))
         leaves.append(st.just(Previous()))
@@ -63,7 +65,26 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
     several = st.builds(call, st.sampled_from(["min", "max"]), inner, inner) | st.builds(
         call, st.just("clip"), inner, inner, inner
     )
-    parts = [leaf, binary, functions, several, st.builds(where, inner, inner, inner), st.builds(minus, inner)]
+    if dense and "M" not in names:
+        at_splits = expressions(responses, (*names, "M"), dense, depth - 1)
+        over_splits = st.builds(
+            lambda fn, value, keep, empty: stat(fn, value, over="splits", var="M", where=keep, empty=empty),
+            st.sampled_from(["mean", "std", "min", "max", "sum", "count", "median"]),
+            at_splits,
+            st.none() | at_splits,
+            st.none() | inner,
+        )
+    else:
+        over_splits = leaf
+    parts = [
+        over_splits,
+        leaf,
+        binary,
+        functions,
+        several,
+        st.builds(where, inner, inner, inner),
+        st.builds(minus, inner),
+    ]
     if len(responses) < 3:
         for over in ("group", "ref"):
             var = f"{'ref' if over == 'ref' else 'z'}{len(responses)}"

@@ -169,6 +169,36 @@ def test_half_a_cosine_between_two_lengths(tmp_path: Path) -> None:
     assert outcomes(rule, asked) == pytest.approx([1.75, 1.5, 1.25, -6, -4, -10])
 
 
+SERIAL = """
+reward serial(at: budgets) {
+  dense L in at: correct(answer(y[:L])) / 2 ^ (count(M for M in splits if M <= L and correct(answer(y[:M]))) - 1)
+}
+"""
+
+
+def test_a_reward_that_halves_with_each_right_exit(tmp_path: Path) -> None:
+    """S-GRPO (Dai et al. 2025): exits that are wrong, right, right, wrong, right earn 0, 1, 1/2, 0, 1/4."""
+    path = tmp_path / "spec.reo"
+    spec = SPEC.replace("from std.rewards import NAME", SERIAL).replace("WORDINGS", "[within]")
+    path.write_text(spec.replace("CALL", "serial(at: [2, 4, 6, 8, 10 tokens])"))
+    compiled = compile_file(path).spec
+    assert compiled is not None
+    rule = compiled.study.arm("it").checkpoint.experiment.stages[0].method.reward  # type: ignore[union-attr]
+    places = (2, 4, 6, 8, 10)
+    verdicts = dict(zip(places, (False, True, True, False, True), strict=True))
+    asked = Group(
+        "q",
+        (Rollout(12, True, verdicts), Rollout(5, False, {2: True, 4: False}), Rollout(3, True, {2: False})),
+    )
+    # A response that has ended is graded as it is: its own verdict stands at every later exit.
+    expected = [[0, 1, 0.5, 0, 0.25], [1, 0, 0, 0, 0], [0, 1, 0.5, 0.25, 0.125]]
+    assert [interpret(rule, asked, index, places) for index in range(3)] == expected
+    made = arrays([asked], [[places] * 3])
+    np.testing.assert_allclose(
+        vectorise(rule, made.step, made.forced.look_up, made.bare.look_up)[0], expected
+    )
+
+
 def test_pruned_past_the_limit(tmp_path: Path) -> None:
     assert outcomes(reward("pruned(limit: 8 tokens)", tmp_path), group((8, True), (9, True))) == [1, 0]
 

@@ -69,8 +69,8 @@ def _small(stage: StageCase, data: Record, pool: Record, found: TypedSelection) 
     questions, batch = pool.sub("data"), stage.record.at("batch.prompts")
     asked = known_questions(questions) if questions is not None else None
     wanted = amount(batch.value) if batch is not None else None
-    if asked is None or wanted is None:
-        return
+    if asked is None or wanted is None or found.gives == "questions":
+        return  # questions fill a batch again and again, as those of any data do
     picks = asked * max(1, len(found.picks))
     most = picks - math.floor(found.drop * picks + 1e-9)
     if most < wanted:
