@@ -7,8 +7,10 @@ from reodsl.language.context import Context, Scope
 from reodsl.language.declare import declared
 from reodsl.language.evaluate import evaluated
 from reodsl.language.kinds import METRICS
+from reodsl.language.modules import library_names
 from reodsl.language.names import used_at
 from reodsl.language.schema import A, Type
+from reodsl.language.stages import stage_parts
 from reodsl.language.suggest import advice, there_is
 from reodsl.language.units import Quantity, scaled
 from reodsl.language.values import Record, Value, describe
@@ -78,8 +80,6 @@ def _library_path(expr: tree.Attribute, scope: Scope) -> list[str] | None:
 
 
 def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value | None:
-    from reodsl.language.modules import library_names
-
     *folders, name = parts
     module, known = ".".join(folders), library_names()
     loaded = ctx.modules.library(module) if module in known else None
@@ -118,8 +118,6 @@ def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
 
 def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
     """`x.stages[4K tokens]`: a stage by its name or by the value that it was made for."""
-    from reodsl.language.stages import stage_parts
-
     value = evaluated(ctx, expr.value, scope)
     if value is None:
         return None

@@ -9,7 +9,9 @@ from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, compute
 from reodsl.language.kinds import KINDS
 from reodsl.language.kinds.types import CHECKPOINT, SPLITS, TOKENS
 from reodsl.language.names import import_hint, lookup
-from reodsl.language.schema import A, Either, Field, Kind, Many, type_words
+from reodsl.language.rewards import reward_call
+from reodsl.language.schema import A, Choice, Either, Field, Kind, Many, Num, type_words
+from reodsl.language.selections import selection_call
 from reodsl.language.suggest import advice
 from reodsl.language.units import Quantity
 from reodsl.language.values import Items, Record, Slot, Symbol, Value, describe
@@ -82,12 +84,8 @@ def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
     if value is None:
         return None
     if isinstance(value.data, Record) and value.data.kind == "reward":
-        from reodsl.language.rewards import reward_call
-
         return reward_call(ctx, expr, value, scope)
     if isinstance(value.data, Record) and value.data.kind == "selection":
-        from reodsl.language.selections import selection_call
-
         return selection_call(ctx, expr, value, scope)
     ctx.report(
         error(
@@ -225,7 +223,6 @@ def default_value(field: Field, at: tree.Call | tree.Ident) -> Value:
 
 def as_value(data: object, field: Field, at: tree.Call | tree.Ident) -> Value:
     """Plain data as a value in a field's type."""
-    from reodsl.language.schema import Choice, Num
 
     def made(each: object, type_: object) -> Value:
         if isinstance(type_, Either):

@@ -7,7 +7,9 @@ from dataclasses import replace
 from reodsl.diagnostics.model import Span, error
 from reodsl.language.context import Context, Scope
 from reodsl.language.declare import declared
+from reodsl.language.functions import SIGNATURES
 from reodsl.language.kinds import METRICS
+from reodsl.language.library import provider
 from reodsl.language.modules import Loaded
 from reodsl.language.reward_words import RESPONSE_NAMES
 from reodsl.language.schema import A, Choice, Either, Many, Type
@@ -80,8 +82,6 @@ def unknown(ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...])
             )
         )
         return
-    from reodsl.language.functions import SIGNATURES
-
     if name in SIGNATURES:
         ctx.report(
             error(
@@ -130,8 +130,6 @@ def _help(name: str, scope: Scope) -> str:
 
 def import_hint(name: str, scope: Scope) -> str | None:
     """The help for a name that an import provides: under another name, or not yet."""
-    from reodsl.language.library import provider
-
     for local, imported in scope.module.imports.items():
         if imported.name == name:
             return f"this file imports it as `{local}`"

@@ -9,9 +9,12 @@ from dataclasses import replace
 from reodsl.language.blocks import unknown_setting
 from reodsl.language.context import Change, Context, Owner, Scope
 from reodsl.language.evaluate import fitted
+from reodsl.language.functions import REASONING_STEPS, SIGNATURES, computed
 from reodsl.language.kinds import KINDS
 from reodsl.language.refusals import PassedBy, held, lacks, no_stage, refuse, unset
+from reodsl.language.rewards import Definition, bound_argument
 from reodsl.language.schema import Block, Kind
+from reodsl.language.selections import typed_selection
 from reodsl.language.stages import StagePart
 from reodsl.language.suggest import advice, there_is
 from reodsl.language.values import BLOCK, Record, Slot, Value, describe
@@ -169,8 +172,6 @@ def without_arguments(ctx: Context, item: tree.Decl, owner: Owner) -> None:
 
 def _within(ctx: Context, value: Value, change: Change, scope: Scope, what: str) -> Value | None:
     """A value with an argument of its call, or a setting of what it names, replaced; None where it has none such."""
-    from reodsl.language.rewards import Definition
-
     data = value.data
     place = change.target.removesuffix("." + ".".join(change.path))
     if isinstance(data, Record):
@@ -220,8 +221,6 @@ def _argument(ctx: Context, record: Record, kind: Kind, change: Change, scope: S
 
 def _recomputed(ctx: Context, record: Record, call: tree.Call, change: Change, scope: Scope) -> Value | None:
     """Budgets computed again with another argument."""
-    from reodsl.language.functions import REASONING_STEPS, SIGNATURES, computed
-
     assert isinstance(call.function, tree.Name)
     name = call.function.name
     replaced = _argument(ctx, record, SIGNATURES.get(name, REASONING_STEPS), change, scope)
@@ -234,8 +233,6 @@ def _recomputed(ctx: Context, record: Record, call: tree.Call, change: Change, s
 
 def _parameter(ctx: Context, record: Record, change: Change, scope: Scope, place: str) -> Value | None:
     """A reward or a selection with another argument."""
-    from reodsl.language.rewards import Definition, bound_argument
-
     definition: Definition = record.made
     params = {param.name.name: param for param in definition.item.params or ()}
     name, rest = change.path[0], change.path[1:]
@@ -260,8 +257,6 @@ def _parameter(ctx: Context, record: Record, change: Change, scope: Scope, place
 
 def _selected(ctx: Context, record: Record, change: Change, scope: Scope, place: str) -> Value | None:
     """Data that a selection picks, from another pool or with another argument."""
-    from reodsl.language.selections import typed_selection
-
     if change.path[0] == "pool" and len(change.path) > 1:
         pool = _within(ctx, record.fields["pool"].value, replace(change, path=change.path[1:]), scope, "pool")
         return None if pool is None else Value(_with(record, "pool", pool, change), change.value.span)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from reodsl.diagnostics.model import Span, error, warning
+from reodsl.language.calls import splits
 from reodsl.language.context import Context, Scope
 from reodsl.language.reward_constant import report_blind, report_constant
 from reodsl.language.reward_environment import environment, own_name
@@ -197,8 +198,6 @@ def _dense(body: Body, part: tree.Dense) -> tuple[Typed | None, Record | None]:
         )
         return None, None
     if not (name in body.env.others and body.env.others[name] is None):
-        from reodsl.language.calls import splits
-
         over = splits(ctx, part.over, body.scope, "the splits of `dense`")
         if over is None or not isinstance(over.data, Record):
             return None, None

@@ -6,6 +6,9 @@ import math
 from dataclasses import replace
 
 from reodsl.diagnostics.model import error
+from reodsl.language.declare import declared
+from reodsl.language.evaluate import number
+from reodsl.language.names import lookup
 from reodsl.language.reward_functions import exponential
 from reodsl.language.reward_names import INF, Body, Typed, constant, fail, node
 from reodsl.language.reward_operators import (
@@ -88,8 +91,6 @@ def typed(body: Body, expr: tree.Expr) -> Typed | None:
 
 
 def _number(body: Body, expr: tree.Number) -> Typed | None:
-    from reodsl.language.evaluate import number
-
     value = number(body.ctx, expr)
     if value is None or not isinstance(value.data, Quantity):
         return None
@@ -110,9 +111,6 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         )
     if name in env.others:
         return fail(body, "E0301", f"`{name}` is no number", expr, f"run over it: `dense L in {name}: …`")
-    from reodsl.language.declare import declared
-    from reodsl.language.names import lookup
-
     found = lookup(body.ctx, body.scope.module, name)
     if found is not None and isinstance(found[1], tree.Param):
         value = declared(body.ctx, *found)

@@ -10,7 +10,7 @@ from reodsl.language.checks.wordings import check_selected, check_wordings, word
 from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.resolve import WITHOUT_TRAINING, is_trained
 from reodsl.language.schema import Block
-from reodsl.language.values import Items, Record
+from reodsl.language.values import Items, Record, Slot, plain
 
 
 def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
@@ -276,6 +276,4 @@ def _needs(stage: StageCase) -> Iterator[Diagnostic]:
 
 
 def _word(slot: object) -> str:
-    from reodsl.language.values import Slot, plain
-
     return str(plain(slot.value)) if isinstance(slot, Slot) else ""
