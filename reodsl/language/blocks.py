@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from reodsl.diagnostics.model import Label, Span, error
+from reodsl.diagnostics.model import Span, error
 from reodsl.language.context import Context, Scope
+from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import fitted, too_long
 from reodsl.language.kinds import KINDS
 from reodsl.language.schema import Block, Kind, Many, type_words
@@ -64,16 +65,7 @@ def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
     before = seen.setdefault(name.name, name.span)
     if before is name.span:
         return True
-    ctx.report(
-        error(
-            "E0208",
-            f"`{name.name}` is there twice",
-            name.span,
-            "again here",
-            others=[Label(before, "first here")],
-            help="keep one of them",
-        )
-    )
+    ctx.report(doubled(name.name, name.span, before, "keep one of them"))
     return False
 
 

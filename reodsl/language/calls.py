@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from reodsl.diagnostics.model import Label, error
+from reodsl.diagnostics.model import error
 from reodsl.language.context import Context, Scope
+from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluated, fitted, settled
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, computed, listed
 from reodsl.language.kinds import KINDS
@@ -134,16 +135,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             good, guess = False, True
             continue
         if name in places:
-            ctx.report(
-                error(
-                    "E0208",
-                    f"`{name}` is there twice",
-                    arg.span,
-                    "again here",
-                    others=[Label(places[name].span, "first here")],
-                    help="give it once",
-                )
-            )
+            ctx.report(doubled(name, arg.span, places[name].span, "give it once"))
             good = False
             continue
         places[name] = arg

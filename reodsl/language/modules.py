@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
+from reodsl.diagnostics.model import Diagnostic, Problem, Span, error
+from reodsl.language.doubled import doubled
 from reodsl.language.suggest import advice, there_is
 from reodsl.syntax import tree
 from reodsl.syntax.parse import parse
@@ -117,16 +118,7 @@ class Modules:
         first = places.setdefault(name.name, name.span)
         if first is name.span:
             return True
-        self.diagnostics.append(
-            error(
-                "E0208",
-                f"`{name.name}` is there twice",
-                name.span,
-                "again here",
-                others=[Label(first, "first here")],
-                help="give one of them another name",
-            )
-        )
+        self.diagnostics.append(doubled(name.name, name.span, first, "give one of them another name"))
         return False
 
     def _broken(self, target: Loaded) -> bool:

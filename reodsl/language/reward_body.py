@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from reodsl.diagnostics.model import Span, error, warning
 from reodsl.language.calls import splits
 from reodsl.language.context import Context, Scope
+from reodsl.language.doubled import doubled
 from reodsl.language.reward_constant import report_blind, report_constant
 from reodsl.language.reward_environment import environment, own_name
 from reodsl.language.reward_names import Body, Data, Environment, Limits, Typed
@@ -131,15 +132,7 @@ def _let(body: Body, item: tree.Let, lets: list[tuple[str, Data]]) -> bool:
     value = typed(body, item.value)
     good = own_name(body.ctx, item.name) and value is not None
     if name in env.values or name in env.others:
-        body.ctx.report(
-            error(
-                "E0208",
-                f"`{name}` is there twice",
-                item.name.span,
-                "again here",
-                help="give it another name",
-            )
-        )
+        body.ctx.report(doubled(name, item.name.span, None, "give it another name"))
         good = False
     if value is None:
         env.broken.add(name)

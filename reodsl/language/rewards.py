@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from reodsl.diagnostics.model import Label, error
+from reodsl.diagnostics.model import error
 from reodsl.language.context import Context, Scope
+from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluated, settled
 from reodsl.language.kinds.types import SPLITS
 from reodsl.language.modules import Loaded
@@ -96,16 +97,9 @@ def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Va
             good = False
             continue
         if name not in open_names:
-            ctx.report(
-                error(
-                    "E0208",
-                    f"`{name}` is there twice",
-                    arg.span,
-                    "again here",
-                    others=[Label(args[name].span, "first here")] if name in args else [],
-                    help=f"give it once, or start from `{definition.item.name.name}`",
-                )
-            )
+            first = args[name].span if name in args else None
+            helps = f"give it once, or start from `{definition.item.name.name}`"
+            ctx.report(doubled(name, arg.span, first, helps))
             good = False
             continue
         open_names.remove(name)
