@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from reodsl.plan.keys import Keys
     from reodsl.plan.registry import Machine, Registry
     from reodsl.plan.verdict import Plan
+    from reodsl.price import Prices
     from reodsl.report.material import Material
     from reodsl.store.store import Store
 
@@ -125,24 +126,16 @@ class Loaded:
         from reodsl.store.layout import lay_out, run_folder
 
         plan, machine, registry = self._plan(), Machine(local, address), load_registry()
-        self._require(registry, plan, machine)
-        store = self.store
-        store.open()
+        seconds = self._require(registry, plan, machine).expected
+        store = self.store.open()
         record = runs.begin(store, self.spec, plan.digest)
         writer = runs.Writer(store, record)
         status: runs.Status = "interrupted"
         shown = Waiting(lambda: display(len(self.graph.tasks), self.spec.study.name, quiet, terminal=False))
         try:
+            sinks = shown.hear, writer.add
             results = registry.execute(
-                Execution(
-                    graph=self.graph,
-                    store=store,
-                    keys=self.keys,
-                    runners=registry.runners,
-                    machine=machine,
-                    emit=shown.hear,
-                    done=writer.add,
-                )
+                Execution(self.graph, store, self.keys, registry.runners, machine, *sinks, seconds)
             )
             place = Path(out) if out is not None else run_folder(self.spec.study.name, plan.digest)
             page = lay_out(self.graph, results.keys, store, place)
@@ -161,10 +154,15 @@ class Loaded:
         inputs = {role: store.path(results.keys[task]) for role, task in report.inputs.items()}
         return Finished(page, self.spec, inputs)
 
-    def _require(self, registry: Registry, plan: Plan, machine: Machine) -> None:
-        """Raises what the machine lacks for the tasks that are to be done; what it merely doubts is a warning."""
+    def _require(self, registry: Registry, plan: Plan, machine: Machine) -> Prices:
+        """The prices. Raises where they pass the limit, or the machine lacks something; what it doubts is a warning."""
+        from reodsl.cli.place import Ready, prices_of
+        from reodsl.price.limits import refusals
+
+        prices = prices_of(Ready(self.spec, self.graph, self.store, self.keys))
         todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
-        missing = registry.check(todo, self.spec, self.keys.folder, machine) if todo else ()
+        found = registry.check(todo, self.spec, self.keys.folder, machine) if todo else ()
+        missing = (*refusals(prices, (task.id for task in todo), self.spec), *found)
         if any(each.severity == "error" for each in missing):
             lacking = Problem(*missing)
             lacking.add_note(render(missing, self.spec.sources))
@@ -172,6 +170,7 @@ class Loaded:
         for each in missing:
             # Told of the notebook's own line, which called `run` in its context.
             warnings.warn(f"{each.code}: {each.message}", stacklevel=4)
+        return prices
 
     def _plan(self) -> Plan:
         from reodsl.plan.verdict import make_plan

@@ -121,6 +121,14 @@ def test_a_spec_with_errors_says_all_of_them(spec: Path) -> None:
     assert [found.code for found in caught.value.diagnostics]
 
 
+def test_a_limit_holds(spec: Path) -> None:
+    loaded = reodsl.load(spec, amend={"limit": "0.0001 gpu_hours"})
+    with pytest.raises(Problem, match="and the limit is") as caught:
+        loaded.run(local=True)
+    assert [found.code for found in caught.value.diagnostics] == ["E0610"]
+    assert not (spec.parent / ".reodsl").exists()
+
+
 def test_what_is_no_mapping_of_settings_is_refused(spec: Path) -> None:
     with pytest.raises(Problem, match="`amend` is 'steps=3', which is no mapping") as caught:
         reodsl.load(spec, amend="steps=3")  # type: ignore[arg-type]

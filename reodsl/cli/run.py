@@ -18,6 +18,7 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.plan.registry import Execution, Machine, Registry, Results, load_registry
 from reodsl.plan.saved import Saved, is_plan, load_plan, moved
 from reodsl.plan.verdict import Plan
+from reodsl.price import Prices
 from reodsl.price.limits import refusals
 from reodsl.store import runs
 from reodsl.store.layout import lay_out, run_folder
@@ -85,7 +86,7 @@ def command(
     out = out or run_folder(ready.spec.study.name, plan.digest)
     machine = Machine(local, address)
     registry = load_registry()
-    _require(registry, ready, plan, machine, quiet)
+    prices = _require(registry, ready, plan, machine, quiet)
     folder_to_fill(out)
     ready.store.open()
     record = runs.begin(ready.store, ready.spec, plan.digest)
@@ -93,7 +94,7 @@ def command(
     doubts = Doubts(ready, quiet or as_json)
     status: runs.Status = "interrupted"
     try:
-        results = _execute(registry, ready, plan, machine, writer, doubts, quiet or as_json)
+        results = _execute(registry, ready, plan, prices, machine, writer, doubts, quiet or as_json)
         page = lay_out(ready.graph, results.keys, ready.store, out)
         if tensorboard:
             from reodsl.report.tensorboard import write_tensorboard
@@ -148,14 +149,14 @@ def _still_holds(saved: Saved, ready: Ready, plan: Plan) -> None:
         )
 
 
-def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine, quiet: bool) -> None:
-    """End the command, before anything starts, when the spec costs too much or this machine lacks what it needs.
-
-    What is only warned of is shown, unless `quiet`.
+def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine, quiet: bool) -> Prices:
+    """What the spec costs. Ends the command, before anything starts, when that is too much or this machine lacks what
+    it needs. What is only warned of is shown, unless `quiet`.
     """
     from reodsl.cli.output import failed, show
 
-    refused = refusals(prices_of(ready), (*plan.now, *plan.later), ready.spec)
+    prices = prices_of(ready)
+    refused = refusals(prices, (*plan.now, *plan.later), ready.spec)
     if refused:
         raise Problem(*refused)
     tasks = tuple(item.task for item in plan.items if item.verdict != "reuse")
@@ -163,12 +164,14 @@ def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine, qui
     show(missing if not quiet or failed(missing) else (), ready.spec.sources)
     if failed(missing):
         raise SystemExit(1)
+    return prices
 
 
 def _execute(
     registry: Registry,
     ready: Ready,
     plan: Plan,
+    prices: Prices,
     machine: Machine,
     writer: runs.Writer,
     doubts: Doubts,
@@ -198,6 +201,7 @@ def _execute(
                 machine=machine,
                 emit=shown.hear,
                 done=done,
+                seconds=prices.expected,
             )
         )
     finally:

@@ -64,11 +64,12 @@ class Graph:
     def __contains__(self, task_id: object) -> bool:
         return task_id in self._index
 
-    def heights(self) -> dict[str, int]:
-        """For every task id, the number of tasks on the longest way from it to the end, itself included."""
-        readers, found = self.readers(), dict[str, int]()
+    def heights(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        """For every task id, the seconds of the longest way from its start to the end; one for what `seconds` lacks."""
+        readers, found = self.readers(), dict[str, float]()
         for task in reversed(self.tasks):
-            found[task.id] = 1 + max((found[reader] for reader in readers[task.id]), default=0)
+            after = max((found[reader] for reader in readers[task.id]), default=0.0)
+            found[task.id] = seconds.get(task.id, 1.0) + after
         return found
 
     def readers(self) -> dict[str, tuple[str, ...]]:

@@ -30,7 +30,8 @@ class Machine:
 class Execution:
     """A graph to execute: finished results are taken from `store`, new ones are added to it.
 
-    `emit` hears of every event, in this process and thread; `done` of every result as (task id, key).
+    `emit` hears of every event, in this process and thread; `done` of every result as (task id, key). `seconds` are those
+    that tasks are expected to take: what has the longest way to go starts first.
     """
 
     graph: Graph
@@ -40,6 +41,7 @@ class Execution:
     machine: Machine
     emit: Callable[[Event], None]
     done: Callable[[str, str], None]
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

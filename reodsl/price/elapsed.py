@@ -32,12 +32,12 @@ def elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> Elapsed | None:
     todo = set(ids)
     if prices.unpriced(todo):
         return None
-    readers, heights = graph.readers(), graph.heights()
+    readers, heights = graph.readers(), graph.heights(prices.expected)
     place = {task.id: index for index, task in enumerate(graph.tasks)}
     missing = {
         task.id: len(todo.intersection(task.inputs.values())) for task in graph.tasks if task.id in todo
     }
-    ready: dict[int, list[tuple[int, int, str]]] = {}
+    ready: dict[int, list[tuple[float, int, str]]] = {}
 
     def offer(name: str) -> None:
         wide = min(prices.tasks[name].gpus, prices.room)

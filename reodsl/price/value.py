@@ -98,6 +98,15 @@ class Prices:
         """Whether tasks run on unlike devices."""
         return len({price.devices for price in self.tasks.values() if price.devices}) > 1
 
+    @property
+    def expected(self) -> dict[str, float]:
+        """The seconds by which a run on this machine chooses what starts first. On a cluster it counts tasks: of unlike
+        devices each, the longest first leave gaps that cost more.
+        """
+        if self.unit != "seconds":
+            return {}
+        return {name: price.total_seconds for name, price in self.tasks.items()}
+
     def hours(self, ids: Iterable[str]) -> float:
         """Device hours of some tasks together."""
         return sum(self.tasks[name].gpu_hours for name in ids)

@@ -83,7 +83,7 @@ class _Loop:
         starts = (run.graph[name].inputs.get("start") for name in tuple(self.shown))
         self.shown.update(start for start in starts if start is not None)
         self.place = {task.id: index for index, task in enumerate(run.graph.tasks)}
-        self.height = run.graph.heights()
+        self.height = run.graph.heights(run.seconds)
         self.missing = {task.id: set(task.inputs.values()) for task in run.graph.tasks}
         self.done: dict[str, Manifest] = {}
         self.flying: dict[str, Order] = {}
@@ -91,7 +91,7 @@ class _Loop:
         self.waiting: dict[str, tuple[str, float]] = {}
         self.said: set[str] = set()
         self.attempts: dict[str, int] = {}
-        self.ready: list[tuple[int, int, str]] = []
+        self.ready: list[tuple[float, int, str]] = []
         for task in run.graph.tasks:
             self._offer(task.id)
 

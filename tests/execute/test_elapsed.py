@@ -66,6 +66,7 @@ def test_a_plan_lays_tasks_out_as_a_run_does(
             machine=Machine(local=True),
             emit=lambda event: None,
             done=lambda task, key: None,
+            seconds=prices.expected,
         )
     )
     assert len(found.keys) == len(tasks)

@@ -62,6 +62,10 @@ def test_what_has_the_longest_way_to_go_is_first() -> None:
     """Two short tasks come before the chain in the graph; first, it ends as they do."""
     reads = {"x": "", "y": "", "a": "", "b": "a", "c": "b"}
     assert took(reads, dict.fromkeys(reads, 1.0), 2) == (3, 3)
+    # By their seconds: the long one is first, and the chain beside it. On a cluster tasks are counted.
+    reads, seconds = {"a": "", "b": "a", "c": "", "d": ""}, {"a": 1.0, "b": 1.0, "c": 2.0, "d": 4.0}
+    assert took(reads, seconds, 2) == (4, 4)
+    assert took(reads, seconds, 2, dict.fromkeys(reads, 1)) == (6, 4)
 
 
 def test_a_wide_task_waits_and_lets_smaller_ones_pass() -> None:

@@ -10,6 +10,7 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.language import compile_file
+from reodsl.price.elapsed import elapsed
 from reodsl.price.history import History, Past
 from reodsl.price.machine import Devices, at_width, devices_of
 from reodsl.price.memory import process_bytes
@@ -70,6 +71,22 @@ def test_every_task_of_the_quickstart_is_priced_within_a_factor_of_two_before_an
     ratios = {name: prices[name].total_seconds / spent[name] for name in spent if spent[name] > 2}
     assert {name: each for name, each in ratios.items() if not 0.5 < each < 2} == {}
     assert 0.8 < sum(each.total_seconds for each in prices.values()) / sum(spent.values()) < 1.25
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_the_quickstart_takes_about_as_long_as_is_said_before_any_run(
+    cores: int, spent: dict[str, float]
+) -> None:
+    """Every task laid out with the seconds that it was measured to take, beside the plan's own."""
+    compiled = compile_file(str(ROOT / "specs" / "quickstart.reo")).spec
+    assert compiled is not None
+    graph = lower(compiled)
+    prices = price(graph, compiled, cores=cores)
+    told = {name: replace(each, seconds={"start": spent[name]}) for name, each in prices.tasks.items()}
+    said, took = elapsed(graph, prices, spent), elapsed(graph, replace(prices, tasks=told), spent)
+    assert said is not None
+    assert took is not None
+    assert 0.85 < said.seconds / took.seconds < 1.15
 
 
 def test_a_processor_reaches_more_of_its_peak_with_wider_models() -> None:
