@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import csv
-import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
 from reodsl.ir.data import Columns
-from runners.data.table import join_answers, questions_table, require_columns
+from runners.data.records import read_json, read_jsonl
+from runners.data.table import mapped, questions_table, require_columns
 
 LARGEST_FILE = 2 * 2**30
 """Bytes of a file that is read, and of the text in a Parquet file once unpacked."""
@@ -114,7 +113,7 @@ def file_problem(path: Path) -> Diagnostic | None:
 
 def _read_parquet(path: Path, columns: Columns) -> pl.DataFrame:
     require_columns(list(pl.read_parquet_schema(path)), columns, str(path))
-    names = list(dict.fromkeys(_mapped(columns)))
+    names = list(dict.fromkeys(mapped(columns)))
     scan = pl.scan_parquet(path)
     # A small file may unpack to any size, so it is counted before it is read.
     rows = int(scan.select(pl.len()).collect().item())
@@ -137,117 +136,6 @@ def _too_large(path: Path, size: str, bound: str) -> Problem:
     )
 
 
-def _mapped(columns: Columns) -> list[str]:
-    """The source's column names that are read."""
-    every = (columns.question, columns.answer, columns.trace, columns.id)
-    return [name for name in every if name is not None]
-
-
-def _read_jsonl(path: Path, columns: Columns) -> pl.DataFrame:
-    rows = []
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                rows.append((f"line {number}", _json(line, path, f"line {number}")))
-    return _from_records(rows, path, columns)
-
-
-def _read_json(path: Path, columns: Columns) -> pl.DataFrame:
-    text = path.read_text(encoding="utf-8-sig")
-    if text.lstrip()[:1] == "{":
-        # Hubs hold many `.json` files that are one record a line.
-        return _read_jsonl(path, columns)
-    content = _json(text, path, "")
-    if not isinstance(content, list):
-        raise problem(
-            "E0707",
-            f"the file holds {_kind(content)}, not a list of records",
-            where=str(path),
-            help='write `[{"question": …, "answer": …}, …]`, or one record a line in a .jsonl file',
-        )
-    return _from_records([(f"record {n}", row) for n, row in enumerate(content, start=1)], path, columns)
-
-
-class _NoNumber(Exception):
-    """NaN or an infinity, which is no JSON and is written by some programs for a missing value."""
-
-
-def _no_number(name: str) -> str:
-    raise _NoNumber(name)
-
-
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_number)
-
-
-def _json(text: str, path: Path, place: str) -> Any:
-    where = f"{path}, {place}" if place else str(path)
-    try:
-        return _DECODER.decode(text)
-    except _NoNumber as failure:
-        raise problem(
-            "E0707",
-            f"{failure} stands where a value should",
-            where=where,
-            help="write `null` where there is none, or take the row out",
-        ) from None
-    except json.JSONDecodeError as failure:
-        line = where if place else f"{path}, line {failure.lineno}"
-        raise problem(
-            "E0707", f"this is not JSON: {failure.msg}", where=line, help="correct or remove it"
-        ) from None
-    except RecursionError:
-        raise problem(
-            "E0707", "the JSON is nested too deep", where=where, help="correct or remove it"
-        ) from None
-
-
-def _from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> pl.DataFrame:
-    """The mapped fields of JSON records as text (numbers are texts already, in their own spelling)."""
-    present: dict[str, None] = {}
-    for place, row in rows:
-        if not isinstance(row, dict):
-            raise problem(
-                "E0707",
-                f"this is {_kind(row)}, not a record",
-                where=f"{path}, {place}",
-                help='each row is a record, as in `{"question": …, "answer": …}`',
-            )
-        present.update(dict.fromkeys(row))
-    names = _mapped(columns)
-    if rows:
-        require_columns(list(present), columns, str(path))
-    several = columns.answer
-    data = {
-        name: [_text(row.get(name), name, path, place, several=name == several) for place, row in rows]
-        for name in names
-    }
-    return pl.DataFrame(data, schema=dict.fromkeys(names, pl.String))
-
-
-def _text(value: Any, name: str, path: Path, place: str, *, several: bool) -> str | None:
-    """A field as text; with `several`, a list of texts stands for several right answers."""
-    if several and isinstance(value, list):
-        return join_answers(_text(item, name, path, place, several=False) for item in value)
-    if value is None:
-        return None
-    if isinstance(value, str):
-        # Half of a surrogate pair is legal in JSON and in no UTF-8 text.
-        return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    raise problem(
-        "E0707",
-        f"`{name}` is {_kind(value)}, where text or a number is needed",
-        where=f"{path}, {place}",
-        help="write it as one text",
-    )
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "a record", list: "a list", str: "a text or number", bool: "a truth value"}
-    return names.get(type(value), "null")
-
-
 def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
     header, rows = None, []
     for number, row in _csv_rows(path):
@@ -264,7 +152,7 @@ def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
         else:
             rows.append(row)
     header = header or []
-    names = _mapped(columns)
+    names = mapped(columns)
     place = {name: header.index(name) for name in names if name in header}
     data = {name: [row[index] for row in rows] for name, index in place.items()}
     return pl.DataFrame(data, schema=dict.fromkeys(place, pl.String))
@@ -293,8 +181,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 _READERS = {
     ".parquet": _read_parquet,
-    ".jsonl": _read_jsonl,
-    ".ndjson": _read_jsonl,
-    ".json": _read_json,
+    ".jsonl": read_jsonl,
+    ".ndjson": read_jsonl,
+    ".json": read_json,
     ".csv": _read_csv,
 }

@@ -27,6 +27,12 @@ def question_id(question: str) -> str:
     return hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def mapped(columns: Columns) -> list[str]:
+    """The source's column names that are read."""
+    every = (columns.question, columns.answer, columns.trace, columns.id)
+    return [name for name in every if name is not None]
+
+
 def require_columns(present: Sequence[str], columns: Columns, where: str) -> None:
     """Raise a Problem (E0701) naming each mapped column that is not there, what is there, and how to map it."""
     wanted = {
