@@ -12,16 +12,17 @@ from reodsl.ir.reward import Let
 
 
 class Choice(IR):
-    """The response with the least or the greatest `key` among those that meet `where`; the first of equals."""
+    """The response with the least or the greatest `key` of those that meet `where`, the first of equals, or `each` of them,
+    where `key` says nothing."""
 
-    fn: Literal["argmin", "argmax"]
+    fn: Literal["argmin", "argmax", "each"]
     var: str
     key: Expression
     where: Expression | None = None
 
 
 class Pick(IR):
-    """At most one trace or pair of a question: `trace`, or `preferred` and then `rejected`.
+    """A trace or pair of a question, or a trace of `each` response: `trace`, or `preferred` and then `rejected`.
 
     A later choice sees the earlier one by its name, and `where` and `margin` see both. Nothing is picked where a choice
     finds nothing, where both are one response, or where `where` does not hold. `margin` says how much is picked by it.

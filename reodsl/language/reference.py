@@ -82,6 +82,7 @@ responses, or, for rewards, it keeps questions:
 | in a selection | means |
 | --- | --- |
 | `trace = argmin(len(z) for z in group if correct(z))` | a trace for SFT; `argmax` likewise, the first of equals |
+| `trace = each(z for z in group if correct(z))` | a trace of every such response, as rejection sampling takes them |
 | `preferred = …`, `rejected = …` | a pair for SimPO; the second may look at the first: `len(preferred)` |
 | `where = …` | a condition on what is picked |
 | `pick NAME {{ … }}` | several picks of a question, each with its own |

@@ -8,18 +8,19 @@ from reodsl.diagnostics.model import Label, error
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import fitted
 from reodsl.language.reward_environment import environment
-from reodsl.language.reward_names import Body, Data, Environment, Limits, fail
+from reodsl.language.reward_names import Body, Data, Environment, Limits, constant, fail
 from reodsl.language.reward_types import condition, typed
 from reodsl.language.rewards import reward_call
 from reodsl.language.schema import A
 from reodsl.language.suggest import advice
+from reodsl.language.units import PLAIN
 from reodsl.language.values import Record, Slot, Value
 from reodsl.syntax import tree
 
 POOL = A(("pool",), "`pool(…)`")
 ROLES = ("trace", "preferred", "rejected")
 PICK = (*ROLES, "where", "margin")
-CHOICES = ("argmin", "argmax")
+CHOICES = ("argmin", "argmax", "each")
 EXAMPLE = "trace = argmin(len(z) for z in group if correct(z))"
 KEEPS = "where = mean(correct(z) for z in group) < 1"
 
@@ -32,6 +33,11 @@ class TypedSelection:
     picks: tuple[Data, ...]
     drop: float = 0.0
     keep: Data | None = None
+
+    def most(self, responses: int) -> int:
+        """The most that a question with so many responses gives."""
+        each = [pick["trace"] is not None and pick["trace"]["fn"] == "each" for pick in self.picks]
+        return sum(responses if every else 1 for every in each)
 
     @property
     def gives(self) -> str:
@@ -199,7 +205,7 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Data | 
     found: Data = dict.fromkeys(PICK)
     inner = body
     for role in roles:
-        found[role] = _choice(inner, given[role].value)
+        found[role] = _choice(inner, given[role].value, role)
         inner = replace(inner, env=inner.env.with_response(role, role))
     if "where" in given:
         found["where"] = _holds(inner, given["where"].value)
@@ -240,7 +246,7 @@ def _holds(body: Body, expr: tree.Expr) -> Data | None:
     return test.data if test is not None else None
 
 
-def _choice(body: Body, expr: tree.Expr) -> Data | None:
+def _choice(body: Body, expr: tree.Expr, role: str) -> Data | None:
     name = (
         expr.function.name if isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) else None
     )
@@ -251,9 +257,27 @@ def _choice(body: Body, expr: tree.Expr) -> Data | None:
     if not isinstance(over.over, tree.Name) or over.over.name != "group":
         fail(body, "E0301", f"`{name}` runs over `group`", over, f"write `{EXAMPLE}`")
         return None
+    if name == "each" and (role != "trace" or not _is_variable(over)):
+        why = (
+            "`each` takes responses as they are"
+            if role == "trace"
+            else "a pair takes one response on each side"
+        )
+        fail(
+            body,
+            "E0310",
+            why,
+            expr,
+            "write `trace = each(z for z in group if correct(z))`, or choose by `argmin` and `argmax`",
+        )
+        return None
     inner = replace(body, env=body.env.with_response(over.var.name, "z"))
-    key = typed(inner, over.expr)
+    key = constant(0.0, PLAIN) if name == "each" else typed(inner, over.expr)
     where = _holds(inner, over.condition) if over.condition is not None else None
     if key is None or (over.condition is not None and where is None):
         return None
     return {"fn": name, "var": "z", "key": key.data, "where": where}
+
+
+def _is_variable(over: tree.Comprehension) -> bool:
+    return isinstance(over.expr, tree.Name) and over.expr.name == over.var.name

@@ -47,7 +47,7 @@ class Known:
                 continue
             times = 1
             if self.graph[source].kind == "select":
-                times = max(1, len(self.graph[source].payload["selection"]["picks"]))
+                times = _most(self.graph[source].payload)
                 source = self.graph[self.graph[source].inputs["pool:0"]].inputs["data"]
             data = self.graph[source].payload["data"]
             count = questions_in(data)
@@ -68,6 +68,13 @@ class Known:
             return None
         pool = self.graph[source.inputs["pool:0"]]
         return float(pool.payload["rollout"]["max_tokens"] * SHARE_OF_LONGEST)
+
+
+def _most(select: Mapping[str, Any]) -> int:
+    """The most traces or pairs that a question gives, 1 where questions are kept."""
+    responses = int(select["samples"]) * len(select["prefixes"])
+    traces = [pick["trace"] or {} for pick in select["selection"]["picks"]]
+    return sum(responses if trace.get("fn") == "each" else 1 for trace in traces) or 1
 
 
 def _gradients(found: Facts, past: Past, task: Task) -> Facts:

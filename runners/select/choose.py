@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reodsl.ir.selection import Choice, Pick, Selection
@@ -21,8 +22,8 @@ class Chosen:
     margin: float = 0.0
 
 
-def chosen(selection: Selection, group: Group) -> list[Chosen | None]:
-    """What each pick takes, or None where it finds nothing to take."""
+def chosen(selection: Selection, group: Group) -> list[tuple[Chosen, ...]]:
+    """What each pick takes: one thing, as many as meet its condition, or nothing."""
     numbers = _numbers(selection, group)
     return [_picked(selection.name, pick, group, numbers) for pick in selection.picks]
 
@@ -52,7 +53,18 @@ def kept(margins: list[float], drop: float) -> list[int]:
     return [at for at in range(len(margins)) if at not in gone]
 
 
-def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> Chosen | None:
+def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> tuple[Chosen, ...]:
+    if pick.trace is not None and pick.trace.fn == "each":
+        taken = [{"trace": at} for at in _met(name, pick.trace, group, {}, numbers)]
+    else:
+        one = _one(name, pick, group, numbers)
+        taken = [] if one is None else [one]
+    found = [_weighed(name, pick, group, roles, numbers) for roles in taken]
+    return tuple(each for each in found if each is not None)
+
+
+def _one(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> dict[str, int] | None:
+    """The positions of the one trace or pair of a pick, its own conditions apart."""
     found: dict[str, int] = {}
     responses: dict[str, Rollout] = {}
     for role in ROLES:
@@ -63,10 +75,27 @@ def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> C
         if position is None or position in found.values():
             return None
         found[role], responses[role] = position, group.rollouts[position]
+    return found
+
+
+def _weighed(
+    name: str, pick: Pick, group: Group, roles: dict[str, int], numbers: dict[str, float]
+) -> Chosen | None:
+    responses = {role: group.rollouts[position] for role, position in roles.items()}
     if pick.where is not None and measure(name, pick.where, group, responses, numbers) == 0:
         return None
     margin = 0.0 if pick.margin is None else measure(name, pick.margin, group, responses, numbers)
-    return Chosen(found, margin)
+    return Chosen(roles, margin)
+
+
+def _met(
+    name: str, choice: Choice, group: Group, responses: dict[str, Rollout], numbers: dict[str, float]
+) -> Iterator[int]:
+    """The positions of the responses that meet a choice's condition."""
+    for position, member in enumerate(group.rollouts):
+        names = {**responses, choice.var: member}
+        if choice.where is None or measure(name, choice.where, group, names, numbers) != 0:
+            yield position
 
 
 def _best(
@@ -74,10 +103,8 @@ def _best(
 ) -> int | None:
     """The position with the least or greatest key, the first of equals; NaN is no key."""
     best: tuple[float, int] | None = None
-    for position, member in enumerate(group.rollouts):
-        names = {**responses, choice.var: member}
-        if choice.where is not None and measure(name, choice.where, group, names, numbers) == 0:
-            continue
+    for position in _met(name, choice, group, responses, numbers):
+        names = {**responses, choice.var: group.rollouts[position]}
         key = measure(name, choice.key, group, names, numbers)
         key = -key if choice.fn == "argmax" else key
         if not math.isnan(key) and (best is None or key < best[0]):

@@ -57,17 +57,15 @@ def select(job: Job) -> None:
         asked += 1
         picks = chosen(selection, question.group)
         lost += not any(picks)
-        for number, pick in enumerate(picks):
-            if pick is None:
-                missed[number] += 1
-                continue
+        missed = [known + (not pick) for known, pick in zip(missed, picks, strict=True)]
+        for taken in (each for pick in picks for each in pick):
             row: dict[str, object] = {
                 "id": question.id, "question": question.text, "answer": question.gold, "meta": None
             }  # fmt: skip
-            for role, position in pick.roles.items():
+            for role, position in taken.roles.items():
                 row[f"{role}_prefix"], row[role], row[f"{role}_ended"] = question.responses[position]
             rows.append(row)
-            margins.append(pick.margin)
+            margins.append(taken.margin)
     picked = len(rows)
     rows = [rows[at] for at in kept(margins, selection.drop)]
     if not rows:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.graph.lower import lower
+from reodsl.ir.expression import Correct
 from reodsl.ir.spec import Spec
 from reodsl.ir.training import FromTraining, Ppo, Stage
 
@@ -34,6 +35,7 @@ selection best(ratio: number in 0..1) {
   }
 }
 """
+EVERY = "selection best { trace = each(z for z in group if correct(z)) }"
 KEEPS = """
 selection best(most: number in 0..1) {
   let solved = mean(correct(z) for z in group)
@@ -114,6 +116,15 @@ def test_questions_are_selected_by_a_condition_alone(spec: Callable[..., Spec]) 
     (train,) = (task for task in graph.tasks if task.arm == "it" and task.kind == "train")
     assert select.inputs == {"pool:0": "it.pool.s1", "data": "chain_train.data"}
     assert train.inputs["data"] == select.id
+
+
+def test_every_right_response(spec: Callable[..., Spec]) -> None:
+    text = HEAD + EVERY + sequences("sft", f"best({POOL})").replace("prompts = 8", "prompts = 16384")
+    chosen = stage(spec(text)).selected
+    assert chosen is not None
+    trace = chosen.selection.picks[0].trace
+    assert trace is not None
+    assert (trace.fn, trace.where) == ("each", Correct(of="z"))
 
 
 def test_a_few_questions_fill_a_batch_again_and_again(codes: Callable[..., list[str]]) -> None:
@@ -213,6 +224,9 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         ("reward mine {\ncorrect(answer(y[:before(L)]))\n}\n" + rewarded("mine"), "E0301"),
         ('wording lost { question = "what?" }', "E0512"),
         (SHORTEST.replace("}", ", drop = 10% }"), "E0304"),
+        (EVERY.replace("each(z for", "each(len(z) for"), "E0310"),
+        (EVERY.replace("trace", "rejected = argmax(len(z) for z in group), preferred"), "E0310"),
+        (EVERY + sequences("sft", f"best({POOL})").replace("prompts = 8", "prompts = 16385"), "E0513"),
         ("selection best { where = mean(correct(z) for z in group) > 1 }", "E0316"),
         ("selection best { where = mean(correct(z) for z in group) < 1, drop = 10% }", "E0304"),
         (KEEPS + sequences("sft", f"best({POOL}, most: 0.5)"), "E0510"),

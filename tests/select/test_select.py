@@ -38,8 +38,10 @@ def selection(*picks: Pick, lets: tuple[Let, ...] = ()) -> Selection:
 
 
 def picked(rule: Selection, asked: Group) -> list[dict[str, int] | None]:
-    """What is chosen, without margins."""
-    return [None if one is None else one.roles for one in chosen(rule, asked)]
+    """What is chosen, one thing or nothing by each pick, without margins."""
+    taken = chosen(rule, asked)
+    assert all(len(pick) < 2 for pick in taken)
+    return [pick[0].roles if pick else None for pick in taken]
 
 
 def test_the_shortest_that_is_right_the_first_of_equals() -> None:
@@ -95,6 +97,17 @@ def test_lets_and_earlier_choices_can_be_used_in_later_ones() -> None:
         selection(pick, lets=(Let(name="m", value=mean),)), group((2, True), (5, True), (6, True), (11, True))
     )
     assert found == [{"preferred": 1, "rejected": 2}]
+
+
+def test_each_response_that_meets_the_conditions() -> None:
+    short = Binary(fn="<", left=Length(of="trace"), right=Number(value=9))
+    margin = Unary(fn="neg", value=Length(of="trace"))
+    every = Choice(fn="each", var="z", key=Number(value=0), where=RIGHT)
+    rule = selection(Pick(trace=every, where=short, margin=margin), Pick(trace=SHORTEST))
+    each, one = chosen(rule, group((3, True), (9, True), (5, False), (7, True)))
+    assert [(taken.roles, taken.margin) for taken in each] == [({"trace": 0}, -3), ({"trace": 3}, -7)]
+    assert [taken.roles for taken in one] == [{"trace": 0}]
+    assert chosen(rule, group((3, False))) == [(), ()]
 
 
 def test_questions_are_kept_by_a_condition_on_their_group() -> None:
@@ -155,15 +168,12 @@ def test_dasts_margins_by_hand(tmp_path: Path) -> None:
     """
     rule = of_the_library(tmp_path)
     assert rule.drop == 0.25
-    right, wrong = chosen(rule, group((10, True), (30, True), (8, False), (20, False)))
-    assert right is not None
-    assert wrong is not None
+    (right,), (wrong,) = chosen(rule, group((10, True), (30, True), (8, False), (20, False)))
     assert (right.roles, wrong.roles) == ({"preferred": 0, "rejected": 1}, {"preferred": 3, "rejected": 2})
     assert (right.margin, wrong.margin) == pytest.approx((1 / 3, 0.36))
     # Nobody is right: L_r is the longest response, p = 0, L_b = 40; wrong answers score at most -0.1.
-    nothing, both = chosen(rule, group((40, False), (20, False)))
-    assert nothing is None
-    assert both is not None
+    nothing, (both,) = chosen(rule, group((40, False), (20, False)))
+    assert nothing == ()
     assert both.margin == pytest.approx(-0.1 - (-0.45 - 0.1))
 
 
@@ -236,6 +246,21 @@ def test_traces_of_several_wordings_and_what_was_lost(tmp_path: Path, pools: tup
     ]
     facts = json.loads((made.out / "select.json").read_text())
     assert facts == {"questions": 3, "picked": 2, "lost": 1, "lost_by_pick": [1]}
+
+
+def test_every_right_response_is_a_trace(tmp_path: Path, pools: tuple[Path, Path]) -> None:
+    every = Choice(fn="each", var="z", key=Number(value=0), where=RIGHT)
+    made = job(tmp_path, selection(Pick(trace=every)), pools, ["", "now"])
+    select(made)
+    table = pl.read_parquet(made.out / "questions.parquet")
+    assert table.select("id", "trace", "trace_prefix").rows() == [
+        ("a", "long a 0", ""),
+        ("a", "long a 1", ""),
+        ("a", "brief a 1", "now"),
+        ("b", "long b 1", ""),
+    ]
+    facts = json.loads((made.out / "select.json").read_text())
+    assert facts == {"questions": 3, "picked": 4, "lost": 1, "lost_by_pick": [1]}
 
 
 def test_a_choice_can_ask_for_a_wording(tmp_path: Path, pools: tuple[Path, Path]) -> None:

@@ -71,7 +71,7 @@ def _small(stage: StageCase, data: Record, pool: Record, found: TypedSelection) 
     wanted = amount(batch.value) if batch is not None else None
     if asked is None or wanted is None or found.gives == "questions":
         return  # questions fill a batch again and again, as those of any data do
-    picks = asked * max(1, len(found.picks))
+    picks = asked * found.most(pool.data("samples") * ways)
     most = picks - math.floor(found.drop * picks + 1e-9)
     if most < wanted:
         few = "" if most == asked else f", at most {most} {found.gives}"
