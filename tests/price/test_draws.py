@@ -11,6 +11,7 @@ import studies as make
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
+from reodsl.ir.training import Batch
 from reodsl.price import History, Price, price, show
 from reodsl.price.draws import equal_groups, expected_draws
 from reodsl.price.facts import Facts
@@ -98,7 +99,7 @@ def test_draws_that_were_counted_replace_expected_ones() -> None:
 
 def test_equal_groups_that_were_counted_tell_of_other_batches() -> None:
     facts = Facts(length=8.0, trained_share=0.9, equal=0.5, draws=2.5)
-    other = make.Batch(prompts=1, rollouts=4)
+    other = Batch(prompts=1, rollouts=4)
     found = priced(spec_of(resample=3, batch=other), past(spec_of(resample=3), facts))
     assert found.draws == pytest.approx(1 + 1 / 2 + 1 / 4 + 1 / 8)
 
@@ -111,9 +112,7 @@ def test_equal_groups_without_replacement_tell_of_those_with() -> None:
     assert found.trained == pytest.approx(found.steps * 8 * 8)
 
 
-@pytest.mark.parametrize(
-    "change", [{"reward": make.budgets(4)}, {"batch": make.Batch(prompts=2, rollouts=2)}]
-)
+@pytest.mark.parametrize("change", [{"reward": make.budgets(4)}, {"batch": Batch(prompts=2, rollouts=2)}])
 def test_equal_groups_of_other_rewards_and_rollouts_tell_nothing(change: dict[str, Any]) -> None:
     before = {"reward": make.outcome(), "resample": 3} | change
     facts = Facts(length=8.0, equal=0.99, draws=4.0)

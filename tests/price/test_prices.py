@@ -18,6 +18,7 @@ from reodsl.ir import Origin, Spec
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.expression import Binary, Correct, Forced, Name, Number, Previous
 from reodsl.ir.reward import Budgets, Dense, Part, Reward, Steps
+from reodsl.ir.training import Batch
 from reodsl.price import History, Price, Prices, price, show
 from reodsl.price.facts import Facts
 from reodsl.price.history import Past
@@ -83,11 +84,11 @@ def test_plain_rewards_force_nothing_and_dense_ones_check_more() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 64), st.integers(2, 16), st.integers(1, 4))
 def test_more_of_anything_costs_more(prompts: int, rollouts: int, epochs: int) -> None:
-    before = one(make.budgets(4), batch=make.Batch(prompts=prompts, rollouts=rollouts), epochs=epochs)
+    before = one(make.budgets(4), batch=Batch(prompts=prompts, rollouts=rollouts), epochs=epochs)
     for change in (
-        {"batch": make.Batch(prompts=prompts + 1, rollouts=rollouts), "epochs": epochs},
-        {"batch": make.Batch(prompts=prompts, rollouts=rollouts + 1), "epochs": epochs},
-        {"batch": make.Batch(prompts=prompts, rollouts=rollouts), "epochs": epochs + 1},
+        {"batch": Batch(prompts=prompts + 1, rollouts=rollouts), "epochs": epochs},
+        {"batch": Batch(prompts=prompts, rollouts=rollouts + 1), "epochs": epochs},
+        {"batch": Batch(prompts=prompts, rollouts=rollouts), "epochs": epochs + 1},
     ):
         after = one(make.budgets(4), **change)
         assert after.total_seconds > before.total_seconds
