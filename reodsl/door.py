@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reodsl.graph.task import Graph
     from reodsl.ir import Spec
     from reodsl.plan.keys import Keys
+    from reodsl.plan.ready import Ready
     from reodsl.plan.registry import Machine, Registry
     from reodsl.plan.verdict import Plan
     from reodsl.price import Prices
@@ -62,10 +63,8 @@ def load(
 
     Raises `Problem` with every error of the spec. Results are kept in `store`, by default `.reodsl` beside the spec.
     """
-    from reodsl.graph.lower import lower
     from reodsl.language import compile_file
-    from reodsl.plan.keys import Keys
-    from reodsl.store.store import Store
+    from reodsl.plan.ready import made_ready
 
     compiled = compile_file(str(path), sets=_texts(params), amends=_texts(amend or {}), target=target)
     errors = tuple(each for each in compiled.diagnostics if each.severity == "error")
@@ -73,10 +72,8 @@ def load(
         found = Problem(*errors)
         found.add_note(render(errors, compiled.sources))
         raise found
-    beside = Path(path).resolve().parent
-    place = Store(Path(store) if store is not None else beside / ".reodsl")
-    folder = Path(compiled.spec.folder) if compiled.spec.folder else beside
-    return Loaded(compiled.spec, lower(compiled.spec), place, Keys(place, folder))
+    made = made_ready(compiled.spec, Path(path), Path(store) if store is not None else None)
+    return Loaded(made.spec, made.graph, made.store, made.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +153,10 @@ class Loaded:
 
     def _require(self, registry: Registry, plan: Plan, machine: Machine) -> Prices:
         """The prices. Raises where they pass the limit, or the machine lacks something; what it doubts is a warning."""
-        from reodsl.cli.place import Ready, prices_of
+        from reodsl.cli.place import prices_of
         from reodsl.price.limits import refusals
 
-        prices = prices_of(Ready(self.spec, self.graph, self.store, self.keys))
+        prices = prices_of(self._ready())
         todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
         found = registry.check(todo, self.spec, self.keys.folder, machine) if todo else ()
         missing = (*refusals(prices, (task.id for task in todo), self.spec), *found)
@@ -173,9 +170,12 @@ class Loaded:
         return prices
 
     def _plan(self) -> Plan:
-        from reodsl.plan.verdict import make_plan
+        return self._ready().plan()
 
-        return make_plan(self.spec, self.graph, self.store, self.keys)
+    def _ready(self) -> Ready:
+        from reodsl.plan.ready import Ready
+
+        return Ready(self.spec, self.graph, self.store, self.keys)
 
 
 @dataclass(frozen=True, slots=True)

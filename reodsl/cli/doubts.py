@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from reodsl.cli.output import show
-from reodsl.cli.place import Ready
 from reodsl.diagnostics import Diagnostic
+from reodsl.plan.ready import Ready
 from reodsl.plan.registry import Results
 
 

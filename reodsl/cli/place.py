@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
-from reodsl.graph.task import Graph
-from reodsl.ir import Spec
-from reodsl.plan.keys import Keys
+from reodsl.plan.ready import Ready, made_ready
 from reodsl.plan.registry import Machine, load_registry
-from reodsl.plan.verdict import Plan, make_plan
+from reodsl.plan.verdict import Plan
 from reodsl.price import Prices
 from reodsl.store.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A compiled spec with its graph, its store (which may not exist yet), and the keys of its tasks."""
-
-    spec: Spec
-    graph: Graph
-    store: Store
-    keys: Keys
-
-    def plan(self) -> Plan:
-        """What running it would do now. Raises E0952 for a folder that is no store."""
-        return make_plan(self.spec, self.graph, self.store, self.keys)
 
 
 def prepare(
@@ -43,7 +26,6 @@ def prepare(
     """Compile and lower a spec; its warnings go to stderr, unless `quiet`; its errors end the command."""
     from reodsl.cli.options import assignments
     from reodsl.cli.output import failed, show
-    from reodsl.graph.lower import lower
     from reodsl.language import compile_file
 
     compiled = compile_file(
@@ -52,10 +34,7 @@ def prepare(
     show((d for d in compiled.diagnostics if not quiet or d.severity == "error"), compiled.sources)
     if compiled.spec is None or failed(compiled.diagnostics):
         raise SystemExit(1)
-    spec = compiled.spec
-    store = Store(store_dir or Path(path).resolve().parent / ".reodsl")
-    folder = Path(spec.folder) if spec.folder else Path(path).resolve().parent
-    return Ready(spec, lower(spec), store, Keys(store, folder))
+    return made_ready(compiled.spec, Path(path), store_dir)
 
 
 def prices_of(ready: Ready) -> Prices:

@@ -13,8 +13,9 @@ from reodsl.cli import completing
 from reodsl.cli.destination import folder_to_fill
 from reodsl.cli.doubts import Doubts
 from reodsl.cli.options import spec_options
-from reodsl.cli.place import Ready, prepare, prices_of
+from reodsl.cli.place import prepare, prices_of
 from reodsl.diagnostics import Problem, problem
+from reodsl.plan.ready import Ready
 from reodsl.plan.registry import Execution, Machine, Registry, Results, load_registry
 from reodsl.plan.saved import Saved, is_plan, load_plan, moved
 from reodsl.plan.verdict import Plan

@@ -1,0 +1,35 @@
+"""A compiled spec to all that planning it takes: its task graph, where its results are kept, and the keys of its tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from reodsl.graph.lower import lower
+from reodsl.graph.task import Graph
+from reodsl.ir import Spec
+from reodsl.plan.keys import Keys
+from reodsl.plan.verdict import Plan, make_plan
+from reodsl.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A compiled spec with its graph, its store (which may not exist yet), and the keys of its tasks."""
+
+    spec: Spec
+    graph: Graph
+    store: Store
+    keys: Keys
+
+    def plan(self) -> Plan:
+        """What running it would do now. Raises E0952 for a folder that is no store."""
+        return make_plan(self.spec, self.graph, self.store, self.keys)
+
+
+def made_ready(spec: Spec, path: Path, store: Path | None) -> Ready:
+    """The spec that was compiled from the file at `path`; its results are in `store`, or in `.reodsl` beside the file."""
+    beside = path.resolve().parent
+    place = Store(store or beside / ".reodsl")
+    folder = Path(spec.folder) if spec.folder else beside
+    return Ready(spec, lower(spec), place, Keys(place, folder))
