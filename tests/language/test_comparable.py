@@ -115,6 +115,40 @@ def test_arms_of_a_report_that_says_nothing(
     assert found(compiled, EVERYTHING.replace("SUITE", suite).replace("EVAL", shared)) == expected
 
 
+POOLED = """
+from std.miniature import overthinker, asked_overthinker, chain_train, chain_suite
+from std.recipes import sft
+from std.selections import shortest
+
+experiment mine = sft {
+  base = checkpoint(BASE)
+  data = shortest(pool(checkpoint(OF), data: chain_train, samples: 4, max_tokens: 128 tokens))
+  max_tokens = 192 tokens
+  batch { prompts = 8 }
+  steps = 4 steps
+  eval = chain_suite
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "of", "expected"),
+    [
+        ("overthinker", "asked_overthinker", ["checkpoint(asked_overthinker)"]),
+        ("asked_overthinker", "overthinker", []),
+        ("overthinker", "overthinker", []),
+    ],
+)
+def test_a_pool_in_words_that_the_model_lacks(
+    compiled: Callable[..., Compiled], base: str, of: str, expected: list[str]
+) -> None:
+    text = POOLED.replace("BASE", base).replace("OF", of)
+    spans = [each.labels[0].span for each in compiled(text).diagnostics if each.code == "W0606"]
+    assert [
+        text.split("\n")[span.line - 1][span.column - 1 : span.end_column - 1] for span in spans
+    ] == expected
+
+
 def test_an_arm_of_a_study_is_known_where_it_is_asked_for(compiled: Callable[..., Compiled]) -> None:
     text = BUDGETS.replace("OTHER", "other") + "\nbudgets own = question_min(rollouts: [base])\n"
     (helps,) = (each.help for each in compiled(HEAD + text).diagnostics if each.code == "E0201")

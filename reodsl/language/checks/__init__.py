@@ -5,6 +5,7 @@ from __future__ import annotations
 from reodsl.language.checks.budgets import check_budgets, check_grid
 from reodsl.language.checks.cases import cases
 from reodsl.language.checks.clusters import check_staged, check_unheeded
+from reodsl.language.checks.comparable import check_pool
 from reodsl.language.checks.data import check_data
 from reodsl.language.checks.limits import check_limits
 from reodsl.language.checks.models import check_models
@@ -46,6 +47,7 @@ def check_program(program: Program) -> None:
                 *check_rollouts(ctx, case, stage),
                 *check_models(case, stage),
                 *check_limits(ctx, stage),
+                *check_pool(stage.record, case.record),
             ):
                 ctx.report(finding)
         for finding in (

@@ -141,6 +141,27 @@ def vocabulary(record: Record | None) -> Vocabulary | None:
     return Vocabulary(model, dimensions.data("vocabulary")) if dimensions is not None else None
 
 
+def check_pool(stage: Record, own: Record) -> Iterator[Diagnostic]:
+    """W0606: a pool's responses may have words that the model that is trained on them does not know."""
+    data = stage.sub("data")
+    pool = data.sub("pool") if data is not None and data.kind == "selected" else None
+    theirs, ours = vocabulary(pool.sub("of") if pool is not None else None), vocabulary(own)
+    if pool is None or theirs is None or ours is None or not isinstance(theirs.known, tuple):
+        return
+    lacking = sorted({*theirs.known} - {*ours.known}) if isinstance(ours.known, tuple) else []
+    if lacking:
+        of = pool.fields["of"].value
+        yield warning(
+            "W0606",
+            "the pool has responses of a model with another vocabulary",
+            of.span,
+            f"`{theirs.model.name}` knows `{lacking[0]}`{f' and {len(lacking) - 1} more' if lacking[1:] else ''}",
+            others=[Label(ours.model.span, f"`{ours.model.name}` does not")],
+            notes=["a response with such a word stops the training"],
+            help="take the pool from a checkpoint of the model that is trained, or train one with these words",
+        )
+
+
 def check_vocabularies(
     what: str, arms: Sequence[Value], own: Record | None, at: Span
 ) -> Iterator[Diagnostic]:
