@@ -87,7 +87,10 @@ def check_shared(study: Record, arms: Sequence[Record]) -> Iterator[Diagnostic]:
     slot, shared = study.fields.get("eval"), study.sub("eval")
     if slot is None or slot.span is None or shared is None or not arms:
         return
-    wanted, suites = key(shared), [arm_suite(study, arm) for arm in arms]
+    suites = [arm_suite(study, arm) for arm in arms]
+    if any(suite is shared for suite in suites):
+        return
+    wanted = key(shared)
     if not any(suite is not None and key(suite) == wanted for suite in suites):
         yield warning(
             "W0607",
@@ -145,8 +148,10 @@ def check_pool(stage: Record, own: Record) -> Iterator[Diagnostic]:
     """W0606: a pool's responses may have words that the model that is trained on them does not know."""
     data = stage.sub("data")
     pool = data.sub("pool") if data is not None and data.kind == "selected" else None
-    theirs, ours = vocabulary(pool.sub("of") if pool is not None else None), vocabulary(own)
-    if pool is None or theirs is None or ours is None or not isinstance(theirs.known, tuple):
+    if pool is None:
+        return
+    theirs, ours = vocabulary(pool.sub("of")), vocabulary(own)
+    if theirs is None or ours is None or not isinstance(theirs.known, tuple):
         return
     lacking = sorted({*theirs.known} - {*ours.known}) if isinstance(ours.known, tuple) else []
     if lacking:

@@ -26,18 +26,26 @@ def check_limits(ctx: Context, stage: StageCase) -> Iterator[Diagnostic]:
     if pool is not None and rule is not None:
         ways = max(1, len(wordings_of(pool)))
         limits = _limits(pool, ways, pool.data("samples") * ways)
-        trial = ctx.trial()
-        typed_selection(trial, rule, limits=limits)
-        yield from _noted(trial, "E0316", "a pool", limits)
+        yield from ctx.once_of(str(limits), rule, lambda: _picking(ctx, rule, limits))
     rollout, rollouts = stage.record.sub("rollout"), stage.record.at("batch.rollouts")
     count = amount(rollouts.value) if rollouts is not None else None
     if stage.reward is None or reward is None or rollout is None:
         return
     # A mode where all are asked alike is a mistake of its own (E0511).
-    limits = _limits(rollout, len(wordings_of(rollout)) or INF, count if count is not None else INF)
+    known = _limits(rollout, len(wordings_of(rollout)) or INF, count if count is not None else INF)
+    yield from ctx.once_of(str(known), reward, lambda: _earning(ctx, reward, known))
+
+
+def _picking(ctx: Context, rule: Record, limits: Limits) -> list[Diagnostic]:
+    trial = ctx.trial()
+    typed_selection(trial, rule, limits=limits)
+    return list(_noted(trial, "E0316", "a pool", limits))
+
+
+def _earning(ctx: Context, reward: Record, limits: Limits) -> list[Diagnostic]:
     trial = ctx.trial()
     typed_reward(trial, reward, limits=limits)
-    yield from _noted(trial, "W0301", "training", limits)
+    return list(_noted(trial, "W0301", "training", limits))
 
 
 def _limits(sampling: Record, ways: float, group: float) -> Limits:
