@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,11 @@ def measure(sizes: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
             "all_changed": ("store{}", ("--amend", "small.steps=25")),
         }
         found: dict[tuple[int, str], list[tuple[float, float]]] = {}
-        for turn in range(rounds + 1):
-            for arms in sizes:
-                for state, (store, more) in states.items():
-                    seconds = plan(folder / f"many{arms}.reo", folder / store.format(arms), *more)
-                    # The first turn warms the disk's cache.
-                    if turn:
-                        found.setdefault((arms, state), []).append(seconds)
+        for turn, arms, (state, (store, more)) in product(range(rounds + 1), sizes, states.items()):
+            seconds = plan(folder / f"many{arms}.reo", folder / store.format(arms), *more)
+            # The first turn warms the disk's cache.
+            if turn:
+                found.setdefault((arms, state), []).append(seconds)
         return [
             {"arms": arms, "tasks": tasks[arms]}
             | {

@@ -73,24 +73,26 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
         known = price_task(past.kind, past.payload, past.sizes, past.facts, ran, past.words)
         if past.peak is not None and devices.unit == "seconds":
             beyond.append(past.peak - process_bytes(known.memory))
-        if past.kind == "train":
-            for term, seconds in past.terms.items():
-                priced = known.seconds.get(term, 0.0)
-                if priced > 1e-3 and seconds > 1e-3:
-                    ratios.setdefault(term, []).append(seconds / priced)
-                    if term == "training":
-                        own = at_width(devices, past.sizes.hidden).hardware.mfu_train
-                        reached.append(own * priced / seconds)
-        else:
-            before = known.seconds["start"] if start is None else start
-            work = known.total_seconds - known.seconds["start"]
-            if work > 0:
-                ratios.setdefault("responses", []).append(max(past.seconds - before, past.seconds / 4) / work)
+        for term, seconds, priced in _beside(past, known, start):
+            ratios.setdefault(term, []).append(seconds / priced)
+            if term == "training":
+                own = at_width(devices, past.sizes.hidden).hardware.mfu_train
+                reached.append(own * priced / seconds)
     if not ratios:
         return None
     factors = {name: median(each) for name, each in ratios.items()}
     mfu = median(reached) if reached else None
     return Measured(len(found), factors, start, mfu, median(beyond) if beyond else None)
+
+
+def _beside(past: Past, known: Price, start: float | None) -> list[tuple[str, float, float]]:
+    """Each term of a past result that tells something: its seconds as they were, and as they are priced."""
+    if past.kind == "train":
+        both = [(term, seconds, known.seconds.get(term, 0.0)) for term, seconds in past.terms.items()]
+        return [each for each in both if min(each[1:]) > 1e-3]
+    before = known.seconds["start"] if start is None else start
+    work = known.total_seconds - known.seconds["start"]
+    return [("responses", max(past.seconds - before, past.seconds / 4), work)] if work > 0 else []
 
 
 class _Pricer:
