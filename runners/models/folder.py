@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.store.files import is_full
 from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
+from runners.models.spellings import spell_for_both
 from runners.models.tensors import tensor_shapes
 
 # Loading is a moment inside a task that shows its own progress.
@@ -174,7 +175,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Writes a folder that transformers and SGLang load; it appears whole or not at all, and replaces an older one.
+    """Writes a folder that transformers 5 and 4 load alike; it appears whole or not at all, and replaces an older one.
 
     `state` are the weights by name where the model does not hold them whole.
 
@@ -186,6 +187,7 @@ def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Ten
         try:
             model.save_pretrained(made, safe_serialization=True, state_dict=state)
             tokenizer.save_pretrained(made)
+            spell_for_both(made, model, tokenizer)
             os.chmod(made, 0o755)
             if folder.exists():
                 aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
