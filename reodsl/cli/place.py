@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.plan.ready import Ready, made_ready
 from reodsl.plan.registry import Machine, load_registry
 from reodsl.plan.verdict import Plan
 from reodsl.price import Prices
+from reodsl.store.external import hub_snapshot, local_copies
 from reodsl.store.store import Store
 
 
@@ -49,9 +51,10 @@ def prices_of(ready: Ready) -> Prices:
 
 
 def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
-    """What is wrong inside the local files that a run would read for questions; the runners, where there are any, tell.
+    """What is wrong inside the files and copies of a hub's data sets here that a run would read for questions; the
+    runners, where there are any, tell.
 
-    A file that is not there may be on the machine that is to run the spec.
+    What is not there may be on the machine that is to run the spec.
     """
     folder = ready.keys.folder
     tasks = tuple(
@@ -59,15 +62,24 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
         for item in plan.items
         if item.task.kind == "data"
         and item.verdict != "reuse"
-        and all(
-            source["kind"] == "file" and (folder / source["path"]).is_file()
-            for source in item.task.payload["data"]["sources"]
-        )
+        and all(_at_hand(source, folder) for source in item.task.payload["data"]["sources"])
     )
     try:
-        return load_registry().check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
+        found = load_registry().check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
     except Problem:
         return ()
+    # A copy may be without the split.
+    return tuple(each for each in found if each.code != "E0708")
+
+
+def _at_hand(source: Mapping[str, Any], folder: Path) -> bool:
+    match source["kind"]:
+        case "file":
+            return (folder / str(source["path"])).is_file()
+        case "hub":
+            repo = source["repo"]
+            return bool(local_copies(repo, folder) or hub_snapshot("datasets", repo, source.get("revision")))
+    return False
 
 
 def existing_store(store_dir: Path | None) -> Store:

@@ -94,7 +94,7 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
             return {**source, "path": f"sha256:{prints.folder(folder / source['path'])}"}
         case "hub":
             found = {**source, "revision": hub_revision(hub_kind, source["repo"], source.get("revision"))}
-            copies = _local_copies(source["repo"], folder) if hub_kind == "datasets" else []
+            copies = local_copies(source["repo"], folder) if hub_kind == "datasets" else []
             if not copies:
                 return found
             # The run reads the first that has the split: which it is depends on the files of all.
@@ -107,7 +107,7 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
     return dict(source)
 
 
-def _local_copies(repo: str, folder: Path) -> list[Path]:
+def local_copies(repo: str, folder: Path) -> list[Path]:
     """A data set's copies beside the spec and in REODSL_DATA, which a run prefers, in this order, to the hub's cache."""
     mirror = os.environ.get("REODSL_DATA")
     places = [folder / "data", *([Path(mirror)] if mirror else [])]

@@ -10,7 +10,7 @@ from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.ir.data import Data, DataSource, File, Generated, HubData, PackageData
 from runners.data.files import file_problem, read_questions, require_head
 from runners.data.fold import generate_questions
-from runners.data.hub import hub_problem, read_hub
+from runners.data.hub import hub_problem, local_files, read_hub
 from runners.data.package import package_problem, read_package
 from runners.data.table import require_filled, settle_duplicates
 from runners.data.traces import generate_traces
@@ -73,17 +73,24 @@ def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
 
 
 def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
-    """What is wrong inside the local files of the data, which are there.
+    """What is wrong inside the data's files on this machine: files of the user, and local copies of a hub's data sets.
 
-    Finds what `load_data` would of the sources that are files, in a second or so: of one with more than `READ_AHEAD`
-    bytes only that columns are missing, where its format names them at its head.
+    Finds what `load_data` would of them, in a second or so: of a source with more than `READ_AHEAD` bytes only that
+    columns are missing, where its format names them at its head.
     """
-    files = [source for source in data.sources if isinstance(source, File)]
-    small = [source for source in files if (folder / source.path).stat().st_size <= READ_AHEAD]
+    small = []
     try:
-        for source in files:
-            if source not in small:
-                require_head(folder / source.path, source.columns)
+        for source in data.sources:
+            if not isinstance(source, (File, HubData)):
+                continue
+            files = [folder / source.path] if isinstance(source, File) else local_files(source, folder)
+            for found in filter(None, map(file_problem, files)):
+                raise Problem(found)
+            if sum(path.stat().st_size for path in files) > READ_AHEAD:
+                for path in files:
+                    require_head(path, source.columns)
+            elif files:
+                small.append(source)
         if small:
             load_data(data.model_copy(update={"sources": tuple(small)}), folder)
     except Problem as caught:

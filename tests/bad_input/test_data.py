@@ -132,6 +132,53 @@ def test_columns_at_the_head_of_a_large_file_are_looked_for(
     assert not (place.folder / ".reodsl").exists()
 
 
+HUB = SPEC.replace(
+    "data asked { source = generated(chain_easy, count: 4, seed: 1)", 'data asked { source = hub("own/er")'
+)
+
+
+@pytest.mark.parametrize("kind", ["a missing column", "duplicate questions", "an empty question", "no text"])
+@pytest.mark.parametrize("where", ["beside the spec", "in the hub's cache"])
+def test_a_local_copy_of_a_hub_s_data_set_is_looked_into(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, where: str
+) -> None:
+    copy = place.folder / "data" / "own" / "er"
+    if where == "in the hub's cache":
+        monkeypatch.setenv("HF_HUB_CACHE", str(place.folder / "hub"))
+        copy = place.folder / "hub" / "datasets--own--er" / "snapshots" / "abc"
+        (copy.parent.parent / "refs").mkdir(parents=True)
+        (copy.parent.parent / "refs" / "main").write_text("abc")
+    copy.mkdir(parents=True)
+    _, content, code, _, words = DATA[kind]
+    (copy / "train.jsonl").write_bytes(content if isinstance(content, bytes) else content.encode())
+    place.write(HUB)
+    refused(place.run(), code, "tiny.reo:8:27", 'source = hub("own/er")', *words)
+    assert not (place.folder / ".reodsl").exists()
+    assert place.call("plan", "tiny.reo").findings() == [code]
+
+
+def test_of_a_large_copy_every_head_is_looked_at(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "READ_AHEAD", 60)
+    copy = place.folder / "data" / "own" / "er"
+    copy.mkdir(parents=True)
+    (copy / "train-0.csv").write_text("question,answer\n1+1?,2\n1+1?,2\n")
+    place.write(HUB)
+    assert place.call("plan", "tiny.reo").findings() == ["E0705"]
+    # Together they are more than is read ahead, and duplicates are found by the task alone.
+    (copy / "train-1.csv").write_text("question,answer\n1+2?,3\n1+3?,4\n1+4?,5\n1+5?,6\n1+6?,7\n")
+    assert place.call("plan", "tiny.reo").code == 2
+    (copy / "train-2.csv").write_text("question,reply\n1+1?,2\n")
+    refused(place.run(), "E0701", "tiny.reo:8:27", "= at: data/own/er/train-2.csv", "no column `answer`")
+    assert not (place.folder / ".reodsl").exists()
+    (copy / "train-2.csv").unlink()
+    (copy / "train-2.csv").symlink_to("nowhere.csv")
+    assert place.call("plan", "tiny.reo").findings() == ["E0706"]
+    # Of another split, as if there were none.
+    for path in copy.iterdir():
+        path.rename(copy / path.name.replace("train", "test"))
+    assert place.call("plan", "tiny.reo").code == 2
+
+
 def test_a_file_whose_questions_are_in_the_store_is_not_read_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
