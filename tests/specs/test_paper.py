@@ -128,11 +128,11 @@ def test_settings_are_those_of_the_papers_tables(name: str) -> None:
     assert len(training.pop().sources) == (2 if name == "deepseek_1_5b" else 1)
 
 
-@pytest.mark.parametrize("name", ["deepseek_1_5b", "deepseek_7b"])
+@pytest.mark.parametrize("name", ["deepseek_1_5b", "deepseek_7b", "z1"])
 def test_an_experiment_by_itself_has_the_cluster_of_its_table(name: str) -> None:
     """8 x 8 for PPO on the 1.5B model, and 16 x 8 for all else."""
     path = ROOT / "specs" / "paper" / f"{name}.reo"
-    for target in ("reo_exp", "sft_tops", "two_modes", "simpo_dast"):
+    for target in ("z1",) if name == "z1" else ("reo_exp", "sft_tops", "two_modes", "simpo_dast"):
         alone = compile_file(path, target=target).spec
         assert alone is not None
         assert alone.study.cluster is not None
@@ -198,6 +198,20 @@ def test_methods_are_data(name: str) -> None:
     assert isinstance(oracle.split, OracleBudgets)
     assert isinstance(own.split, QuestionBudgets)
     assert ppo(name, "harmonizing").reference_samples == 16
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_question_budgets_are_told_by_the_rl_of_the_papers_frontier(name: str) -> None:
+    """Every stage of the token budgets, vanilla RL where it is trained, and both length rewards."""
+    given = name.startswith("deepseek")
+    arms = ["reo_qspec", "reo_task_hard"] if name == "deepseek_7b" else ["reo_qspec"]
+    for arm in arms:
+        (trained,) = (each for each in graph(name).tasks if each.kind == "train" and each.arm == arm)
+        assert set(graph(name)[trained.inputs["budgets"]].inputs) == {
+            "data", "arm:group_norm", "arm:harmonizing",
+            *(f"arm:budget_512:{index}" for index in range(6)),
+            *([] if given else ["arm:vanilla"]),
+        }  # fmt: skip
 
 
 def test_the_ablations_of_the_7b_model() -> None:
