@@ -118,6 +118,7 @@ class Loaded:
         machine lacks something or a task fails; what was done stays done.
         """
         from reodsl.cli.live import Waiting, display
+        from reodsl.plan.faults import at_their_lines
         from reodsl.plan.registry import Execution, Machine, load_registry
         from reodsl.store import runs
         from reodsl.store.layout import lay_out, run_folder
@@ -142,7 +143,8 @@ class Loaded:
             shown.close()
             runs.end(store, record, status)
         if results.failed:
-            raise Problem(*(found for each in results.failed.values() for found in each))
+            told = at_their_lines(self.spec, self.graph, results.failed)
+            raise Problem(*(found for each in told.values() for found in each))
         if page is None:
             raise problem(
                 "E0969", "the run left no report", where=str(place), help="run the spec by the command line"

@@ -214,11 +214,12 @@ def _tell(
 ) -> None:
     """The outcome: as JSON, or in a few lines that end with the report's place."""
     from reodsl.cli.output import located, print_json, show
+    from reodsl.plan.faults import at_their_lines
 
-    everything = located(results.failed)
+    everything = located(at_their_lines(ready.spec, ready.graph, results.failed))
     if as_json:
         print_json(_json(ready, plan, results, page, doubts))
-    show(everything)
+    show(everything, ready.spec.sources)
     if as_json:
         return
     if results.failed:
@@ -255,6 +256,7 @@ def _print_table(folder: Path) -> None:
 def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts: Doubts) -> dict[str, Any]:
     from reodsl.cli.output import located
     from reodsl.diagnostics.render import to_json
+    from reodsl.plan.faults import at_their_lines
 
     reused = {item.task.id for item in plan.items if item.verdict == "reuse"}
     tasks = []
@@ -274,7 +276,12 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts:
         "report": str(page) if page else None,
         "store": str(ready.store.root),
         "tasks": tasks,
-        "diagnostics": to_json([*located(results.failed), *(doubts.all(results, page) if page else ())]),
+        "diagnostics": to_json(
+            [
+                *located(at_their_lines(ready.spec, ready.graph, results.failed)),
+                *(doubts.all(results, page) if page else ()),
+            ]
+        ),
     }
 
 

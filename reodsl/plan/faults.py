@@ -1,0 +1,51 @@
+"""What a task ended with, and the spec, in; the same with the line of the spec that it is about, out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from reodsl.diagnostics.model import Diagnostic, Label, Span
+from reodsl.graph.task import Graph, Task
+from reodsl.ir import Origin, Spec
+from reodsl.plan.places import Path, Places
+
+_REWARD: Path = ("stage", "method", "reward")
+_ABOUT: Mapping[tuple[str, str], Path] = {
+    ("budgets", "E0429"): ("reward",),
+    **{("train", code): _REWARD for code in ("E0920", "E0922", "E0923", "E0924", "E0930", "E0932")},
+    ("train", "E0926"): ("stage", "optim", "lr"),
+    ("train", "E0929"): ("stage", "plateau"),
+    ("train", "E0935"): ("stage", "method", "batch"),
+    ("train", "E0936"): ("stage", "method", "mismatch_limit"),
+    ("select", "E0934"): ("data",),
+    ("select", "E0935"): ("data",),
+}
+"""The setting that a failure of a kind of task is about, as a path into its payload."""
+
+
+def at_their_lines(
+    spec: Spec, graph: Graph, failed: Mapping[str, Iterable[Diagnostic]]
+) -> dict[str, tuple[Diagnostic, ...]]:
+    """What tasks ended with, by task: where a setting of the spec is to blame, its line is the first place."""
+    places = Places(spec)
+    return {
+        name: tuple(_placed(spec, places, graph[name], each) for each in found)
+        for name, found in failed.items()
+    }
+
+
+def _placed(spec: Spec, places: Places, task: Task, found: Diagnostic) -> Diagnostic:
+    path = _ABOUT.get((task.kind, found.code))
+    origin = places.of(task, path) if path is not None and not found.labels else None
+    if origin is None:
+        return found
+    return replace(found, labels=(Label(_span(spec, origin), "given here"),))
+
+
+def _span(spec: Spec, origin: Origin) -> Span:
+    """The whole line without what stands around it; its beginning where the file is not at hand."""
+    lines = spec.sources.get(origin.path, "").split("\n")
+    text = lines[origin.line - 1] if origin.line <= len(lines) else ""
+    begin = len(text) - len(text.lstrip()) + 1
+    return Span(origin.path, origin.line, begin, origin.line, max(len(text.rstrip()) + 1, begin + 1))
