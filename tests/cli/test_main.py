@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -100,6 +101,17 @@ def test_a_command_imports_only_what_it_needs() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "reodsl.cli.explain" in out.stderr
     assert "reodsl.cli.run" not in out.stderr
+
+
+def test_a_check_takes_no_longer_for_what_only_plans_need(tmp_path: Path) -> None:
+    spec = tmp_path / "one.reo"
+    spec.write_text("from std.miniature import overthinker\nstudy one { arm only = overthinker }\n")
+    code = (
+        f"import sys; from reodsl.cli.main import main; assert main(['check', {str(spec)!r}]) == 0;"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules} & {'pydantic', 'numpy', 'polars'}))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split("\n")[-2:] == ["", ""]
 
 
 @pytest.mark.parametrize(

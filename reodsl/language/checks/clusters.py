@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
-from reodsl.ir import canonical_json
-from reodsl.language import lower_model
 from reodsl.language.checks.cases import Case
+from reodsl.language.checks.comparable import content
 from reodsl.language.context import Context
 from reodsl.language.finish import complete_stages
 from reodsl.language.resolve import arms_of, is_trained
@@ -102,7 +101,7 @@ def check_staged(case: Case) -> Iterator[Diagnostic]:
 
 
 def _same(own: Record, whole: Record) -> bool:
-    return canonical_json(lower_model.cluster(own)) == canonical_json(lower_model.cluster(whole))
+    return content(own) == content(whole)
 
 
 def _lacks(own: Record, whole: Record) -> str:
