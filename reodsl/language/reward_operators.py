@@ -38,7 +38,8 @@ def both_or_either(op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
 def _excluded(one: Data, two: Data) -> bool:
     """Whether two conditions never hold at once: one is the other's opposite, or they leave a value no room."""
     held = [*_parts(one), *_parts(two)]
-    if any(_key(_opposed(each)) == _key(other) for each in held for other in held):
+    keys = {_key(each) for each in held}
+    if any(_key(_opposed(each)) in keys for each in held):
         return True
     rooms: dict[str, tuple[float, float]] = {}
     for each in held:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.language import check_file
+from reodsl.language import check_file, reward_operators
 from reodsl.language.intervals import compared
 
 INF = float("inf")
@@ -142,3 +142,24 @@ def test_a_condition_that_never_holds(choice: str, tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text(f"selection mine {{ trace = {choice} }}\n")
     assert [each.code for each in check_file(path).diagnostics] == ["E0316"]
+
+
+def test_a_condition_of_many_parts_is_read_in_their_number_and_not_its_square(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [f"len(y) > {number} tokens" for number in range(1, 129)]
+    while len(parts) > 1:
+        parts = [f"({one} and {two})" for one, two in zip(parts[::2], parts[1::2], strict=True)]
+    asked: list[object] = []
+    one_text = reward_operators._key
+
+    def counted(data: reward_operators.Data) -> str:
+        asked.append(data)
+        return one_text(data)
+
+    monkeypatch.setattr(reward_operators, "_key", counted)
+    path = tmp_path / "spec.reo"
+    path.write_text(f"reward mine {{ 1 if {parts[0]} else 0 }}\n")
+    assert [each.code for each in check_file(path).diagnostics] == ["W0302"]
+    # Three texts for each of 128 parts, on each of the 7 levels that they stand in.
+    assert 128 < len(asked) <= 3 * 128 * 7
