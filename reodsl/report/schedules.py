@@ -74,7 +74,8 @@ def selected(material: Material) -> list[Selected]:
                         rule=rule,
                         questions=known,
                         unsolved=len(facts["questions"]) - len(known),
-                        unmet=facts["unmet"],
+                        # Budgets that an earlier version found have one for each question that was asked.
+                        unmet=facts.get("unmet", 0),
                     )
                 )
     return found

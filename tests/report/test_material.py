@@ -106,6 +106,10 @@ def test_budgets_of_questions_say_how_many_have_none(of_seeds: Material) -> None
     (row,) = schedules.selected(material)
     assert (row.questions, row.unsolved, row.unmet) == ((3, 9), 1, 1200)
     assert "2 questions, 1 dropped, 1,200 without rollouts" in render(schedules.section(material))
+    # As an earlier version wrote them, whose reports can be drawn anew.
+    before = {name: facts[name] for name in ("l_max", "questions")}
+    (row,) = schedules.selected(replace(material, selected={("reo_oracle", 1): before}))
+    assert (row.questions, row.unsolved, row.unmet) == ((3, 9), 1, 0)
 
 
 def test_examples_are_shared_questions_with_their_cuts(material: Material) -> None:
