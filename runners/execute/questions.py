@@ -27,15 +27,27 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
         found = source_problems(declared, folder) or file_problems(declared, folder)
         origin = places.of(task, ("data", "sources")) if found else None
         for each in found:
-            yield _placed(each, declared, spec, origin)
+            yield _placed(each, _at_fault(each, declared, folder), spec, origin)
 
 
-def _placed(found: Diagnostic, data: Data, spec: Spec, origin: Origin | None) -> Diagnostic:
+def _at_fault(found: Diagnostic, data: Data, folder: Path) -> str | None:
+    """What the spec calls the source that a finding is about; the first of several, None where it is about none."""
+    # Rows stand behind a file, and several sources one behind another: `a.jsonl, line 3`, `a.jsonl, b.csv`.
+    where = f", {found.where}, "
+    files = [source.path for source in data.sources if isinstance(source, File)]
+    for path in files:
+        if any(f", {name}, " in where for name in (path, folder / path)):
+            return path
+    # A data set is in the path of every one of its files; the hub's cache has it with dashes.
+    repos = [source.repo for source in data.sources if isinstance(source, HubData)]
+    return next((repo for repo in repos if repo in where or repo.replace("/", "--") in where), None)
+
+
+def _placed(found: Diagnostic, name: str | None, spec: Spec, origin: Origin | None) -> Diagnostic:
     """With the place in the spec where the file or data set at fault is named, in the setting that begins at `origin`.
 
     Where the name is written elsewhere, as a param's value is, the setting's own line is the place.
     """
-    name = next((name for name, at in _names(data) if at in (found.where or "")), None)
     lines = spec.sources.get(origin.path, "").splitlines() if origin is not None else []
     if name is None or origin is None or not 1 <= origin.line <= len(lines):
         return found
@@ -46,15 +58,3 @@ def _placed(found: Diagnostic, data: Data, spec: Spec, origin: Origin | None) ->
     start = text.find(written) if written in text else len(text) - len(text.lstrip())
     end = start + len(written) if written in text else len(text.rstrip())
     return replace(found, labels=(Label(Span(origin.path, line, start + 1, line, end + 1)),))
-
-
-def _names(data: Data) -> Iterator[tuple[str, str]]:
-    """What the spec calls each source, with what of it stands in the name of every one of its files."""
-    for source in data.sources:
-        match source:
-            case File():
-                yield source.path, source.path
-            case HubData():
-                yield source.repo, source.repo
-                # So the hub's cache has it.
-                yield source.repo, source.repo.replace("/", "--")

@@ -90,6 +90,13 @@ def test_a_data_set_that_is_not_what_it_should_be(place: Place, kind: str) -> No
     assert not (place.folder / "runs").exists()
 
 
+def test_of_files_with_one_name_in_two_folders_the_one_at_fault_is_told(place: Place) -> None:
+    place.write(GOOD, "d.jsonl")
+    place.write("nothing", "more/d.jsonl")
+    place.write(with_file("d.jsonl").replace('file("d.jsonl")', '[file("d.jsonl"), file("more/d.jsonl")]'))
+    refused(place.run(), "E0707", "tiny.reo:8:46", "more/d.jsonl, line 1")
+
+
 def test_plan_and_doctor_look_inside_a_file(place: Place) -> None:
     place.write(GOOD + GOOD, "d.jsonl")
     place.write(with_file("d.jsonl"))
