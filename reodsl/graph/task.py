@@ -64,13 +64,19 @@ class Graph:
     def __contains__(self, task_id: object) -> bool:
         return task_id in self._index
 
-    def heights(self, seconds: Mapping[str, float]) -> dict[str, float]:
-        """For every task id, the seconds of the longest way from its start to the end; one for what `seconds` lacks."""
-        readers, found = self.readers(), dict[str, float]()
+    def turns(self, seconds: Mapping[str, float]) -> dict[str, int]:
+        """For every task id, its place among tasks that could start, the first 0; `seconds` are those that tasks take.
+
+        First is what reads nothing: it takes moments, and questions that cannot be had, or are trained and evaluated on, are
+        told of before anything long begins. Then, what has the longest way from its start to the end, with one second for
+        what `seconds` lacks; of equals the first in the graph.
+        """
+        readers, heights = self.readers(), dict[str, float]()
         for task in reversed(self.tasks):
-            after = max((found[reader] for reader in readers[task.id]), default=0.0)
-            found[task.id] = seconds.get(task.id, 1.0) + after
-        return found
+            after = max((heights[reader] for reader in readers[task.id]), default=0.0)
+            heights[task.id] = seconds.get(task.id, 1.0) + after
+        ordered = sorted(self.tasks, key=lambda task: (bool(task.inputs), -heights[task.id]))
+        return {task.id: turn for turn, task in enumerate(ordered)}
 
     def readers(self) -> dict[str, tuple[str, ...]]:
         """For every task id, the ids of the tasks that read its result, in the graph's order."""

@@ -31,7 +31,7 @@ class Execution:
     """A graph to execute: finished results are taken from `store`, new ones are added to it.
 
     `emit` hears of every event, in this process and thread; `done` of every result as (task id, key). `seconds` are those
-    that tasks are expected to take: what has the longest way to go starts first.
+    that tasks are expected to take, by which `Graph.turns` says what starts first.
     """
 
     graph: Graph

@@ -25,23 +25,22 @@ class Elapsed:
 def elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> Elapsed | None:
     """What the tasks `ids` take, done in the order that a run does them in; None where one of them has no price.
 
-    A task starts once all that it reads is done and as many devices are free as it takes. Of those that could, the one with
-    the longest way to go is first, and one that still finds too few lets smaller ones pass, as with Ray. On a cluster,
+    A task starts once all that it reads is done and as many devices are free as it takes. Of those that could, the first is
+    the first of `Graph.turns`, and one that still finds too few lets smaller ones pass, as with Ray. On a cluster,
     tasks that take no GPU wait for nothing but what they read.
     """
     todo = set(ids)
     if prices.unpriced(todo):
         return None
-    readers, heights = graph.readers(), graph.heights(prices.expected)
-    place = {task.id: index for index, task in enumerate(graph.tasks)}
+    readers, turns = graph.readers(), graph.turns(prices.expected)
     missing = {
         task.id: len(todo.intersection(task.inputs.values())) for task in graph.tasks if task.id in todo
     }
-    ready: dict[int, list[tuple[float, int, str]]] = {}
+    ready: dict[int, list[tuple[int, str]]] = {}
 
     def offer(name: str) -> None:
         wide = min(prices.tasks[name].gpus, prices.room)
-        heapq.heappush(ready.setdefault(wide, []), (-heights[name], place[name], name))
+        heapq.heappush(ready.setdefault(wide, []), (turns[name], name))
 
     for name, count in missing.items():
         if not count:
@@ -54,9 +53,9 @@ def elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> Elapsed | None:
             ((queue[0], wide) for wide, queue in ready.items() if queue and wide <= free), default=None
         ):
             wide = found[1]
-            _, index, name = heapq.heappop(ready[wide])
+            turn, name = heapq.heappop(ready[wide])
             free -= wide
-            heapq.heappush(running, (now + prices.tasks[name].total_seconds, index, name, wide))
+            heapq.heappush(running, (now + prices.tasks[name].total_seconds, turn, name, wide))
         if not running:
             break
         now, _, name, wide = heapq.heappop(running)

@@ -42,7 +42,7 @@ class Backend(Protocol):
 
 
 def schedule(run: Execution, start: Callable[[], Backend], resources: Callable[[Task], Resources]) -> Results:
-    """Do every task of the graph whose result is not in the store, those with the longest way to go first.
+    """Do every task of the graph whose result is not in the store, in the order of `Graph.turns`.
 
     `start` is called once there is anything to do. A task that fails stops those that read it; the others go on.
     """
@@ -82,8 +82,7 @@ class _Loop:
         # An evaluation's checkpoint is laid out with it.
         starts = (run.graph[name].inputs.get("start") for name in tuple(self.shown))
         self.shown.update(start for start in starts if start is not None)
-        self.place = {task.id: index for index, task in enumerate(run.graph.tasks)}
-        self.height = run.graph.heights(run.seconds)
+        self.turns = run.graph.turns(run.seconds)
         self.missing = {task.id: set(task.inputs.values()) for task in run.graph.tasks}
         self.done: dict[str, Manifest] = {}
         self.flying: dict[str, Order] = {}
@@ -91,13 +90,13 @@ class _Loop:
         self.waiting: dict[str, tuple[str, float]] = {}
         self.said: set[str] = set()
         self.attempts: dict[str, int] = {}
-        self.ready: list[tuple[float, int, str]] = []
+        self.ready: list[tuple[int, str]] = []
         for task in run.graph.tasks:
             self._offer(task.id)
 
     def next_order(self) -> Order | None:
         """The most urgent ready task as an order; None when its result is there already."""
-        task = telling(self.run.graph[heapq.heappop(self.ready)[2]], self.done)
+        task = telling(self.run.graph[heapq.heappop(self.ready)[1]], self.done)
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
         key, material = self.run.keys.key(task, inputs)
         manifest = self.run.store.get(key)
@@ -224,4 +223,4 @@ class _Loop:
 
     def _offer(self, task_id: str) -> None:
         if not self.missing[task_id] and task_id not in self.blocked:
-            heapq.heappush(self.ready, (-self.height[task_id], self.place[task_id], task_id))
+            heapq.heappush(self.ready, (self.turns[task_id], task_id))
