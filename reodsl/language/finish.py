@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from reodsl.diagnostics.model import Label, error
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language import reach
 from reodsl.language.blocks import laid
 from reodsl.language.calls import default_value
@@ -21,6 +22,20 @@ EVALUATION = "evaluation"
 
 UNKNOWN = "*"
 """In `broken` of a record whose parent could not be evaluated: nothing is known to be missing from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A required setting that a record lacks; `blocks` are those that it stands in, outermost first."""
+
+    blocks: tuple[str, ...]
+    name: str
+    what: str
+    example: str
+
+    @property
+    def path(self) -> str:
+        return ".".join((*self.blocks, self.name))
 
 
 def stage_records(ctx: Context, experiment: Record) -> list[tuple[StagePart | None, Record]]:
@@ -70,30 +85,55 @@ def _complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart |
 
 
 def finished(ctx: Context, record: Record, kind: Kind, stage: StagePart | None = None) -> Record | None:
-    """A record with its defaults filled in; None, and a diagnostic for each, when required settings are missing.
+    """A record with its defaults filled in; None, and a diagnostic of them all, when required settings are missing.
 
     With `stage` the record is that stage of an experiment.
     """
     if UNKNOWN in record.broken:
         return None
-    missing: list[tuple[str, str, str, str]] = []
-    done = _filled(record, kind, _method(record), missing, "")
-    what = f"`{record.name or kind.name}`"
-    if stage is not None:
-        what = f"stage {stage.label} of {what}" if stage.value is None else f"each of the stages of {what}"
-    replaced = stage.replaced if stage is not None else None
-    for path, type_, doc, example in missing:
-        ctx.report(
-            error(
-                "E0304",
-                f"{what} needs `{path}`, {type_}: {doc}",
-                stage.span if stage is not None else record.span,
-                f"no `{path}`",
-                others=[Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else [],
-                help=f"add `{example}`" if example else None,
+    missing: list[_Missing] = []
+    done = _filled(record, kind, _method(record), missing, ())
+    if missing:
+        what = f"`{record.name or kind.name}`"
+        if stage is not None:
+            what = (
+                f"stage {stage.label} of {what}" if stage.value is None else f"each of the stages of {what}"
             )
-        )
+        ctx.report(_lacking(what, missing, record.span, stage))
     return None if missing or _lacks_broken(done) else done
+
+
+def _lacking(what: str, missing: Sequence[_Missing], span: Span, stage: StagePart | None) -> Diagnostic:
+    paths = [f"`{each.path}`" for each in missing]
+    only = len(missing) == 1
+    replaced = stage.replaced if stage is not None else None
+    examples = _together(missing)
+    return error(
+        "E0304",
+        f"{what} needs {paths[0]}, {missing[0].what}"
+        if only
+        else f"{what} needs {', '.join(paths[:-1])} and {paths[-1]}",
+        stage.span if stage is not None else span,
+        f"no {paths[0]}" if only else f"lacks {len(paths)} settings",
+        others=[Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else [],
+        notes=() if only else [f"{path}, {each.what}" for path, each in zip(paths, missing, strict=True)],
+        help=f"add `{examples}`{'' if only else ', each with a value of yours'}" if examples else None,
+    )
+
+
+def _together(missing: Sequence[_Missing], depth: int = 0) -> str:
+    """Examples of the settings as they may be written into the block at `depth`, those of a block inside it together."""
+    groups: dict[str, list[_Missing]] = {}
+    for each in missing:
+        groups.setdefault(each.blocks[depth] if len(each.blocks) > depth else f"={each.name}", []).append(
+            each
+        )
+    written = []
+    for name, group in groups.items():
+        inner = group[0].example if name.startswith("=") else _together(group, depth + 1)
+        if inner:
+            written.append(inner if name.startswith("=") else f"{name} {{ {inner} }}")
+    return ", ".join(written)
 
 
 def _lacks_broken(record: Record) -> bool:
@@ -113,7 +153,7 @@ def _method(record: Record) -> str | None:
 
 
 def _filled(
-    record: Record, kind: Kind, method: str | None, missing: list[tuple[str, str, str, str]], prefix: str
+    record: Record, kind: Kind, method: str | None, missing: list[_Missing], blocks: tuple[str, ...]
 ) -> Record:
     fields = dict(record.fields)
     until = record.sub("until")
@@ -124,7 +164,6 @@ def _filled(
     for name, field in kind.fields.items():
         if field.methods and method not in field.methods:
             continue
-        path = f"{prefix}{name}"
         if isinstance(field.type, Block):
             inner_kind = KINDS[field.type.kind]
             inner = record.sub(name)
@@ -133,7 +172,7 @@ def _filled(
             ):
                 inner = Record(inner_kind.name, {}, record.span, name, made=BLOCK)
             if inner is not None and inner_kind.form == "block" and name != "report":
-                filled = _filled(inner, inner_kind, method, missing, f"{path}.")
+                filled = _filled(inner, inner_kind, method, missing, (*blocks, name))
                 slot = fields.get(name)
                 fields[name] = Slot(
                     Value(filled, filled.span), slot.span if slot else None, slot.doc if slot else ""
@@ -142,15 +181,7 @@ def _filled(
         if name in fields or name in record.broken:
             continue
         if field.required:
-            example = field.example
-            missing.append(
-                (
-                    path,
-                    type_words(field.type),
-                    field.doc,
-                    f"{prefix[:-1]} {{ {example} }}" if prefix else example,
-                )
-            )
+            missing.append(_Missing(blocks, name, f"{type_words(field.type)}: {field.doc}", field.example))
         elif field.default is not None:
             fields[name] = Slot(default_value(field, at), None, field.doc)
     return replace(record, fields=fields)

@@ -288,6 +288,41 @@ def test_a_stage_that_replaces_its_parents_says_so_where_it_lacks_something(tmp_
     assert len(second.labels) == 1
 
 
+@pytest.mark.parametrize(
+    ("begun", "paths"),
+    [
+        ("experiment mine = ppo {", ["base", "data", "reward", "steps"]),
+        (
+            "experiment mine {\n  method = sft",
+            ["base", "data", "batch.prompts", "max_tokens", "optim.algorithm", "optim.lr", "steps"],
+        ),
+        (
+            "suite mine {\n  samples = 4",
+            ["benchmarks", "max_tokens", "grid", "reg_to", "forcing"],
+        ),
+    ],
+)
+def test_all_that_is_missing_is_told_at_once_and_can_be_written_so(
+    begun: str, paths: list[str], tmp_path: Path
+) -> None:
+    head = """from std.models import qwen3_4b
+from std.data import areal_boba_7b
+from std.recipes import ppo
+from std.rewards import outcome
+from std.forcing import dynasor
+from std.suites import aime24, amc23
+"""
+    path = tmp_path / "spec.reo"
+    path.write_text(f"{head}{begun}\n}}\n")
+    (found,) = (each for each in check_file(path).diagnostics if each.severity == "error")
+    assert (found.code, found.labels[0].text) == ("E0304", f"lacks {len(paths)} settings")
+    assert found.message == f"`mine` needs {', '.join(f'`{each}`' for each in paths[:-1])} and `{paths[-1]}`"
+    assert [note.split(",")[0] for note in found.notes] == [f"`{each}`" for each in paths]
+    assert found.help is not None
+    path.write_text(f"{head}{begun}\n  {found.help.split('`')[1]}\n}}\n")
+    assert "E0304" not in [each.code for each in check_file(path).diagnostics]
+
+
 def test_a_lack_of_stages_that_are_made_alike_is_told_once(tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     made = "stages(cap in [64 tokens, 32 tokens]) { rollout { max_tokens = cap } }"
