@@ -135,11 +135,25 @@ def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | 
     if left.low == left.high and right.low == right.high:
         value = _raised(left.low, right.low)
         return _endless(body, expr) if math.isinf(value) else Typed(data, PLAIN, value, value)
+    if _may_be_endless(left, right):
+        return fail(
+            body, "E0307", "this power may be past every number", expr, "bound it: `min(…, 10)`, or divide first"
+        )
     if left.low == left.high > 0:
         ends = _raised(left.low, right.low), _raised(left.low, right.high)
         return Typed(data, PLAIN, min(ends), max(ends))
     low = 0.0 if left.low >= 0 else -INF
     return Typed(data, PLAIN, low, INF)
+
+
+def _may_be_endless(base: Typed, exponent: Typed) -> bool:
+    """Whether bounds that are known make a power that no number can hold. Of what has no bounds nothing is said."""
+    if not all(map(math.isfinite, (*base.interval, *exponent.interval))):
+        return False
+    largest = max(abs(base.low), abs(base.high))
+    return math.isinf(_raised(largest, exponent.high)) or (
+        base.low > 0 and math.isinf(_raised(base.low, exponent.low))
+    )
 
 
 def _raised(base: float, exponent: float) -> float:

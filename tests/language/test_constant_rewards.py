@@ -89,6 +89,12 @@ experiment told = sft {
         # What a response was made to begin with comes on top of the longest.
         ("correct(y) if len(y) > 128 tokens else 0", "correct(z)", "[chain_no_think]", []),
         ("correct(y) * (count(z for z in group if correct(z)) > 4)", "correct(z)", "[plain]", ["W0301"]),
+        ("correct(y) - (len(y) / 1 tokens) ^ 200", "correct(z)", "[plain]", ["E0307"]),
+        ("correct(y) - (len(y) / 1 tokens) ^ 146", "correct(z)", "[plain]", []),
+        ("correct(y) - 300 ^ (len(y) / 1 tokens)", "correct(z)", "[plain]", ["E0307"]),
+        ("correct(y) - 200 ^ (len(y) / 1 tokens)", "correct(z)", "[plain]", []),
+        ("correct(y) - (1e-5 + len(y) / 1M tokens) ^ (0 - len(y) / 1 tokens)", "correct(z)", "[plain]", ["E0307"]),
+        ("correct(y) - (len(y) / 1 tokens) ^ 200", "correct(z)", "[chain_no_think]", []),
         ("correct(y)", "len(z) > 128 tokens", "[plain]", ["E0316"]),
         ("correct(y)", "mode(z) == 1", "[plain]", ["E0316"]),
         ("correct(y)", "mode(z) == 1", "[chain_think, chain_no_think]", []),
@@ -101,7 +107,7 @@ def test_what_is_the_same_for_the_responses_that_there_can_be(
     path = tmp_path / "spec.reo"
     text = USED.replace("REWARD", reward).replace("WHERE", where).replace("WORDINGS", wordings)
     path.write_text(text + '\nwording plain { question = "{question}" }\n')
-    found = [each for each in check_file(path).diagnostics if each.code in ("W0301", "E0316")]
+    found = [each for each in check_file(path).diagnostics if each.code in ("W0301", "E0307", "E0316")]
     assert [each.code for each in found] == codes
     assert all("at most 128 tokens" in each.notes[0] for each in found)
 

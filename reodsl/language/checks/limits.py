@@ -16,7 +16,8 @@ from reodsl.language.values import Record
 
 
 def check_limits(ctx: Context, stage: StageCase) -> Iterator[Diagnostic]:
-    """W0301, E0316: a reward that is constant, or a condition that never holds, for the responses that there can be.
+    """W0301, E0307, E0316: a reward that is constant or no number, or a condition that never holds, for the responses that
+    there can be.
 
     What is so whatever the responses are is reported where the reward or the selection stands.
     """
@@ -45,7 +46,7 @@ def _picking(ctx: Context, rule: Record, limits: Limits) -> list[Diagnostic]:
 def _earning(ctx: Context, reward: Record, limits: Limits) -> list[Diagnostic]:
     trial = ctx.trial()
     typed_reward(trial, reward, limits=limits)
-    return list(_noted(trial, "W0301", "training", limits))
+    return [each for code in ("W0301", "E0307") for each in _noted(trial, code, "training", limits)]
 
 
 def _limits(sampling: Record, ways: float, group: float) -> Limits:
