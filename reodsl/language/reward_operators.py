@@ -137,7 +137,11 @@ def _power(body: Body, expr: tree.Binary, left: Typed, right: Typed) -> Typed | 
         return _endless(body, expr) if math.isinf(value) else Typed(data, PLAIN, value, value)
     if _may_be_endless(left, right):
         return fail(
-            body, "E0307", "this power may be past every number", expr, "bound it: `min(…, 10)`, or divide first"
+            body,
+            "E0307",
+            "this power may be past every number",
+            expr,
+            "bound it: `min(…, 10)`, or divide first",
         )
     if left.low == left.high > 0:
         ends = _raised(left.low, right.low), _raised(left.low, right.high)

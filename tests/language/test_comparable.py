@@ -156,6 +156,44 @@ def test_an_arm_of_a_study_is_known_where_it_is_asked_for(compiled: Callable[...
     assert helps.startswith("`base` is an arm of `it`")
 
 
+SHOWN = """
+study it {
+  eval = math_reg
+  arm base  = checkpoint(qwen3_4b)
+  arm other = other
+  SHOWS
+}
+"""
+FRONTIER = "frontier edge = envelope(of: [base], to: 32K tokens)\n  "
+
+
+@pytest.mark.parametrize(
+    ("shows", "expected"),
+    [
+        ("", []),
+        ("report { table main { rows = arms, columns = [accuracy, length] } }", ["W0606"]),
+        ("report { chart curves { x = budget, y = accuracy, lines = [base, other] } }", ["W0606"]),
+        (FRONTIER + "score = reg(against: edge, to: 16K tokens)", ["W0606"]),
+        (
+            FRONTIER.replace("[base]", "[base, other]") + "score = reg(against: edge, to: 16K tokens)",
+            ["W0606"],
+        ),
+        (
+            "report { table main { rows = arms, columns = [accuracy, length], published = main_qwen3_4b } }",
+            [],
+        ),
+    ],
+)
+def test_arms_of_two_tokenizers_that_are_shown_together(
+    compiled: Callable[..., Compiled], shows: str, expected: list[str]
+) -> None:
+    """Once, at the arm; what is beside published numbers is compared as in print."""
+    text = HEAD + "\nfrom std.tables import main_qwen3_4b\n" + SHOWN.replace("SHOWS", shows)
+    marks = [each for each in compiled(text).diagnostics if each.code == "W0606"]
+    assert [each.code for each in marks] == expected
+    assert all("other" in text.split("\n")[each.labels[0].span.line - 1] for each in marks)
+
+
 BUDGETS = """
 study it {
   arm base  = checkpoint(qwen3_4b) { eval = math_reg }

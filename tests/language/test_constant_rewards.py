@@ -93,7 +93,12 @@ experiment told = sft {
         ("correct(y) - (len(y) / 1 tokens) ^ 146", "correct(z)", "[plain]", []),
         ("correct(y) - 300 ^ (len(y) / 1 tokens)", "correct(z)", "[plain]", ["E0307"]),
         ("correct(y) - 200 ^ (len(y) / 1 tokens)", "correct(z)", "[plain]", []),
-        ("correct(y) - (1e-5 + len(y) / 1M tokens) ^ (0 - len(y) / 1 tokens)", "correct(z)", "[plain]", ["E0307"]),
+        (
+            "correct(y) - (1e-5 + len(y) / 1M tokens) ^ (0 - len(y) / 1 tokens)",
+            "correct(z)",
+            "[plain]",
+            ["E0307"],
+        ),
         ("correct(y) - (len(y) / 1 tokens) ^ 200", "correct(z)", "[chain_no_think]", []),
         ("correct(y)", "len(z) > 128 tokens", "[plain]", ["E0316"]),
         ("correct(y)", "mode(z) == 1", "[plain]", ["E0316"]),

@@ -9,12 +9,13 @@ from reodsl.language.checks.comparable import check_pool
 from reodsl.language.checks.data import check_data
 from reodsl.language.checks.limits import check_limits
 from reodsl.language.checks.models import check_models
+from reodsl.language.checks.overlap import check_overlap
 from reodsl.language.checks.published import check_published
 from reodsl.language.checks.recipes import check_idle, check_recipe
 from reodsl.language.checks.rewards import check_reward
 from reodsl.language.checks.rollouts import check_rollouts
 from reodsl.language.checks.runnable import runnable
-from reodsl.language.checks.studies import check_overlap, check_score, check_study
+from reodsl.language.checks.studies import check_score, check_study
 from reodsl.language.checks.tables import check_table
 from reodsl.language.checks.unused import check_unused
 from reodsl.language.checks.vocabulary import check_vocabulary

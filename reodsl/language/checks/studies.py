@@ -1,4 +1,4 @@
-"""Studies: frontiers over arms evaluated alike, scores that reach, nothing trained on what it is judged by."""
+"""Studies: frontiers over arms evaluated alike, scores that reach, tokens of one vocabulary."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from reodsl.language.checks.comparable import (
     check_scored,
     check_shared,
     check_vocabularies,
-    content,
     difference,
     key,
     one_suite,
 )
 from reodsl.language.checks.published import check_table_of, rows_of
-from reodsl.language.context import Context
 from reodsl.language.resolve import arm_suite, arms_of, grid_of
-from reodsl.language.selections import questions_of
 from reodsl.language.studies import Parts
 from reodsl.language.values import Items, Record, Symbol, Value
 
@@ -32,8 +29,7 @@ def check_study(study: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
             yield from _alike(study, frontier)
             yield from _reaches(study, frontier)
             yield from _judged(study, frontier, cases)
-            what = f"the frontier `{frontier.name}`"
-            yield from check_vocabularies(what, members(frontier), None, frontier.span)
+    yield from _vocabularies(study, parts)
     suites = [(arm.name, suite) for arm in parts.arms if (suite := arm_suite(study, arm)) is not None]
     yield from check_score(study, suites)
     yield from check_shared(study, parts.arms)
@@ -55,6 +51,23 @@ def _scored(study: Record, parts: Parts) -> Iterator[Diagnostic]:
         if against is not None and against.name == frontier.name:
             arms = [each.data for each in members(frontier) if isinstance(each.data, Record)]
             yield from check_scored(study, parts.arms, arms)
+
+
+def _vocabularies(study: Record, parts: Parts) -> Iterator[Diagnostic]:
+    """W0606: in a frontier, and among all arms where they are scored or shown together.
+
+    What stands beside published numbers is compared as it was in print, whatever its tokens.
+    """
+    told = False
+    for frontier in parts.frontiers:
+        what = f"the frontier `{frontier.name}`"
+        for each in check_vocabularies(what, members(frontier), None, frontier.span):
+            told = True
+            yield each
+    printed = any(table.sub("published") is not None for table in parts.tables)
+    if not told and (study.sub("score") or parts.charts or (parts.tables and not printed)):
+        arms = [Value(arm, arm.span) for arm in parts.arms]
+        yield from check_vocabularies(f"`{study.name}`", arms, None, study.span)
 
 
 def members(frontier: Record) -> list[Value]:
@@ -241,54 +254,3 @@ def _unreported(study: Record, parts: Parts) -> Iterator[Diagnostic]:
                 "in no table, chart or frontier",
                 help="add it to `rows` or `lines`, or take it out",
             )
-
-
-def check_overlap(ctx: Context, case: Case) -> Iterator[Diagnostic]:
-    """E0603: an experiment evaluated on what it was trained on."""
-    suite = case.suite
-    judged = ctx.once_of("judged", suite, lambda: _asked(ctx, suite)) if suite is not None else {}
-    if not judged:
-        return
-    for stage in case.stages:
-        slot = stage.record.fields.get("data")
-        for source in _sources(questions_of(stage.record.sub("data"))):
-            benchmark = judged.get(_origin(ctx, source))
-            if benchmark is not None:
-                yield error(
-                    "E0603",
-                    f"`{case.name}` is evaluated on questions that it is trained on",
-                    place(slot, stage.record.span),
-                    "trained on",
-                    others=[Label(benchmark.span, f"`{benchmark.name}` has the same source")],
-                    help="train on other questions, or take the benchmark out; `split: held_out` keeps generated ones apart",
-                )
-
-
-def _asked(ctx: Context, suite: Record) -> dict[str, Record]:
-    """The benchmarks of a suite by where their questions come from, the first of each."""
-    found: dict[str, Record] = {}
-    benchmarks = suite.get("benchmarks")
-    if benchmarks is None or not isinstance(benchmarks.data, Items):
-        return found
-    for each in benchmarks.data.values:
-        assert isinstance(each.data, Record)
-        for source in _sources(each.data.sub("data")):
-            found.setdefault(_origin(ctx, source), each.data)
-    return found
-
-
-def _sources(data: Record | None) -> list[Record]:
-    value = data.get("source") if data is not None else None
-    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
-    return [each.data for each in items if isinstance(each.data, Record)]
-
-
-def _origin(ctx: Context, source: Record) -> str:
-    """Where questions come from. Generated ones of a task are the same pool whatever their count and seed."""
-    return ctx.once_of("origin", source, lambda: _origin_of(source))
-
-
-def _origin_of(source: Record) -> str:
-    ignored = ("count", "seed", "columns", "traces") if source.kind == "generated" else ("columns",)
-    kept = {name: slot for name, slot in source.fields.items() if name not in ignored}
-    return repr((source.kind, content(Record(source.kind, kept, source.span))))
