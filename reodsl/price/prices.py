@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from reodsl.graph.payload import model_payload
-from reodsl.graph.task import Graph, Task
+from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec, canonical_json
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture, Model
@@ -69,7 +69,7 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     around = [past.seconds - sum(past.terms.values()) for past in found if past.terms]
     start = max(0.0, median(around)) if around else None
     for past in found:
-        ran = _as_many(past, devices)
+        ran = _as_many(past, _of_kind(past.kind, devices))
         known = price_task(past.kind, past.payload, past.sizes, past.facts, ran, past.words)
         if past.peak is not None and devices.unit == "seconds":
             beyond.append(past.peak - process_bytes(known.memory))
@@ -131,7 +131,8 @@ class _Pricer:
             lacks = f"the sizes of {name} are not known: give it `dimensions`"
             return Price(gpus=devices.gpus, devices=devices.name, unpriced=lacks)
         words = model is not None and isinstance(model.source, Architecture)
-        found = price_task(task.kind, task.payload, sizes, self.known.facts(task), devices, words)
+        ran = _of_kind(task.kind, devices)
+        found = price_task(task.kind, task.payload, sizes, self.known.facts(task), ran, words)
         found = replace(found, devices=devices.name, capacity=devices.memory)
         return found if measured is None else self._calibrated(task, found, measured)
 
@@ -177,6 +178,11 @@ def _ran_on(past: Past, devices: Devices) -> bool:
     return (
         past.device == "cuda" and bool(asked) and any(there[at : at + len(asked)] == asked for at in starts)
     )
+
+
+def _of_kind(kind: Kind, devices: Devices) -> Devices:
+    """The devices as a kind of task uses them: what trains nothing generates on all of them, also where roles are apart."""
+    return devices if kind == "train" else replace(devices, generating=devices.gpus)
 
 
 def _as_many(past: Past, devices: Devices) -> Devices:

@@ -209,6 +209,19 @@ def test_measured_seconds_replace_assumed_utilisation() -> None:
     assert other["generation"] > plain.tasks["shrink.train.long.s1"].seconds["generation"]
 
 
+def test_an_evaluation_generates_on_all_gpus_where_training_parts_them_too() -> None:
+    apart = CLUSTER.model_copy(update={"placement": "apart"})
+    spec, name = on(make.four(), apart), "vanilla.eval.s1"
+    there, together = priced(spec).tasks, priced(on(make.four())).tasks
+    assert there[name] == together[name]
+    assert (
+        there["vanilla.train.s1"].seconds["generation"] > together["vanilla.train.s1"].seconds["generation"]
+    )
+    # And what one was measured to take says the same of both.
+    made = replace(past(spec, name, 12.0), generating=4, training=1)
+    assert priced(spec, History((made,))).tasks[name] == priced(on(make.four()), History((made,))).tasks[name]
+
+
 def test_a_result_tells_of_as_many_gpus_as_it_was_made_on() -> None:
     """What is measured on half of the GPUs says the same of all of them as of that half."""
     slow = CLUSTER.model_copy(update={"hardware": GPU.model_copy(update={"flops": 1e6})})
