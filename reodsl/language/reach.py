@@ -52,7 +52,8 @@ def of_stage(ctx: Context, stage: Record, parts: Sequence[StagePart], number: in
         if wanted == part.name or (wanted not in names and wanted == str(number + 1)):
             stage = changed(ctx, stage, replace(change, path=change.path[2:]), part.scope)
         elif wanted not in names and wanted not in map(str, range(1, len(names) + 1)):
-            ctx.passed[change.target] = no_stage(change, stage.name, wanted, names)
+            # What is derived from the experiment comes later, and has the change from it.
+            ctx.passed.setdefault(change.target, no_stage(change, stage.name, wanted, names))
     return stage
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from reodsl.cli.main import main
 from reodsl.ir.spec import Spec
+from reodsl.language import Compiled
 from tests.language.conftest import HEAD, MINE
 from tests.language.test_changes import experiment
 
@@ -66,6 +67,14 @@ def test_a_table_and_a_chart(spec: Callable[..., Spec], place: str) -> None:
     changed = spec(TEXT, amends={f"{place}.main.rows": "[base, hot]", f"{place}.lines.x": "length"})
     assert [table.rows for table in changed.study.tables] == [("base", "hot")]
     assert [chart.x for chart in changed.study.charts] == ["length"]
+
+
+def test_a_stage_that_there_is_not_is_told_of_the_experiment_that_was_named(
+    compiled: Callable[..., Compiled],
+) -> None:
+    found = compiled(TEXT, amends={"grown.stages.9.steps": "2"}).diagnostics
+    errors = [each.message for each in found if each.severity == "error"]
+    assert errors == ["`grown` has no stage `9`"]
 
 
 def test_what_stands_in_them_is_checked(codes: Callable[..., list[str]]) -> None:
