@@ -92,7 +92,7 @@ def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[st
 def _block(heads: tuple[str, str, str], rows: Iterable[Row], each: Compared, everything: bool) -> list[str]:
     """A head and the rows below it in three columns, then what is the same."""
     table = [heads]
-    for row in rows if everything else _gathered(rows):
+    for row in rows if everything else _gathered(rows, each.same):
         table.append((row.setting, _text(row.setting, row.a), _text(row.setting, row.b)))
     if everything:
         for same in each.same:
@@ -115,12 +115,19 @@ def _counted(same: Same) -> str:
     return f"{same.section} ({same.of})" if same.of > 1 else same.section
 
 
-def _gathered(rows: Iterable[Row]) -> list[Row]:
+def _gathered(rows: Iterable[Row], same: Iterable[Same]) -> list[Row]:
     """Rows with every group of settings that one side lacks as a whole in one row: how many settings they are."""
+    rows = tuple(rows)
+    known = [row.setting for row in rows if ABSENT not in (row.a, row.b)]
+    known += [setting for each in same for setting, _ in each.settings]
+    # A stage that both sides have lacks a part at most.
+    staged = {".".join(setting.split(".")[:2]) for setting in known if setting.startswith("stages.")}
     groups: dict[tuple[str, bool, bool], list[Row]] = {}
     for row in rows:
         lacks = row.a == ABSENT, row.b == ABSENT
-        part = ".".join(row.setting.split(".")[:2]) if any(lacks) else row.setting
+        names = row.setting.split(".")
+        deep = 3 if ".".join(names[:2]) in staged else 2
+        part = ".".join(names[:deep]) if any(lacks) else row.setting
         groups.setdefault((part, *lacks), []).append(row)
     found: list[Row] = []
     for (part, no_a, no_b), group in groups.items():

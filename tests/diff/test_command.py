@@ -244,3 +244,30 @@ def test_metrics_stand_side_by_side_where_both_ran(golden: Golden) -> None:
     assert arms["reo_exp"]["reg"] == {"a": 12.25, "b": -3.5}
     assert arms["vanilla"]["reg"] == {"a": None, "b": None}
     assert arms["shrink"] is None
+
+
+STAGED = """
+from std.miniature import overthinker, chain_train, chain_second_traces, chain_suite
+from std.recipes import sft
+from std.selections import shortest
+
+experiment brief = sft {
+  base  = checkpoint(overthinker)
+  data  = shortest(pool(checkpoint(overthinker), data: chain_train, samples: 4, max_tokens: 128 tokens))
+  batch { prompts = 32 }
+  max_tokens = 192 tokens
+  optim { lr = 1e-4 }
+  eval  = chain_suite
+  stage one { steps = 2 steps }
+  stage two { steps = 3 steps }
+}
+"""
+
+
+def test_of_a_stage_that_both_have_only_what_one_lacks_is_not_there(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "staged.reo").write_text(STAGED)
+    _, out = said(capsys, "staged.reo", "--amend", "brief.stages.two.data=chain_second_traces")
+    assert re.search(r"^stages\.1\.selected +\d+ settings \(--all\) +not there$", out, re.M), out
+    assert not re.search(r"^stages\.1 ", out, re.M)
