@@ -278,7 +278,7 @@ DECIDED = {
     "first_budget_alone": "only names", "reo_as_printed": "its own rule gives",
     "reo_forcing": "lost in typesetting", "sft_shortest": "of which checkpoint",
     "deepseek_7b_main.vanilla": "does not say whether its row",
-    "longest": "24576",
+    "longest": "24576", "areal_boba_7b": "without a model",
 }  # fmt: skip
 
 
