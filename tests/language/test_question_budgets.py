@@ -79,3 +79,17 @@ def test_arms_that_tell_budgets(
     told = [each.code for each in found.diagnostics]
     assert [code for code in told if code in ("E0405", "E0409", "W0404")] == expected
     assert [code for code in told if code.startswith("E")] == [c for c in expected if c.startswith("E")]
+
+
+@pytest.mark.parametrize(("rollouts", "expected"), [("mine", []), ("other", ["W0404"])])
+def test_questions_that_a_selection_keeps_are_questions_of_its_pool(
+    compiled: Callable[..., Compiled], rollouts: str, expected: list[str]
+) -> None:
+    selection = "selection kept { where = mean(correct(z) for z in group) < 1 }\n"
+    pool = "pool(checkpoint(qwen3_4b), data: areal_boba_7b, samples: 4, max_tokens: 32K tokens)"
+    text = STUDY.replace("ROLLOUTS", rollouts).replace("MORE", "")
+    text = text.replace("arm tailor = mine {", f"arm tailor = mine {{ data = kept({pool}),")
+    found = compiled(selection + text, target="it").diagnostics
+    told = [each for each in found if each.code == "W0404" or each.severity == "error"]
+    assert [each.code for each in told] == expected
+    assert all("trained on `areal_boba_7b`" in (each.help or "") for each in told)

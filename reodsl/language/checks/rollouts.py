@@ -10,6 +10,7 @@ from reodsl.language.checks.comparable import content
 from reodsl.language.context import Context
 from reodsl.language.finish import complete_stages
 from reodsl.language.resolve import is_trained
+from reodsl.language.selections import questions_of
 from reodsl.language.units import TOKENS, Quantity, written
 from reodsl.language.values import Items, Record, Value
 
@@ -87,7 +88,11 @@ def _elsewhere(
 ) -> Iterator[Diagnostic]:
     data = own.fields.get("data")
     wanted = own.sub("data")
-    if wanted is None or any(content(stage.sub("data")) == content(wanted) for stage in sampled):
+    # Those that a selection keeps are questions of its pool: who was asked all of these was asked them too.
+    every = questions_of(wanted)
+    if wanted is None or every is None:
+        return
+    if any(content(stage.sub("data")) in (content(wanted), content(every)) for stage in sampled):
         return
     theirs = next((stage.sub("data") for stage in sampled if stage.sub("data") is not None), None)
     yield warning(
@@ -99,5 +104,5 @@ def _elsewhere(
         if data is not None and data.span is not None
         else [],
         notes=["of a question that no rollout tells of, the whole response alone counts"],
-        help=f"name arms that are trained on `{wanted.name}`, or train on their data",
+        help=f"name arms that are trained on `{every.name}`, or train on their data",
     )
