@@ -37,7 +37,9 @@ def test_a_loss_that_is_no_number(place: Place, checkpoint: Path, value: float) 
     spoilt(checkpoint, place.folder / "weights", value)
     place.write(SFT)
     told = place.call("run", "tiny.reo", "--local", "--quiet", "--target", "alone")
-    refused(told, "E0926", "step 1", "in tiny.train.s1", "the loss is nan", "lower `optim.lr`")
+    refused(
+        told, "E0926", "tiny.reo:33:3", "step 1", "in tiny.train.s1", "the loss is nan", "lower `optim.lr`"
+    )
     whole(place.folder / ".reodsl", {"model", "data"})
     assert not (place.folder / "runs").exists()
 
@@ -53,7 +55,7 @@ def test_answers_drawn_from_no_numbers(place: Place, checkpoint: Path) -> None:
 
 
 def test_a_reward_that_is_no_number(place: Place) -> None:
-    own = "reward own {\n  len(y) / (len(y) - len(y))\n}\n"
+    own = "reward own {\n  len(y) / (len(y) - 5 tokens)\n}\n"
     place.write(SPEC.replace("= outcome", "= own").replace("\nexperiment", f"\n{own}\nexperiment"))
     refused(place.run(), "E0307", "tiny.reo:38:12", "this may divide by zero", "keep it above 0")
     assert not (place.folder / ".reodsl").exists()
