@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,14 +21,23 @@ OF_WORDINGS = ("question", "system", "prefix")
 
 
 def check_vocabulary(ctx: Context, case: Case) -> Iterator[Diagnostic]:
-    """E0721, once for each text with a word that the model's vocabulary lacks."""
-    model = case.model
+    """E0721, once for each text with a word that the vocabulary of the model lacks, or of one that a pool asks."""
+    yield from _lacked(ctx, case.model, _texts(case))
+    for stage in case.stages:
+        data = stage.record.sub("data")
+        pool = data.sub("pool") if data is not None else None
+        asked = root_model(pool.sub("of")) if pool is not None else None
+        if pool is not None and asked is not case.model:
+            yield from _lacked(ctx, asked, _asked_in(pool))
+
+
+def _lacked(ctx: Context, model: Record | None, texts: Iterable[_Text]) -> Iterator[Diagnostic]:
     source = model.sub("source") if model is not None else None
     tokenizer = source.sub("tokenizer") if source is not None else None
     if tokenizer is None:
         return
     words = ctx.once_of("words", tokenizer, lambda: _known(tokenizer))
-    for record, name, span, use in _texts(case):
+    for record, name, span, use in texts:
         text = record.data(name)
         for word in _words(text):
             if word not in words:
@@ -67,7 +76,24 @@ class _Use:
     helps: str
 
 
-def _texts(case: Case) -> Iterator[tuple[Record, str, Span, _Use | None]]:
+_Text = tuple[Record, str, Span, _Use | None]
+
+
+def _asked_in(pool: Record) -> Iterator[_Text]:
+    """The questions of a pool, as the model that answers them reads them."""
+    data = pool.sub("data")
+    for source in _records(data, "source") if data is not None else ():
+        task = source.sub("task")
+        for name in OF_TASKS if task is not None else ():
+            if task is not None and task.get(name) is not None:
+                yield task, name, place(task.fields.get(name), task.span), None
+    for wording in _records(pool, "wordings"):
+        for name in OF_WORDINGS:
+            if wording.get(name) is not None:
+                yield wording, name, place(wording.fields.get(name), wording.span), None
+
+
+def _texts(case: Case) -> Iterator[_Text]:
     """The texts that the model of a case reads or writes, each with its place and, where it is the library's, its use."""
     data = [questions_of(stage.record.sub("data")) for stage in case.stages]
     forcings = [
