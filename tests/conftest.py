@@ -8,12 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from reodsl.cli.output import located
 from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 
 GOLDENS = Path(__file__).with_name("goldens")
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("reodsl", deadline=None)
+settings.load_profile("reodsl")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -47,7 +47,7 @@ def replaced(spec: Spec, arm: Any) -> Spec:
     return spec.model_copy(update={"study": spec.study.model_copy(update={"arms": arms})})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     steps=st.integers(10, 50),
     lr=st.floats(1e-6, 1e-2),

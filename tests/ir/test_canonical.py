@@ -57,7 +57,7 @@ def test_an_expression_survives_its_json() -> None:
 
 
 # How long a busy machine takes to think of an input says nothing of what is tested.
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(st.text(), st.recursive(st.integers() | st.booleans() | st.text(), st.lists), max_size=5)
 )

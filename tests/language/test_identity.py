@@ -53,7 +53,7 @@ def same(folder: Path) -> list[tuple[str, str]]:
     return identity(TEXT, folder)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(0, 2**32))
 def test_order_and_comments(folder: Path, same: list[tuple[str, str]], seed: int) -> None:
     draw = random.Random(seed)

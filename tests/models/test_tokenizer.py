@@ -26,7 +26,7 @@ def test_a_text_comes_back() -> None:
     assert decode(tokenizer, ids) == TEXT
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.sampled_from([*WORDS, "<eos>", "<pad>", "<think>"]), max_size=30))
 def test_any_words_come_back(words: list[str]) -> None:
     tokenizer = word_tokenizer(WORDS)

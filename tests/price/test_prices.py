@@ -81,7 +81,7 @@ def test_plain_rewards_force_nothing_and_dense_ones_check_more() -> None:
     assert dense.generated == plain.generated
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 64), st.integers(2, 16), st.integers(1, 4))
 def test_more_of_anything_costs_more(prompts: int, rollouts: int, epochs: int) -> None:
     before = one(make.budgets(4), batch=Batch(prompts=prompts, rollouts=rollouts), epochs=epochs)

@@ -147,7 +147,7 @@ def steps(draw):
     return groups, places
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @forall(rewards(), steps())
 def test_equal_to_the_interpreter(reward, step):
     groups, places = step

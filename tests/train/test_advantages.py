@@ -65,7 +65,7 @@ def groups(draw):
     return rewards, present, length, np.array([places] * rollouts)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     groups(),
     st.sampled_from(["causal", "as_printed", "own"]),

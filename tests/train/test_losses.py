@@ -25,7 +25,7 @@ def slow_loss(new, old, advantages, weights, low, high):
     return loss, gradient, clipped
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.floats(-3, 0), st.floats(-0.6, 0.6), st.sampled_from([-1.5, 0.0, 0.7])),

@@ -61,7 +61,7 @@ def test_each_process_reads_its_own_rows_to_the_same_bits(tmp_path):
         assert [one["apart"] for one in told] == [[], []], name
         assert {one["tied"] for one in told} == {name not in ("model-untied", "model-mixture", "model-wide")}
         # What a stage leaves is what it found, the config and the generation config among it.
-        load_model(tmp_path / name).save_pretrained(tmp_path / "plain" / name)
+        save(load_model(tmp_path / name), word_tokenizer(("a", "b")), tmp_path / "plain" / name)
         for path in (tmp_path / "plain" / name).iterdir():
             assert (tmp_path / "out" / name / path.name).read_bytes() == path.read_bytes(), path
     whole = sum(one["own"] for one in found["model-wide"])

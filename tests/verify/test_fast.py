@@ -56,7 +56,7 @@ plain = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(plain, plain)
 def test_random_numbers_are_decided_as_math_verify_decides_them(gold: str, answer: str) -> None:
     decided = decide(gold, answer)
@@ -100,7 +100,7 @@ words = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(words)
 def test_equal_texts_are_decided_as_math_verify_decides_them(text: str) -> None:
     decided = decide(text, f" {text}\n")
