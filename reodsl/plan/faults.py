@@ -40,12 +40,17 @@ def _placed(spec: Spec, places: Places, task: Task, found: Diagnostic) -> Diagno
     origin = places.of(task, path) if path is not None and not found.labels else None
     if origin is None:
         return found
-    return replace(found, labels=(Label(_span(spec, origin), "given here"),))
+    return replace(found, labels=(Label(line_of(spec, origin), "given here"),))
 
 
-def _span(spec: Spec, origin: Origin) -> Span:
+def line_of(spec: Spec, origin: Origin) -> Span:
     """The whole line without what stands around it; its beginning where the file is not at hand."""
-    lines = spec.sources.get(origin.path, "").split("\n")
+    lines = lines_of(spec, origin.path)
     text = lines[origin.line - 1] if origin.line <= len(lines) else ""
     begin = len(text) - len(text.lstrip()) + 1
     return Span(origin.path, origin.line, begin, origin.line, max(len(text.rstrip()) + 1, begin + 1))
+
+
+def lines_of(spec: Spec, path: str) -> list[str]:
+    """The lines of a file of the spec as places count them; one empty line where the file is not at hand."""
+    return spec.sources.get(path, "").split("\n")

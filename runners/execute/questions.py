@@ -11,6 +11,7 @@ from reodsl.diagnostics import Diagnostic, Label, Span
 from reodsl.graph.task import Task
 from reodsl.ir import Origin, Spec
 from reodsl.ir.data import Data, File, HubData
+from reodsl.plan.faults import line_of, lines_of
 from reodsl.plan.places import Places
 
 
@@ -48,13 +49,12 @@ def _placed(found: Diagnostic, name: str | None, spec: Spec, origin: Origin | No
 
     Where the name is written elsewhere, as a param's value is, the setting's own line is the place.
     """
-    lines = spec.sources.get(origin.path, "").splitlines() if origin is not None else []
-    if name is None or origin is None or not 1 <= origin.line <= len(lines):
+    if name is None or origin is None or origin.path not in spec.sources:
         return found
     written = json.dumps(name, ensure_ascii=False)
-    numbers = range(origin.line, len(lines) + 1)
-    line = next((number for number in numbers if written in lines[number - 1]), origin.line)
-    text = lines[line - 1]
-    start = text.find(written) if written in text else len(text) - len(text.lstrip())
-    end = start + len(written) if written in text else len(text.rstrip())
-    return replace(found, labels=(Label(Span(origin.path, line, start + 1, line, end + 1)),))
+    for line, text in enumerate(lines_of(spec, origin.path), 1):
+        start = text.find(written)
+        if line >= origin.line and start >= 0:
+            span = Span(origin.path, line, start + 1, line, start + 1 + len(written))
+            return replace(found, labels=(Label(span),))
+    return replace(found, labels=(Label(line_of(spec, origin)),))

@@ -97,6 +97,12 @@ def test_of_files_with_one_name_in_two_folders_the_one_at_fault_is_told(place: P
     refused(place.run(), "E0707", "tiny.reo:8:46", "more/d.jsonl, line 1")
 
 
+def test_what_ends_a_line_elsewhere_ends_none_of_a_spec(place: Place) -> None:
+    place.write("nothing", "d.jsonl")
+    place.write("# one\u2028line\n" + with_file("d.jsonl"))
+    refused(place.run(), "E0707", "tiny.reo:9:28", "d.jsonl, line 1")
+
+
 def test_plan_and_doctor_look_inside_a_file(place: Place) -> None:
     place.write(GOOD + GOOD, "d.jsonl")
     place.write(with_file("d.jsonl"))
