@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from runners.rows import filled
 from runners.train.kernels import linear, linear_add, rotate, swiglu, unit_rms
 
 
@@ -64,7 +65,7 @@ def lean_forward(model: Any) -> Forward:
 
     Each norm's weight is folded into the product that follows it. Rows of the query and key projections are
     reordered so that a rotary pair is adjacent, one complex number; scores do not change. After the last layer's
-    attention only the positions asked for go on.
+    attention only the positions asked for go on. Products have rows of zeros more (`runners.rows`), attention has none.
     """
     config = model.config
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -100,7 +101,7 @@ def lean_forward(model: Any) -> Forward:
         mixed = linear(unit_rms(x, eps), weight)
         q, k, v = (
             part.unflatten(-1, (-1, dim))
-            for part in mixed.split((heads * dim, kv_heads * dim, kv_heads * dim), -1)
+            for part in mixed[: rows * width].split((heads * dim, kv_heads * dim, kv_heads * dim), -1)
         )
         if hasattr(own, "q_norm"):
             q = unit_rms(q, own.q_norm.variance_epsilon) * own.q_norm.weight[pairs]
@@ -115,20 +116,21 @@ def lean_forward(model: Any) -> Forward:
             is_causal=True,
             enable_gqa=heads != kv_heads,
         )
-        return out.transpose(1, 2).reshape(rows * width, heads * dim)
+        return filled(out.transpose(1, 2).reshape(rows * width, heads * dim))
 
     def hidden(ids: Tensor, at: Tensor, derived: Sequence[Tensor]) -> Tensor:
         rows, width = ids.shape
         embedding = body.embed_tokens
-        x = F.embedding(ids.reshape(-1), embedding.weight, embedding.padding_idx)
+        x = F.embedding(filled(ids.reshape(-1)), embedding.weight, embedding.padding_idx)
+        wanted = filled(at)
         for number, layer in enumerate(body.layers):
             seen = attend(x, layer.self_attn, derived[2 * number], rows, width)
             if number == len(body.layers) - 1:
-                seen, x = seen[at], x[at]
+                seen, x = seen[wanted], x[wanted]
             x = linear_add(seen, layer.self_attn.o_proj.weight, x)
             inner = swiglu(linear(unit_rms(x, eps), derived[2 * number + 1]))
             x = linear_add(inner, layer.mlp.down_proj.weight, x)
-        return unit_rms(x, eps) * body.norm.weight
+        return (unit_rms(x, eps) * body.norm.weight)[: len(at)]
 
     return Forward(derive, hidden)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from runners.rows import filled
 from runners.train.kernels import product
 
 CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS = 1 << 25, 1 << 27
@@ -58,4 +59,5 @@ def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
 
 def token_logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
     """log softmax(hidden @ weight.T / temperature) at `targets`: [tokens] from [tokens, hidden] and [vocabulary, hidden]."""
-    return _TokenLogprobs.apply(hidden, weight, targets, temperature)
+    found: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
+    return found[: len(targets)]

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from runners.engine.embedded.shape import Shape
 from runners.engine.embedded.weights import Weights
+from runners.rows import filled
 
 
 class Attend(Protocol):
@@ -56,9 +57,11 @@ class Decoder:
     ) -> torch.Tensor:
         """Logits [n, vocab] of flat tokens [n] at positions [n]; with `wanted`, of those rows only.
 
-        Every token's keys and values reach `attend`, wanted or not.
+        Every token's keys and values reach `attend`, wanted or not; rows that `filled` adds do not.
         """
         shape, weights = self.shape, self.weights
+        count = len(tokens)
+        tokens, positions = filled(tokens), filled(positions)
         cos, sin = self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
         rotated = shape.heads + shape.kv_heads
         size, width = (shape.hidden,), shape.head_dim
@@ -71,11 +74,13 @@ class Decoder:
                 qk = functional.rms_norm(qk, (width,), None, shape.norm_eps) * layer.qk_norm
             swapped = torch.cat((qk[..., width // 2 :], qk[..., : width // 2]), -1)
             qk = torch.addcmul(qk * cos, swapped, sin)
-            mixed = attend(index, qk[:, : shape.heads], qk[:, shape.heads :], qkv[:, rotated:])
+            keys, values = qk[:count, shape.heads :], qkv[:count, rotated:]
+            mixed = attend(index, qk[:count, : shape.heads], keys, values)
             if wanted is not None and index == shape.layers - 1:
-                x, mixed = x[wanted], mixed[wanted]
-            x = x + layer.output(mixed)
+                count = len(wanted)
+                x, mixed = filled(x[wanted]), mixed[wanted]
+            x = x + layer.output(filled(mixed))
             rows = functional.rms_norm(x, size, layer.mlp_norm, shape.norm_eps)
             gate, up = layer.gate_up(rows).chunk(2, -1)
             x = x + layer.down(functional.silu(gate).mul_(up))
-        return weights.head(functional.rms_norm(x, size, weights.norm, shape.norm_eps))
+        return weights.head(functional.rms_norm(x, size, weights.norm, shape.norm_eps))[:count]
