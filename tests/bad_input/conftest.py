@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from commands import SPEC, Place
+from tests.bad_input.commands import SPEC, Place
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import re
 
 import polars as pl
 import pytest
-from commands import SPEC, Place, permissions_count, refused, whole
 
 from runners.data import load
+from tests.bad_input.commands import SPEC, Place, permissions_count, refused, whole
 
 GOOD = '{"question": "<q> 1 a +1 b +2 ? <think>", "answer": "4"}\n{"question": "<q> 2 a +1 b +2 ? <think>", "answer": "5"}\n'
 DATA: dict[str, tuple[str, str | bytes, str, str, tuple[str, ...]]] = {

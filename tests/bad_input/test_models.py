@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import FROM_FOLDER, Place, permissions_count, refused
 
 from reodsl.store.store import Store
+from tests.bad_input.commands import FROM_FOLDER, Place, permissions_count, refused
 
 
 class Bomb:

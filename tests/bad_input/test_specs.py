@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from commands import SPEC, Place, permissions_count, refused
+
+from tests.bad_input.commands import SPEC, Place, permissions_count, refused
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "run": ("run", "SPEC", "--local"),

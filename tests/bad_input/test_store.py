@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import Place, kinds_in, permissions_count, refused, whole
 
 import reodsl.store.files
 import runners.execute.perform
 from reodsl.store.store import Store
+from tests.bad_input.commands import Place, kinds_in, permissions_count, refused, whole
 
 ALL = {"model", "data", "train", "evaluate", "report"}
 

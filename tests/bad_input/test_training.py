@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import FROM_FOLDER, SPEC, Place, refused, whole
+
+from tests.bad_input.commands import FROM_FOLDER, SPEC, Place, refused, whole
 
 SFT = (
     FROM_FOLDER.replace("from std.recipes   import ppo", "from std.recipes   import sft")

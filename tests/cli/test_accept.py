@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reodsl.store import Store
+from tests.called import QUICKSTART as SPEC
+from tests.called import beside_quickstart, call
+from tests.execute import toys
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-for _folder in ("graph", "execute", "cli"):
-    sys.path.insert(0, str(ROOT / "tests" / _folder))
-
-import toys  # noqa: E402
-
-from reodsl.store import Store  # noqa: E402
-from tests.called import QUICKSTART as SPEC  # noqa: E402
-from tests.called import beside_quickstart, call  # noqa: E402
 
 TASK, REASON = "vanilla.train.s1", "the difference is below what is measured"
 AMENDED = ("--amend", "vanilla.optim.lr=4e-4")
@@ -239,8 +235,7 @@ def test_a_task_that_never_had_a_result_is_refused(place: Path, capsys: pytest.C
 
 
 def test_what_another_process_is_making_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sys.path.insert(0, str(ROOT / "tests" / "store"))
-    from holder import other_process_holds
+    from tests.store.holder import other_process_holds
 
     key = key_of(capsys, TASK, *AMENDED)
     with other_process_holds(place / ".reodsl" / "locks" / key):

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
+from reodsl.cli.main import cli, main
+from runners.data import load
+from tests.bad_input.commands import FROM_FOLDER, SPEC
+from tests.cli.json_document import Mismatch, Shape, compare, read_document, unseen
+
 ROOT = Path(__file__).resolve().parent.parent
-for _folder in ("bad_input", "cli"):
-    sys.path.insert(0, str(ROOT / _folder))
-
-from commands import FROM_FOLDER, SPEC  # noqa: E402
-from json_document import Mismatch, Shape, compare, read_document, unseen  # noqa: E402
-
-from reodsl.cli.main import cli, main  # noqa: E402
-from runners.data import load  # noqa: E402
 
 SMALL = (
     SPEC.replace("import outcome", "import reo").replace(

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bad_input"))
-
-from commands import SPEC
-
 from reodsl.cli.main import main
+from tests.bad_input.commands import SPEC
 
 Call = Callable[..., tuple[int, str, str]]
 

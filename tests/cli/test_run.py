@@ -13,17 +13,14 @@ from typing import Any
 
 import pytest
 
+from reodsl.diagnostics import error, warning
+from reodsl.plan import registry
+from runners.execute import execute
+from tests.called import QUICKSTART as SPEC
+from tests.called import beside_quickstart, call
+from tests.execute import toys
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-for _folder in ("graph", "execute"):
-    sys.path.insert(0, str(ROOT / "tests" / _folder))
-
-import toys  # noqa: E402
-
-from reodsl.diagnostics import error, warning  # noqa: E402
-from reodsl.plan import registry  # noqa: E402
-from runners.execute import execute  # noqa: E402
-from tests.called import QUICKSTART as SPEC  # noqa: E402
-from tests.called import beside_quickstart, call  # noqa: E402
 
 
 @pytest.fixture
@@ -344,7 +341,7 @@ def test_gc_lists_and_then_removes(place: Path, capsys: pytest.CaptureFixture[st
 SCRIPT = """
 import sys
 sys.path[:0] = {paths!r}
-import toys
+from tests.execute import toys
 from reodsl.cli import main, run
 from reodsl.plan.registry import Registry
 from runners.execute import execute
@@ -355,7 +352,7 @@ main.entry()
 
 def process(place: Path, *arguments: str) -> subprocess.Popen[str]:
     """A command with toys in a process of its own."""
-    paths = [str(ROOT), str(ROOT / "tests" / "execute")]
+    paths = [str(ROOT)]
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(paths=paths), *arguments],
         cwd=place,

@@ -10,14 +10,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-import studies as make
-import toys
 
 from reodsl.diff.compare import compare
 from reodsl.diff.metrics import Metrics, read_metrics
 from reodsl.diff.render import to_json, to_text
 from reodsl.graph.lower import lower
 from tests.called import beside_quickstart, call
+from tests.execute import toys
+from tests.graph import studies as make
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = (ROOT / "specs" / "qwen3_4b_reo_exp.reo").read_text()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import studies as make
 
 from reodsl.diff.compare import ABSENT, Compared, Diff, compare, fingerprints, work
 from reodsl.diff.settings import form, second_generation
@@ -17,6 +16,7 @@ from reodsl.graph.task import Graph
 from reodsl.ir import IR, Spec
 from reodsl.ir.cluster import Cluster
 from reodsl.language import compile_file
+from tests.graph import studies as make
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECS = sorted(ROOT.glob("specs/**/*.reo"))

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import toys
-
 from reodsl.graph.event import Event
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
@@ -17,6 +15,7 @@ from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Execution, Machine, Results
 from reodsl.store.store import Store
 from runners.execute import execute
+from tests.execute import toys
 
 
 @dataclass

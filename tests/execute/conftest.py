@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.plan.registry import Machine
-
-for _folder in ("graph", "execute"):
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / _folder))
-
-from bench import Bench  # noqa: E402
+from tests.execute.bench import Bench
 
 
 @pytest.fixture

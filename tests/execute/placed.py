@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import ray
-import toys
 from ray.util import get_current_placement_group
 
 from reodsl.graph.job import Job
+from tests.execute import toys
 
 
 def placed(job: Job) -> None:

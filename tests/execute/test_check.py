@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import studies as make
 
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.graph.lower import lower
@@ -25,6 +24,7 @@ from runners.execute import instance
 from runners.execute.check import check
 from runners.execute.placement import Node
 from runners.models.tensors import weight_files
+from tests.graph import studies as make
 
 LOCAL = Machine(local=True)
 

@@ -62,7 +62,7 @@ def test_a_plan_lays_tasks_out_as_a_run_does(
             graph=graph,
             store=store,
             keys=Keys(store, tmp_path),
-            runners={"frontier": "toys:quick"},
+            runners={"frontier": "tests.execute.toys:quick"},
             machine=Machine(local=True),
             emit=lambda event: None,
             done=lambda task, key: None,

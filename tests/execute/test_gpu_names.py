@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import studies as make
 
 from reodsl.diagnostics.render import render
 from reodsl.graph.lower import lower
@@ -17,6 +16,7 @@ from runners.execute import check as checking
 from runners.execute import instance
 from runners.execute.gpu_names import gpu_here, models, other_gpus
 from runners.execute.placement import Node
+from tests.graph import studies as make
 
 
 def lab(gpu: str) -> Cluster:

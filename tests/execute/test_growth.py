@@ -27,7 +27,7 @@ def fan(tasks: int, root: str = "root") -> Graph:
 
 def run(graph: Graph, folder: Path) -> Results:
     store = Store(folder / "store").open()
-    runners = {"frontier": "toys:quick"}
+    runners = {"frontier": "tests.execute.toys:quick"}
     nothing: Callable[..., None] = lambda *event: None  # noqa: E731
     return execute(
         Execution(graph, store, Keys(store, folder), runners, Machine(local=True), nothing, nothing)  # type: ignore[arg-type]

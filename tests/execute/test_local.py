@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import studies as make
-from bench import Bench
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.event import Event
 from reodsl.graph.lower import lower
+from tests.execute.bench import Bench
+from tests.graph import studies as make
 
 
 def test_everything_runs_once_and_then_nothing(bench: Bench) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-import studies as make
-import toys
-from bench import Bench
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from runners.engine.versions import PLACE, record, recorded
+from tests.execute import toys
+from tests.execute.bench import Bench
+from tests.graph import studies as make
 
 
 def test_a_manifest_names_what_generated_outside_the_process(

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import studies as make
-from bench import Bench
 
 from reodsl.ir.cluster import Cluster
 from reodsl.store.store import Store
 from runners.execute.cluster import sees
+from tests.execute.bench import Bench
+from tests.graph import studies as make
 
 HERE = Path(__file__).resolve().parent
 
@@ -22,8 +22,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
-from bench import Bench
-import studies as make
+from tests.execute.bench import Bench
+from tests.graph import studies as make
 from reodsl.plan.registry import Machine
 from ray.cluster_utils import Cluster
 
@@ -48,7 +48,7 @@ assert not nodes
 @pytest.mark.heavy
 def test_a_node_that_goes_away_costs_its_tasks_a_retry(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "nodes").mkdir()
-    paths = [str(HERE), str(HERE.parent / "graph"), str(HERE.parent.parent)]
+    paths = [str(HERE.parent.parent)]
     out = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(paths=paths), tmp_path / "nodes"],
         capture_output=True,
@@ -64,9 +64,9 @@ PLACED = """
 import json, sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
-from bench import Bench
-import studies as make
-import toys
+from tests.execute.bench import Bench
+from tests.graph import studies as make
+from tests.execute import toys
 from reodsl.graph.lower import lower
 from reodsl.ir.cluster import Cluster as Declared
 from reodsl.plan.registry import Machine
@@ -80,7 +80,7 @@ def on(spec, nodes):
 OWN = Declared(name="own", nodes=1, gpus_per_node=2, gpu="H200", memory_gib=141)
 FIRST = make.base().model_copy(update={{"cluster": OWN}})
 SPEC = make.spec(make.arm("vanilla", make.trained("vanilla", make.ppo(make.outcome()), start=make.end(FIRST))))
-toys.RUNNERS["train"] = "placed:placed"
+toys.RUNNERS["train"] = "tests.execute.placed:placed"
 small = {{"num_cpus": 2, "object_store_memory": 80_000_000}}
 cluster = Cluster(initialize_head=True, head_node_args={{**small, "include_dashboard": False}})
 nodes = [cluster.add_node(**small, num_gpus=2) for _ in range(3)]
@@ -121,7 +121,7 @@ def test_tasks_are_placed_by_the_cluster_and_go_on_elsewhere_when_a_node_is_gone
     """
     place = tmp_path / "nodes"
     place.mkdir()
-    paths = [str(HERE), str(HERE.parent / "graph"), str(HERE.parent.parent)]
+    paths = [str(HERE.parent.parent)]
     out = subprocess.run(
         [sys.executable, "-c", PLACED.format(paths=paths), place],
         capture_output=True,
@@ -156,8 +156,8 @@ PROTECTED = """
 import json, os, subprocess, sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
-from bench import Bench
-import studies as make
+from tests.execute.bench import Bench
+from tests.graph import studies as make
 from reodsl.diagnostics import Problem
 from reodsl.plan.registry import Machine
 folder = Path(sys.argv[1])
@@ -185,7 +185,7 @@ else:
 def test_a_cluster_that_wants_a_token_runs_for_who_has_it(bench: Bench, tmp_path: Path) -> None:
     place = tmp_path / "protected"
     place.mkdir()
-    paths = [str(HERE), str(HERE.parent / "graph"), str(HERE.parent.parent)]
+    paths = [str(HERE.parent.parent)]
     (place / "script.py").write_text(PROTECTED.format(paths=paths))
     asked = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
     out = subprocess.run(
@@ -213,7 +213,7 @@ def test_trainers_and_engines_sit_on_the_gpus_that_are_theirs() -> None:
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": ":".join([str(HERE), str(HERE.parent.parent)])},
+        env={**os.environ, "PYTHONPATH": str(HERE.parent.parent)},
     )
     assert out.returncode == 0, out.stderr[-3000:]
     found = json.loads(out.stdout.splitlines()[-1])

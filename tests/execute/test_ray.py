@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import studies as make
-from bench import Bench
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.event import Event
 from runners.execute.cluster import Cluster
 from runners.execute.instance import start_ray
+from tests.execute.bench import Bench
+from tests.graph import studies as make
 
 
 def test_results_are_equal_to_those_of_one_process(ray_bench: Bench, tmp_path: Path) -> None:

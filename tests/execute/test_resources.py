@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-import studies as make
-from bench import Bench
 
 import runners.execute
 from reodsl.graph.job import Resources
 from reodsl.graph.task import Task
 from reodsl.ir.cluster import Cluster
 from reodsl.plan.registry import Execution, Machine, Results
+from tests.execute.bench import Bench
+from tests.graph import studies as make
 
 
 def test_a_task_gets_what_its_own_cluster_has(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

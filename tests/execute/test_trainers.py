@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from bench import Bench
 
 from reodsl.graph.job import Job, Progress, Resources
 from reodsl.graph.task import Task
@@ -30,6 +29,7 @@ from runners.train.crew import together
 from runners.train.follower import Fault, Part, follow
 from runners.train.ranks import Ranks
 from runners.train.run import train as train_stage
+from tests.execute.bench import Bench
 from tests.train.models import small_model
 
 HERE = "tests.execute.test_trainers"
@@ -192,7 +192,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 sys.path[:0] = {paths!r}
-from bench import Bench
+from tests.execute.bench import Bench
 from ray.cluster_utils import Cluster as Nodes
 from reodsl.graph.job import Resources
 from reodsl.store.store import Store
@@ -255,7 +255,7 @@ def stage_here(job: Job) -> None:
 def test_a_stage_whose_node_goes_away_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     """Two nodes of one core: the shards are on both, and either the first process or the other is lost."""
     here = Path(__file__).resolve().parents[1]
-    paths = [str(here / "execute"), str(here / "graph"), str(here.parent)]
+    paths = [str(here.parent)]
     out = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(paths=paths), tmp_path],
         capture_output=True,

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import studies as make
-from bench import Bench
 
 from reodsl.price.machine import processor
 from runners.execute import usage
+from tests.execute.bench import Bench
+from tests.graph import studies as make
 
 MIB = 2**20
 

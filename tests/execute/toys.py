@@ -28,7 +28,7 @@ FILES = {
     "score": ("reg.parquet",),
     "report": ("report.html", "tables/main.csv", "spec.reo.json"),
 }
-RUNNERS = dict.fromkeys(VERSIONS, "toys:toy")
+RUNNERS = dict.fromkeys(VERSIONS, "tests.execute.toys:toy")
 
 
 def toy(job: Job) -> None:

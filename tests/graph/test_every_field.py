@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from everything import classes, everything, nodes
 
 from reodsl.graph.identity import identity, material
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Origin, Spec, digest
 from reodsl.ir.model import Dimensions
+from tests.graph.everything import classes, everything, nodes
 
 SPEC = everything()
 GRAPH = lower(SPEC)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import studies as make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec, digest
 from reodsl.ir.training import Stage
+from tests.graph import studies as make
 
 
 def fingerprints(graph: Graph) -> dict[str, str]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import studies as make
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.identity import reads
@@ -18,6 +17,7 @@ from reodsl.ir.data import Columns, Data, File
 from reodsl.ir.model import Model
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Stage
+from tests.graph import studies as make
 
 
 def kinds(graph: Graph) -> Counter[str]:

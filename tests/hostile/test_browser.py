@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,9 @@ import pytest
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
 from reodsl.report.run import report
+from tests.hostile.browser import find, running
 from tests.report.conftest import HOSTILE
 from tests.report.synthetic import ARMS, world
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from browser import find, running
 
 
 @pytest.fixture(scope="module")

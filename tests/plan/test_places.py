@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench import Bench
 
 from reodsl.diff.moved import changes
 from reodsl.graph.lower import lower
@@ -13,6 +12,7 @@ from reodsl.ir import Spec, digest
 from reodsl.language import compile_file
 from reodsl.plan import Item, Keys, make_plan
 from reodsl.store import runs
+from tests.execute.bench import Bench
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "resume" / "every_kind.reo").read_text()

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import toys
 
 from tests.called import QUICKSTART as SPEC
 from tests.called import beside_quickstart, call
+from tests.execute import toys
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import studies as make
-from bench import Bench
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Origin, Spec, digest
@@ -17,6 +15,8 @@ from reodsl.plan import Item, Keys, Plan, make_plan
 from reodsl.plan.changes import brief, differences
 from reodsl.plan.render import ago, to_json, to_text
 from reodsl.store import runs
+from tests.execute.bench import Bench
+from tests.graph import studies as make
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from reodsl.price.facts import Facts
 from reodsl.price.history import History, Past
 from reodsl.price.machine import processor
 from reodsl.price.sizes import Sizes, from_dimensions
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "graph"))
 
 _TOLD = json.loads(Path(__file__).with_name("measured.json").read_text())
 _MEASURED = _TOLD["runs"]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import studies as make
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
@@ -18,6 +17,7 @@ from reodsl.price.facts import Facts
 from reodsl.price.history import Past
 from reodsl.price.sizes import from_architecture
 from reodsl.price.value import to_json
+from tests.graph import studies as make
 
 
 def spec_of(reward: Any = None, **method: Any) -> Spec:

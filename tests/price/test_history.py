@@ -9,7 +9,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-import studies as make
 
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
@@ -20,6 +19,7 @@ from reodsl.price.machine import processor
 from reodsl.store import runs
 from reodsl.store.accept import adopt
 from reodsl.store.store import Store
+from tests.graph import studies as make
 
 CONFIG = {
     "hidden_size": 8,

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import studies as make
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
@@ -18,6 +17,7 @@ from reodsl.price.machine import Devices, devices_of
 from reodsl.price.memory import cache_tokens, engine_bytes, kept_bytes, trainer_bytes
 from reodsl.price.sizes import Sizes
 from reodsl.price.tasks import price_task
+from tests.graph import studies as make
 
 GIB = 2**30
 GPU = Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10)

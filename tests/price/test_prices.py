@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import studies as make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from reodsl.price.limits import refusals
 from reodsl.price.sizes import from_architecture
 from reodsl.price.tasks import cuts_of
 from reodsl.price.value import TERMS, to_json
+from tests.graph import studies as make
 
 GPU = Hardware(flops=1e12, bandwidth=1e10, interconnect=1e10)
 CLUSTER = Cluster(name="lab", nodes=1, gpus_per_node=4, gpu="X1", memory_gib=8, hardware=GPU)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import studies as make
-
 from reodsl.ir.model import Architecture, WordTokenizer
 from reodsl.price.sizes import Sizes, from_architecture, from_config, sizes_of
+from tests.graph import studies as make
 
 
 def test_products_and_norms_make_up_the_published_total(qwen3_4b: Sizes) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from harness import EVERY_KIND, SHORT, Forks, Place
+from tests.resume.harness import EVERY_KIND, SHORT, Forks, Place
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness import Moment
+from tests.resume.harness import Moment
 
 KEY = "[0-9a-f]{64}"
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import SPEC, Place, same
-from moments_of_runs import AT_A_CHECKPOINT
 
 from reodsl.cli.main import main
+from tests.resume.harness import SPEC, Place, same
+from tests.resume.moments_of_runs import AT_A_CHECKPOINT
 
 
 def mount(*arguments: str | Path) -> None:

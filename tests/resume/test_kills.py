@@ -9,10 +9,10 @@ import time
 from dataclasses import replace
 
 import pytest
-from harness import EVERY_KIND, Place, assert_gone, same
-from moments_of_runs import AROUND, PUBLISHING, WORKING
 
 from reodsl.graph.task import VERSIONS
+from tests.resume.harness import EVERY_KIND, Place, assert_gone, same
+from tests.resume.moments_of_runs import AROUND, PUBLISHING, WORKING
 
 
 def test_a_killed_run_ends_like_one_that_nobody_touched(place: Place, untouched: Place) -> None:

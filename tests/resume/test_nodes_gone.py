@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import SHORT, Place, same
 
 from tests.execute.clusters import simulated
+from tests.resume.harness import SHORT, Place, same
 
 # One node with all the cores beside a head that has none: what runs when it goes away is lost with it.
 CLUSTER = """

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness import ON_RAY, Place, assert_gone, marked, same
-from moments_of_runs import AROUND, PUBLISHING, WORKING
+
+from tests.resume.harness import ON_RAY, Place, assert_gone, marked, same
+from tests.resume.moments_of_runs import AROUND, PUBLISHING, WORKING
 
 pytestmark = pytest.mark.heavy
 

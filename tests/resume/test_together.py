@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import EVERY_KIND, HERE, ON_RAY, SPEC, Place, Running, assert_gone, same
-from moments_of_runs import AT_A_CHECKPOINT
 
 from reodsl.cli.main import main
+from tests.resume.harness import EVERY_KIND, HERE, ON_RAY, SPEC, Place, Running, assert_gone, same
+from tests.resume.moments_of_runs import AT_A_CHECKPOINT
 
 SHARED = "start.train.one.s1"
 WAITING = f"waiting  {SHARED}  another run is making it"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from holder import other_process_holds
-
 from reodsl.store.locks import held, is_held, keep, let_go, turn
+from tests.store.holder import other_process_holds
 
 
 def test_a_lock_is_seen_by_others_and_ends_with_its_process(tmp_path: Path) -> None:

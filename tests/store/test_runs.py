@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import studies as make
-from bench import Bench
-from holder import other_process_holds
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
@@ -20,6 +17,9 @@ from reodsl.store.locks import let_go
 from reodsl.store.runs import slug
 from reodsl.store.select import pick, select
 from reodsl.store.sweep import refuse, size, sweep
+from tests.execute.bench import Bench
+from tests.graph import studies as make
+from tests.store.holder import other_process_holds
 
 
 @pytest.fixture
