@@ -16,10 +16,10 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 2,
-    "train": 6,
-    "sample": 5,
+    "train": 5,
+    "sample": 4,
     "select": 1,
-    "evaluate": 5,
+    "evaluate": 4,
     "frontier": 1,
     "budgets": 2,
     "score": 1,
