@@ -10,27 +10,31 @@ from pathlib import Path
 
 from reodsl.diagnostics import Problem, problem
 
+ANOTHER = "name another place with --out"
 
-def file_to_write(path: Path, reads: Iterable[Path] = ()) -> Path:
+
+def file_to_write(path: Path, reads: Iterable[Path] = (), remedy: str = ANOTHER) -> Path:
     """The file that `path` is, links followed. Nothing is created: its folder need not exist yet.
 
-    Raises `Problem` E0118 for a device or folder, a file that the command itself reads, or a folder that cannot be made.
+    Raises `Problem` E0118 with the `remedy` for a device or folder, a file that the command itself reads, or a folder
+    that cannot be made.
     """
     try:
         place = path.resolve()
         found = place.stat() if place.exists() else None
         read = found is not None and any(each.exists() and each.samefile(place) for each in reads)
     except (OSError, RuntimeError, ValueError) as cause:
-        raise _refused(path, str(getattr(cause, "strerror", None) or cause)) from None
+        raise _refused(path, str(getattr(cause, "strerror", None) or cause), remedy) from None
     if found is not None and not stat.S_ISREG(found.st_mode):
-        raise _refused(path, "it is a folder" if stat.S_ISDIR(found.st_mode) else "it is a device or a pipe")
+        what = "it is a folder" if stat.S_ISDIR(found.st_mode) else "it is a device or a pipe"
+        raise _refused(path, what, remedy)
     if read:
-        raise _refused(path, "this command reads it, and would overwrite it")
-    folder_to_fill(place.parent)
+        raise _refused(path, "this command reads it, and would overwrite it", remedy)
+    folder_to_fill(place.parent, remedy)
     return place
 
 
-def folder_to_fill(path: Path) -> Path:
+def folder_to_fill(path: Path, remedy: str = ANOTHER) -> Path:
     """`path`, where files can be put into it; it need not exist yet, and nothing is left there.
 
     Asked before hours of work whose end would be the refusal. Raises `Problem` E0118.
@@ -38,18 +42,18 @@ def folder_to_fill(path: Path) -> Path:
     try:
         there = next(each for each in (path.absolute(), *path.absolute().parents) if os.path.lexists(each))
         if not there.is_dir():
-            raise _refused(path, f"{there} is no folder")
+            raise _refused(path, f"{there} is no folder", remedy)
         with tempfile.TemporaryFile(dir=there):
             pass
     except (OSError, ValueError) as cause:
-        raise _refused(path, str(getattr(cause, "strerror", None) or cause)) from None
+        raise _refused(path, str(getattr(cause, "strerror", None) or cause), remedy) from None
     return path
 
 
-def _refused(path: Path, reason: str) -> Problem:
+def _refused(path: Path, reason: str, remedy: str) -> Problem:
     return problem(
         "E0118",
         f"nothing can be written here: {reason[:1].lower() + reason[1:]}",
         where=str(path),
-        help="name another place with --out",
+        help=remedy,
     )

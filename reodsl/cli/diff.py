@@ -11,7 +11,7 @@ import click
 
 from reodsl.cli import completing
 from reodsl.cli.options import spec_options
-from reodsl.diagnostics import first_line, problem
+from reodsl.diagnostics import misread, problem
 from reodsl.diff.compare import Payload, compare
 from reodsl.diff.metrics import Metrics
 from reodsl.graph.identity import identity
@@ -142,7 +142,7 @@ def _of_file(text: str, path: Path) -> Side:
             "E0967",
             "this is no compiled spec",
             where=str(path),
-            notes=(first_line(error),),
+            notes=(misread(error),),
             help="name a spec file, a run's folder or a run; `reodsl ls` lists runs",
         ) from None
     graph = lower(spec)

@@ -118,6 +118,9 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         since.setdefault(row["repeats"] or row["name"], []).append(row)
 
+    def count(number: int) -> str:
+        return f"{number:>4} {'result ' if number == 1 else 'results'}"
+
     def again(row: dict[str, Any]) -> str:
         latest, *others = since[row["name"]]
         times = "once" if len(others) == 1 else f"{len(others)} times"
@@ -125,7 +128,7 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
 
     return "\n".join(
         f"{began(row['name'])}  {row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  "
-        f"{row['results']:>4} results  {ago(row['started'], now):<14}  {row['report'] or ''}{again(row)}".rstrip()
+        f"{count(row['results'])}  {ago(row['started'], now):<14}  {row['report'] or ''}{again(row)}".rstrip()
         for row in rows
         if row["repeats"] is None
     )
@@ -145,4 +148,4 @@ def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
         lines.append(
             f"{result['task']:<{width}}  {result['key'][:8]}  {amount(result['bytes']):>10}  {made:<14}  {state}".rstrip()
         )
-    return "\n".join([*lines, f"{len(results)} results"])
+    return "\n".join([*lines, "1 result" if len(results) == 1 else f"{len(results)} results"])

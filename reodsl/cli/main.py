@@ -10,6 +10,7 @@ import pkgutil
 import re
 import signal
 import sys
+import traceback
 from types import FrameType
 from typing import Any
 
@@ -120,6 +121,7 @@ def main(arguments: list[str]) -> int:
 def entry() -> None:
     """The console script."""
     stopped: list[int] = []
+    _open_streams()
 
     def terminate(number: int, frame: FrameType | None) -> None:
         stopped.append(128 + number)
@@ -142,6 +144,15 @@ def entry() -> None:
     sys.exit(stopped[0] if stopped else code)
 
 
+def _open_streams() -> None:
+    """Standard streams that the caller closed lead nowhere: the next file that is opened would take their place."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
 def _flush() -> None:
     try:
         sys.stdout.flush()
@@ -158,10 +169,18 @@ def _refused(caught: OSError) -> Problem:
         error(
             "E0119",
             f"the operating system refused: {caught.strerror or caught}",
-            where=None if caught.filename is None else str(caught.filename),
+            where=_place(caught),
             help="check the path, its permissions and the space left",
         )
     )
+
+
+def _place(caught: OSError) -> str | None:
+    """The file at fault; standard output where it was refused to what commands print with."""
+    if caught.filename is not None:
+        return str(caught.filename)
+    *_, (frame, _) = traceback.walk_tb(caught.__traceback__)
+    return "standard output" if frame.f_globals["__name__"] in (click.echo.__module__, __name__) else None
 
 
 def _show(caught: Problem) -> None:

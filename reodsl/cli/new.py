@@ -93,10 +93,14 @@ def _list(as_json: bool) -> None:
 def _write(path: Path, text: str) -> None:
     """A new file, its folder with it. Raises `Problem` E0120 for one that is there, E0118 for one that cannot be."""
     if path.suffix != ".reo":
+        nameless = path.name.strip(".") in ("", "reo")
         raise problem(
-            "E0120", "a spec's name ends in .reo", where=str(path), help=f"write `{path.with_suffix('.reo')}`"
+            "E0120",
+            "a spec's name ends in .reo",
+            where=str(path),
+            help=f"write `{'mine.reo' if nameless else path.with_suffix('.reo')}`",
         )
-    place = file_to_write(path)
+    place = file_to_write(path, remedy="name a file in another folder")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("x", encoding="utf-8") as out:

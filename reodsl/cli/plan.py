@@ -26,7 +26,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path),
     metavar="FILE",
     help="Save the plan, to be run with `reodsl run FILE`.",
 )

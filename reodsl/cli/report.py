@@ -23,7 +23,7 @@ Examples:
 @store_option
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path),
     metavar="DIR",
     help="Where to put it. Default: where the run left its report, or runs/STUDY-DIGEST.",
 )

@@ -46,7 +46,7 @@ Examples:
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path),
     metavar="DIR",
     help="Where to put the report and the arms' results. Default: runs/STUDY-DIGEST.",
 )

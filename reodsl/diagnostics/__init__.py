@@ -1,6 +1,6 @@
 """Errors as values: what went wrong, where, with which values, and what to write instead."""
 
-from reodsl.diagnostics.faults import first_line
+from reodsl.diagnostics.faults import first_line, misread
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Severity, Span, error, note, problem, warning
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Span",
     "error",
     "first_line",
+    "misread",
     "note",
     "problem",
     "warning",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reodsl.diagnostics import first_line, problem
+from reodsl.diagnostics import misread, problem
 from reodsl.ir.study import Study
 from reodsl.plan.render import to_json
 from reodsl.plan.verdict import Plan
@@ -77,7 +77,8 @@ def load_plan(path: Path) -> Saved:
             raise ValueError("the file is too large")
         data = json.loads(path.read_bytes())
         if data.get("format") != FORMAT:
-            raise ValueError(f"its format is {data.get('format')!r}, not {FORMAT!r}")
+            has = f"its `format` is {data['format']!r}" if "format" in data else "it has no `format`"
+            raise ValueError(f"{has}, where a plan's is {FORMAT!r}")
         asked = data["request"]
         folder = path.resolve().parent
         request = Request(
@@ -89,12 +90,12 @@ def load_plan(path: Path) -> Saved:
         )
         tasks = {str(task["id"]): (str(task["verdict"]), task["key"]) for task in data["tasks"]}
         return Saved(request, str(data["spec"]), Study.model_validate(data["compiled"]), tasks)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise problem(
             "E0967",
             "this is no plan that can be run",
             where=str(path),
-            notes=(first_line(error),),
+            notes=(misread(error),),
             help="make one with: reodsl plan SPEC --out FILE",
         ) from None
 

@@ -19,6 +19,8 @@ def pick(found: tuple[Record, ...], name: str) -> Record:
     Raises E0954 where there is none, and where several runs' names or several specs' digests start so.
     """
     newest = tuple(reversed(found))
+    if not name:
+        raise _none("an empty name is no run", newest)
     studies = [record for record in newest if record.study == name]
     named = [record for record in newest if record.name.startswith(name)]
     of_spec = [record for record in newest if record.spec.startswith(name)]
@@ -31,8 +33,13 @@ def pick(found: tuple[Record, ...], name: str) -> Record:
         raise _several(name, list(dict.fromkeys(each.name for each in (*named, *of_spec))))
     if named or of_spec:
         return (named or of_spec)[0]
+    raise _none(f"no run is called `{name}`", newest)
+
+
+def _none(message: str, newest: tuple[Record, ...]) -> Problem:
+    """The diagnostic of a name that is no run's."""
     ran = ", ".join(dict.fromkeys(record.study for record in newest)) or "none yet"
-    raise problem("E0954", f"no run is called `{name}`", help=f"studies that ran: {ran}")
+    return problem("E0954", message, help=f"studies that ran: {ran}")
 
 
 def _several(name: str, runs: list[str]) -> Problem:

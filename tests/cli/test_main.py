@@ -143,3 +143,35 @@ def test_colour_is_for_a_terminal_that_wants_it(
     assert colourful() is coloured
     monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: False))
     assert not colourful()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that takes nothing")
+@pytest.mark.parametrize("arguments", ["explain E0402", "explain", "graph SPEC --json"])
+def test_an_output_that_takes_nothing_is_named(arguments: str) -> None:
+    spec = Path(__file__).resolve().parents[2] / "specs" / "quickstart.reo"
+    command = f"{sys.executable} -m reodsl.cli.main {arguments.replace('SPEC', str(spec))}"
+    told = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True, timeout=60)
+    assert told.returncode == 1
+    assert "error[E0119]: the operating system refused: No space left on device" in told.stderr
+    assert "--> standard output" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("explain E0402 >&-", 0),
+        ("explain E9999 >&- 2>&-", 1),
+        ("plan nowhere.reo --json >&-", 1),
+        ("fmt - <&-", 1),
+        ("new mine.reo <&- >&- 2>&-", 0),
+    ],
+)
+def test_streams_that_are_closed_are_no_defect(tmp_path: Path, arguments: str, code: int) -> None:
+    command = f"{sys.executable} -m reodsl.cli.main {arguments}"
+    told = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert told.returncode == code
+    assert "Traceback" not in told.stderr
+    assert "E0990" not in told.stderr
+    if "new" in arguments:
+        assert main(["check", str(tmp_path / "mine.reo")]) == 0

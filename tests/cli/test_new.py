@@ -43,6 +43,9 @@ def test_it_overwrites_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         (["mine.reo", "--model", "gpt"], "`reodsl new --list` shows them"),
         (["mine.reo", "--json"], "--json goes with --list"),
         (["a.reo/mine.reo"], "no folder"),
+        (["a.reo/mine.reo"], "help: name a file in another folder"),
+        ([""], "write `mine.reo`"),
+        ([".reo"], "write `mine.reo`"),
     ],
 )
 def test_wrong_use(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,13 +117,25 @@ def test_code_that_changed_is_told(
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["{", "{}", '{"format": "reodsl plan 99"}', '{"format": "reodsl plan 1", "request": []}', '  {"a": [1'],
+    ("text", "words"),
+    [
+        ("{", "it is no JSON"),
+        ("{}", "it has no `format`, where a plan's is 'reodsl plan 1'"),
+        ('{"format": "reodsl plan 99"}', "its `format` is 'reodsl plan 99'"),
+        ('{"format": "reodsl plan 1"}', "it has no `request`"),
+        ('{"format": "reodsl plan 1", "request": []}', ""),
+        ('  {"a": [1', "it is no JSON"),
+        ('{"a":' * 10_000, "it is nested too deeply"),
+    ],
 )
-def test_what_is_no_plan_is_refused(place: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_plan_is_refused(
+    place: Path, text: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (place / "plans" / "plan.json").write_text(text)
     assert run() == 1
-    assert "error[E0967]" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "error[E0967]" in err
+    assert words in err
 
 
 def test_a_plan_leaves_nothing_else_to_choose(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -281,6 +281,8 @@ def test_a_run_is_found_by_study_name_or_digest(bench: Bench) -> None:
     assert pick(found, first.name) == first
     with pytest.raises(Problem):
         pick(found, "bogus")
+    with pytest.raises(Problem, match="an empty name is no run"):
+        pick(found, "")
 
 
 def test_a_beginning_that_several_runs_share_is_no_name(bench: Bench) -> None:
