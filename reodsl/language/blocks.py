@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Span, error
@@ -14,6 +13,7 @@ from reodsl.language.kinds import KINDS
 from reodsl.language.schema import Block, Kind, Many, type_words
 from reodsl.language.stages import in_place_of, stage_block, stages_over
 from reodsl.language.suggest import advice, nearest
+from reodsl.language.unknown_settings import BLOCK_NAMES, unknown_setting
 from reodsl.language.values import BLOCK, Items, Record, Slot, Value, article
 from reodsl.syntax import tree
 
@@ -175,106 +175,3 @@ def _strays(item: tree.BlockItem, before: tree.BlockItem | None) -> str:
         case _, tree.ExprStatement(expr=tree.Call(function=tree.Name(name))) if name in BLOCK_NAMES:
             return f"write `{name} {{ NAME = VALUE }}`: it is a block, and no call"
     return "write settings here: `NAME = VALUE`, or a block `NAME { … }`"
-
-
-_TRAINING_CALLED = {
-    "model": "base",
-    "dataset": "data",
-    "suite": "eval",
-    "kl_coef": "kl",
-    "num_steps": "steps",
-    "learning_rate": "optim { lr = … }",
-    "optimizer": "optim { … }",
-    "batch_size": "batch { prompts = … }",
-    "group_size": "batch { rollouts = … }",
-    "num_generations": "batch { rollouts = … }",
-    "max_new_tokens": "rollout { max_tokens = … }",
-    "max_length": "rollout { max_tokens = … }",
-    "clip_range": "clip { low = …, high = … }",
-}
-BLOCK_NAMES = frozenset(
-    name for kind in KINDS.values() for name, field in kind.fields.items() if isinstance(field.type, Block)
-)
-"""The settings that are blocks."""
-CALLED: Mapping[str, Mapping[str, str]] = {
-    "study": {
-        "seed": "replicate",
-        "seeds": "replicate",
-        "suite": "eval",
-        "budget": "limit",
-    },
-    "experiment": _TRAINING_CALLED,
-    "recipe": _TRAINING_CALLED,
-    "arm": _TRAINING_CALLED,
-    "stage": _TRAINING_CALLED,
-}
-"""What settings are called elsewhere, by kind, where no spelling leads from that to their names here."""
-
-
-def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
-    """The diagnostic of a setting that a kind does not have: one level off, misspelt, or unknown."""
-    word = name.name
-    inside = [
-        each
-        for each, field in kind.fields.items()
-        if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields
-    ]
-    around = [
-        each
-        for each in KINDS.values()
-        if any(f.type == Block(kind.name) for f in each.fields.values()) and word in each.fields
-    ]
-    above = _of_the_study(kind, word)
-    if above is not None:
-        helps = above
-    elif word in CALLED.get(kind.name, ()):
-        helps = f"did you mean `{CALLED[kind.name][word]}`?"
-    elif inside:
-        helps = f"`{word}` is a setting of `{inside[0]}`: write `{inside[0]} {{ {word} = … }}`"
-    elif around:
-        helps = f"`{word}` is a setting of the {around[0].name} around this block"
-    elif beside := _beside(kind, word):
-        helps = f"`{word}` is a setting of `{beside}`: write `{beside} {{ {word} = … }}` beside this block"
-    else:
-        helps = advice(word, [*kind.fields, *kind.children], "its settings are")
-        if kind.name in ("experiment", "recipe", "arm", "stage") and nearest(word, kind.fields) is None:
-            deeper = {
-                sub: each
-                for each, field in kind.fields.items()
-                if isinstance(field.type, Block)
-                for sub in KINDS[field.type.kind].fields
-            }
-            near = nearest(word, deeper)
-            if near is not None:
-                helps = f"did you mean `{deeper[near]} {{ {near} = … }}`?"
-    ctx.report(
-        error(
-            "E0203",
-            f"{article(kind.name)} {kind.name} has no setting `{word}`",
-            name.span,
-            "unknown",
-            help=helps,
-        )
-    )
-
-
-def _of_the_study(kind: Kind, word: str) -> str | None:
-    """Where to write a setting of the study that stands in what it compares: seeds, the score, the report."""
-    named = "replicate" if word == "seeds" else word
-    field = KINDS["study"].fields.get(named)
-    if kind.name not in ("experiment", "recipe", "arm", "stage") or named in kind.fields or field is None:
-        return None
-    setting = f"{named} {{ … }}" if isinstance(field.type, Block) else f"{named} = …"
-    if named == "replicate":
-        setting = "replicate = [1, 2, 3]"
-    return f"a study says this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"
-
-
-def _beside(kind: Kind, word: str) -> str | None:
-    """The block next to one of this kind that has a setting of that name."""
-    for parent in KINDS.values():
-        if any(field.type == Block(kind.name) for field in parent.fields.values()):
-            for name, field in parent.fields.items():
-                if isinstance(field.type, Block) and word in KINDS[field.type.kind].fields:
-                    return name
-    return None

@@ -78,7 +78,7 @@ def unknown(ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...])
                 expr.span,
                 "unknown",
                 notes=[there_is(words, "the words are")],
-                help=advice(name, words, "write one of"),
+                help=_word(name, words),
             )
         )
         return
@@ -102,6 +102,19 @@ def unknown(ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...])
             help=_help(name, scope),
         )
     )
+
+
+WORDS_ELSEWHERE = {
+    "grpo": ("ppo", "over a question's rollouts, as advantages are here, it is GRPO"),
+    "dpo": ("simpo", "it is what trains on pairs here"),
+}
+"""What other tools call a word, in small letters, with what that is here."""
+
+
+def _word(name: str, words: tuple[str, ...]) -> str:
+    """The help for a name that is none of some words."""
+    same, why = WORDS_ELSEWHERE.get(name.lower(), ("", ""))
+    return f"write `{same}`: {why}" if same in words else advice(name, words, "write one of")
 
 
 ELSEWHERE = {

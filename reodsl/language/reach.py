@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from reodsl.language.blocks import unknown_setting
 from reodsl.language.context import Change, Context, Owner, Scope
 from reodsl.language.evaluate import fitted
 from reodsl.language.functions import REASONING_STEPS, SIGNATURES, computed
@@ -17,6 +16,7 @@ from reodsl.language.schema import Block, Kind
 from reodsl.language.selections import typed_selection
 from reodsl.language.stages import StagePart
 from reodsl.language.suggest import advice, there_is
+from reodsl.language.unknown_settings import unknown_setting
 from reodsl.language.values import BLOCK, Record, Slot, Value, describe
 from reodsl.syntax import tree
 
