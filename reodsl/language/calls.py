@@ -6,6 +6,7 @@ from reodsl.diagnostics.model import error
 from reodsl.language.context import Context, Scope
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluated, fitted, settled
+from reodsl.language.examples import in_file, with_imports
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, computed, listed
 from reodsl.language.kinds import KINDS
 from reodsl.language.kinds.types import CHECKPOINT, SPLITS, TOKENS
@@ -153,13 +154,14 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             good = good and guess
             if guess:
                 continue
+            example, imports = in_file(ctx, scope.module, field.example, field.type)
             ctx.report(
                 error(
                     "E0310",
                     f"`{kind.name}` needs `{name}`, {type_words(field.type)}: {field.doc}",
                     expr.span,
                     f"no `{name}`",
-                    help=f"write `{field.example}`" if field.example else None,
+                    help=f"write `{example}`{with_imports(imports)}" if example else None,
                 )
             )
         elif field.default is not None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from reodsl.diagnostics.model import Label, Span, error
 from reodsl.language import arithmetic
 from reodsl.language.context import DEEPEST, Context, Scope
+from reodsl.language.examples import in_file, with_imports
 from reodsl.language.fitting import fit
+from reodsl.language.modules import Loaded
 from reodsl.language.names import named
 from reodsl.language.schema import Either, Many, Type
 from reodsl.language.suggest import advice
@@ -21,14 +23,20 @@ def fitted(
 ) -> Value | None:
     """The value of an expression in the type of the setting `what`, or None with the reason reported."""
     value = evaluated(ctx, expr, scope, want)
-    return None if value is None else settled(ctx, value, want, what, example)
+    return None if value is None else settled(ctx, value, want, what, example, scope.module)
 
 
-def settled(ctx: Context, value: Value, want: Type, what: str, example: str = "") -> Value | None:
-    """A value in a type, or None with a diagnostic that names the setting and where its value comes from."""
+def settled(
+    ctx: Context, value: Value, want: Type, what: str, example: str = "", module: Loaded | None = None
+) -> Value | None:
+    """A value in a type, or None with a diagnostic that names the setting and where its value comes from.
+
+    With `module`, the example is one for that file.
+    """
     result = fit(value, want)
     if isinstance(result, Value):
         return result
+    example, imports = in_file(ctx, module, example, want)
     ctx.report(
         error(
             result.code,
@@ -36,7 +44,8 @@ def settled(ctx: Context, value: Value, want: Type, what: str, example: str = ""
             result.value.span,
             result.text,
             others=[Label(place, text) for place, text in result.value.via],
-            help=result.help or (f"write `{example}`, for example" if example else result.otherwise),
+            help=result.help
+            or (f"write `{example}`, for example{with_imports(imports)}" if example else result.otherwise),
         )
     )
     return None

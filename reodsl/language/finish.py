@@ -10,8 +10,9 @@ from reodsl.language import reach
 from reodsl.language.blocks import laid
 from reodsl.language.calls import default_value
 from reodsl.language.context import Context
+from reodsl.language.examples import in_file, with_imports
 from reodsl.language.kinds import KINDS, TRAINING
-from reodsl.language.schema import Block, Kind, type_words
+from reodsl.language.schema import Block, Field, Kind, type_words
 from reodsl.language.stages import StagePart, require_flat, stage_parts
 from reodsl.language.values import BLOCK, Record, Slot, Value
 from reodsl.syntax import tree
@@ -30,8 +31,12 @@ class _Missing:
 
     blocks: tuple[str, ...]
     name: str
-    what: str
+    field: Field
     example: str
+
+    @property
+    def what(self) -> str:
+        return f"{type_words(self.field.type)}: {self.field.doc}"
 
     @property
     def path(self) -> str:
@@ -99,11 +104,19 @@ def finished(ctx: Context, record: Record, kind: Kind, stage: StagePart | None =
             what = (
                 f"stage {stage.label} of {what}" if stage.value is None else f"each of the stages of {what}"
             )
-        ctx.report(_lacking(what, missing, record.span, stage))
+        module = ctx.modules.loaded.get(record.owner[0]) if record.owner is not None else None
+        imports: list[str] = []
+        for number, each in enumerate(missing):
+            example, lacked = in_file(ctx, module, each.example, each.field.type)
+            missing[number] = replace(each, example=example)
+            imports += lacked
+        ctx.report(_lacking(what, missing, record.span, stage, with_imports(imports)))
     return None if missing or _lacks_broken(done) else done
 
 
-def _lacking(what: str, missing: Sequence[_Missing], span: Span, stage: StagePart | None) -> Diagnostic:
+def _lacking(
+    what: str, missing: Sequence[_Missing], span: Span, stage: StagePart | None, imports: str
+) -> Diagnostic:
     paths = [f"`{each.path}`" for each in missing]
     only = len(missing) == 1
     replaced = stage.replaced if stage is not None else None
@@ -117,7 +130,9 @@ def _lacking(what: str, missing: Sequence[_Missing], span: Span, stage: StagePar
         f"no {paths[0]}" if only else f"lacks {len(paths)} settings",
         others=[Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else [],
         notes=() if only else [f"{path}, {each.what}" for path, each in zip(paths, missing, strict=True)],
-        help=f"add `{examples}`{'' if only else ', each with a value of yours'}" if examples else None,
+        help=f"add `{examples}`{'' if only else ', each with a value of yours'}{imports}"
+        if examples
+        else None,
     )
 
 
@@ -181,7 +196,7 @@ def _filled(
         if name in fields or name in record.broken:
             continue
         if field.required:
-            missing.append(_Missing(blocks, name, f"{type_words(field.type)}: {field.doc}", field.example))
+            missing.append(_Missing(blocks, name, field, field.example))
         elif field.default is not None:
             fields[name] = Slot(default_value(field, at), None, field.doc)
     return replace(record, fields=fields)

@@ -5,7 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from reodsl.language.schema import A, Between, Block, Choice, Either, Flag, Many, Num, Text, Type, type_words
+from reodsl.language.meant import meant
+from reodsl.language.schema import (
+    A,
+    Between,
+    Block,
+    Choice,
+    Either,
+    Flag,
+    Many,
+    Num,
+    Text,
+    Type,
+    kinds_of,
+    type_words,
+)
 from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, as_written, describe
 
@@ -70,7 +84,8 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
 def _other(value: Value, type_: Type) -> Misfit:
     words = type_words(type_)
     message = f"{{what}} is {words}, not {describe(value)}"
-    return Misfit("E0301", message, describe(value), value, _unquoted(value, type_), f"write {words}")
+    helps = _unquoted(value, type_) or meant(value, kinds_of(type_))
+    return Misfit("E0301", message, describe(value), value, helps, f"write {words}")
 
 
 def _unquoted(value: Value, type_: Type) -> str | None:

@@ -11,7 +11,8 @@ from reodsl.language.context import Context, Owner, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.finish import EVALUATION, UNKNOWN, finished, finished_experiment
 from reodsl.language.kinds import KINDS
-from reodsl.language.schema import Kind
+from reodsl.language.meant import meant
+from reodsl.language.schema import Kind, kinds_of
 from reodsl.language.values import Record, Slot, Value, article, describe, one_of
 from reodsl.syntax import tree
 
@@ -95,9 +96,7 @@ def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: S
                 f"{article(kind.name)} {kind.name} cannot be made from {describe(value)}",
                 parent.span,
                 describe(value),
-                help=f"start from {one_of(kind.parents)}"
-                if kind.parents
-                else f"write `{kind.name} {start.name} {{ … }}`",
+                help=_begun(value, kind, start.name),
             )
         )
         return None
@@ -111,6 +110,16 @@ def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: S
         children=above.children,
         broken=above.broken,
     )
+
+
+def _begun(value: Value, kind: Kind, name: str) -> str:
+    """How to begin a declaration that was made from a value of the wrong kind."""
+    source = kind.fields.get("source")
+    if source is not None and isinstance(value.data, Record) and value.data.kind in kinds_of(source.type):
+        return f"say it in a block: `{kind.name} {name} {{ source = {value.data.kind}(…), … }}`"
+    if not kind.parents:
+        return f"write `{kind.name} {name} {{ … }}`"
+    return meant(value, kind.parents) or f"start from {one_of(kind.parents)}"
 
 
 def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:

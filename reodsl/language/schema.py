@@ -149,6 +149,18 @@ def _bare(number: float) -> str:
     return f"{int(number):,}" if float(number).is_integer() else f"{number:g}"
 
 
+def kinds_of(type_: Type) -> tuple[str, ...]:
+    """The kinds of record that a type takes, itself or in a list."""
+    match type_:
+        case A():
+            return type_.kinds
+        case Many():
+            return kinds_of(type_.item)
+        case Either():
+            return tuple(kind for option in type_.options for kind in kinds_of(option))
+    return ()
+
+
 def type_words(type_: Type) -> str:
     """A type for people: `a number of tokens`, `one of causal, own`."""
     match type_:

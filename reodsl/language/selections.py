@@ -6,18 +6,17 @@ from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Label, error
 from reodsl.language.context import Context, Scope
-from reodsl.language.evaluate import fitted
+from reodsl.language.evaluate import evaluated
+from reodsl.language.meant import POOL
 from reodsl.language.reward_environment import environment
 from reodsl.language.reward_names import Body, Data, Environment, Limits, constant, fail
 from reodsl.language.reward_types import condition, typed
 from reodsl.language.rewards import reward_call
-from reodsl.language.schema import A
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN
-from reodsl.language.values import Record, Slot, Value
+from reodsl.language.values import Record, Slot, Value, describe
 from reodsl.syntax import tree
 
-POOL = A(("pool",), "`pool(…)`")
 ROLES = ("trace", "preferred", "rejected")
 PICK = (*ROLES, "where", "margin")
 CHOICES = ("argmin", "argmax", "each")
@@ -58,8 +57,20 @@ def selection_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) ->
     if isinstance(expr, (tree.Binding, tree.Comprehension)):
         ctx.report(error("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`"))
         return None
-    pool = fitted(ctx, expr, scope, POOL, "the pool")
+    pool = evaluated(ctx, expr, scope)
     if bound is None or pool is None:
+        return None
+    if not isinstance(pool.data, Record) or pool.data.kind != "pool":
+        name = value.data.name if isinstance(value.data, Record) else "selection"
+        ctx.report(
+            error(
+                "E0301",
+                f"`{name}` picks from a pool, not from {describe(pool)}",
+                expr.span,
+                describe(pool),
+                help=f"sample responses: `{name}({POOL})`",
+            )
+        )
         return None
     assert isinstance(bound.data, Record)
     picks = typed_selection(ctx, bound.data)

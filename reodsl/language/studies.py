@@ -12,6 +12,7 @@ from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.finish import EVALUATION, finished, finished_experiment
 from reodsl.language.kinds import KINDS
+from reodsl.language.meant import meant
 from reodsl.language.modules import Loaded
 from reodsl.language.records import record, split_amend
 from reodsl.language.values import Record, Slot, Value, describe, one_of
@@ -154,7 +155,7 @@ def _underlying(
             return Record(
                 "experiment", {"base": base}, member.name.span, name, member.doc or "", owner, made=EVALUATION
             )
-    helps = f"start from {one_of(ARM_PARENTS)}"
+    helps = meant(value, ARM_PARENTS) or f"start from {one_of(ARM_PARENTS)}"
     ctx.report(
         error(
             "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps

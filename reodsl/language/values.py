@@ -153,6 +153,15 @@ def plain(value: Value) -> Any:
     return data
 
 
+SPOKEN = {
+    "stage_of": "stage",
+    "steps_split": "split at reasoning steps",
+    "oracle_budgets": "budgets schedule",
+    "question_budgets": "budgets schedule",
+}
+"""Kinds of record that no spec names, for a sentence."""
+
+
 def describe(value: Value) -> str:
     """What a value is, for a sentence: `65536 tokens`, `the text "abc"`, `the suite math_reg`."""
     data = value.data
@@ -168,7 +177,8 @@ def describe(value: Value) -> str:
         return f"a list of {len(data.values)}"
     if isinstance(data, Bounds):
         return "a range"
-    return f"the {data.kind} `{data.name}`" if data.name else f"{article(data.kind)} {data.kind}"
+    kind = SPOKEN.get(data.kind, data.kind)
+    return f"the {kind} `{data.name}`" if data.name else f"{article(kind)} {kind}"
 
 
 def as_written(value: Value) -> str:

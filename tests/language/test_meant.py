@@ -1,0 +1,111 @@
+"""A value of the wrong kind, and a setting that lacks: what to write instead is of this file, or says what to import."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from reodsl.language import Compiled
+
+HEAD = """from std.miniature import overthinker, chain_train, chain_suite
+from std.recipes import ppo, sft
+from std.selections import shortest
+"""
+SHORT = """
+recipe short = ppo {
+  base = checkpoint(overthinker)
+  batch { prompts = 32, rollouts = 8 }
+  rollout { max_tokens = 128 tokens }
+  max_prompt = 32 tokens
+  steps = 40 steps
+  optim { lr = 5e-4 }
+}
+reward mine { correct(y) }
+experiment vanilla = short { data = chain_train, reward = mine, eval = chain_suite }
+"""
+POOL = "pool(checkpoint(…), data: …, samples: 8, max_tokens: …)"
+
+
+def help_of(result: Compiled, code: str) -> str:
+    (found,) = (each for each in result.diagnostics if each.code == code)
+    assert found.help is not None
+    return found.help
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "remedy"),
+    [
+        ("experiment x = vanilla { eval = [chain_suite] }", "E0301", "write `chain_suite`, without brackets"),
+        ("experiment x = vanilla { eval = chain_train }", "E0301", "write `eval = chain_suite`, for example"),
+        ('experiment x = vanilla { reward = "mine" }', "E0301", "a declaration is named without quotes: `mine`"),
+        (
+            'experiment x = vanilla { base = "Qwen/Qwen3-4B" }',
+            "E0301",
+            'declare a model, and name it here: `model NAME { source = hub("Qwen/Qwen3-4B"), context = 32K tokens }`',
+        ),
+        ("experiment x = vanilla { data = shortest }", "E0301", f"give it a pool to pick from: `shortest({POOL})`"),
+        ("experiment x = vanilla { data = shortest(chain_train) }", "E0301", f"sample responses: `shortest({POOL})`"),
+        ('data x = file("a.jsonl")', "E0311", "say it in a block: `data x { source = file(…), … }`"),
+        ('data x { source = "a.jsonl" }', "E0301", 'write `file("a.jsonl")`'),
+        ('data x { path = "a.jsonl" }', "E0203", 'did you mean `source = file("…")`?'),
+        (
+            'experiment x = vanilla { data = file("a.jsonl") }',
+            "E0301",
+            "declare the data, and name it here: `data NAME { source = file(…) }`",
+        ),
+        (
+            'experiment x = checkpoint(folder("a")) { eval = chain_suite }',
+            "E0301",
+            "declare a model, and name it here: `model NAME { source = folder(…), context = 32K tokens }`",
+        ),
+        (
+            "study x { arm a = overthinker.stages[clean] }",
+            "E0311",
+            "take its checkpoint: `checkpoint(overthinker.stages[clean])`",
+        ),
+        (
+            "study x { arm a = vanilla\n score = reg(against: a, to: 128 tokens) }",
+            "E0301",
+            "a frontier is over arms: `frontier NAME = envelope(of: [a], to: …)`",
+        ),
+        (
+            "study x { arm a = vanilla\n frontier f = envelope(of: [vanilla], to: 128 tokens) }",
+            "E0301",
+            "make it an arm: `arm vanilla = vanilla`",
+        ),
+    ],
+)  # fmt: skip
+def test_what_was_meant(text: str, code: str, remedy: str, compiled: Callable[..., Compiled]) -> None:
+    assert help_of(compiled(f"{HEAD}{SHORT}{text}\n"), code) == remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "examples"),
+    [
+        ("experiment x = short { reward = mine }", "data = chain_train"),
+        ("experiment x = short { data = chain_train }", "reward = mine"),
+        ("suite x = chain_suite\nsuite mine_too { samples = 2 }", None),
+        ("experiment x = ppo { eval = chain_suite }", None),
+    ],
+)
+def test_an_example_can_be_pasted(
+    text: str, examples: str | None, compiled: Callable[..., Compiled], codes: Callable[..., list[str]]
+) -> None:
+    spec = f"{HEAD}{SHORT}{text}\n"
+    helps = help_of(compiled(spec), "E0304")
+    example, *imports = re.findall("`([^`]+)`", helps)
+    assert examples in (None, example)
+    pasted = "\n".join([*imports, spec.rstrip().removesuffix("}"), f"  {example}", "}"])
+    assert not {"E0201", "E0301", "E0304"} & set(codes(pasted)), pasted
+
+
+def test_a_reward_that_needs_arguments_is_no_example(compiled: Callable[..., Compiled]) -> None:
+    reward = "reward mine(a: number in 0..1) { a * correct(y) }"
+    text = f"{HEAD}{SHORT}experiment x = short {{ data = chain_train }}\n".replace(
+        "reward mine { correct(y) }", reward
+    )
+    assert help_of(compiled(text.replace("reward = mine,", "reward = mine(a: 1),")), "E0304") == (
+        "add `reward = outcome`, with `from std.rewards import outcome`"
+    )
