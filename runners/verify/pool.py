@@ -9,10 +9,11 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from reodsl.diagnostics import Problem, problem
 from runners.verify.answer import Answer, Verdict
-from runners.verify.process import WorkerProcess, request_line
+from runners.verify.process import OUTSIDE, WorkerProcess, request_line
 
 START_SECONDS = 120.0
 """A worker that has not loaded its packages by then is taken for broken."""
@@ -29,10 +30,21 @@ def wall_seconds(seconds: float) -> float:
     return WALL_FACTOR * seconds + GRACE_SECONDS
 
 
+@dataclass(slots=True)
+class _Batch:
+    """The requests that wait with their numbers, the verdicts so far, and the numbers of those that were lost once."""
+
+    verdicts: list[Verdict | None]
+    waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
+    lost: set[int] = field(default_factory=set)
+
+
 class WorkerPool:
     """Up to `workers` processes of one kind of check, each process with `memory_mib` of address space.
 
-    An answer has `seconds` of processor time, and `wall_seconds(seconds)` by the clock before its worker is killed.
+    An answer has `seconds` of processor time, and `wall_seconds(seconds)` by the clock before its worker is killed. What
+    a worker had when somebody else ended it, or the clock did, is asked of another one once: neither says anything of
+    the answer.
 
     Works from any thread, inside daemonic processes and after a fork (a forked copy starts its own workers).
     No worker is started before the first check, and none outlives this object or its process.
@@ -57,21 +69,20 @@ class WorkerPool:
         """
         self._forget_foreign()
         with self._lock:
-            verdicts: list[Verdict | None] = [None] * len(answers)
-            waiting: deque[tuple[int, bytes]] = deque()
+            batch = _Batch([None] * len(answers))
             for item, answer in enumerate(answers):
                 line = request_line(answer.gold, answer.text, answer.meta)
                 if line is None:
-                    verdicts[item] = _WRONG["failed"]
+                    batch.verdicts[item] = _WRONG["failed"]
                 else:
-                    waiting.append((item, line))
+                    batch.waiting.append((item, line))
             try:
-                self._drain(waiting, verdicts)
+                self._drain(batch)
             except BaseException:
                 # An interrupted exchange leaves answers in the pipes: those workers are of no more use.
                 _kill_all(self._alive, self._owner)
                 raise
-            return [verdict if verdict is not None else _WRONG["failed"] for verdict in verdicts]
+            return [verdict if verdict is not None else _WRONG["failed"] for verdict in batch.verdicts]
 
     def close(self) -> None:
         """Kill every worker; the next check starts new ones."""
@@ -83,47 +94,47 @@ class WorkerPool:
         """The process ids of the live workers."""
         return [worker.pid for worker in self._alive]
 
-    def _drain(self, waiting: deque[tuple[int, bytes]], verdicts: list[Verdict | None]) -> None:
+    def _drain(self, batch: _Batch) -> None:
         """Feed idle workers and read answers until nothing waits and nobody is busy."""
         self._failed_starts = 0
         with selectors.DefaultSelector() as selector:
             for worker in self._alive:
                 selector.register(worker, selectors.EVENT_READ, worker)
-            while waiting or any(worker.busy is not None for worker in self._alive):
-                self._feed(waiting, selector)
+            while batch.waiting or any(worker.busy is not None for worker in self._alive):
+                self._feed(batch.waiting, selector)
                 nearest = min(worker.deadline for worker in self._alive)
                 timeout = max(0.0, min(nearest - time.monotonic(), START_SECONDS))
                 for key, _ in selector.select(timeout):
-                    self._listen(key.data, selector, verdicts)
-                self._end_late(selector, verdicts)
+                    self._listen(key.data, selector, batch)
+                self._end_late(selector, batch)
 
-    def _listen(
-        self, worker: WorkerProcess, selector: selectors.BaseSelector, verdicts: list[Verdict | None]
-    ) -> None:
+    def _listen(self, worker: WorkerProcess, selector: selectors.BaseSelector, batch: _Batch) -> None:
         """Take in what a worker says: that it is ready, a verdict, or nothing more because it has ended."""
         message = worker.receive()
         if message is None:
             if not worker.ready:
                 self._failed_start("it ended while loading")
-            self._finish(worker, {"outcome": "failed"}, verdicts)
-            self._remove(worker, selector)
+            if self._remove(worker, selector) in OUTSIDE:
+                self._lose(worker, "failed", batch)
+            else:
+                self._finish(worker, {"outcome": "failed"}, batch)
         elif message.get("ready") is False:
             raise _cannot_start(self._kind, str(message.get("why")))
         elif message.get("ready"):
             worker.ready, worker.deadline = True, float("inf")
         elif message:
-            self._finish(worker, message, verdicts)
+            self._finish(worker, message, batch)
             if message.get("retire"):
                 self._remove(worker, selector)
 
-    def _end_late(self, selector: selectors.BaseSelector, verdicts: list[Verdict | None]) -> None:
+    def _end_late(self, selector: selectors.BaseSelector, batch: _Batch) -> None:
         """Kill the workers whose deadline has passed."""
         now = time.monotonic()
         for worker in [late for late in self._alive if late.deadline <= now]:
             if not worker.ready:
                 self._failed_start(f"it did not load in {START_SECONDS:g} s")
-            self._finish(worker, {"outcome": "timeout"}, verdicts)
             self._remove(worker, selector)
+            self._lose(worker, "timeout", batch)
 
     def _feed(self, waiting: deque[tuple[int, bytes]], selector: selectors.BaseSelector) -> None:
         """Give each idle worker the next answer, and start workers while answers outnumber them."""
@@ -143,20 +154,30 @@ class WorkerPool:
             self.started += 1
             loading += 1
 
-    def _finish(
-        self, worker: WorkerProcess, message: dict[str, object], verdicts: list[Verdict | None]
-    ) -> None:
+    def _lose(self, worker: WorkerProcess, outcome: str, batch: _Batch) -> None:
+        """Ask again what a worker had that was ended before it said anything, or take the outcome the second time."""
+        if worker.busy is None or worker.busy in batch.lost:
+            self._finish(worker, {"outcome": outcome}, batch)
+        else:
+            batch.lost.add(worker.busy)
+            batch.waiting.appendleft((worker.busy, worker.line))
+            worker.busy = None
+
+    def _finish(self, worker: WorkerProcess, message: dict[str, object], batch: _Batch) -> None:
         """Write down what became of the answer a worker had, if it had one."""
         if worker.busy is not None:
             outcome = str(message.get("outcome"))
             checked = Verdict(message.get("correct") is True, "checked")
-            verdicts[worker.busy] = checked if outcome == "checked" else _WRONG.get(outcome, _WRONG["failed"])
+            batch.verdicts[worker.busy] = (
+                checked if outcome == "checked" else _WRONG.get(outcome, _WRONG["failed"])
+            )
         worker.busy, worker.deadline = None, float("inf")
 
-    def _remove(self, worker: WorkerProcess, selector: selectors.BaseSelector) -> None:
+    def _remove(self, worker: WorkerProcess, selector: selectors.BaseSelector) -> int:
+        """Let a worker go; its exit status."""
         selector.unregister(worker)
         self._alive.remove(worker)
-        worker.kill()
+        return worker.kill()
 
     def _failed_start(self, why: str) -> None:
         self._failed_starts += 1

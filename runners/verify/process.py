@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,8 +16,13 @@ LONGEST_LINE = 60_000
 """Bytes of a request. A pipe holds 64 KiB and a worker has at most one request, so a write never blocks."""
 
 
+OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
+"""How a worker ends that somebody else ended: an operator, or a system short of memory. No check ends so by itself."""
+
+
 class WorkerProcess:
-    """A started worker. `busy` is what it works on; `deadline` is when it is to be killed (monotonic seconds)."""
+    """A started worker. `busy` is what it works on, asked by `line`; `deadline` is when it is to be killed (monotonic
+    seconds)."""
 
     def __init__(self, kind: str, seconds: float, memory_mib: int) -> None:
         # Started by path with `-P`: neither this folder nor the working folder is on the worker's import path.
@@ -33,6 +39,7 @@ class WorkerProcess:
         self._buffer = b""
         self.ready = False
         self.busy: int | None = None
+        self.line = b""
         self.deadline = float("inf")
 
     def fileno(self) -> int:
@@ -52,7 +59,7 @@ class WorkerProcess:
             self._process.stdin.write(line)
         except OSError:
             return False
-        self.busy = item
+        self.busy, self.line = item, line
         self.deadline = time.monotonic() + seconds
         return True
 

@@ -83,14 +83,23 @@ def test_a_hostile_answer_times_out_and_its_neighbours_do_not() -> None:
     math.close()
 
 
-def test_a_worker_that_does_not_stop_itself_is_killed() -> None:
+def test_what_a_worker_had_that_the_clock_ended_is_asked_of_another() -> None:
     math = PooledVerifier("math", workers=1, seconds=0.3, memory_mib=1024, fast=True)
     math.grade([Answer("x+1", "1+x")])
     (pid,) = math.pids()
     os.kill(pid, signal.SIGSTOP)
-    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(False, "timeout")]
+    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
     assert gone([pid])
-    assert math.grade([Answer("y", "Y")])[0].status in ("checked", "timeout")
+    assert math.stats().workers_started == 2
+    math.close()
+
+
+def test_an_answer_that_the_clock_ends_twice_has_had_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    math = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
+    monkeypatch.setattr(pool_module, "wall_seconds", lambda seconds: 0.3)
+    verdicts = math.grade([Answer(TOWER, "1"), Answer(TOWER, "1")])
+    assert verdicts == [Verdict(False, "timeout")] * 2
+    assert math.stats().workers_started == 2
     math.close()
 
 
@@ -102,13 +111,30 @@ def test_a_worker_that_died_between_batches_is_replaced(math: PooledVerifier) ->
     assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
 
 
-def test_a_worker_that_dies_at_work_fails_that_answer_only(math: PooledVerifier) -> None:
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_somebody_ends_at_work_makes_no_answer_wrong(
+    math: PooledVerifier, by: signal.Signals
+) -> None:
     math.grade([Answer("x+1", "1+x")])
     (pid,) = math.pids()
-    killer = threading.Timer(0.4, os.kill, (pid, signal.SIGKILL))
+    # It stands still until its end, so that the answer is surely with it then.
+    os.kill(pid, signal.SIGSTOP)
+    ends = [by] if by == signal.SIGKILL else [by, signal.SIGCONT]
+    threading.Timer(0.4, lambda: [os.kill(pid, end) for end in ends]).start()
+    answer = Answer("x+2", "2+x")
+    assert math.grade([answer]) == [Verdict(True, "checked")]
+    assert math.grade([answer]) == [Verdict(True, "cached")]
+    assert math.stats().workers_started == 2
+
+
+def test_a_worker_that_dies_of_an_answer_fails_that_answer_only(math: PooledVerifier) -> None:
+    math.grade([Answer("x+1", "1+x")])
+    (pid,) = math.pids()
+    killer = threading.Timer(0.4, os.kill, (pid, signal.SIGXCPU))
     killer.start()
     assert math.grade([Answer(TOWER, "1")]) == [Verdict(False, "failed")]
     assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+    assert math.stats().workers_started == 2
 
 
 def test_a_text_too_long_to_send_fails_without_a_process(math: PooledVerifier) -> None:
