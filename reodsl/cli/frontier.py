@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reodsl.cli.destination import file_to_write
-from reodsl.cli.inputs import token_count
+from reodsl.cli.inputs import placed, token_count
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
 
@@ -47,8 +47,9 @@ def command(
     """
     from reodsl.numbers.curve_files import curves_data, write_frontier
     from reodsl.numbers.frontier import envelope
+    from reodsl.report.formats import plural
 
-    place = None if out is None else file_to_write(out, files)
+    place = None if out is None else file_to_write(_json_file(out), files)
     models = _models(files)
     unknown = [name for name in of if name not in models]
     if unknown:
@@ -58,9 +59,9 @@ def command(
             notes=[f"there is {', '.join(models)}"],
             help="name one of these",
         )
-    found = envelope(
-        {name: models[name] for name in (of or models)}, None if to is None else token_count("--to", to)
-    )
+    stop = None if to is None else token_count("--to", to)
+    with placed(", ".join(map(str, files))):
+        found = envelope({name: models[name] for name in (of or models)}, stop)
     if place is not None:
         place.parent.mkdir(parents=True, exist_ok=True)
         write_frontier(place, found.curves)
@@ -77,10 +78,22 @@ def command(
         )
         best = ", ".join(f"{model} {count}" for model, count in reached.most_common())
         click.echo(
-            f"{benchmark}: {len(curve.budgets)} budgets up to {curve.budgets[-1]} tokens; best at: {best}"
+            f"{benchmark}: {plural(len(curve.budgets), 'budget')} up to {curve.budgets[-1]} tokens; best at: {best}"
         )
     if out is not None:
         click.echo(f"wrote {out}")
+
+
+def _json_file(path: Path) -> Path:
+    """The file to write, unless its ending says that it holds a table."""
+    if path.suffix.lower() in (".csv", ".parquet", ".pq"):
+        raise problem(
+            "E0118",
+            "nothing can be written here: a frontier file is JSON, and this is the name of a table",
+            where=str(path),
+            help=f"name it {path.with_suffix('.json')}",
+        )
+    return path
 
 
 def _models(files: tuple[Path, ...]) -> dict[str, Curves]:

@@ -22,7 +22,8 @@ def frontier_curves(name_or_file: str) -> Curves:
     path = Path(name_or_file)
     if path.exists() or path.suffix in {".json", ".csv", ".parquet"}:
         return read_frontier(path)
-    return named_frontier(name_or_file)
+    with placed(name_or_file):
+        return named_frontier(name_or_file)
 
 
 @contextmanager
@@ -36,8 +37,9 @@ def placed(place: object) -> Iterator[None]:
 
 
 def token_count(option: str, text: str) -> int:
-    """`16K` or `16384` as tokens; K is 1024. Raises `Problem` for anything else."""
-    digits, factor = (text[:-1], 1024) if text[-1:] in {"K", "k"} else (text, 1)
+    """`16K` or `16384` as tokens; K is 1024, and M that of K. Raises `Problem` for anything else."""
+    factor = {"K": 1024, "M": 1024**2}.get(text[-1:].upper(), 1)
+    digits = text if factor == 1 else text[:-1]
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
         raise problem(
             "E0117",

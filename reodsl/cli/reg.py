@@ -41,7 +41,7 @@ def command(
     over benchmarks, as the published ones are, models are compared by their means.
     """
     from reodsl.numbers.curve_files import read_curves
-    from reodsl.numbers.reg import reg_table
+    from reodsl.numbers.reg import mean_only, reg_table
 
     models = read_curves(curves, model=curves.stem)
     edge = frontier_curves(frontier)
@@ -71,3 +71,10 @@ def command(
     click.echo(
         f"REG in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
     )
+    if mean_only(edge) and (
+        own := {name: curves for name, curves in models.items() if set(curves) != set(edge)}
+    ):
+        over = dict.fromkeys(", ".join(curves) for curves in own.values())
+        click.echo(
+            f"The frontier is a mean over its own benchmarks; beside it stands each model's mean over {' or '.join(over)}"
+        )

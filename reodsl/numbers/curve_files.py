@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Problem, misread, problem
 from reodsl.numbers.curves import Curve, Curves, benchmark_error, curve_error, shown
 from reodsl.numbers.long_table import read_long_table
 
@@ -188,7 +188,10 @@ def parse_json(path: Path) -> Any:
         ) from None
     except ValueError as e:
         raise problem(
-            "E0420", f"this is no JSON of ours: {e}", where=str(path), help=f"write {FRONTIER_SHAPE}"
+            "E0420",
+            f"this is no JSON of ours: {misread(e)}",
+            where=str(path),
+            help=f"write {FRONTIER_SHAPE}",
         ) from None
     except OSError as e:
         raise problem(

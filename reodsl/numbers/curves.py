@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -116,7 +117,7 @@ def curve_error(
     if len(budgets) != len(accuracy):
         return error(
             "E0421",
-            f"a curve has {len(budgets)} budgets and {len(accuracy)} accuracies",
+            f"a curve has {_count(budgets, 'budget', 'budgets')} and {_count(accuracy, 'accuracy', 'accuracies')}",
             where=where,
             help="give one accuracy for each budget",
         )
@@ -172,6 +173,10 @@ def accuracy_error(accuracy: Sequence[object], where: str | None = None) -> Diag
     return None
 
 
+def _count(items: Sequence[object], one: str, many: str) -> str:
+    return f"{len(items)} {one if len(items) == 1 else many}"
+
+
 def span_text(curve: Curve) -> str:
     """`0 to 32768 tokens`."""
     return f"{curve.budgets[0]} to {curve.budgets[-1]} tokens"
@@ -179,5 +184,5 @@ def span_text(curve: Curve) -> str:
 
 def shown(value: object) -> str:
     """A value as it is written in JSON or nearly so, and short."""
-    text = repr(value)
+    text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

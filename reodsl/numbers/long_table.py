@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,13 +24,23 @@ def read_long_table(path: Path) -> dict[str, Curves]:
     no number, and a column that is not there are each a `Problem` with the place.
     """
     frame = read_frame(path)
+    twice = [name for name in COLUMNS if f"{name}_duplicated_0" in frame.columns]
+    if twice:
+        raise problem(
+            "E0423",
+            f"the table has two columns `{twice[0]}`",
+            where=str(path),
+            help="keep one: which of them counts is no choice to make silently",
+        )
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise problem(
             "E0421",
             f"the table has no column {' and no column '.join(f'`{name}`' for name in missing)}",
             where=str(path),
-            notes=[f"it has {', '.join(f'`{name}`' for name in frame.columns[:20]) or 'no column at all'}"],
+            notes=[
+                f"it has {', '.join(f'`{short(name)}`' for name in frame.columns[:20]) or 'no column at all'}"
+            ],
             help=f"a table of curves has the columns {', '.join(COLUMNS)}",
         )
     if frame.height == 0:
@@ -62,13 +73,16 @@ def read_frame(path: Path) -> pl.DataFrame:
 
     try:
         if path.suffix.lower() == ".csv":
+            other_separator(path)
             frame = pl.read_csv(path, infer_schema=False, n_rows=MOST_ROWS + 1)
         else:
             frame = pl.scan_parquet(path).head(MOST_ROWS + 1).collect()
+    except Problem:
+        raise
     except Exception as e:  # polars has no one error for a file that is not what its ending says
         raise problem(
             "E0420",
-            f"the table cannot be read: {first_line(e)}",
+            f"the table cannot be read: {longer_row(path) or first_line(e)}",
             where=str(path),
             help=f"write CSV in UTF-8 or Parquet, with the columns {', '.join(COLUMNS)}",
         ) from None
@@ -77,6 +91,39 @@ def read_frame(path: Path) -> pl.DataFrame:
             "E0420", f"the table has over {MOST_ROWS:,} rows", where=str(path), help="give a row a budget"
         )
     return frame
+
+
+def other_separator(path: Path) -> None:
+    """Raises E0420 for columns that are parted by semicolons or tabs, as spreadsheets write them."""
+    with path.open("rb") as file:
+        head = file.readline(1000)
+    for separator, name in ((b";", "semicolons"), (b"\t", "tabs")):
+        if separator in head and b"," not in head:
+            raise problem(
+                "E0420",
+                f"the columns of the table are parted by {name}",
+                where=str(path),
+                help="part them by commas, and write numbers with a point",
+            )
+
+
+def longer_row(path: Path) -> str | None:
+    """The first row of a CSV file that has more values than there are columns, in words."""
+    if path.suffix.lower() != ".csv":
+        return None
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.reader(file)
+            columns = len(next(rows, ()))
+            long = next(((n, len(row)) for n, row in enumerate(rows, 1) if len(row) > columns), None)
+    except (OSError, ValueError, csv.Error):
+        return None
+    return long and f"row {long[0]} has {long[1]} values, and there are {columns} columns"
+
+
+def short(name: str) -> str:
+    """A column's name, or how it begins."""
+    return name if len(name) <= 40 else f"{name[:37]}..."
 
 
 def curves_of(model: str, found: Mapping[str, Mapping[int, float]], path: Path) -> dict[str, Curve]:

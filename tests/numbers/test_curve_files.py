@@ -97,7 +97,10 @@ def test_categories_and_small_integers_in_parquet(tmp_path):
         ('{"b": {"budgets": [0], "accuracy": [50]}}', "E0422", "percent"),
         ('{"b": {"budgets": [64, 0], "accuracy": [0, 0]}}', "E0423", "0 follows 64"),
         ('{"b": {"budgets": [1e999], "accuracy": [0]}}', "E0422", "inf"),
-        ('{"b": {"budgets": [' + "9" * 5000 + '], "accuracy": [0]}}', "E0420", ""),
+        ('{"b": {"budgets": [' + "9" * 5000 + '], "accuracy": [0]}}', "E0420", "has thousands of digits"),
+        ('{"b": {"budgets": [0, 64], "accuracy": [0]}}', "E0421", "2 budgets and 1 accuracy "),
+        ('{"b": {"budgets": [0], "accuracy": [true]}}', "E0422", "accuracy[0] is true, which"),
+        ("null", "E0421", "null stands where"),
         ('{"b": {"budgets": [], "accuracy": []}}', "E0421", "empty"),
         (f'{{"": {ONE}}}', "E0421", "no name"),
         (f'{{"a": {ONE}, "Average": {ONE}}}', "E0425", "Average"),
@@ -130,7 +133,14 @@ def test_bad_frontiers(tmp_path, text, expected, words):
         (HEAD + "m,b,inf,0.5\n", "E0422", "no number of tokens"),
         (HEAD + "m,b,-64,0.5\n", "E0422", "-64"),
         (HEAD + ",b,0,0.5\n", "E0422", "`model` is missing"),
-        (HEAD + "m,b,0,0.5,9,9\n", "E0420", "cannot be read"),
+        (
+            HEAD + "m,b,0,0.5\nm,b,64,0.5,9,9\n",
+            "E0420",
+            "cannot be read: row 2 has 6 values, and there are 4 columns",
+        ),
+        (HEAD.replace(",", ";") + "m;b;0;0,5\n", "E0420", "parted by semicolons"),
+        (HEAD.replace(",", "\t") + "m\tb\t0\t0.5\n", "E0420", "parted by tabs"),
+        ("model,benchmark,budget,budget,accuracy\nm,b,0,64,0.5\n", "E0423", "two columns `budget`"),
         (HEAD + "m,b,0,0.5\nm,mean,0,0.5\n", "E0425", "`mean`"),
     ],
 )
@@ -158,6 +168,14 @@ def test_huge_files_are_not_read(tmp_path):
     with path.open("wb") as file:
         file.truncate(2**40)
     assert failure(read_frontier, path)[0] == "E0420"
+
+
+def test_a_long_name_of_a_column_is_not_repeated(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("1" * 100_000)
+    found, message = failure(read_curves, path)
+    assert found == "E0421"
+    assert len(message) < 500
 
 
 def test_parquet_without_values(tmp_path):

@@ -44,7 +44,7 @@ def test_curves_without_common_budgets_have_no_average():
     ("budgets", "accuracy", "expected", "words"),
     [
         ((), (), "E0421", "empty"),
-        ((0, 1), (0.1,), "E0421", "2 budgets and 1 accuracies"),
+        ((0, 1), (0.1,), "E0421", "2 budgets and 1 accuracy"),
         ((0, 0), (0.1, 0.2), "E0423", "0 follows 0"),
         ((4, 2), (0.1, 0.2), "E0423", "2 follows 4"),
         ((0, 1.5), (0.1, 0.2), "E0422", "1.5"),
