@@ -1,9 +1,12 @@
 """A process that checks one answer at a time: JSON lines in, JSON lines out, its time and memory bounded.
 
 It is started as a file and imports nothing of this project, so that it starts fast and can be killed at any
-moment. A line in is `{"gold", "text", "meta"}`; a line out is `{"correct", "outcome", "retire"}`, where outcome
-is `checked`, `timeout` or `failed`, and `retire` says that the process ends after this answer. The first line
-out is `{"ready": true}` or `{"ready": false, "why"}`.
+moment. What it checks was written by a model, and scorers of packages may evaluate that as Python (an arithmetic
+expression, by sympy): while it checks it starts no process, reaches no network, and writes and removes no file.
+
+A line in is `{"gold", "text", "meta"}`; a line out is `{"correct", "outcome", "retire"}`, where outcome is `checked`,
+`timeout` or `failed`, and `retire` says that the process ends after this answer. The first line out is
+`{"ready": true}` or `{"ready": false, "why"}`.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from types import FrameType
@@ -24,6 +28,11 @@ from typing import Any, TextIO
 Check = Callable[[str, str, str], bool]
 
 PARENT_POLL_SECONDS = 10.0
+_STARTS = ("os.exec", "os.fork", "os.kill", "os.posix_spawn", "os.spawn", "os.system", "pty.", "subprocess.")
+_CHANGES = ("os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink")
+_DEEDS = (*_STARTS, *_CHANGES, "os.truncate", "shutil.", "ctypes.", "socket.")
+"""How Python's audit events begin of what no check has a reason to do."""
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Expired(BaseException):
@@ -82,6 +91,19 @@ def limit_cpu(seconds: float) -> None:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(usage.ru_utime + usage.ru_stime + seconds) + 1, hard))
+
+
+def refuse_deeds() -> None:
+    """From here on what `_DEEDS` names, and opening a file to write, is a PermissionError; reading and importing go on."""
+
+    def refuse(event: str, args: tuple[Any, ...]) -> None:
+        if event.startswith(_DEEDS) or (event == "open" and args[2] & _WRITES):
+            raise PermissionError(f"checking an answer takes no `{event}`")
+
+    # Loading it is among what is refused, and libraries may ask for it later; some Pythons have none.
+    with suppress(ImportError):
+        import_module("ctypes")
+    sys.addaudithook(refuse)
 
 
 def resident_kib() -> int:
@@ -151,6 +173,7 @@ def main(kind: str, seconds: float, memory_mib: int) -> None:
     # Nothing that is checked has a reason to write a file.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     signal.signal(signal.SIGPROF, on_timer)
+    refuse_deeds()
     tell({"ready": True})
     for line in lines(parent):
         limit_cpu(seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -186,6 +188,48 @@ def test_what_a_worker_prints_does_not_reach_the_protocol() -> None:
     assert lines[1].startswith('{"correct": true, "outcome": "checked"')
     assert len(lines) == 2
     assert run.stderr.decode().count("noise") == 3
+
+
+DEEDS = {
+    "a command": "__import__('os').system('touch {made}')",
+    "a process": "__import__('subprocess').call(['touch', '{made}'])",
+    "a fork": "__import__('os').fork()",
+    "a file written": "open('{made}', 'w')",
+    "a file written below Python's own": "__import__('os').open('{made}', 65)",
+    "a file removed": "__import__('os').remove('{held}')",
+    "a folder removed": "__import__('shutil').rmtree('{folder}')",
+    "a connection": "__import__('socket').socket()",
+    "a function of C": "__import__('ctypes').CDLL(None).system(b'touch {made}')",
+    "a signal": "__import__('os').kill(__import__('os').getppid(), 0)",
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_an_answer_that_a_scorer_evaluates_does_nothing(deed: str, tmp_path: Path) -> None:
+    """As the scorer of reasoning-gym's countdown does, through sympy."""
+    held, made = tmp_path / "held.py", tmp_path / "made"
+    held.write_text("there = 1\n", "utf-8")
+    asked = DEEDS[deed].format(held=held, made=made, folder=tmp_path)
+    run = run_worker(f"return lambda gold, text, meta: eval({asked!r}) or True", 5.0)
+    assert run.returncode == 0
+    assert json.loads(run.stdout.splitlines()[1]) == {"correct": False, "outcome": "failed", "retire": False}
+    assert held.is_file()
+    assert not made.exists()
+
+
+def test_a_scorer_may_read_and_import_at_any_time(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text("there = 1\n", "utf-8")
+    (tmp_path / "data.txt").write_text("there", "utf-8")
+    load = (
+        f"sys.path.insert(0, {str(tmp_path)!r}); sys.dont_write_bytecode = False; "
+        f"return lambda gold, text, meta: __import__('late').there and open({str(tmp_path / 'data.txt')!r}).read()"
+    )
+    run = run_worker(load, 5.0)
+    assert json.loads(run.stdout.splitlines()[1]) == {
+        "correct": "there",
+        "outcome": "checked",
+        "retire": False,
+    }
 
 
 def test_grading_works_off_the_main_thread(math: PooledVerifier) -> None:
