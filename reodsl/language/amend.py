@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from reodsl.diagnostics.model import error
 from reodsl.language.context import Change, Context, Owner
 from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.modules import Loaded
-from reodsl.language.schema import Block
+from reodsl.language.schema import Block, Type
 from reodsl.language.suggest import advice
+from reodsl.language.units import dimension, scaled
 from reodsl.syntax import tree
 from reodsl.syntax.parse import parse_expression
 from reodsl.syntax.source import Source
@@ -35,6 +38,16 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
             ctx.sets[params[name]] = Change("--set", name, text, value)
     for target, text in amends.items():
         place = f"--amend {target}"
+        if "[" in target:
+            ctx.report(
+                error(
+                    "E0211",
+                    f"`{target}` is no setting",
+                    where=place,
+                    help=f"write points in place of brackets: `--amend {_pointed(target)}=…`",
+                )
+            )
+            continue
         path = tuple(target.split("."))
         value = _parsed(ctx, place, text)
         if value is None:
@@ -70,14 +83,33 @@ def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
         return f"`{head}` is a param: `--set {head}=…`"
     if head in _declarations(main):
         return f"name a setting of it, as in `--amend {head}.SETTING=…`"
-    return advice(head, known, "there is")
+    inside = next((name for name, field in TRAINING.items() if head in _inner(field.type)), None)
+    return f"did you mean `--amend {inside}.{head}=…`?" if inside else advice(head, known, "there is")
+
+
+def _inner(type_: Type) -> Iterable[str]:
+    """The settings of the block that a setting is."""
+    return KINDS[type_.kind].fields if isinstance(type_, Block) else ()
+
+
+def _pointed(target: str) -> str:
+    """A path with brackets, `mine.stages[8K tokens].steps`, as one with points, `mine.stages.8192.steps`."""
+
+    def point(found: re.Match[str]) -> str:
+        number = parse_expression(Source("", found[1])).expression
+        if not isinstance(number, tree.Number):
+            return f".{found[1].strip()}"
+        return f".{scaled(number.value, number.suffix, dimension(number.unit) or ())}"
+
+    return re.sub(r"\[([^\]]+)\]", point, target)
 
 
 def _parsed(ctx: Context, place: str, text: str) -> tree.Expr | None:
     ctx.modules.sources[place] = text
     result = parse_expression(Source(place, text))
     for each in result.diagnostics:
-        ctx.report(each)
+        listed = not parse_expression(Source(place, f"[{text}]")).diagnostics
+        ctx.report(replace(each, help=f"write a list in brackets: `[{text}]`") if listed else each)
     return result.expression
 
 

@@ -8,12 +8,12 @@ from reodsl.language.declare import declared
 from reodsl.language.evaluate import evaluated
 from reodsl.language.kinds import METRICS
 from reodsl.language.modules import library_names
-from reodsl.language.names import used_at
+from reodsl.language.names import full_name, study_of_arm, used_at
 from reodsl.language.schema import A, Type
 from reodsl.language.stages import stage_parts
 from reodsl.language.suggest import advice, there_is
-from reodsl.language.units import Quantity, scaled
-from reodsl.language.values import Record, Value, describe
+from reodsl.language.units import Quantity, scaled, shown
+from reodsl.language.values import Items, Record, Value, as_written, describe
 from reodsl.syntax import tree
 
 
@@ -21,7 +21,7 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
     """`x.stages`, a setting of a record, or a metric where one is wanted."""
     if isinstance(want, A) and "metric" in want.kinds:
         return metric(ctx, expr)
-    if (parts := _library_path(expr, scope)) is not None:
+    if (parts := full_name(expr, scope)) is not None:
         return _from_library(ctx, expr, parts)
     value = evaluated(ctx, expr.value, scope)
     if value is None:
@@ -54,29 +54,20 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
     found = record.get(name)
     if found is None:
         known = list(record.fields) + (["stages"] if record.stages else [])
+        staged = record.stages and name in [part.name for part in stage_parts(ctx, record)]
         ctx.report(
             error(
                 "E0203",
                 f"{describe(value)} has no `{name}`",
                 expr.name.span,
                 "unknown",
-                help=advice(name, known, "it has"),
+                help=f"write `{record.name}.stages[{name}]`, if that stage is meant"
+                if staged
+                else advice(name, known, "it has"),
             )
         )
         return None
     return used_at(found, f"{record.name}.{name}" if record.name else name, expr.span)
-
-
-def _library_path(expr: tree.Attribute, scope: Scope) -> list[str] | None:
-    """The parts of `std.paper.qwen3_4b` behind `std`, where an attribute is a full name of the library."""
-    parts = [expr.name.name]
-    inner = expr.value
-    while isinstance(inner, tree.Attribute):
-        parts.insert(0, inner.name.name)
-        inner = inner.value
-    return (
-        parts if isinstance(inner, tree.Name) and inner.name == "std" and "std" not in scope.names() else None
-    )
 
 
 def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value | None:
@@ -127,7 +118,7 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
                 "E0301",
                 f"{describe(value)} has no elements",
                 expr.span,
-                help="index stages: `x.stages[4K tokens]`",
+                help=_without_elements(value),
             )
         )
         return None
@@ -145,32 +136,51 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
             )
         )
         return None
-    names = [part.label for part in parts]
-    if isinstance(expr.index, tree.Name) and expr.index.name in [part.name for part in parts]:
-        position = [part.name for part in parts].index(expr.index.name)
-    else:
+    shown_as = named = expr.index.name if isinstance(expr.index, tree.Name) else None
+    position = next((i for i, part in enumerate(parts) if part.value is None and part.name == named), -1)
+    if position < 0 and (named is None or _may_be_a_number(scope, named)):
         wanted = evaluated(ctx, expr.index, scope)
         if wanted is None:
             return None
         position = next((i for i, part in enumerate(parts) if _same(part.value, wanted)), -1)
-        if position < 0:
-            ctx.report(
-                error(
-                    "E0212",
-                    f"`{record.name}` has no stage {describe(wanted)}",
-                    expr.index.span,
-                    "no such stage",
-                    others=[Label(record.span, "declared here")],
-                    help=there_is(names, "its stages are"),
-                )
+        shown_as = shown(wanted.data) if isinstance(wanted.data, Quantity) else as_written(wanted)
+    if position < 0:
+        names = [part.label.strip("`") for part in parts]
+        ctx.report(
+            error(
+                "E0212",
+                f"`{record.name}` has no stage `{shown_as}`",
+                expr.index.span,
+                "no such stage",
+                others=[Label(record.span, "declared here")],
+                help=advice(named, names, "its stages are") if named else there_is(names, "its stages are"),
             )
-            return None
+        )
+        return None
     return Value(
         Record(
             "stage_of", {}, expr.span, name=f"{record.name}.{parts[position].name}", made=(record, position)
         ),
         expr.span,
     )
+
+
+def _without_elements(value: Value) -> str:
+    """The help for brackets behind what is no list of stages."""
+    data = value.data
+    if isinstance(data, Items):
+        return "a list is used as a whole: write the one value here, or give it a `param` of its own"
+    if isinstance(data, Record) and data.stages:
+        return f"name its stages: `{data.name}.stages[…]`"
+    return "only stages are chosen by brackets: `EXPERIMENT.stages[4K tokens]`"
+
+
+def _may_be_a_number(scope: Scope, name: str) -> bool:
+    """Whether a name may stand for the value of a stage: a param, an import or a variable, and no declaration or arm."""
+    item = scope.module.items.get(name)
+    if item is not None:
+        return isinstance(item, tree.Param)
+    return name in scope.names() and study_of_arm(scope, name) is None
 
 
 def _same(stage: Value | None, wanted: Value) -> bool:

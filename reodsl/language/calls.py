@@ -10,7 +10,7 @@ from reodsl.language.examples import in_file, with_imports
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, computed, listed
 from reodsl.language.kinds import KINDS
 from reodsl.language.kinds.types import CHECKPOINT, SPLITS, TOKENS
-from reodsl.language.names import import_hint, lookup
+from reodsl.language.names import full_name, import_hint, lookup
 from reodsl.language.rewards import reward_call
 from reodsl.language.schema import A, Choice, Either, Field, Kind, Many, Num, type_words
 from reodsl.language.selections import selection_call
@@ -28,6 +28,8 @@ SCHEDULE = Either((SPLITS, Many(TOKENS, 2)))
 
 def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
     """The value of a call."""
+    if isinstance(expr.function, tree.Attribute) and full_name(expr.function, scope) is not None:
+        return _declared_call(ctx, expr, scope, expr.function.name.name)
     if not isinstance(expr.function, tree.Name):
         ctx.report(error("E0301", "only a name can be called", expr.function.span, help="write `NAME(…)`"))
         return None
@@ -70,7 +72,7 @@ def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
             f"there is no function `{name}`",
             expr.function.span,
             "unknown",
-            help=import_hint(name, scope) or advice(name, known, "functions are"),
+            help=import_hint(expr.function, scope) or advice(name, known, "functions are"),
         )
     )
     return None

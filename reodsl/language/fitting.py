@@ -23,6 +23,8 @@ from reodsl.language.schema import (
 from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, as_written, describe
 
+MOST_COUNTED = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
@@ -164,6 +166,8 @@ def _fit_list(value: Value, type_: Many) -> Value | Misfit:
         lone = fit(value, type_.item)
         if not type_.lone:
             helps = f"write `[{as_written(value)}]`" if isinstance(lone, Value) else None
+            if numbers := _counted(value, type_.item):
+                helps = f"{helps}, or `{numbers}`, if so many are meant" if helps else f"write `{numbers}`"
             return replace(_other(value, type_), help=helps)
         return Value(Items((lone,)), value.span, value.via) if isinstance(lone, Value) else lone
     if len(data.values) < type_.least:
@@ -179,6 +183,19 @@ def _fit_list(value: Value, type_: Many) -> Value | Misfit:
             return replace(fitted, message=fitted.message.replace("{what}", "each of {what}", 1))
         items.append(fitted)
     return replace(value, data=Items(tuple(items)))
+
+
+def _counted(value: Value, item: Type) -> str | None:
+    """The list of whole numbers that a short range goes through, or that has as many as a small number says."""
+    data = value.data
+    ends = (data.low.data, data.high.data) if isinstance(data, Bounds) else (Quantity(1), data)
+    numbers = [each.number for each in ends if isinstance(each, Quantity) and not each.unit]
+    if not isinstance(item, Num) or not item.whole or item.unit or len(numbers) < 2:
+        return None
+    low, high = (int(number) for number in numbers)
+    if (low, high) != tuple(numbers) or not 1 <= high - low < MOST_COUNTED:
+        return None
+    return f"[{', '.join(map(str, range(low, high + 1)))}]"
 
 
 def _fit_bounds(value: Value, type_: Between) -> Value | Misfit:

@@ -10,12 +10,6 @@ from reodsl.language.modules import LIBRARY, library_names
 _DECLARES = re.compile(r"^([a-z]+) ([A-Za-z_][A-Za-z0-9_]*) *[={(:]", re.MULTILINE)
 
 
-def provider(name: str) -> str | None:
-    """The module of the standard library that declares `name`, if just one does."""
-    found = provided(name)
-    return found[0][0] if len(found) == 1 else None
-
-
 def provided(name: str) -> tuple[tuple[str, str], ...]:
     """The modules of the standard library that declare `name`, each with the kind of that declaration."""
     return tuple((module, kind) for module, kind, each in _declarations() if each == name)

@@ -9,10 +9,10 @@ from reodsl.language.context import Context, Scope
 from reodsl.language.declare import declared
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.kinds import METRICS
-from reodsl.language.library import provider
+from reodsl.language.library import provided
 from reodsl.language.modules import Loaded
 from reodsl.language.reward_words import RESPONSE_NAMES
-from reodsl.language.schema import A, Choice, Either, Many, Type
+from reodsl.language.schema import A, Choice, Either, Many, Type, kinds_of
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Record, Symbol, Value
@@ -52,12 +52,14 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
     unprovided = [each for each in scope.module.imports if not _provided(ctx, scope.module, each)]
     # An import that nothing provides has been reported, and most likely was meant to bring this name.
     if words or nearest(name, unprovided) is None:
-        unknown(ctx, expr, scope, words)
+        unknown(ctx, expr, scope, words, () if want is None else kinds_of(want))
     return None
 
 
-def unknown(ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...]) -> None:
-    """The diagnostic of a name that nothing has."""
+def unknown(
+    ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...], kinds: tuple[str, ...] = ()
+) -> None:
+    """The diagnostic of a name that nothing has, where a word or a declaration of one of these kinds may stand."""
     name = expr.name
     if name in RESPONSE_NAMES:
         ctx.report(
@@ -99,7 +101,7 @@ def unknown(ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...])
             f"there is no `{name}` here",
             expr.span,
             "unknown",
-            help=_help(name, scope),
+            help=_help(expr, scope, kinds),
         )
     )
 
@@ -125,29 +127,55 @@ ELSEWHERE = {
 """What other languages call a value that has another spelling here, or none."""
 
 
-def _help(name: str, scope: Scope) -> str:
+def _help(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
     """What was meant by a name that nothing has: what an import provides, a value's own word, or a near name."""
-    if hint := import_hint(name, scope):
+    name = expr.name
+    if hint := import_hint(expr, scope, kinds):
         return hint
     if name in ELSEWHERE:
         return ELSEWHERE[name]
+    if (study := study_of_arm(scope, name)) is not None:
+        return f"`{name}` is an arm of `{study}`: what reads arms is an arm there too, `arm NAME = … {{ … }}`"
+    return advice(name, scope.names(), "this file has") if scope.names() else "write its value here"
+
+
+def study_of_arm(scope: Scope, name: str) -> str | None:
+    """The study of this file that has an arm of that name."""
     for study in scope.module.items.values():
         items = study.block.items if isinstance(study, tree.Decl) and study.block is not None else ()
         if any(
             isinstance(each, tree.Decl) and each.kind.name == "arm" and each.name.name == name
             for each in items
         ):
-            return f"`{name}` is an arm of `{study.name.name}`: what reads arms is an arm there too, `arm NAME = … {{ … }}`"
-    return advice(name, scope.names(), "this file has") if scope.names() else "write its value here"
+            return study.name.name
+    return None
 
 
-def import_hint(name: str, scope: Scope) -> str | None:
-    """The help for a name that an import provides: under another name, or not yet."""
+def import_hint(expr: tree.Name, scope: Scope, kinds: tuple[str, ...] = ()) -> str | None:
+    """The help for a name that an import provides: under another name, or not yet; in a command, its full name."""
+    name = expr.name
     for local, imported in scope.module.imports.items():
         if imported.name == name:
             return f"this file imports it as `{local}`"
-    module = provider(name)
-    return f"import it: `from {module} import {name}`" if module else None
+    known = provided(name)
+    modules = [module for module, kind in known if kind in kinds] or [module for module, _ in known]
+    if not modules:
+        return None
+    if expr.span.path.startswith(("--amend ", "--set ")):
+        return "name it in full: " + " or ".join(f"`{module}.{name}`" for module in modules)
+    return "import it: " + " or ".join(f"`from {module} import {name}`" for module in modules)
+
+
+def full_name(expr: tree.Attribute, scope: Scope) -> list[str] | None:
+    """The parts of `std.paper.qwen3_4b` behind `std`, where an attribute is a full name of the library."""
+    parts = [expr.name.name]
+    inner = expr.value
+    while isinstance(inner, tree.Attribute):
+        parts.insert(0, inner.name.name)
+        inner = inner.value
+    return (
+        parts if isinstance(inner, tree.Name) and inner.name == "std" and "std" not in scope.names() else None
+    )
 
 
 def used_at(value: Value, name: str, span: Span) -> Value:

@@ -95,7 +95,14 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
     head, rest = change.path[0], change.path[1:]
     field = kind.fields.get(head)
     if field is None:
+        if change.target in ctx.met:
+            return record  # Told of already, of the experiment whose stage this is.
         ctx.met.add(change.target)
+        if rest and head in [stage.name for stage in record.stages if isinstance(stage, StagePart)]:
+            place = change.target.removesuffix(".".join(change.path))
+            words = f"`{head}` is a stage of `{record.name}`"
+            refuse(ctx, change, words, f"write `--amend {place}stages.{'.'.join(change.path)}=…`")
+            return record
         unknown_setting(ctx, kind, tree.Ident(head, change.value.span))
         return record
     before = record.fields.get(head)

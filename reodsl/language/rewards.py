@@ -85,12 +85,18 @@ def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Va
         if param is None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
             place = arg.name.span if arg.name is not None else arg.span
             helps = advice(name, by_name, "it takes") if by_name else f"write `{record.name}` alone"
+            many = f"{len(by_name)} argument{'s' if len(by_name) > 1 else ''}, and this is one more"
             ctx.report(
                 error(
                     "E0310",
-                    f"the {record.kind} `{record.name}` has no parameter `{name}`",
+                    f"the {record.kind} `{record.name}` "
+                    + (
+                        f"has no parameter `{name}`"
+                        if name
+                        else f"takes {many if by_name else 'no arguments'}"
+                    ),
                     place,
-                    "unknown",
+                    "unknown" if name else "",
                     help=helps,
                 )
             )

@@ -92,3 +92,42 @@ def test_a_plan_says_that_it_is_in_no_spec(
     with pytest.raises(SystemExit):
         main(["plan", "spec.reo", "--amend", "hot.stages.2.steps=3"])
     assert "--amend hot.stages.2.steps=3 is not saved in a spec" in capsys.readouterr().out
+
+
+LIBRARY = "name it in full: `std.clusters.h100_1x8`"
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "code", "remedy"),
+    [
+        # What the spec does not import is named in full.
+        ("cluster", "h100_1x8", "E0201", LIBRARY),
+        ("grown.base", "qwen3_8b", "E0201", "name it in full: `std.models.qwen3_8b`"),
+        ("grown.reward", "kimi_length(weight: 1)", "E0213", "name it in full: `std.rewards.kimi_length`"),
+        ("cluster", "std.clusters.h100", "E0205", "did you mean `h100_1x8`?"),
+        # Paths that a spec or another tool would write in another way.
+        (
+            "grown.stages[8K tokens].steps",
+            "2",
+            "E0211",
+            "write points in place of brackets: `--amend grown.stages.8192.steps=…`",
+        ),
+        ("grown.warm.steps", "2", "E0211", "write `--amend grown.stages.warm.steps=…`"),
+        ("lr", "1e-6", "E0211", "did you mean `--amend optim.lr=…`?"),
+    ],
+)
+def test_what_to_write_instead(
+    compiled: Callable[..., Compiled], target: str, value: str, code: str, remedy: str
+) -> None:
+    errors = [each for each in compiled(TEXT, amends={target: value}).diagnostics if each.severity == "error"]
+    assert [(each.code, each.help) for each in errors] == [(code, remedy)]
+
+
+def test_the_library_by_full_names(spec: Callable[..., Spec]) -> None:
+    amends = {"cluster": "std.clusters.h100_1x8", "grown.reward": "std.rewards.kimi_length(weight: 0.5)"}
+    changed = spec(TEXT, amends=amends)
+    assert changed.study.cluster is not None
+    assert changed.study.cluster.nodes == 1
+    imported = f"from std.rewards import kimi_length\n{TEXT}"
+    written = spec(imported, amends={**amends, "grown.reward": "kimi_length(weight: 0.5)"})
+    assert experiment(changed, "grown") == experiment(written, "grown")

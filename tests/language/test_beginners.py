@@ -91,6 +91,14 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         ("[base, mine]", '[base, "mine"]', "E0301", '"mine"', None),
         ("replicate = [1]", "replicate = 1", "E0301", "1", "write `[1]`"),
         (
+            "replicate = [1]",
+            "replicate = 3",
+            "E0301",
+            "3",
+            "write `[3]`, or `[1, 2, 3]`, if so many are meant",
+        ),
+        ("replicate = [1]", "replicate = 2..4", "E0301", "2..4", "write `[2, 3, 4]`"),
+        (
             "arm mine = mine",
             "arm mine = chain_train",
             "E0311",

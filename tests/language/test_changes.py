@@ -125,3 +125,10 @@ def test_refusals_read_well(
 def test_syntax_of_a_change_is_reported_at_the_option(compiled: Callable[..., Compiled]) -> None:
     (found,) = compiled(TEXT, sets={"n": "3 +"}).diagnostics
     assert found.labels[0].span.path == "--set n"
+
+
+def test_a_list_without_its_brackets(compiled: Callable[..., Compiled]) -> None:
+    (found,) = (e for e in compiled(TEXT, sets={"seeds": "1, 2"}).diagnostics if e.severity == "error")
+    assert (found.code, found.help) == ("E0130", "write a list in brackets: `[1, 2]`")
+    (found,) = (e for e in compiled(TEXT, sets={"seeds": "1 +"}).diagnostics if e.severity == "error")
+    assert "brackets" not in (found.help or "")
