@@ -42,6 +42,7 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("budgets", "data"): ("questions.parquet",),
     ("budgets", "arm"): ("rollouts.parquet",),
     ("score", "frontier"): ("frontier.json", "winners.parquet"),
+    ("report", "select"): ("select.json",),
 }
 
 ARMS = "arm"

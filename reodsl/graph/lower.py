@@ -225,7 +225,9 @@ class _Lowering:
         )
 
     def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:
-        """What the report reads of an arm: its evaluation, its own stages, and the budgets found for it."""
+        """What the report reads of an arm: its evaluation, its own stages, and what was selected and which budgets were
+        found for them.
+        """
         self._role(report, f"evaluate:{arm.name}", self.evaluate(arm, seed))
         if not isinstance(arm.checkpoint, FromTraining):
             return
@@ -233,6 +235,9 @@ class _Lowering:
         for index in range(arm.checkpoint.stage + 1):
             task_id = self.train(experiment, index, seed)
             self._role(report, f"train:{arm.name}:{index}", task_id)
+            data = self.tasks[task_id].inputs["data"]
+            if self.tasks[data].kind == "select":
+                self._role(report, f"select:{arm.name}:{index}", data)
             budgets = self.tasks[task_id].inputs.get("budgets")
             if budgets is not None:
                 self._role(report, f"budgets:{arm.name}", budgets)

@@ -27,6 +27,7 @@ def report_tables(material: Material) -> dict[str, pl.DataFrame]:
         "frontier": tables.frontier(material),
         "frontier_shares": tables.winning_shares(material),
         "training": material.metrics,
+        "selections": material.selections,
         "budgets": schedules.table(schedules.selected(material)),
         **_of_the_study(material),
     }

@@ -6,7 +6,7 @@ Files of samples are scanned, never read whole; only the few rows that the page 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +39,9 @@ _SUMMARY = {
     "verifier_timeouts": pl.Int64,
     "verifier_failures": pl.Int64,
 }
+_SELECTION = {"arm": pl.String, "seed": pl.Int64, "stage": pl.String} | dict.fromkeys(
+    ("questions", "picked", "dropped", "lost"), pl.Int64
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,9 +62,11 @@ class Material:
     (arm, seed, benchmark, accuracy, length, …) likewise; `scores` are the rows of every `reg.parquet` with `arm`
     and `seed`; `metrics` those of every `metrics.parquet` with arm, seed, method, stage and `at`, the step counted
     over the arm's stages; `winners` name the arms that make each frontier; `selected` maps an arm and
-    seed to its `budgets.json`; `evaluations` maps an arm and seed to the folder with its samples; `artifacts` says of
-    each role how it was made. `accepted` are the results that a person let stand although what makes them changed: each
-    with `task`, `because`, `changes` and `at`.
+    seed to its `budgets.json`; `selections` has a row for each arm, seed and stage that trained on what a selection
+    picked: the `questions` of the pool, the rows that were `picked` of them, those that `drop` left out (`dropped`),
+    and the questions that were `lost`, with nothing to pick; `evaluations` maps an arm and seed to the folder with its
+    samples; `artifacts` says of each role how it was made. `accepted` are the results that a person let stand although
+    what makes them changed: each with `task`, `because`, `changes` and `at`.
     """
 
     spec: Spec
@@ -75,6 +80,7 @@ class Material:
     evaluations: Mapping[tuple[str, int | None], Path]
     artifacts: Mapping[str, Made]
     accepted: tuple[Mapping[str, Any], ...] = ()
+    selections: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SELECTION))
 
     @property
     def study(self) -> Study:
@@ -172,6 +178,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         evaluations=evaluations,
         artifacts={text: made_of(folder) for text, folder in sorted(inputs.items())},
         accepted=tuple(accepted),
+        selections=_selections(spec.study, dict(sorted_roles(roles, "select"))),
     )
 
 
@@ -238,6 +245,16 @@ def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:
     return pl.DataFrame(
         [{key: row.get(key) for key in _SUMMARY} for row in rows], schema=_SUMMARY, orient="row", strict=False
     )
+
+
+def _selections(study: Study, chosen: Mapping[Role, Path]) -> pl.DataFrame:
+    rows = []
+    for role, folder in chosen.items():
+        stage = _stage(study, role.name, role.index or 0)
+        facts = read_json(folder / "select.json")
+        place = {"arm": role.name, "seed": role.seed, "stage": stage.name if stage else ""}
+        rows.append(place | {name: facts.get(name, 0) for name in ("questions", "picked", "dropped", "lost")})
+    return pl.DataFrame(rows, schema=_SELECTION, orient="row")
 
 
 def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:

@@ -20,6 +20,7 @@ from reodsl.report import (
     provenance,
     published,
     schedules,
+    selections,
     tables,
     theme,
 )
@@ -241,10 +242,11 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
     return [tag("p", about, class_="about"), figures.scatter_group(gallery, material, table), *extra]
 
 
-def _training(gallery: figures.Gallery, material: Material) -> list[Markup]:
+def _training(gallery: figures.Gallery, material: Material) -> list[Child]:
     groups = figures.training_groups(gallery, material)
     about = "Means over seeds, stages one after another. Arms are paid by different rewards: compare each with itself."
-    return [tag("p", about, class_="about"), *groups] if groups else []
+    shown: list[Child] = [tag("p", about, class_="about"), *groups] if groups else []
+    return shown + selections.section(material)
 
 
 def _budgets(material: Material) -> list[Markup]:
