@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from reodsl.ir.model import Forcing
@@ -11,6 +12,7 @@ from runners.offsets import Decode, Offsets
 from runners.verify import final_answer, forced_answer
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 MOST_BOXES = 64
 """Boxes of one response after which bare answers are no longer followed."""
 
@@ -43,21 +45,18 @@ def answer_after_forcing(forcing: Forcing, continuation: str) -> str:
 
 def box_ends(text: str) -> list[int]:
     """Characters up to and with the closing of each boxed answer, rising: where the answer of a prefix can change."""
-    ends = set()
-    for opening in list(_BOX.finditer(text))[:MOST_BOXES]:
-        depth, position = 1, opening.end()
-        while position < len(text) and depth:
-            mark = text[position]
-            if mark == "\\":
-                position += 1
-            elif mark == "{":
-                depth += 1
-            elif mark == "}":
-                depth -= 1
-            position += 1
-        if depth == 0:
-            ends.add(position)
-    return sorted(ends)
+    openings = {opening.end() for opening in islice(_BOX.finditer(text), MOST_BOXES)}
+    if not openings:
+        return []
+    ends: list[int] = []
+    # What is open, and whether it is a box: one pass, whatever a response repeats.
+    stack: list[bool] = []
+    for mark in _BRACE.finditer(text, min(openings) - 1):
+        if mark[0] == "{":
+            stack.append(mark.end() in openings)
+        elif mark[0] == "}" and stack and stack.pop():
+            ends.append(mark.end())
+    return ends
 
 
 def bare_answers(tokens: Sequence[int], decode: Decode, text: str | None = None) -> list[tuple[int, str]]:

@@ -1,0 +1,64 @@
+"""Where boxes close: against following each box by itself, and in time that does not grow with how many stay open."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runners import answers
+from runners.answers import box_ends
+
+PIECES = [
+    "a",
+    " ",
+    "\\",
+    "boxed",
+    "\\boxed{",
+    "\\fbox {",
+    "\\\\boxed{",
+    "{",
+    "}",
+    "\\{",
+    "\\}",
+    "\\frac{1}{2}",
+]
+
+
+def closing(text: str, place: int) -> int | None:
+    """Where the group that is open at a place closes, one character after another."""
+    depth = 1
+    while place < len(text):
+        if text[place] == "\\":
+            place += 1
+        elif text[place] in "{}":
+            depth += 1 if text[place] == "{" else -1
+        place += 1
+        if depth == 0:
+            return place
+    return None
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+def test_boxes_close_where_each_does_by_itself(text: str) -> None:
+    ends = {closing(text, opening.end()) for opening in answers._BOX.finditer(text)}
+    assert box_ends(text) == sorted(end for end in ends if end is not None)
+
+
+def test_only_the_first_boxes_are_followed() -> None:
+    text = "\\boxed{1}" * (answers.MOST_BOXES + 5)
+    assert box_ends(text) == [9 * (number + 1) for number in range(answers.MOST_BOXES)]
+
+
+def test_a_response_that_repeats_an_open_box_is_read_once() -> None:
+    """As of a policy that has collapsed; each of the boxes was followed to the end."""
+
+    def seconds(text: str) -> float:
+        began = time.process_time()
+        assert box_ends(text) == []
+        return time.process_time() - began
+
+    one, many = "\\boxed{" + "{ seven " * 20_000, "\\boxed{ " * 20_000
+    assert min(seconds(many) for _ in range(3)) < 16 * min(seconds(one) for _ in range(3))
