@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,11 +46,12 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None
     named cannot run here; of those found under specs/ it only tells.
     """
     from reodsl.cli.fits import fit
+    from reodsl.cli.fmt import spec_files
     from reodsl.cli.machine import measure
     from reodsl.cli.output import print_json
     from reodsl.plan.registry import Machine
 
-    files = list(_files(specs or ((_SPECS,) if _SPECS.is_dir() else ())))
+    files = spec_files(map(str, specs)) if specs else sorted(_SPECS.rglob("*.reo"))
     measures = measure(store_dir or (files[0].parent if files else Path()))
     registry, parts = _survey()
     everything = (*_own(measures), *parts)
@@ -62,11 +63,6 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None
         click.echo(_text(everything, fits, bool(specs)))
     if not ready or (specs and not all(each.well for each in fits)):
         raise SystemExit(1)
-
-
-def _files(places: Iterable[Path]) -> Iterable[Path]:
-    for place in places:
-        yield from sorted(place.rglob("*.reo")) if place.is_dir() else (place,)
 
 
 def _survey() -> tuple[Registry | None, Sequence[Part]]:

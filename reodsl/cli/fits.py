@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reodsl.cli.machine import Measures
-from reodsl.diagnostics import Diagnostic, error
+from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.task import Graph, Task
 from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Machine, Registry
@@ -34,7 +34,8 @@ def fit(
     machine: Machine,
     store_dir: Path | None = None,
 ) -> Fit:
-    """What a spec lacks on `machine`: a correct text, packages, devices, weights, data, memory, disk. Starts nothing.
+    """What a spec lacks on `machine`: a correct text, packages, devices, weights, data, memory, disk, a store. Starts
+    nothing.
 
     Without a `registry` the runners' part of it is not known. Of what the spec's store already has (in `store_dir`, or
     beside the spec) only questions count: their sources are not looked at again.
@@ -52,7 +53,12 @@ def fit(
     folder = Path(spec.folder) if spec.folder else path.resolve().parent
     graph = lower(spec)
     prices = price(graph, spec, None, sizes_at_hand(spec, folder))
-    tasks = _without_questions(graph, Store(store_dir or path.resolve().parent / ".reodsl"), folder)
+    store = Store(store_dir or path.resolve().parent / ".reodsl")
+    try:
+        store.recognise()
+    except Problem as caught:
+        return Fit(str(path), caught.diagnostics)
+    tasks = _without_questions(graph, store, folder)
     missing = registry.check(tasks, spec, folder, machine) if registry is not None else ()
     return Fit(
         str(path),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from urllib.parse import unquote
 
 from lsprotocol import types
@@ -41,10 +43,19 @@ ITEMS: dict[Sort, types.CompletionItemKind] = {
 
 
 def serve() -> None:
-    """Answer an editor over standard input and output until it says `exit`."""
+    """Answer an editor over standard input and output until it says `exit`, or until a signal ends the process."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
     # The server closes its end when it stops; standard output itself stays open for the command line.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
         make().start_io(stdout=out)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Ends at once: a thread waits for the editor's next words, and the interpreter's own end would wait for it."""
+    if number == signal.SIGINT:
+        os.write(sys.stderr.fileno(), b"interrupted\n")
+    os._exit(128 + number)
 
 
 def make() -> LanguageServer:

@@ -129,6 +129,7 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
         if task.kind in COMPUTES and task.cluster is not None:
             places.setdefault(task.cluster, {}).setdefault((task.kind, engine_of(task)), task)
     if not places:
+        yield from _silent(machine)
         return
     try:
         nodes = _nodes(machine)
@@ -150,6 +151,13 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
             lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda", engine)), nodes, where)
             if lack is not None:
                 yield lack
+
+
+def _silent(machine: Machine) -> tuple[Diagnostic, ...]:
+    """E0962 where no Ray cluster can be at the address; whether it has room is no question where nothing asks for GPUs."""
+    from runners.execute.instance import unanswered
+
+    return unanswered(machine.address) if machine.address else ()
 
 
 def _too_few(

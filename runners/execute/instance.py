@@ -8,7 +8,7 @@ import signal
 import socket
 from typing import Any
 
-from reodsl.diagnostics import Problem, first_line, problem
+from reodsl.diagnostics import Diagnostic, Problem, first_line, problem
 from runners.execute.perform import ENVIRONMENT
 from runners.execute.placement import Node
 
@@ -41,8 +41,8 @@ def imported() -> Any:
 def start_ray(address: str | None) -> None:
     """Start Ray on this machine, quietly and small, or join it at `address`. Raises E0962."""
     ray = imported()
-    if address and ":" in address:
-        _answers(address)
+    if address:
+        answers(address)
     before = signal.getsignal(signal.SIGTERM)
     options: dict[str, Any] = {
         "log_to_driver": False,
@@ -70,13 +70,30 @@ def start_ray(address: str | None) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def _answers(address: str) -> None:
-    """Whether anything listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+def answers(address: str) -> None:
+    """Whether anything listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962, and for what is no address."""
+    if address in ("auto", "local"):
+        return
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:
+        raise problem(
+            "E0962",
+            f"`{address}` is no address of a Ray cluster",
+            help="write HOST:PORT, as in `--address 10.0.0.7:6379`, or `--address auto` for the cluster of this node",
+        )
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, ValueError, OverflowError) as caught:
         raise _no_ray(str(caught), address) from caught
+
+
+def unanswered(address: str) -> tuple[Diagnostic, ...]:
+    """What `answers` raises."""
+    try:
+        answers(address)
+    except Problem as caught:
+        return caught.diagnostics
+    return ()
 
 
 def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:

@@ -149,6 +149,20 @@ def test_what_is_said_of_a_spec_is_what_a_run_would_refuse_it_for() -> None:
     assert [each.code for each in lacks] == [each.code for each in refused]
 
 
+@pytest.mark.usefixtures("laptop")
+def test_an_address_without_a_cluster_and_a_store_that_is_none_do_not_fit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("doctor", "specs/quickstart.reo", "--address", "nowhere") == 1
+    assert "`nowhere` is no address of a Ray cluster" in capsys.readouterr().out
+    Path("taken").write_text("mine")
+    assert call("doctor", "specs/quickstart.reo", "--store", "taken") == 1
+    assert "this folder cannot be used as a store: it is a file" in capsys.readouterr().out
+    Path("bare").mkdir()
+    assert call("doctor", "bare") == 1
+    assert "error[E0112]: no .reo file in this folder" in capsys.readouterr().err
+
+
 def test_a_ray_clusters_room_is_looked_at(
     laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

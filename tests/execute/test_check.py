@@ -224,12 +224,29 @@ def test_an_experiments_own_cluster_is_asked_for_with_the_task_that_takes_it(
     assert short == "E0971 cluster `whole`: the spec runs on 2 x 8 H800, and the Ray cluster has 8 GPUs"
 
 
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("nowhere", "`nowhere` is no address of a Ray cluster"),
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1: "),
+    ],
+)
+def test_an_address_without_a_cluster_is_told_where_no_gpu_is_wanted(
+    tmp_path: Path, address: str, words: str
+) -> None:
+    spec = make.four()
+    (lack,) = check(lower(spec).tasks, spec, tmp_path, Machine(address=address))
+    assert (lack.code, lack.message[: len(words)]) == ("E0962", words)
+    assert check(lower(spec).tasks, spec, tmp_path, Machine(address="auto")) == ()
+
+
 def test_sglang_is_wanted_here_where_servers_start_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = make.four()
     spec = spec.model_copy(update={"study": spec.study.model_copy(update={"engine": "sglang"})})
     monkeypatch.setenv("REODSL_SGLANG_PYTHON", str(tmp_path / "none"))
+    monkeypatch.setattr(instance, "answers", lambda address: None)
     assert found(spec, tmp_path) == ["E0820"]
     assert found(spec, tmp_path, Machine(address="10.0.0.1:6379")) == []
     # A server that runs already is asked, for as much as is known before the model is there.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -67,7 +68,10 @@ class Editor:
 def editor() -> Iterator[Editor]:
     pytest.importorskip("pygls", reason="the extra `lsp` is not installed")
     with subprocess.Popen(
-        [sys.executable, "-m", "reodsl.cli.main", "lsp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "reodsl.cli.main", "lsp"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         silent = Timer(120, process.kill)  # a server that says nothing ends, and with it the test
         silent.start()
@@ -142,6 +146,17 @@ def test_an_editing_session(editor: Editor, tmp_path: Path, encodings: list[str]
     assert editor.ask("shutdown", None) is None
     editor.send("exit", None)
     assert editor.process.wait(30) == 0
+
+
+@pytest.mark.parametrize(("number", "words"), [(signal.SIGINT, "interrupted\n"), (signal.SIGTERM, "")])
+def test_a_signal_ends_it_while_it_waits_for_the_editor(
+    editor: Editor, number: signal.Signals, words: str
+) -> None:
+    editor.ask("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
+    editor.process.send_signal(number)
+    assert editor.process.wait(20) == 128 + number
+    assert editor.process.stderr is not None
+    assert editor.process.stderr.read().decode() == words
 
 
 def test_without_its_package_the_command_says_how_to_get_it(
