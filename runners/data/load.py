@@ -12,7 +12,7 @@ from runners.data.files import file_problem, read_questions, require_head
 from runners.data.fold import generate_questions
 from runners.data.hub import hub_problem, local_files, read_hub
 from runners.data.package import package_problem, read_package
-from runners.data.table import require_filled, settle_duplicates
+from runners.data.table import require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
 
 READ_AHEAD = 64 * 2**20
@@ -23,8 +23,8 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
     """The questions of all sources, in order: columns id, question, answer, and trace and meta where some have them.
 
     `folder` is where relative paths start. Raises a Problem for whatever is wrong with a source, for rows without
-    a question or answer, and for duplicates unless they are to be dropped. Questions generated with worked
-    solutions may repeat.
+    a question or answer, for duplicates unless they are to be dropped, and for ids of several questions. Questions
+    generated with worked solutions may repeat.
     """
     tables: list[pl.DataFrame] = []
     repeating: list[pl.DataFrame] = []
@@ -42,8 +42,10 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
         )
     if repeating:
         return pl.concat(repeating)
-    joined = pl.concat(tables, how="diagonal")
-    return settle_duplicates(joined, data.duplicates, ", ".join(_where(source) for source in data.sources))
+    where = ", ".join(_where(source) for source in data.sources)
+    settled = settle_duplicates(pl.concat(tables, how="diagonal"), data.duplicates, where)
+    require_names(settled, where)
+    return settled
 
 
 def read_source(source: DataSource, folder: Path) -> pl.DataFrame:

@@ -130,7 +130,7 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
     """`table` with each question once: later rows of the same question dropped, or a Problem (E0705) that shows them.
 
     Two questions are the same when their `normal_question` is; with traces, rows are the same when the traces are
-    equal as well, since a question may come with several solutions. With `error`, ids must be distinct too.
+    equal as well, since a question may come with several solutions.
     """
     seen: dict[tuple[str, str], int] = {}
     kept: list[int] = []
@@ -157,6 +157,29 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
         notes=_first(pairs),
         help="take them out, or write `duplicates = drop` to keep the first of each",
     )
+
+
+def require_names(table: pl.DataFrame, where: str) -> None:
+    """Raise a Problem (E0713) where an id is that of several questions, as `normal_question` tells them apart.
+
+    Seeds of responses, references, budgets and scores go by the id: such questions would be taken for one.
+    """
+    firsts: dict[str, int] = {}
+    texts = [normal_question(text) for text in table["question"]]
+    shared: dict[str, str] = {}
+    for row, (name, text) in enumerate(zip(table["id"], texts, strict=True)):
+        first = firsts.setdefault(name, row)
+        if texts[first] != text:
+            shown = [f"row {at + 1}, {_shorten(table['question'][at])}" for at in (first, row)]
+            shared.setdefault(name, f"`{_shorten(name)}`: {'; '.join(shown)}")
+    if shared:
+        raise problem(
+            "E0713",
+            f"{len(shared)} of {len(firsts)} ids are those of several questions",
+            where=where,
+            notes=_first(list(shared.values())),
+            help="give every question its own, or leave `id` out of `columns`: ids are made from the questions then",
+        )
 
 
 def _first(lines: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.data import Data, DataSource, File, Generated, HubData, PackageData
+from reodsl.ir.data import Columns, Data, DataSource, File, Generated, HubData, PackageData
 from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data, source_problems
 
@@ -47,6 +47,20 @@ def test_a_curriculum_is_two_sources_of_solved_questions(tmp_path: Path) -> None
 def test_duplicates_across_sources_are_an_error_or_dropped(tmp_path: Path) -> None:
     assert code(data(QUESTIONS, QUESTIONS), tmp_path) == "E0705"
     assert load_data(data(QUESTIONS, QUESTIONS, duplicates="drop"), tmp_path).height == 20
+
+
+@pytest.mark.parametrize("duplicates", ["error", "drop"])
+def test_files_that_both_number_from_one_are_an_error_unless_ids_are_made(
+    tmp_path: Path, duplicates: str
+) -> None:
+    (tmp_path / "one.csv").write_text("id,question,answer\n1,a,2\n2,b,3\n")
+    (tmp_path / "two.csv").write_text("id,question,answer\n1,c,2\n")
+    named, made = Columns(id="id"), Columns()
+    files = ("one.csv", "two.csv")
+    both = [File(path=path, columns=named) for path in files]
+    assert code(data(*both, duplicates=duplicates), tmp_path) == "E0713"
+    table = load_data(data(*(File(path=path, columns=made) for path in files)), tmp_path)
+    assert table["id"].n_unique() == 3
 
 
 def test_an_empty_file_and_an_empty_answer_are_errors(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from runners.data.table import (
     question_id,
     questions_table,
     require_filled,
+    require_names,
     settle_duplicates,
 )
 from runners.verify import SEPARATOR
@@ -110,6 +111,16 @@ def test_many_duplicates_are_shown_in_part() -> None:
     found = only(caught)
     assert found.notes[-1] == "and 94 more"
     assert max(len(note) for note in found.notes) < 120
+
+
+def test_an_id_is_of_one_question() -> None:
+    table = pl.DataFrame({"id": list("abab"), "question": ["x", "y", " X", "z"], "answer": list("1234")})
+    with pytest.raises(Problem) as caught:
+        require_names(table, "f")
+    found = only(caught)
+    assert (found.code, found.message) == ("E0713", "1 of 2 ids are those of several questions")
+    assert found.notes == ("`b`: row 2, y; row 4, z",)
+    require_names(table.head(3), "f")
 
 
 def test_sign_and_digit_matter_to_a_question() -> None:

@@ -41,6 +41,7 @@ FILES = {
     "none.csv": "question,answer\n",
     "hole.csv": "question,answer\n1+1?,2\n1+2?,\n",
     "twice.csv": "question,answer\n1+1?,2\n1+1?,2\n",
+    "numbered.csv": "id,question,answer\n1,1+1?,2\n1,1+2?,3\n",
     "torn.jsonl": '{"question": "1+1?", "answer": "2"}\n{"question": \n',
     "bytes.jsonl": "\x00",
 }
@@ -89,6 +90,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "E0709": lambda: load(PackageData(package="os", task="system", count=1, seed=0)),
     "E0711": lambda: load(ASKED.model_copy(update={"task": FEW, "count": 200})),
     "E0712": lambda: load(SOLVED, ASKED),
+    "E0713": lambda: load(File(path="numbered.csv", columns=Columns(id="id"))),
     "E0740": lambda: make_verifier("latex"),
     "E0808": lambda: raised(impossible(UNEVEN, "mine.model")),
     "E0809": lambda: word_tokenizer(["a", "b", "a"]),
