@@ -142,7 +142,10 @@ def _reasons(found: Fit) -> list[str]:
 
 def _reason(lack: Diagnostic) -> str:
     """What is lacking; where a line of the spec names a file at fault, that file and its row."""
-    return f"{lack.where}: {lack.message}" if lack.labels and lack.where is not None else lack.message
+    here = lack.code == "E0803"  # Of a folder, which it speaks of as the place it is shown at.
+    return (
+        f"{lack.where}: {lack.message}" if lack.where is not None and (lack.labels or here) else lack.message
+    )
 
 
 def _remedies(parts: Sequence[Part], fits: Sequence[Fit]) -> dict[str, list[str]]:

@@ -54,7 +54,9 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
                     f"`{expr.op}` works on numbers, and this is {describe(side)}",
                     side.span,
                     describe(side),
-                    help="write a number, or the name of one",
+                    help="a reward is one formula: declare `reward NAME { … }` with both in it"
+                    if isinstance(side.data, Record) and side.data.kind == "reward"
+                    else "write a number, or the name of one",
                 )
             )
             return None

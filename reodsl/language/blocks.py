@@ -10,7 +10,7 @@ from reodsl.language.context import Context, Scope
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import fitted, too_long
 from reodsl.language.kinds import KINDS
-from reodsl.language.schema import Block, Kind, Many, type_words
+from reodsl.language.schema import Block, Kind, Many, Num, Text, type_words
 from reodsl.language.stages import in_place_of, stage_block, stages_over
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.unknown_settings import BLOCK_NAMES, unknown_setting
@@ -102,7 +102,10 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
     if isinstance(field.type, Block) and not isinstance(item.value, tree.Name):
         ctx.report(
             error(
-                "E0301", f"`{name}` is a block of settings", item.value.span, help=f"write `{name} {{ … }}`"
+                "E0301",
+                f"`{name}` is a block of settings",
+                item.value.span,
+                help=f"write `{name} {{ {_inside(field.type, item.value)} }}`",
             )
         )
         return record
@@ -129,6 +132,15 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
             if too_long(ctx, value, item.span):
                 return record
     return record.with_field(name, Slot(value, item.span, item.doc or doc, before=record.fields.get(name)))
+
+
+def _inside(block: Block, value: tree.Expr) -> str:
+    """A value as the first setting of a block that is of its type."""
+    written = {tree.Number: Num, tree.String: Text}.get(type(value))
+    for name, field in KINDS[block.kind].fields.items():
+        if written is not None and isinstance(field.type, written):
+            return f"{name} = {value.text}" if isinstance(value, tree.Number) else f"{name} = …"
+    return "…"
 
 
 def _nested(ctx: Context, record: Record, item: tree.Nested, scope: Scope, doc: str) -> Record:

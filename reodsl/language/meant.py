@@ -15,6 +15,10 @@ def meant(value: Value, kinds: tuple[str, ...]) -> str | None:
     data = value.data
     if not kinds:
         return None
+    if "budgets" in kinds:
+        return (
+            f"write a schedule, such as {BUDGETS}, or a list of budgets that ends with the longest response"
+        )
     if isinstance(data, str):
         return _of_text(data, kinds)
     if isinstance(data, Items):
@@ -38,6 +42,7 @@ def meant(value: Value, kinds: tuple[str, ...]) -> str | None:
     return None
 
 
+BUDGETS = "`exp(from: 1K tokens, to: 32K tokens, n: 5)`"
 POOL = "pool(checkpoint(…), data: …, samples: 8, max_tokens: …)"
 
 

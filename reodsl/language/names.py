@@ -61,7 +61,7 @@ def unknown(
 ) -> None:
     """The diagnostic of a name that nothing has, where a word or a declaration of one of these kinds may stand."""
     name = expr.name
-    if name in RESPONSE_NAMES:
+    if name in RESPONSE_NAMES and not words:
         ctx.report(
             error(
                 "E0308",
@@ -202,6 +202,12 @@ def lookup(ctx: Context, module: Loaded, name: str) -> tuple[Loaded, tree.Module
         return None
     ctx.used.add((target.key, imported.name))
     return target, target.items[imported.name]
+
+
+def is_reward(ctx: Context, module: Loaded, name: str) -> bool:
+    """Whether a file declares or imports a reward of that name."""
+    found = lookup(ctx, module, name)
+    return found is not None and isinstance(found[1], tree.Decl) and found[1].kind.name == "reward"
 
 
 def _provided(ctx: Context, module: Loaded, name: str) -> bool:

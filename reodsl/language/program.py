@@ -85,7 +85,7 @@ def picked(program: Program, target: str | None) -> tuple[Record | None, Diagnos
             "E0214",
             f"there is no study or experiment `{target}` in this file",
             where=where,
-            help=advice(target, everything, "there is"),
+            help=_of_arms(target, studies) or advice(target, everything, "there is"),
         )
     declares = [item for item in program.main.items.values() if isinstance(item, tree.Decl)]
     named = [item.name.name for item in declares if item.kind.name == "study"] or [
@@ -107,6 +107,14 @@ def picked(program: Program, target: str | None) -> tuple[Record | None, Diagnos
             help=f"say which: `--target {ends[0]}`, or put them in a `study`",
         )
     return everything.get(ends[0]), None
+
+
+def _of_arms(target: str, studies: Mapping[str, Record]) -> str | None:
+    """The help where an arm is named as what to run."""
+    for name, study in studies.items():
+        if any(arm.name == target for arm in study.made.arms):
+            return f"`{target}` is an arm of `{name}`, which runs as a whole: make it an experiment to run it alone"
+    return None
 
 
 def _ends(named: list[str], experiments: Mapping[str, Record]) -> list[str]:

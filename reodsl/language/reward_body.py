@@ -88,7 +88,9 @@ def _body(
                 f"the reward `{item.name.name}` has {count or 'no'} value{'s' if count > 1 else ''}",
                 found.ends[1] if count > 1 else item.name.span,
                 "a second value" if count > 1 else "no value",
-                help="end it in one expression such as `correct(y)`, or in one `dense` line",
+                help="to go on in the next line, put the whole value in ( )"
+                if count > 1 and any(map(_goes_on, item.block.items))
+                else "end it in one expression such as `correct(y)`, or in one `dense` line",
             )
         )
         return None
@@ -106,6 +108,14 @@ def _body(
         found.parts,
         tuple(body.cuts),
     )
+
+
+def _goes_on(item: tree.BlockItem) -> bool:
+    """Whether a line begins with a sign, as one that goes on with the line above."""
+    first = item.expr if isinstance(item, tree.ExprStatement) else None
+    while isinstance(first, tree.Binary):
+        first = first.left
+    return isinstance(first, tree.Unary)
 
 
 def _item(body: Body, item: tree.BlockItem, found: _Read) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reodsl.diagnostics.model import error
+from reodsl.language.names import is_reward
 from reodsl.language.reward_functions import number_function
 from reodsl.language.reward_names import INF, Body, Typed, fail
 from reodsl.language.reward_statistics import statistic
@@ -39,6 +40,8 @@ def call(body: Body, expr: tree.Call) -> Typed | None:
             body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`"
         )
     helps = advice(name, FUNCTIONS, "functions are")
+    if is_reward(body.ctx, body.scope.module, name):
+        helps = f"`{name}` is a reward, and no function: write its formula here as a `let`"
     body.ctx.report(
         error(
             "E0213", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps

@@ -86,7 +86,14 @@ def _nowhere(body: Body, name: str, at: tree.Expr) -> None:
     if body.variable is not None:
         helps += f", `splits` the places of this line: `sum(correct(y[:M]) for M in splits if M < {body.variable})`"
     elif isinstance(at, tree.Name) and at.name == "splits":
-        helps = "splits belong to a line `dense L in at: …`"
+        helps = (
+            "splits belong to a line `dense L in at: …`: count them in its value itself, "
+            "as in `dense L in at: count(M for M in splits if M <= L and correct(answer(y[:M])))`"
+        )
+    elif isinstance(at, tree.Name) and at.name in body.env.others:
+        helps = (
+            f"budgets are gone through by a line of their own, `dense L in {at.name}: …`, whose values add up"
+        )
     fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
 
 

@@ -112,7 +112,8 @@ def inside_a_block(place: Place) -> Diagnostic | None:
         )
     if place.index == 1 and first.type in ("FOR", "IF", "ELSE"):
         advice = {
-            "FOR": "go through a group in a call: `mean(len(z) for z in group)`",
+            "FOR": "there are no loops: write each line, or stages as `stages(NAME in LIST) { … }`; "
+            "in a reward go through a group in a call, `mean(len(z) for z in group)`",
             "IF": "choose between two values: `A if CONDITION else B`",
             "ELSE": "choose between two values: `A if CONDITION else B`",
         }
@@ -132,6 +133,21 @@ def inside_a_block(place: Place) -> Diagnostic | None:
             help="put the `{` at the end of the line above, or name the block: `optim { … }`",
         )
     return None
+
+
+def behind_a_block(place: Place) -> Diagnostic | None:
+    """`table main { … } chart curves { … }`, in one line with nothing between."""
+    before, opener = place.before, place.opener()
+    if before is None or before.type != "RBRACE" or place.found.type != "NAME" or not place.in_block:
+        return None
+    if opener is not None and place.tokens[opener].type != "LBRACE":
+        return None
+    return error(
+        "E0142",
+        f"{describe(place.found)} follows a complete block",
+        place.found.span,
+        help=f"start a new line, or put a comma before `{spelled(place.found)}`",
+    )
 
 
 def returned(place: Place) -> Diagnostic | None:
@@ -257,6 +273,8 @@ def form(place: Place) -> Diagnostic | None:
             f"{describe(token)} does not fit after `{head}`",
             where(place),
             wanted(place.expected),
-            help=f"write `{head} = VALUE` or `{head} {{ … }}`",
+            help=f"there are no loops: write `{place.first.text} NAME = VALUE` for each value"
+            if token.type == "IN"
+            else f"write `{head} = VALUE` or `{head} {{ … }}`",
         )
     return None

@@ -36,6 +36,7 @@ _ITEM_RULES: tuple[Callable[[Place], Diagnostic | None], ...] = (
     item_mistakes.outside_a_block,
     item_mistakes.inside_a_block,
     item_mistakes.declaration_without_value,
+    item_mistakes.behind_a_block,
 )
 _VALUE_RULES: tuple[Callable[[Place], Diagnostic | None], ...] = (
     value_mistakes.equals_and_colon,

@@ -200,3 +200,14 @@ def test_a_container_has_the_memory_it_was_given(monkeypatch: pytest.MonkeyPatch
     assert machine.measure(tmp_path).memory == 2**20 < whole
     (tmp_path / "max").write_text("max\n")
     assert machine.measure(tmp_path).memory >= whole
+
+
+def test_a_model_folder_that_is_not_there_is_named(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = laptop / "mine.reo"
+    spec.write_text(
+        "from std.miniature import chain_suite\n"
+        'model mine { source = folder("weights/mine"), context = 256 tokens }\n'
+        "study look { arm mine = mine { eval = chain_suite } }\n"
+    )
+    assert call("doctor", "mine.reo") == 1
+    assert "weights/mine: there is no model folder here\n" in capsys.readouterr().out

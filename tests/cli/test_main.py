@@ -103,6 +103,12 @@ def test_a_command_imports_only_what_it_needs() -> None:
     assert "reodsl.cli.run" not in out.stderr
 
 
+def test_the_package_is_the_command_too() -> None:
+    called = [sys.executable, "-m", "reodsl", "explain", "E0402"]
+    out = subprocess.run(called, capture_output=True, text=True, check=True)
+    assert out.stdout.startswith("# A budget past the longest response")
+
+
 def test_a_check_takes_no_longer_for_what_only_plans_need(tmp_path: Path) -> None:
     spec = tmp_path / "one.reo"
     spec.write_text("from std.miniature import overthinker\nstudy one { arm only = overthinker }\n")

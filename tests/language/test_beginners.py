@@ -38,6 +38,7 @@ study beside {
 EXPLAINED = "correct(y) - cost * len(y) / max(len(z) for z in group)"
 REO = "dense L in [8 tokens, 128 tokens]: trapezoid(L) * correct(answer(y[:L]))"
 SUM = "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`"
+VALUES = "end it in one expression such as `correct(y)`, or in one `dense` line"
 PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
 
 
@@ -231,7 +232,63 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
         ),
         ("table main {", "table {", "E0203", "table", "it has a name: `table NAME { … }`"),
         ("replicate =", "arms = [mine]\n  replicate =", "E0203", "arms", "did you mean `arm NAME = …`?"),
+        # A value for a block, a word that a response has too, and two blocks in a line.
+        (
+            "batch { prompts = 32, rollouts = 8 }",
+            "batch = 32",
+            "E0301",
+            "32",
+            "write `batch { prompts = 32 }`",
+        ),
+        ("[accuracy, length]", "[accuracy, len]", "E0314", "len]", "did you mean `length`?"),
+        (
+            "[accuracy, length] } }",
+            "[accuracy, length] } chart c { x = budget, y = accuracy, lines = [mine] } }",
+            "E0142",
+            "chart",
+            "start a new line, or put a comma before `chart`",
+        ),
+        # There are no loops.
+        (
+            "arm mine = mine",
+            "arm mine = mine\n  arm a in [1, 2] = mine",
+            "E0130",
+            "in",
+            "there are no loops: write `arm NAME = VALUE` for each value",
+        ),
+        # A length that no lower number could make room for is not told to be lower.
+        ("  max_prompt = 32 tokens\n", "", "E0501", "128", "lower `max_prompt` by 896 tokens"),
+        (
+            "= cheap(cost: 0.5)",
+            "= cheap(cost: 0.5) + cheap(cost: 0.1)",
+            "E0301",
+            "cheap",
+            "a reward is one formula: declare `reward NAME { … }` with both in it",
+        ),
         # In a reward.
+        (
+            EXPLAINED,
+            "cheap(cost)",
+            "E0213",
+            "cheap",
+            "`cheap` is a reward, and no function: write its formula here as a `let`",
+        ),
+        (
+            EXPLAINED,
+            "correct(y)\n  - cost * len(y) / 128 tokens",
+            "E0313",
+            "-",
+            "to go on in the next line, put the whole value in ( )",
+        ),
+        (EXPLAINED, "correct(y)\n  cost", "E0313", "cost", VALUES),
+        (
+            EXPLAINED,
+            "cost * count(M for M in splits if correct(answer(y[:M])))",
+            "E0301",
+            "splits",
+            "splits belong to a line `dense L in at: …`: count them in its value itself, as in "
+            "`dense L in at: count(M for M in splits if M <= L and correct(answer(y[:M])))`",
+        ),
         (EXPLAINED, "correct - 1", "E0201", "correct", "call it: `correct(y)`"),
         (EXPLAINED, "1 - y.length / 1 token", "E0301", "y.length", "measure it by a function: `len(y)`"),
         (EXPLAINED, "r = correct(y)\n  r", "E0313", "r =", "write `let r = …`"),

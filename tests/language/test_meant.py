@@ -61,6 +61,17 @@ def help_of(result: Compiled, code: str) -> str:
             "declare a model, and name it here: `model NAME { source = folder(…), context = 32K tokens }`",
         ),
         (
+            "reward b(at: budgets) { dense L in at: correct(answer(y[:L])) }\nexperiment x = vanilla { reward = b(8) }",
+            "E0301",
+            "write a schedule, such as `exp(from: 1K tokens, to: 32K tokens, n: 5)`, or a list of budgets that ends with "
+            "the longest response",
+        ),
+        (
+            "reward b(at: budgets) { sum(correct(y[:L]) for L in at) }",
+            "E0301",
+            "budgets are gone through by a line of their own, `dense L in at: …`, whose values add up",
+        ),
+        (
             "study x { arm a = overthinker.stages[clean] }",
             "E0311",
             "take its checkpoint: `checkpoint(overthinker.stages[clean])`",

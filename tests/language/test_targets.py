@@ -77,3 +77,12 @@ def test_evaluation_alone(spec: Callable[..., Spec]) -> None:
     ).study
     assert [arm.name for arm in study.arms] == ["look"]
     assert not study.arms[0].trained
+
+
+def test_an_arm_is_not_run_alone(compiled: Callable[..., Compiled]) -> None:
+    text = HEAD + MINE.replace("mine =", "own =") + STUDY.replace("= mine", "= own")
+    (found,) = (each for each in compiled(text, target="mine").diagnostics if each.severity == "error")
+    assert (found.code, found.help) == (
+        "E0214",
+        "`mine` is an arm of `all`, which runs as a whole: make it an experiment to run it alone",
+    )

@@ -47,7 +47,14 @@ def _context(stage: StageCase, model: Record) -> Iterator[Diagnostic]:
         parts = f"prompt {amount(prompt.value)} + response {amount(response.value)}"
         parts += f" + forced answer {forced}" if forced else ""
         labels = [*set_here(response, record), *set_here(prompt, record), *set_here(context, model)]
-        helps = f"lower `max_tokens` or `max_prompt` by {total - room} tokens"
+        over = total - room
+        sizes = {"max_tokens": int(amount(response.value) or 0), "max_prompt": int(amount(prompt.value) or 0)}
+        lower = [f"`{name}`" for name, size in sizes.items() if size > over]
+        helps = (
+            f"lower {' or '.join(lower)} by {over} tokens"
+            if lower
+            else f"lower both to {room - forced} tokens together, or take a model with a longer context"
+        )
         yield found(
             error, "E0501", f"{parts} are {total} tokens, past the model's context of {room}", labels, helps
         )
