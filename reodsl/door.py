@@ -61,7 +61,9 @@ def load(
 ) -> Loaded:
     """A spec, compiled: keyword arguments set its params, `amend` any other setting by its path.
 
-    Raises `Problem` with every error of the spec. Results are kept in `store`, by default `.reodsl` beside the spec.
+    A value is a number, a truth value, a list of them, or a text as a spec writes it: `"2K tokens"`, and `'"hello"'` with
+    quotes of its own where a text is wanted. Raises `Problem` with every error of the spec. Results are kept in `store`,
+    by default `.reodsl` beside the spec.
     """
     from reodsl.language import compile_file
     from reodsl.plan.ready import made_ready
@@ -278,11 +280,11 @@ class Finished:
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
     """Python values as the command line would spell them. Raises E0114 for what is no mapping."""
-    if not isinstance(values, Mapping):
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise problem(
             "E0114",
-            f"`amend` is {values!r}, which is no mapping",
-            help='write `amend={"optim.lr": 1e-4}`: settings by their paths',
+            f"`amend` is {values!r}, which is no mapping of settings by their paths",
+            help='write `amend={"optim.lr": 1e-4}`',
         )
     return {name: _text(value) for name, value in values.items()}
 

@@ -133,6 +133,8 @@ def test_what_is_no_mapping_of_settings_is_refused(spec: Path) -> None:
     with pytest.raises(Problem, match="`amend` is 'steps=3', which is no mapping") as caught:
         reodsl.load(spec, amend="steps=3")  # type: ignore[arg-type]
     assert "= help: write `amend={" in caught.value.__notes__[0]
+    with pytest.raises(Problem, match=r"`amend` is \{3: 4\}, which is no mapping"):
+        reodsl.load(spec, amend={3: 4})  # type: ignore[dict-item]
 
 
 def test_the_package_shows_its_door_and_its_types() -> None:

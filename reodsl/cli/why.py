@@ -86,6 +86,8 @@ def _text(ready: Ready, plan: Plan, item: Item) -> str:
     verdicts = {other.task.id: other.verdict for other in plan.items}
     lines = [f"{item.task.id}: {item.verdict}, {_reason(ready, item)}"]
     for change in item.changes:
+        if change.origin is None and words(change) == item.reason:
+            continue
         lines.append(f"  {words(change)}" + (f"   {place(change.origin)}" if change.origin else ""))
     if item.task.inputs:
         lines.append("reads")

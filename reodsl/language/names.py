@@ -12,7 +12,7 @@ from reodsl.language.kinds import METRICS
 from reodsl.language.library import provided
 from reodsl.language.modules import Loaded
 from reodsl.language.reward_words import RESPONSE_NAMES
-from reodsl.language.schema import A, Choice, Either, Many, Type, kinds_of
+from reodsl.language.schema import A, Choice, Either, Many, Text, Type, kinds_of
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Record, Symbol, Value
@@ -52,16 +52,24 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
     unprovided = [each for each in scope.module.imports if not _provided(ctx, scope.module, each)]
     # An import that nothing provides has been reported, and most likely was meant to bring this name.
     if words or nearest(name, unprovided) is None:
-        unknown(ctx, expr, scope, words, () if want is None else kinds_of(want))
+        kinds = () if want is None else kinds_of(want)
+        unknown(ctx, expr, scope, words, kinds, _quoted(expr, scope) if isinstance(want, Text) else None)
     return None
 
 
 def unknown(
-    ctx: Context, expr: tree.Name, scope: Scope, words: tuple[str, ...], kinds: tuple[str, ...] = ()
+    ctx: Context,
+    expr: tree.Name,
+    scope: Scope,
+    words: tuple[str, ...],
+    kinds: tuple[str, ...] = (),
+    quoted: str | None = None,
 ) -> None:
-    """The diagnostic of a name that nothing has, where a word or a declaration of one of these kinds may stand."""
+    """The diagnostic of a name that nothing has, where a word or a declaration of one of these kinds may stand, or a text
+    that is to be `quoted`.
+    """
     name = expr.name
-    if name in RESPONSE_NAMES and not words:
+    if name in RESPONSE_NAMES and not words and quoted is None:
         ctx.report(
             error(
                 "E0308",
@@ -101,7 +109,7 @@ def unknown(
             f"there is no `{name}` here",
             expr.span,
             "unknown",
-            help=_help(expr, scope, kinds),
+            help=quoted or _help(expr, scope, kinds),
         )
     )
 
@@ -111,6 +119,16 @@ WORDS_ELSEWHERE = {
     "dpo": ("simpo", "it is what trains on pairs here"),
 }
 """What other tools call a word, in small letters, with what that is here."""
+
+
+def _quoted(expr: tree.Name, scope: Scope) -> str | None:
+    """The help for a word where a text is wanted, unless it is nearly a name; in a command with the shell's own quotes."""
+    if expr.name in ELSEWHERE or nearest(expr.name, scope.names()) is not None:
+        return None
+    option, _, target = expr.span.path.partition(" ")
+    if option in ("--set", "--amend"):
+        return f"a text stands in quotes: {option} '{target}=\"{expr.name}\"'"
+    return f'a text stands in quotes: write `"{expr.name}"`'
 
 
 def _word(name: str, words: tuple[str, ...]) -> str:

@@ -132,3 +132,25 @@ def test_a_list_without_its_brackets(compiled: Callable[..., Compiled]) -> None:
     assert (found.code, found.help) == ("E0130", "write a list in brackets: `[1, 2]`")
     (found,) = (e for e in compiled(TEXT, sets={"seeds": "1 +"}).diagnostics if e.severity == "error")
     assert "brackets" not in (found.help or "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sets": {"title": "hello"}}, "a text stands in quotes: --set 'title=\"hello\"'"),
+        ({"sets": {"title": "x"}}, "a text stands in quotes: --set 'title=\"x\"'"),
+        ({"sets": {"title": "seedz"}}, "did you mean `seeds`?"),
+        ({"sets": {"title": "None"}}, "a setting that is not wanted is left out"),
+    ],
+)
+def test_a_text_without_its_quotes_is_told_so(
+    compiled: Callable[..., Compiled], changes: dict[str, dict[str, str]], words: str
+) -> None:
+    found = compiled(TEXT.replace("param seeds", 'param title: text = "a"\nparam seeds'), **changes)
+    assert words in render(found.diagnostics, found.sources)
+
+
+def test_a_text_of_a_spec_without_its_quotes_is_told_so(compiled: Callable[..., Compiled]) -> None:
+    found = compiled(TEXT.replace("param seeds", "param title: text = hello\nparam seeds"))
+    told = [each for each in found.diagnostics if each.code == "E0201"]
+    assert [each.help for each in told] == ['a text stands in quotes: write `"hello"`']
