@@ -153,7 +153,7 @@ def number(ctx: Context, expr: tree.Number) -> Value | None:
                 f"there is no unit `{expr.unit}`",
                 expr.unit_span or expr.span,
                 "not a unit",
-                help=advice(expr.unit or "", UNITS, "units are"),
+                help=_unit_meant(expr) or advice(expr.unit or "", UNITS, "units are"),
             )
         )
         return None
@@ -171,6 +171,16 @@ def number(ctx: Context, expr: tree.Number) -> Value | None:
         )
         return None
     return Value(Quantity(value, unit), expr.span, literal=expr if expr.unit is None else None)
+
+
+def _unit_meant(expr: tree.Number) -> str | None:
+    """The help for a suffix or a share that is written as a unit: `16 K`, `16 Ktokens`, `5 percent`."""
+    unit, number = expr.unit or "", expr.text.split()[0]
+    if unit in ("percent", "pct"):
+        return f"write `{number}%`"
+    if unit[:1] in ("K", "k", "M", "G") and not expr.suffix and unit[1:] in ("", *UNITS):
+        return f"write `{number}{unit[0].upper()}{f' {unit[1:]}' if unit[1:] else ''}`"
+    return None
 
 
 def _if_else(ctx: Context, expr: tree.IfElse, scope: Scope, want: Type | None) -> Value | None:

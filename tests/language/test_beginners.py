@@ -87,6 +87,9 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
             "128 steps",
             "write `128 tokens`, if it is that many",
         ),
+        ("max_tokens = 128 tokens", "max_tokens = 1 Ktokens", "E0305", "Ktokens", "write `1K tokens`"),
+        ("max_tokens = 128 tokens", "max_tokens = 1 k", "E0305", "k", "write `1K`"),
+        ("decay_from = 50%", "decay_from = 50 percent", "E0305", "percent", "write `50%`"),
         ("max_tokens = 128 tokens", "max_tokens = 128 tokns", "E0305", "tokns", "did you mean `tokens`?"),
         # The item of a list is shown, not the list.
         ("[base, mine]", '[base, "mine"]', "E0301", '"mine"', None),
