@@ -48,7 +48,7 @@ def evaluate(job: Job) -> None:
     model = Model.model_validate(job.task.payload["model"])
     seed = int(job.task.payload["seed"])
     kinds = {benchmark.name: benchmark.data.verifier for benchmark in suite.benchmarks}
-    questions = [q for name in kinds for q in read_questions(job.inputs[f"data:{name}"], name)]
+    questions = [q for name in kinds for q in once(read_questions(job.inputs[f"data:{name}"], name))]
     shown = frozenset(
         (name, q.id)
         for name in kinds
@@ -110,6 +110,19 @@ def read_questions(folder: Path, benchmark: str) -> list[Question]:
     meta = frame["meta"] if "meta" in frame.columns else pl.Series([None] * frame.height, dtype=pl.String)
     rows = zip(frame["id"], frame["question"], frame["answer"], meta, strict=True)
     return [Question(benchmark, str(i), str(text), str(gold), str(m or "")) for i, text, gold, m in rows]
+
+
+def once(questions: list[Question]) -> list[Question]:
+    """A benchmark's questions. A Problem (E0705) where one is there again: curves would count rows, scores the question."""
+    more = len(questions) - len({question.id for question in questions})
+    if more:
+        raise problem(
+            "E0705",
+            f"{more} of {len(questions)} questions of a benchmark are duplicates",
+            where=questions[0].benchmark,
+            help="evaluate on questions without worked solutions: with them one may stand in several rows",
+        )
+    return questions
 
 
 def chunked(questions: Sequence[Question], samples: int) -> list[list[Question]]:

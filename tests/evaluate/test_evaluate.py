@@ -216,6 +216,20 @@ def test_no_questions_is_one_clear_error(job: MakeJob, checkpoint: Path, tmp_pat
     assert caught.value.diagnostics[0].code == "E0703"
 
 
+def test_a_benchmark_asks_each_question_once(
+    job: MakeJob, checkpoint: Path, questions: Path, tmp_path: Path
+) -> None:
+    """Data with worked solutions may have a question in several rows, which curves and scores would weigh unlike."""
+    rows = pl.read_parquet(questions / "questions.parquet")
+    pl.concat([rows, rows.head(2)]).write_parquet(tmp_path / "questions.parquet")
+    made = job("evaluate", payload(), {"start": checkpoint, "data:one": questions, "data:two": tmp_path})
+    with pytest.raises(Problem) as caught:
+        run.evaluate(made)
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.where) == ("E0705", "two")
+    assert found.message == "2 of 9 questions of a benchmark are duplicates"
+
+
 def test_chunks_hold_whole_questions_and_all_of_them() -> None:
     questions = [run.Question("b", str(i), "", "") for i in range(10)]
     parts = run.chunked(questions, 100)
