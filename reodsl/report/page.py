@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from reodsl.ir.study import Table
+from reodsl.numbers.curves import MEAN_NAMES
 from reodsl.report import (
     cards,
     examples,
@@ -124,6 +125,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
             f"; REG, the reasoning efficiency gap, is the signed area between the frontier {score.frontier} and the arm's "
             f"curve up to {score.to:,} tokens, in tokens: smaller is better, and below 0 an arm beats the frontier"
         )
+        words.append(_printed(material, score.frontier))
     words.append(f". {spread_note(material)} Arrows in the heads show which way is better")
     if score is not None and score.relative_to is not None:
         words.append(f", those beside numbers the change from {score.relative_to}")
@@ -139,6 +141,17 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     else:
         parts.append(main_table.main_table(material, table))
     return parts + _accepted(material)
+
+
+def _printed(material: Material, name: str) -> str:
+    """Of a published frontier, what stands beside a mean in print; nothing of one over arms."""
+    curves = next((each.published for each in material.study.frontiers if each.name == name), ())
+    if not any(curve.benchmark.lower() in MEAN_NAMES for curve in curves):
+        return ""
+    return (
+        f". {name} is published, a mean over its own benchmarks; beside it stands each arm's mean over "
+        f"{', '.join(material.benchmarks)}"
+    )
 
 
 def _accepted(material: Material) -> list[Child]:

@@ -16,6 +16,7 @@ import pytest
 
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
+from reodsl.ir.study import Frontier, PublishedCurve
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read
 from reodsl.report.page import page as page_of
@@ -249,3 +250,17 @@ def test_several_right_answers_are_shown_apart(three_seeds: World, tmp_path: Pat
     words = "Reference answers: <b>\\frac{1}{2}</b> or <b>0.5</b> or <b>&lt;b&gt;half&lt;/b&gt;</b>"
     assert words in text
     assert "\x1e" not in text
+
+
+def test_beside_a_published_mean_the_arms_benchmarks_are_named(material: Material) -> None:
+    def shown(benchmark: str) -> str:
+        curve = PublishedCurve(benchmark=benchmark, budgets=(0, 128), accuracy=(0.1, 0.9))
+        edge = Frontier(name="edge", to=128, published=(curve,))
+        study = material.study.model_copy(update={"frontiers": (edge,)})
+        spec = material.spec.model_copy(update={"study": study})
+        return page_of(replace(material, spec=spec), Gallery(), {})
+
+    words = "edge is published, a mean over its own benchmarks; beside it stands each arm&#x27;s mean over easy, medium"
+    assert words in shown("Average")
+    assert "is published, a mean" not in shown("easy")
+    assert "is published, a mean" not in page_of(material, Gallery(), {})

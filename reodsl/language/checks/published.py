@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.cases import place
 from reodsl.language.resolve import arm_suite, arms_of
 from reodsl.language.suggest import there_is
 from reodsl.language.values import Items, Record
+from reodsl.numbers.curves import MEAN_NAMES
 
 MEASURES = ("accuracy", "length", "reg", "reg_change")
+
+
+def check_against(
+    score: Record, against: Record, suites: Sequence[tuple[str, Record]]
+) -> Iterator[Diagnostic]:
+    """E0616: a published frontier is of the one benchmark that arms are evaluated on, or of a mean."""
+    benchmark = against.data("benchmark")
+    if benchmark.lower() in MEAN_NAMES:
+        return
+    for name, suite in suites:
+        asked = list(dict.fromkeys(_benchmarks(suite)))
+        if asked != [benchmark]:
+            yield error(
+                "E0616",
+                f"the frontier `{against.name}` is of {benchmark}, and `{name}` is evaluated on {', '.join(asked)}",
+                score.fields["against"].span,
+                f"of {benchmark}",
+                others=[
+                    Label(
+                        place(suite.fields.get("benchmarks"), suite.span), f"the questions of `{suite.name}`"
+                    )
+                ],
+                help=f"evaluate on `{benchmark}` alone, or take a frontier over the study's own arms, or a published mean, "
+                'whose benchmark is "Average"',
+            )
+            return
 
 
 def check_published(table: Record) -> Iterator[Diagnostic]:

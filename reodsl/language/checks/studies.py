@@ -15,7 +15,7 @@ from reodsl.language.checks.comparable import (
     key,
     one_suite,
 )
-from reodsl.language.checks.published import check_table_of, rows_of
+from reodsl.language.checks.published import check_against, check_table_of, rows_of
 from reodsl.language.resolve import arm_suite, arms_of, grid_of
 from reodsl.language.studies import Parts
 from reodsl.language.values import Items, Record, Symbol, Value
@@ -170,6 +170,7 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
         end, where = against.made.data("to"), against.made.fields.get("to")
     else:
         end, where = max(against.data("budgets")), against.fields.get("budgets")
+        yield from check_against(score, against, suites)
     if to > end:
         yield error(
             "E0608",

@@ -135,7 +135,7 @@ KINDS_OF_STUDIES: tuple[Kind, ...] = (
         {
             "benchmark": Field(
                 Text(),
-                "the benchmark, or the mean of several",
+                "the benchmark that arms are evaluated on; `Average` where it is a mean over several",
                 required=True,
                 example='benchmark = "Average"',
             ),
