@@ -8,7 +8,8 @@ LONGEST_RESPONSE = 1_000_000
 """Characters of a response, counted from its end, that are searched for an answer."""
 
 # An escaped character never opens or closes a group; `\boxed` and `\fbox` open one that holds an answer.
-_TOKEN = re.compile(r"\\(?:boxed|fbox)[ \t\r\n]*\{|\\.|[{}]", re.DOTALL)
+# A backslash before one of these escapes nothing: `\\boxed{7}` is a box wherever it stands.
+_TOKEN = re.compile(r"\\(?:boxed|fbox)[ \t\r\n]*\{|\\(?=\\(?:boxed|fbox)[ \t\r\n]*\{)|\\.|[{}]", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)[ \t\r\n]{0,64}\{")
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from runners.verify import final_answer, forced_answer
 
-PIECES = ["\\boxed{", "\\fbox {", "{", "}", "\\{", "\\}", "\\\\", "a", " ", "5", "</think>", "\\boxed"]
+PIECES = ["\\boxed{", "\\fbox {", "{", "}", "\\{", "\\}", "\\\\", "\\", "a", " ", "5", "</think>", "\\boxed"]
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,8 @@ PIECES = ["\\boxed{", "\\fbox {", "{", "}", "\\{", "\\}", "\\\\", "a", " ", "5",
         ("\\boxed {9}", "9"),
         ("} } \\boxed{1}", "1"),
         ("\\boxed{1 \\\\ 2}", "1 \\\\ 2"),
+        ("\\\\boxed{7}", "7"),
+        ("\\\\boxed{7} and then \\boxed{8", "7"),
         ("\\boxed{}", ""),
         ("\\boxed", ""),
         ("\\boxed 5", ""),
@@ -60,7 +62,7 @@ def slow_final_answer(text: str) -> str:
     """Try every box from the last to the first, counting braces one character at a time."""
     for start in range(len(text) - 1, -1, -1):
         for command in ("\\boxed", "\\fbox"):
-            if not text.startswith(command, start) or odd_backslashes(text, start):
+            if not text.startswith(command, start):
                 continue
             place = start + len(command)
             while place < len(text) and text[place] in " \t\r\n":
@@ -70,13 +72,6 @@ def slow_final_answer(text: str) -> str:
                 if end is not None:
                     return text[place + 1 : end].strip()
     return ""
-
-
-def odd_backslashes(text: str, place: int) -> bool:
-    count = 0
-    while place - count > 0 and text[place - count - 1] == "\\":
-        count += 1
-    return count % 2 == 1
 
 
 def slow_close(text: str, place: int) -> int | None:
