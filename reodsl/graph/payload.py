@@ -7,6 +7,7 @@ come from to `model` tasks, so `train`, `sample` and `evaluate` see neither.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from reodsl.graph.task import Kind, Task
@@ -75,7 +76,14 @@ def pool_payload(pool: Pool, model: Model, index: int, verifier: str, seed: int)
     if pool.wordings:
         prompt = pool.wordings[index].over(model.prompt)
         model = model.model_copy(update={"prompt": prompt})
-    return sample_payload(model, pool.rollout, pool.samples, verifier, seed + index)
+    return sample_payload(model, pool.rollout, pool.samples, verifier, _apart(seed, index))
+
+
+def _apart(seed: int, index: int) -> int:
+    """The seed of a pool's wording: the run's own for the first, and for the others one that no other seed of a run is."""
+    if index == 0:
+        return seed
+    return int.from_bytes(hashlib.sha256(f"{seed}\0{index}".encode()).digest()[:6], "big")
 
 
 def select_payload(selected: Selected) -> Payload:

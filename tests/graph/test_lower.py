@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,10 @@ from reodsl.ir.data import Columns, Data, File
 from reodsl.ir.model import Model
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Stage
+from reodsl.language import compile_file
 from tests.graph import studies as make
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def kinds(graph: Graph) -> Counter[str]:
@@ -243,3 +247,15 @@ def test_another_engine_makes_other_samples_and_nothing_else() -> None:
         elif task.kind != "report":
             assert task.payload == old.payload
     assert {task.kind for task in after.tasks if "engine" in task.payload} >= {"train", "evaluate"}
+
+
+def test_wordings_of_pools_draw_from_streams_that_no_other_replicate_has() -> None:
+    found = compile_file(str(ROOT / "specs" / "miniature" / "paper.reo"), sets={"seeds": "[1,2,3]"}).spec
+    assert found is not None
+    pools: dict[str, list[int]] = {}
+    for task in lower(found).tasks:
+        if task.kind == "sample" and ".pool" in task.id:
+            pools.setdefault(task.id.partition(".pool")[0], []).append(task.payload["seed"])
+    assert any(len(seeds) > 3 for seeds in pools.values())
+    for experiment, seeds in pools.items():
+        assert len(set(seeds)) == len(seeds), experiment
