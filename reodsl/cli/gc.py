@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from reodsl.cli.options import store_option
+from reodsl.cli.options import known_store_option
 from reodsl.cli.place import existing_store
 
 
@@ -20,7 +20,7 @@ Examples:
   reodsl gc --keep 3 --yes       keep what the last three runs of each study used
 """,
 )
-@store_option
+@known_store_option
 @click.option(
     "--keep",
     type=click.IntRange(min=1),
@@ -51,7 +51,8 @@ def command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_json
         for kind in ("result", "leftover", "record"):
             of_kind = [item for item in items if item.kind == kind]
             if of_kind:
-                click.echo(f"{len(of_kind):6} {kind}s  {amount(sum(item.bytes for item in of_kind))}")
+                kinds = kind if len(of_kind) == 1 else f"{kind}s"
+                click.echo(f"{len(of_kind):6} {kinds}  {amount(sum(item.bytes for item in of_kind))}")
         if not items:
             click.echo("Nothing to remove.")
     if not items:

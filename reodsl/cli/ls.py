@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.options import store_option
+from reodsl.cli.options import known_store_option
 from reodsl.cli.place import existing_store
 from reodsl.diagnostics.excerpt import visible
 from reodsl.store.accept import acceptances
@@ -34,7 +34,7 @@ Examples:
 )
 @click.argument("run", required=False, shell_complete=completing.runs)
 @click.argument("selector", required=False)
-@store_option
+@known_store_option
 @click.option("--verify", is_flag=True, help="Check the checksums of the results listed; exits 1 on damage.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(

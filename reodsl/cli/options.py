@@ -27,14 +27,22 @@ amend_option = click.option(
     help="Change any setting, or an argument in it, as in --amend optim.lr=1e-6, --amend reo_exp.steps=12 or"
     " --amend eval.samples=4. Shown as not saved in a spec.",
 )
-store_option = click.option(
-    "--store",
-    "store_dir",
-    type=click.Path(path_type=Path, file_okay=True),
-    envvar="REODSL_STORE",
-    metavar="DIR",
-    help="Where results are kept. Default: REODSL_STORE, or `.reodsl` beside the spec.",
-)
+
+
+def _store(otherwise: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--store",
+        "store_dir",
+        type=click.Path(path_type=Path, file_okay=True),
+        envvar="REODSL_STORE",
+        metavar="DIR",
+        help=f"Where results are kept. Default: REODSL_STORE, or `.reodsl` {otherwise}.",
+    )
+
+
+store_option = _store("beside the spec")
+known_store_option = _store("in this folder, or in the only one below it that has results")
+"""Of commands that are given no spec."""
 target_option = click.option(
     "--target", metavar="NAME", help="Which study or experiment, where the spec declares several."
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.options import store_option
+from reodsl.cli.options import known_store_option
 from reodsl.cli.place import existing_store
 
 
@@ -20,7 +20,7 @@ Examples:
 """,
 )
 @click.argument("run", shell_complete=completing.runs)
-@store_option
+@known_store_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

@@ -1,0 +1,36 @@
+"""`ls` and `gc` as text: counts in words, and where the store is looked for when no spec is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reodsl.store.store import Store
+from tests.called import call
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+
+
+def test_one_and_several_leftovers_are_counted_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(Path("specs/.reodsl")).open()
+    for number, words in ((1, "     1 leftover  "), (2, "     2 leftovers  ")):
+        (store.root / "tmp" / f"half.{number}").mkdir()
+        assert call("gc", "--dry-run") == 2
+        assert capsys.readouterr().out.startswith(words)
+
+
+def test_without_a_spec_the_only_store_below_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    Store(Path("specs/.reodsl")).open()
+    assert call("ls") == 0
+    assert capsys.readouterr().out == "No runs yet.\n"
+    Store(Path("other/.reodsl")).open()
+    assert call("ls") == 1
+    assert "there are several stores: other/.reodsl, specs/.reodsl" in capsys.readouterr().err
+    for name in ("ls", "gc", "report"):
+        assert call(name, "--help") == 0
+        assert "the only one below it" in " ".join(capsys.readouterr().out.split())
