@@ -10,6 +10,7 @@ import click
 
 from reodsl.cli.destination import file_to_write
 from reodsl.cli.inputs import placed, token_count
+from reodsl.cli.options import Place
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import problem
 
@@ -34,7 +35,7 @@ Examples:
     help="Only these models; a frontier leaves out what it scores.",
 )
 @click.option("--to", metavar="TOKENS", help="Stop the frontier at this budget.")
-@click.option("--out", "-o", type=click.Path(path_type=Path), help="Write the frontier file here.")
+@click.option("--out", "-o", type=Place(), help="Write the frontier file here.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the frontier, and which model reaches it where, as JSON."
 )

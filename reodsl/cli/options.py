@@ -12,6 +12,20 @@ from reodsl.diagnostics import problem
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+class Place(click.Path):
+    """A file or folder by its name. An empty one is a variable that a shell has not set, and not this folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("an empty name is no place; this folder is `.`", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 set_option = click.option(
     "--set",
     "sets",
@@ -33,7 +47,7 @@ def _store(otherwise: str) -> Callable[[Command], Command]:
     return click.option(
         "--store",
         "store_dir",
-        type=click.Path(path_type=Path, file_okay=True),
+        type=Place(),
         envvar="REODSL_STORE",
         metavar="DIR",
         help=f"Where results are kept. Default: REODSL_STORE, or `.reodsl` {otherwise}.",

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.options import spec_options
+from reodsl.cli.options import Place, spec_options
 from reodsl.cli.place import prepare, prices_of, wrong_files
 
 
@@ -26,7 +26,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=Place(),
     metavar="FILE",
     help="Save the plan, to be run with `reodsl run FILE`.",
 )

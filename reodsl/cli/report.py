@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from reodsl.cli import completing
-from reodsl.cli.options import known_store_option
+from reodsl.cli.options import Place, known_store_option
 from reodsl.cli.place import existing_store
 
 
@@ -23,7 +23,7 @@ Examples:
 @known_store_option
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=Place(),
     metavar="DIR",
     help="Where to put it. Default: where the run left its report, or runs/STUDY-DIGEST.",
 )

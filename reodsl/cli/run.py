@@ -12,7 +12,7 @@ import click
 from reodsl.cli import completing
 from reodsl.cli.destination import folder_to_fill
 from reodsl.cli.doubts import Doubts
-from reodsl.cli.options import spec_options
+from reodsl.cli.options import Place, spec_options
 from reodsl.cli.place import prepare, prices_of
 from reodsl.diagnostics import Problem, problem
 from reodsl.plan.ready import Ready
@@ -46,7 +46,7 @@ Examples:
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=Place(),
     metavar="DIR",
     help="Where to put the report and the arms' results. Default: runs/STUDY-DIGEST.",
 )

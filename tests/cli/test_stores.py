@@ -1,4 +1,4 @@
-"""`ls` and `gc` as text: counts in words, and where the store is looked for when no spec is named."""
+"""Stores and other places on the command line: where a store is looked for, what is told of it, and empty names."""
 
 from __future__ import annotations
 
@@ -34,3 +34,22 @@ def test_without_a_spec_the_only_store_below_is_meant(capsys: pytest.CaptureFixt
     for name in ("ls", "gc", "report"):
         assert call(name, "--help") == 0
         assert "the only one below it" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ls", "--store", ""],
+        ["report", "mine", "--out", ""],
+        ["run", "mine.reo", "--out", ""],
+        ["plan", "mine.reo", "--out", ""],
+        ["frontier", "curves.json", "--out", ""],
+    ],
+)
+def test_a_variable_that_is_not_set_is_not_this_folder(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Store(Path()).open()
+    assert call(*arguments) == 1
+    assert "an empty name is no place; this folder is `.`" in capsys.readouterr().err
+    assert call("ls", "--store", ".") == 0
