@@ -26,7 +26,7 @@ PROCESSOR = Hardware(
     flops=100e9, bandwidth=10e9, interconnect=10e9, mfu_train=0.72, mfu_prefill=0.42, verifications=1400.0
 )
 """One core of a laptop in float32, before any run has measured it: a matrix product's peak, what wide models reach of it."""
-NARROW = 160.0
+NARROW = 115.0
 """The width of a model at which a processor reaches half of that: a token costs each layer a time that no width shortens."""
 
 
