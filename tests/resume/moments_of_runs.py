@@ -25,7 +25,6 @@ WORKING = (
     Moment("checkpoint", "open", rf"/tmp/{KEY}[^/]*/checkpoint/config\.json"),
     Moment("optimizer", "os.rename", rf"/tmp/{KEY}[^/]*/optimizer/"),
     Moment("metrics", "os.rename", rf"/tmp/{KEY}[^/]*/metrics"),
-    Moment("questions", "os.rename", rf"/tmp/{KEY}[^/]*/questions"),
     Moment("selection", "open", rf"/tmp/{KEY}[^/]*/select\.json"),
     Moment("curves", "open", rf"/tmp/{KEY}[^/]*/curves\.json"),
     Moment("frontier", "open", rf"/tmp/{KEY}[^/]*/frontier\.json"),
