@@ -12,7 +12,7 @@ from reodsl.language.functions import SIGNATURES
 from reodsl.language.kinds import DECLARED, KINDS
 from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, library_names
 from reodsl.language.reward_words import RESPONSE_NAMES
-from reodsl.language.schema import A, Either, Field, Flag, Many, Type
+from reodsl.language.schema import Field, Flag, kinds_of
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.meaning import described, parameters, words_of
 from reodsl.lsp.outline import ASSIGNS, Site, site
@@ -140,18 +140,6 @@ def _values(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
     if here.frame.kind in ("reward", "selection"):
         for name in sorted(RESPONSE_NAMES):
             yield Completion(name, "name", span, "of a response")
-
-
-def kinds_of(type_: Type) -> tuple[str, ...]:
-    """The kinds of thing that a setting of this type takes, also as elements of a list."""
-    match type_:
-        case A():
-            return type_.kinds
-        case Many():
-            return kinds_of(type_.item)
-        case Either():
-            return tuple(kind for option in type_.options for kind in kinds_of(option))
-    return ()
 
 
 def _scope(analysis: Analysis, main: Loaded) -> Iterator[tuple[str, tree.ModuleItem]]:
