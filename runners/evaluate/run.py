@@ -80,13 +80,14 @@ def evaluate(job: Job) -> None:
 
 
 def sample(job: Job) -> None:
-    """Samples graded responses to a data set's questions."""
+    """Samples graded responses to a data set's questions, each asked once however many worked solutions it has."""
     payload = job.task.payload
     model = Model.model_validate(payload["model"])
     rollout = Sampling.model_validate(payload["rollout"])
     samples, seed = int(payload["samples"]), int(payload["seed"])
     kinds = {"": str(payload["verifier"])}
-    parts = chunked(read_questions(job.inputs["data"], ""), samples)
+    questions = {question.id: question for question in read_questions(job.inputs["data"], "")}
+    parts = chunked(list(questions.values()), samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
     with verifiers_of(kinds.values()) as verifiers:
 

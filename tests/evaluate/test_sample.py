@@ -61,6 +61,21 @@ def test_other_seeds_draw_other_samples(job: MakeJob, checkpoint: Path, question
     assert texts[0] != texts[1]
 
 
+def test_a_question_with_several_worked_solutions_is_asked_once(
+    job: MakeJob, checkpoint: Path, questions: Path, tmp_path: Path
+) -> None:
+    rows = pl.read_parquet(questions / "questions.parquet")
+    pl.concat([rows, rows.head(2)]).write_parquet(tmp_path / "questions.parquet")
+    told = payload()
+    wanted = {"model": told["model"], "rollout": told["suite"]["rollout"], "samples": 2, "seed": 1}
+    found = []
+    for name, data in (("several", tmp_path), ("one", questions)):
+        made = job("sample", wanted | {"verifier": "exact"}, {"start": checkpoint, "data": data}, name)
+        run.sample(made)
+        found.append(pl.read_parquet(made.out / "samples.parquet"))
+    assert found[0].equals(found[1])
+
+
 @pytest.mark.parametrize("tokens", [[], [0, 1]])
 def test_a_response_without_a_box_answers_nothing(tokens: list[int]) -> None:
     assert bare_answers(tokens, spaced) == []
