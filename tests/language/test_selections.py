@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ from reodsl.graph.lower import lower
 from reodsl.ir.expression import Correct
 from reodsl.ir.spec import Spec
 from reodsl.ir.training import FromTraining, Ppo, Stage
+from reodsl.language import Compiled
 
 HEAD = """
 from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
@@ -245,3 +247,16 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
 )  # fmt: skip
 def test_what_is_wrong_is_said_once(codes: Callable[..., list[str]], text: str, code: str) -> None:
     assert codes(HEAD + text) == [code]
+
+
+def test_a_wording_that_draws_budgets_can_be_pasted(
+    compiled: Callable[..., Compiled], codes: Callable[..., list[str]]
+) -> None:
+    """The one that is suggested where a reward reads a budget that nothing draws; another vocabulary has its own words."""
+    mine = "reward mine {\ncorrect(y) - x.budget / len(y)\n}\n"
+    head = "\n".join(line for line in HEAD.splitlines() if not line.startswith("wording within"))
+    (found,) = (
+        each for each in compiled(head + "\n" + mine + rewarded("mine")).diagnostics if each.code == "E0511"
+    )
+    declared, wordings = re.findall("`([^`]+)`", found.help or "")[:2]
+    assert set(codes(f"{head}\n{declared}\n{mine}{rewarded('mine', wordings)}")) <= {"E0721"}

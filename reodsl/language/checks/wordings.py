@@ -134,7 +134,8 @@ def check_wordings(stage: StageCase) -> Iterator[Diagnostic]:
             "the reward reads a question's budget, and none is drawn",
             reward,
             "uses `x.budget`",
-            help="add `wordings = [within]` to `rollout`, a wording with `budget = 100 tokens..4000 tokens`",
+            help='declare `wording within { question = "{question} Think for {budget} tokens.",'
+            " budget = 100 tokens..4000 tokens }`, and add `wordings = [within]` to `rollout`",
         )
     if "budget" in uses and wordings and not all(wording.get("budget") for wording in wordings):
         lacking = next(wording for wording in wordings if not wording.get("budget"))
