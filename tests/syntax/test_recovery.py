@@ -93,6 +93,7 @@ def test_mistakes_look_as_they_did(name: str, golden: Callable[[str, str], None]
         "MODULE",
         "BUDGETS",
         "CONDITION",
+        "LIST",
     }
     assert words <= forms
 
