@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-_SHARE = 4
-"""Bits that may differ after the leading one: 16 numbers of rows for each doubling, at most a sixteenth added."""
+_BITS = 4
+"""Those that may differ after the leading one: 16 numbers of rows for each doubling, at most a sixteenth added."""
 
 
 def rounded(rows: int) -> int:
-    """The least number that is not below `rows` and has at most five significant bits, or a power of two after them."""
-    step = 1 << max(rows.bit_length() - 1 - _SHARE, 0)
+    """The least number that is not below `rows` and has at most five significant bits."""
+    step = 1 << max(rows.bit_length() - 1 - _BITS, 0)
     return -(-rows // step) * step
 
 

@@ -137,6 +137,7 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
 def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
     from reodsl.cli.gc import amount
     from reodsl.plan.render import ago
+    from reodsl.report.formats import plural
 
     now = datetime.now(UTC)
     width = max((len(result["task"]) for result in results), default=0)
@@ -148,4 +149,4 @@ def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
         lines.append(
             f"{result['task']:<{width}}  {result['key'][:8]}  {amount(result['bytes']):>10}  {made:<14}  {state}".rstrip()
         )
-    return "\n".join([*lines, "1 result" if len(results) == 1 else f"{len(results)} results"])
+    return "\n".join([*lines, plural(len(results), "result")])
