@@ -53,7 +53,11 @@ CALLED: Mapping[str, Mapping[str, str]] = {
         "grad_clip": "grad_norm",
         "max_grad_norm": "grad_norm",
     },
-    "data": {"path": 'source = file("…")', "file": 'source = file("…")'},
+    "data": {
+        "path": 'source = file("…")',
+        "file": 'source = file("…")',
+        "columns": 'source = file("…", columns: columns(…))',
+    },
     "experiment": _TRAINING_CALLED,
     "recipe": _TRAINING_CALLED,
     "arm": _TRAINING_CALLED,

@@ -51,6 +51,11 @@ def help_of(result: Compiled, code: str) -> str:
         ('data x { source = "a.jsonl" }', "E0301", 'write `file("a.jsonl")`'),
         ('data x { path = "a.jsonl" }', "E0203", 'did you mean `source = file("…")`?'),
         (
+            'data x { source = file("a.jsonl"), columns { id = "n" } }',
+            "E0203",
+            'did you mean `source = file("…", columns: columns(…))`?',
+        ),
+        (
             'experiment x = vanilla { data = file("a.jsonl") }',
             "E0301",
             "declare the data, and name it here: `data NAME { source = file(…) }`",
