@@ -182,8 +182,8 @@ class _Lowering:
             inputs = {"start": self.start(arm.checkpoint, seed)}
             for benchmark in arm.suite.benchmarks:
                 inputs[f"data:{benchmark.name}"] = self.data(benchmark.data)
-            payload = evaluate_payload(arm.suite, _model_of(arm.checkpoint))
             own = seed if seeded(arm.checkpoint) else None
+            payload = evaluate_payload(arm.suite, _model_of(arm.checkpoint), own)
             self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, own)
         return self.done[key]
 

@@ -95,16 +95,19 @@ def select_payload(selected: Selected) -> Payload:
     return {"selection": anonymous(selected.selection), "samples": pool.samples, "prefixes": prefixes}
 
 
-def evaluate_payload(suite: Suite, model: Model) -> Payload:
-    """`{"suite", "model", "seed"}`; the suite without its questions and without `reg_to`, which scoring reads.
+def evaluate_payload(suite: Suite, model: Model, seed: int | None) -> Payload:
+    """`{"suite", "model", "seed", "replicate"}`; the suite without its questions and without `reg_to`, which scoring reads.
 
-    The seed is the suite's: checkpoints are compared on the same questions with the same draws.
+    `seed` is the suite's and `replicate` the run's, where the checkpoint depends on it. Arms of one seed meet the same
+    questions with the same random streams; other seeds meet them with other streams, so that their mean averages over
+    draws as well as over trainings. A checkpoint that is the same for all seeds is evaluated once and has no replicate.
     """
     blank = anonymous(suite) | {"reg_to": 0, "wording": None}
     if suite.wording is not None:
         model = model.model_copy(update={"prompt": suite.wording.over(model.prompt)})
     blank["benchmarks"] = [{"name": item.name, "data": _questions(item.data)} for item in suite.benchmarks]
-    return {"suite": blank, "model": _reader(model), "seed": suite.seed}
+    replicate = {} if seed is None else {"replicate": seed}
+    return {"suite": blank, "model": _reader(model), "seed": suite.seed, **replicate}
 
 
 def frontier_payload(frontier: Frontier) -> Payload:

@@ -19,7 +19,7 @@ VERSIONS: dict[Kind, int] = {
     "train": 5,
     "sample": 4,
     "select": 1,
-    "evaluate": 4,
+    "evaluate": 5,
     "frontier": 1,
     "budgets": 2,
     "score": 1,

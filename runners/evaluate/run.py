@@ -24,6 +24,7 @@ from runners.evaluate.reader import Question, Reader, open_reader
 from runners.evaluate.summary import curves, summary
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
+from runners.seeds import purpose
 from runners.verify import Verifier, make_verifier
 
 CHUNK = 256
@@ -46,7 +47,7 @@ def evaluate(job: Job) -> None:
     """Samples responses to every benchmark, forces answers over the grid, grades, and writes what ARTIFACTS.md lists."""
     suite = Suite.model_validate(job.task.payload["suite"])
     model = Model.model_validate(job.task.payload["model"])
-    seed = int(job.task.payload["seed"])
+    seed = evaluation_seed(job.task.payload)
     kinds = {benchmark.name: benchmark.data.verifier for benchmark in suite.benchmarks}
     questions = [q for name in kinds for q in once(read_questions(job.inputs[f"data:{name}"], name))]
     shown = frozenset(
@@ -77,6 +78,13 @@ def evaluate(job: Job) -> None:
         job.out / "summary.json",
         summary(job.out / "samples.parquet", job.out / "forced.parquet", tuple(kinds)),
     )
+
+
+def evaluation_seed(payload: Mapping[str, Any]) -> int:
+    """The seed of an evaluation's draws: the suite's, and another for each seed of the study that has its own checkpoint."""
+    seed = int(payload["seed"])
+    replicate = payload.get("replicate")
+    return seed if replicate is None else purpose(seed, "replicate", int(replicate))
 
 
 def sample(job: Job) -> None:

@@ -110,6 +110,19 @@ def test_every_response_has_a_stream_of_its_own(checkpoint: Path) -> None:
     assert len(set(asked)) == len(asked) == 2 * 2 * 3 * 4
 
 
+def test_each_seed_of_a_study_draws_other_responses(job: MakeJob, checkpoint: Path, questions: Path) -> None:
+    """One checkpoint, so that nothing but the streams can differ."""
+    inputs = {"start": checkpoint, "data:one": questions, "data:two": questions}
+    drawn = {}
+    for replicate in (None, 0, 1, 5, 1 << 40):
+        more = {} if replicate is None else {"replicate": replicate}
+        made = job("evaluate", payload(1) | more, inputs, f"by {replicate}")
+        run.evaluate(made)
+        drawn[replicate] = tuple(pl.read_parquet(made.out / "samples.parquet")["response"])
+    assert len(set(drawn.values())) == len(drawn)
+    assert run.evaluation_seed(payload(1)) == 5
+
+
 def test_an_interrupted_evaluation_goes_on_and_ends_the_same(
     job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,3 +259,32 @@ def test_wordings_of_pools_draw_from_streams_that_no_other_replicate_has() -> No
     assert any(len(seeds) > 3 for seeds in pools.values())
     for experiment, seeds in pools.items():
         assert len(set(seeds)) == len(seeds), experiment
+
+
+def test_evaluations_of_other_seeds_draw_from_other_streams_and_arms_of_one_seed_from_the_same() -> None:
+    arms = (
+        make.arm("base", make.downloaded()),
+        make.arm("run", make.trained("run", make.ppo(make.outcome()))),
+        make.arm("other", make.trained("other", make.ppo(make.outcome(), steps=3))),
+    )
+    tasks = lower(make.spec(*arms, seeds=(1, 2), of=("base",))).tasks
+    streams = {
+        task.id: (task.payload["seed"], task.payload.get("replicate"))
+        for task in tasks
+        if task.kind == "evaluate"
+    }
+    assert streams == {
+        "base.eval": (0, None),
+        "run.eval.s1": (0, 1),
+        "other.eval.s1": (0, 1),
+        "run.eval.s2": (0, 2),
+        "other.eval.s2": (0, 2),
+    }
+
+
+def test_a_checkpoint_that_no_seed_changes_is_evaluated_once_for_all_studies() -> None:
+    def evaluation(*seeds: int) -> str:
+        graph = lower(make.spec(make.arm("base", make.downloaded()), seeds=seeds))
+        return canonical_json(graph["base.eval"].payload)
+
+    assert evaluation(1) == evaluation(7) == evaluation(1, 2, 3)
