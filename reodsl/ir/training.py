@@ -69,12 +69,16 @@ class Advantage(IR):
     `credit`: `causal` gives the tokens of section `y[L_{i-1}:L_i]` the return from i on; `as_printed` gives them to
     `y[L_i:L_{i+1}]`; `own` gives a section its own reward alone. `normalise`: `group` z-scores each split over
     the question's rollouts (a standard deviation of 0 gives 0), `center` only subtracts the mean, `none` neither.
-    `batch` z-scores once more over all trained tokens of the step.
+    `absent`: a rollout without a split, such as a reasoning step, is `left_out` of that split's mean and deviation, or
+    counts there as `zero`. `batch` z-scores once more over all trained tokens of the step.
     """
 
+    later = frozenset({"absent"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     credit: Literal["causal", "as_printed", "own"] = "causal"
     normalise: Literal["group", "center", "none"] = "group"
     std: Literal["population", "sample"] = "population"
+    absent: Literal["left_out", "zero"] = "left_out"
     batch: bool = False
 
 

@@ -212,7 +212,9 @@ def method(low: Lowering, record: Record) -> Method:
         clip_low=clip.data("low"),
         clip_high=clip.data("high"),
         reward=reward(low, rewarded, sampling.max_tokens),
-        advantage=Advantage(credit=record.data("credit"), **_given(advantage, "normalise", "std", "batch")),
+        advantage=Advantage(
+            credit=record.data("credit"), **_given(advantage, "normalise", "std", "absent", "batch")
+        ),
         forcing=forcing(forced) if forced is not None else None,
         wordings=wordings(rollout),
         wordings_per=rollout.data("wordings_per"),

@@ -22,12 +22,14 @@ _EQUAL = 1e-9
 def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floats:
     """The advantage of each section's tokens, before any normalisation over the batch; 0 where a section is absent.
 
-    `rewards` and `present` have one shape. A reward with one split (an outcome) is credited to the whole response
-    under every rule. `as_printed` gives Return_i to the section after L_i, so the first earns nothing.
+    `rewards` and `present` have one shape. With `absent = zero` a rollout counts with 0 in the mean and deviation of a
+    split that it lacks. A reward with one split (an outcome) is credited to the whole response under every rule.
+    `as_printed` gives Return_i to the section after L_i, so the first earns nothing.
     """
     own = np.where(present, rewards, 0.0)
     credit = own if rule.credit == "own" else np.flip(np.flip(own, 2).cumsum(axis=2), 2)
-    scored = normalised(credit, present, rule.normalise, rule.std)
+    counted = np.ones_like(present) if rule.absent == "zero" else present
+    scored = normalised(np.where(present, credit, 0.0), counted, rule.normalise, rule.std)
     if rule.credit == "as_printed" and rewards.shape[2] > 1:
         shifted = np.zeros_like(scored)
         shifted[:, :, 1:] = scored[:, :, :-1]

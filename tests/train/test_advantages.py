@@ -27,7 +27,7 @@ def slow(rewards, present, length, places, rule):
                 credit[j, i] = rewards[j, i] if rule.credit == "own" else sum(later)
     scored = np.zeros((rollouts, splits))
     for i in range(splits):
-        members = [j for j in range(rollouts) if present[j, i]]
+        members = [j for j in range(rollouts) if present[j, i] or rule.absent == "zero"]
         values = [credit[j, i] for j in members]
         for j in members:
             mean = sum(values) / len(values)
@@ -71,10 +71,11 @@ def groups(draw):
     st.sampled_from(["causal", "as_printed", "own"]),
     st.sampled_from(["group", "center", "none"]),
     st.sampled_from(["population", "sample"]),
+    st.sampled_from(["left_out", "zero"]),
 )
-def test_every_token_as_the_slow_reference_has_it(group, credit, normalise, std):
+def test_every_token_as_the_slow_reference_has_it(group, credit, normalise, std, absent):
     rewards, present, length, places = group
-    rule = Advantage(credit=credit, normalise=normalise, std=std)
+    rule = Advantage(credit=credit, normalise=normalise, std=std, absent=absent)
     found, tokens = advantages_of(
         rewards[None], places[None].astype(float), present[None], np.array([length], dtype=float), rule
     )
@@ -152,3 +153,11 @@ def test_reasoning_steps_are_normalised_among_those_that_have_them(credit):
     present = np.array([[[True, True], [True, False]]])
     found = section_advantages(rewards, present, Advantage(credit=credit))
     assert found[0].tolist() == [[1.0, 0.0], [-1.0, 0.0]]
+
+
+def test_a_reasoning_step_that_others_lack_is_compared_with_nothing_earned():
+    """A lone second step has no advantage, unless rollouts without one count as 0; theirs is nobody's token."""
+    rewards = np.array([[[1.0, 2.0], [0.0, 7.0]]])
+    present = np.array([[[True, True], [True, False]]])
+    found = section_advantages(rewards, present, Advantage(credit="own", absent="zero"))
+    assert found[0].tolist() == [[1.0, 1.0], [-1.0, 0.0]]

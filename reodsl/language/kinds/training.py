@@ -152,6 +152,12 @@ KINDS_OF_TRAINING: tuple[Kind, ...] = (
                 "which standard deviation; the paper does not say",
                 default="population",
             ),
+            "absent": Field(
+                Choice(("left_out", "zero")),
+                "a rollout that lacks a split, such as a reasoning step: leave it out of the split's mean and deviation,"
+                " or count it with a return of 0",
+                default="left_out",
+            ),
             "batch": Field(Flag(), "z-score once more over all tokens of the step", default=False),
         },
         form="block",
