@@ -29,7 +29,8 @@ class Generated(IR):
     """`count` distinct questions of a task; `seed` draws them, apart from the run's seed.
 
     With `traces`, each comes with a worked solution and questions may repeat. `split` keeps training and
-    evaluation apart: a question belongs to `train` or `held_out` by a hash of its text, one in five held out.
+    evaluation apart: a question belongs to `train` or `held_out` by a hash of what is asked, whatever the task's
+    words for it are, one in five held out.
     """
 
     kind: Literal["generated"] = "generated"

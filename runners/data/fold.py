@@ -5,25 +5,20 @@ Question n is drawn from the stream (seed, n), so the first rows are the same wh
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import polars as pl
 
 from reodsl.diagnostics import Problem, problem
-from reodsl.ir.data import normal_question
 from reodsl.ir.task import FoldTask
 from runners.data.chain import Chain, Step
 from runners.data.draws import Stream
+from runners.data.split import HELD_OUT_ONE_IN, Split, split_of
 from runners.data.table import question_id
 
-Split = Literal["train", "held_out"]
-
-HELD_OUT_ONE_IN = 5
 _DRAWS_PER_QUESTION = 200
 _SIGNED = re.compile(r"[+-][0-9]+$")
 _HOLE = re.compile(r"\{(start|steps|label|op|value|next)\}")
@@ -81,13 +76,10 @@ def chain_of(task: FoldTask, fold: Fold) -> Chain:
     return Chain(fold.start, steps, task.modulus, task.values)
 
 
-def split_of(question: str) -> Split:
-    """Which side a question is on: one in five is held out, by a hash of its `normal_question` and nothing else.
-
-    So a question stays on its side when only its spaces, its case or the form of its characters change.
-    """
-    digest = hashlib.sha256(b"split:" + normal_question(question).encode()).digest()
-    return "held_out" if int.from_bytes(digest[:8], "big") % HELD_OUT_ONE_IN == 0 else "train"
+def bare_question(task: FoldTask, fold: Fold) -> str:
+    """What is asked, whatever the task's words for it are: start, operations and modulus, as in `5 -6 +3 mod 10`."""
+    steps = " ".join(f"{amount(task.operations[op]):+d}" for op in fold.operations)
+    return f"{fold.start} {steps} mod {task.modulus}"
 
 
 def check_task(task: FoldTask) -> None:
@@ -142,27 +134,27 @@ def distinct_questions(task: FoldTask) -> int:
 def generate_questions(
     task: FoldTask, count: int, seed: int, *, split: Split = "train", exclude: Collection[str] = ()
 ) -> pl.DataFrame:
-    """`count` distinct questions of one side of the split: columns id, question, answer.
+    """`count` distinct questions of one side of the split: columns id, question, answer, bare.
 
     Questions in `exclude` (texts) are left out. Raises a Problem: E0710 for a task that does not fit together,
     E0711 where the task does not have so many.
     """
     check_task(task)
     taken = set(exclude)
-    rows: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str, str]] = []
     draws = 0
     most = distinct_questions(task)
     patience = _DRAWS_PER_QUESTION * (count + HELD_OUT_ONE_IN)
     while len(rows) < count and draws < patience and len(rows) < most:
         fold = draw(task, Stream(seed, "question", draws))
         draws += 1
-        question = question_text(task, fold)
-        if question not in taken and split_of(question) == split:
+        question, bare = question_text(task, fold), bare_question(task, fold)
+        if question not in taken and split_of(bare) == split:
             taken.add(question)
-            rows.append((question_id(question), question, task.values[result(task, fold)]))
+            rows.append((question_id(question), question, task.values[result(task, fold)], bare))
     if len(rows) < count:
         raise too_few(task, split, len(rows), count)
-    return pl.DataFrame(rows, schema=["id", "question", "answer"], orient="row").cast(pl.String)
+    return pl.DataFrame(rows, schema=["id", "question", "answer", "bare"], orient="row").cast(pl.String)
 
 
 def too_few(task: FoldTask, split: Split, found: int, wanted: int) -> Problem:

@@ -20,7 +20,7 @@ READ_AHEAD = 64 * 2**20
 
 
 def load_data(data: Data, folder: Path) -> pl.DataFrame:
-    """The questions of all sources, in order: columns id, question, answer, and trace and meta where some have them.
+    """The questions of all sources, in order: columns id, question, answer, and bare, trace and meta where some have them.
 
     `folder` is where relative paths start. Raises a Problem for whatever is wrong with a source, for rows without
     a question or answer, for duplicates unless they are to be dropped, and for ids of several questions. Questions

@@ -15,7 +15,7 @@ from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.ir.data import PackageData, normal_question
 from runners.data.chain import chain_of_expression
 from runners.data.draws import Stream
-from runners.data.fold import HELD_OUT_ONE_IN, split_of
+from runners.data.split import HELD_OUT_ONE_IN, split_of
 from runners.data.table import question_id
 from runners.data.traces import check_traces, write_trace
 
@@ -23,6 +23,8 @@ PACKAGES = {"reasoning_gym": "reasoning-gym"}
 """Packages that can make questions, and the name each is installed by. A spec cannot have any other imported."""
 _TASK = re.compile(r"[a-z0-9_]{1,100}")
 _OPTION = re.compile(r"\s*([a-z][a-z0-9_]{0,60})\s*=\s*(-?\d{1,15}(?:\.\d{1,15})?|true|false)\s*")
+_ARITHMETIC = re.compile(r"[0-9][-+*/(). 0-9]*|[-(][-+*/(). 0-9]*")
+_DIGIT = re.compile(r"[0-9]")
 _RESERVED = ("size", "seed")
 _DRAWS_PER_QUESTION = 20
 
@@ -47,8 +49,8 @@ def package_problem(source: PackageData) -> Diagnostic | None:
 
 
 def read_package(source: PackageData) -> pl.DataFrame:
-    """The questions table of a package's task: columns id, question, answer, meta (JSON with task and entry), and
-    trace where worked solutions were asked for.
+    """The questions table of a package's task: columns id, question, answer, bare, meta (JSON with task and entry),
+    and trace where worked solutions were asked for.
 
     Of a split (`train`, `held_out`) every question without such is another one. Raises a Problem: E0709 for a
     package, task or option that is not there, or a task without worked solutions; E0711 where it has too few questions.
@@ -82,11 +84,13 @@ def read_package(source: PackageData) -> pl.DataFrame:
             where="package data",
             help="choose another task of the package",
         )
-    table = pl.DataFrame(rows, schema=["id", "question", "answer", "meta"], orient="row").cast(pl.String)
+    table = pl.DataFrame(rows, schema=["id", "question", "answer", "bare", "meta"], orient="row").cast(
+        pl.String
+    )
     if source.traces is None:
         return table
     traces = pl.Series("trace", _traces(source, entries))
-    return table.with_columns(traces).select("id", "question", "answer", "trace", "meta")
+    return table.with_columns(traces).select("id", "question", "answer", "bare", "trace", "meta")
 
 
 def _entries(dataset: Any, source: PackageData, most: int) -> Iterator[dict[str, Any]]:
@@ -98,13 +102,28 @@ def _entries(dataset: Any, source: PackageData, most: int) -> Iterator[dict[str,
         question = str(entry["question"])
         if source.split != "all":
             known = source.traces is None and normal_question(question) in seen
-            if known or split_of(question) != source.split:
+            if known or split_of(bare_question(entry)) != source.split:
                 continue
             seen.add(normal_question(question))
         yield entry
         taken += 1
         if taken == source.count:
             return
+
+
+def bare_question(entry: dict[str, Any]) -> str:
+    """What an entry asks: its expression alone, where that is all that is asked, and else the question as it stands.
+
+    So `Calculate 5 - 3.` and `What is 5 - 3?` are one question, of whatever task. An expression that is the answer (of
+    `countdown`), or beside which the question tells more, is no such.
+    """
+    question = str(entry["question"])
+    metadata = entry.get("metadata")
+    expression = metadata.get("expression") if isinstance(metadata, dict) else None
+    if not isinstance(expression, str) or not _ARITHMETIC.fullmatch(expression):
+        return question
+    before, found, after = question.partition(expression)
+    return "".join(expression.split()) if found and not _DIGIT.search(before + after) else question
 
 
 def _options(source: PackageData) -> dict[str, Any]:
@@ -151,16 +170,16 @@ def _module(source: PackageData) -> str:
     return source.package.replace("-", "_")
 
 
-def _row(task: str, entry: dict[str, Any]) -> tuple[str, str, str, str]:
+def _row(task: str, entry: dict[str, Any]) -> tuple[str, str, str, str, str]:
     question = str(entry["question"])
     answer = "" if entry["answer"] is None else str(entry["answer"])
     meta = json.dumps({"task": task, "entry": entry}, default=str)
-    return question_id(question), question, answer, meta
+    return question_id(question), question, answer, bare_question(entry), meta
 
 
-def _survives(dataset: Any, row: tuple[str, str, str, str]) -> bool:
+def _survives(dataset: Any, row: tuple[str, ...]) -> bool:
     """Whether the right answer still gets full marks from the stored entry (tuples and number keys do not last)."""
     try:
-        return float(dataset.score_answer(answer=row[2], entry=json.loads(row[3])["entry"])) >= 1.0
+        return float(dataset.score_answer(answer=row[2], entry=json.loads(row[-1])["entry"])) >= 1.0
     except Exception:
         return False

@@ -1,6 +1,7 @@
-"""The questions table: columns id, question, answer, trace, meta, all text; made from any frame, and checked.
+"""The questions table: columns id, question, answer, bare, trace, meta, all text; made from any frame, and checked.
 
-`trace` is there where questions come with worked solutions, `meta` (JSON) where a package scores the answers.
+`bare` is there where what is asked is known without the words that it is asked in, `trace` where questions come with
+worked solutions, `meta` (JSON) where a package scores the answers.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def require_filled(table: pl.DataFrame, where: str) -> None:
     if table.height == 0:
         raise problem("E0703", "the data has no questions", where=where, help="give a source with rows in it")
     for name in table.columns:
-        if name == "meta" or (name == "answer" and "meta" in table.columns):
+        if name in ("bare", "meta") or (name == "answer" and "meta" in table.columns):
             continue
         text = table[name]
         empty = (text.is_null() | (text.str.strip_chars() == "")).fill_null(True)

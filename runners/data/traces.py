@@ -11,16 +11,16 @@ from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from runners.data.chain import Chain
 from runners.data.draws import Stream
 from runners.data.fold import (
-    Split,
+    bare_question,
     chain_of,
     check_task,
     draw,
     fill,
     question_text,
     result,
-    split_of,
     too_few,
 )
+from runners.data.split import Split, split_of
 from runners.data.table import question_id
 
 _DRAWS_PER_ROW = 200
@@ -29,27 +29,27 @@ _DRAWS_PER_ROW = 200
 def generate_traces(
     task: FoldTask, traces: FoldTraces, count: int, seed: int, *, split: Split = "train"
 ) -> pl.DataFrame:
-    """`count` questions, each with a worked solution: columns id, question, answer, trace, meta.
+    """`count` questions, each with a worked solution: columns id, question, answer, bare, trace, meta.
 
     Questions may repeat. `answer` is the right one, whatever the trace says; `meta` is JSON with the number of
     passes, the style of each step, and the answer the trace gives.
     """
     check_task(task)
     check_traces(traces)
-    rows: list[tuple[str, str, str, str, str]] = []
+    rows: list[tuple[str, ...]] = []
     draws = 0
     while len(rows) < count:
         fold = draw(task, Stream(seed, "question", draws))
         draws += 1
-        question = question_text(task, fold)
-        if split_of(question) != split:
+        bare = bare_question(task, fold)
+        if split_of(bare) != split:
             if draws > _DRAWS_PER_ROW * (len(rows) + 1):
                 raise too_few(task, split, len(rows), count)
             continue
         text, meta = write_trace(chain_of(task, fold), traces, Stream(seed, "trace", len(rows)))
-        answer = task.values[result(task, fold)]
-        rows.append((question_id(question), question, answer, text, json.dumps(meta)))
-    names = ["id", "question", "answer", "trace", "meta"]
+        question, answer = question_text(task, fold), task.values[result(task, fold)]
+        rows.append((question_id(question), question, answer, bare, text, json.dumps(meta)))
+    names = ["id", "question", "answer", "bare", "trace", "meta"]
     return pl.DataFrame(rows, schema=names, orient="row").cast(pl.String)
 
 

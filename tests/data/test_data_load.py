@@ -34,7 +34,8 @@ def test_sources_stand_one_after_another(tmp_path: Path) -> None:
     table = load_data(data(QUESTIONS, File(path="q.csv")), tmp_path)
     assert table.height == 21
     assert table["question"][20] == "What is 1 + 1?"
-    assert table.columns == ["id", "question", "answer"]
+    assert table.columns == ["id", "question", "answer", "bare"]
+    assert table["bare"].null_count() == 1
 
 
 def test_a_curriculum_is_two_sources_of_solved_questions(tmp_path: Path) -> None:

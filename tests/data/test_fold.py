@@ -12,12 +12,13 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.ir.task import FoldTask
 from runners.data.draws import Stream
-from runners.data.fold import distinct_questions, generate_questions, split_of
+from runners.data.fold import distinct_questions, generate_questions
+from runners.data.split import split_of
 from runners.data.table import question_id
 
 MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())
 TASK = FoldTask.model_validate(MINIATURE["task"])
-PINNED = ["<q> 5 a -6 b +3 c -2 d -1 e +1 ? <think>", "<q> 9 a +7 b +1 c +9 d -5 e -4 f +8 g -4 ? <think>"]
+PINNED = ["<q> 5 a -6 b +3 c -2 d -1 e +1 ? <think>", "<q> 5 a +6 b +5 c -4 d +6 e -8 f +5 g +3 ? <think>"]
 
 
 def solve(question: str) -> int:
@@ -30,6 +31,12 @@ def solve(question: str) -> int:
         assert label in "abcdefgh"
         value += int(operation)
     return value % 10
+
+
+def bare(question: str) -> str:
+    """What a question of the miniature asks, read off its words."""
+    words = question.split()
+    return " ".join([words[1], *words[3:-2:2], "mod 10"])
 
 
 def test_answers_are_those_of_the_questions() -> None:
@@ -82,20 +89,9 @@ def test_training_and_held_out_questions_are_apart() -> None:
     train = set(generate_questions(TASK, 800, seed=1)["question"])
     held_out = set(generate_questions(TASK, 300, seed=1, split="held_out")["question"])
     assert not train & held_out
-    every = generate_questions(TASK, 800, seed=2)["question"].to_list()
-    assert {split_of(question) for question in every} == {"train"}
-
-
-def test_a_question_is_on_the_same_side_however_it_is_spaced_and_cased() -> None:
-    """What counts as one question in the check of duplicates and in the report's overlap is never on both sides."""
-    for n in range(40):
-        forms = (f"Question {n}: a + b", f" question  {n}:\ta + B\n", f"QUESTION\u00a0{n}: A \uff0b b")
-        assert len({split_of(form) for form in forms}) == 1
-
-
-def test_one_question_in_five_is_held_out() -> None:
-    sides = collections.Counter(split_of(f"question {n}") for n in range(5000))
-    assert 850 < sides["held_out"] < 1150
+    every = generate_questions(TASK, 800, seed=2)
+    assert every["bare"].to_list() == [bare(question) for question in every["question"]]
+    assert {split_of(question) for question in every["bare"]} == {"train"}
 
 
 def test_excluded_questions_are_left_out() -> None:
@@ -109,7 +105,7 @@ SMALL = TASK.model_copy(update={"operations": ("+1", "-1"), "length": (1, 2)})
 
 def test_a_small_task_gives_all_it_has_and_says_when_that_is_not_enough() -> None:
     assert distinct_questions(SMALL) == 60
-    held_out = sum(split_of(q) == "held_out" for q in every_small_question())
+    held_out = sum(split_of(bare(q)) == "held_out" for q in every_small_question())
     assert generate_questions(SMALL, 60 - held_out, seed=1).height == 60 - held_out
     assert generate_questions(SMALL, held_out, seed=1, split="held_out").height == held_out
     with pytest.raises(Problem) as caught:

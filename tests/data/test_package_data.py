@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,14 @@ def create_dataset(name, size, seed, **config):
 
 
 @pytest.fixture
-def gym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def gym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "reasoning_gym.py").write_text(GYM)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.delitem(sys.modules, "reasoning_gym", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "reasoning_gym"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield
+    sys.modules.pop("reasoning_gym", None)
 
 
 def source(**change: Any) -> PackageData:

@@ -10,7 +10,7 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.task import FoldTask, FoldTraces
-from runners.data.fold import split_of
+from runners.data.split import split_of
 from runners.data.traces import generate_traces
 
 MINIATURE = json.loads(Path(__file__).with_name("fold.json").read_text())
@@ -122,9 +122,9 @@ def test_fillers_come_at_their_rate() -> None:
 def test_traces_are_deterministic_prefixes_agree_and_keep_to_their_split() -> None:
     long = generate_traces(TASK, TRACES, 120, seed=7)
     assert generate_traces(TASK, TRACES, 40, seed=7).equals(long.head(40))
-    assert {split_of(question) for question in long["question"]} == {"train"}
+    assert {split_of(question) for question in long["bare"]} == {"train"}
     other = generate_traces(TASK, TRACES, 40, seed=7, split="held_out")
-    assert {split_of(question) for question in other["question"]} == {"held_out"}
+    assert {split_of(question) for question in other["bare"]} == {"held_out"}
 
 
 def test_questions_may_repeat_in_another_solution() -> None:
