@@ -11,8 +11,9 @@ import hashlib
 from typing import Any
 
 from reodsl.graph.task import Kind, Task
-from reodsl.ir import IR, Spec
+from reodsl.ir import IR, Spec, canonical
 from reodsl.ir.data import Data
+from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import Frontier, Score, Suite
@@ -29,6 +30,8 @@ def anonymous(value: Any) -> Any:
         return {
             name: "" if name in value.presentation else anonymous(getattr(value, name)) for name in value.said
         }
+    if isinstance(value, Node):
+        return canonical(value)
     if isinstance(value, (list, tuple)):
         return [anonymous(item) for item in value]
     if isinstance(value, dict):

@@ -1,6 +1,21 @@
 """The intermediate representation: what a spec means, as frozen values with one canonical JSON form."""
 
-from reodsl.ir.base import IR, canonical, canonical_json, digest
-from reodsl.ir.spec import Change, Origin, Spec
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reodsl.ir.base import IR, canonical, canonical_json, digest
+    from reodsl.ir.spec import Change, Origin, Spec
 
 __all__ = ["IR", "Change", "Origin", "Spec", "canonical", "canonical_json", "digest"]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        # The language reads `reodsl.ir.expression` alone, and checks a spec without waiting for pydantic.
+        if name not in __all__:
+            raise AttributeError(f"module 'reodsl.ir' has no attribute {name!r}")
+        from reodsl.ir import base, spec
+
+        return getattr(spec if name in ("Change", "Origin", "Spec") else base, name)

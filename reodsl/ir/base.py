@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler
+
+from reodsl.ir import expression
+from reodsl.ir.expression import Node
 
 
 class IR(BaseModel):
@@ -37,16 +40,21 @@ class IR(BaseModel):
         ]
 
 
-def parts_of(value: IR) -> Iterator[IR]:
+def names_of(value: IR | Node) -> Iterable[str]:
+    """The names of a value's fields, in their order."""
+    return expression.names_of(value) if isinstance(value, Node) else type(value).model_fields
+
+
+def parts_of(value: IR | Node) -> Iterator[IR | Node]:
     """The values directly inside one, in the order of its fields; what is in tuples counts as directly inside."""
-    for name in type(value).model_fields:
+    for name in names_of(value):
         part = getattr(value, name)
         for item in part if isinstance(part, tuple) else (part,):
-            if isinstance(item, IR):
+            if isinstance(item, (IR, Node)):
                 yield item
 
 
-def walk(value: IR) -> Iterator[IR]:
+def walk(value: IR | Node) -> Iterator[IR | Node]:
     """A value and all inside it, each before what is inside it."""
     yield value
     for part in parts_of(value):
@@ -65,10 +73,13 @@ def canonical(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if isinstance(value, IR):
-        names: Sequence[str] = _counted(type(value))
+        counted = _counted(type(value))
         if value.later:
             said = value.said
-            names = [name for name in names if name in said]
+            counted = tuple(name for name in counted if name in said)
+        return {name: canonical(getattr(value, name)) for name in counted}
+    if isinstance(value, Node):
+        names = [name for name in expression.names_of(value) if name not in value.presentation]
         return {name: canonical(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {str(key): canonical(item) for key, item in value.items()}

@@ -1,43 +1,67 @@
-"""Reward expressions as data: numbers, what is measured of a response, and statistics over its group."""
+"""Reward expressions as data: numbers, what is measured of a response, and statistics over its group.
+
+These are plain frozen dataclasses, unlike the rest of the representation: the language types rewards straight into them,
+and `reodsl check` should not wait for pydantic. Inside pydantic models they are validated like everything else.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
-
-from reodsl.ir.base import IR
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 
-class Number(IR):
-    """A constant."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What every expression is. Equal ones have equal hashes, so that facts about them can be kept in sets.
 
+    `presentation` names fields that are for people, as in `reodsl.ir.base.IR`.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
+    presentation: ClassVar[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number(Node):
+    """A constant. `unit` is its power of tokens, for people: what a reward computes does not depend on it."""
+
+    presentation = frozenset({"unit"})
     op: Literal["number"] = "number"
     value: float
+    unit: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        """Keep one spelling: `1` and `1.0` are one number."""
+        object.__setattr__(self, "value", float(self.value))
 
 
-class Name(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name(Node):
     """A `let` of the reward, or the variable of its `dense` line (a budget in tokens)."""
 
     op: Literal["name"] = "name"
     name: str
 
 
-class Length(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length(Node):
     """Tokens of a response: `y`, or the variable of the aggregate around it."""
 
     op: Literal["length"] = "length"
     of: str
 
 
-class Correct(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correct(Node):
     """1 where a whole response is right, else 0."""
 
     op: Literal["correct"] = "correct"
     of: str
 
 
-class Forced(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forced(Node):
     """1 where the answer forced after the first `cut` tokens is right, else 0; a shorter response is graded as it is."""
 
     op: Literal["forced"] = "forced"
@@ -45,7 +69,8 @@ class Forced(IR):
     cut: Expression
 
 
-class Bare(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bare(Node):
     """1 where the first `cut` tokens, with nothing forced, hold the right answer, else 0."""
 
     op: Literal["bare"] = "bare"
@@ -53,7 +78,8 @@ class Bare(IR):
     cut: Expression
 
 
-class Given(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given(Node):
     """A number that belongs to the response's question or to the way it was sampled, such as an instructed budget."""
 
     op: Literal["given"] = "given"
@@ -61,20 +87,23 @@ class Given(IR):
     field: str
 
 
-class Weight(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight(Node):
     """The coefficient of the split at hand: `trapezoid`, `uniform`, or `half_first` (as Q-Spec's is printed)."""
 
     op: Literal["weight"] = "weight"
     rule: Literal["trapezoid", "uniform", "half_first"]
 
 
-class Previous(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Previous(Node):
     """The place in tokens of the split before the one at hand; 0 for the first."""
 
     op: Literal["previous"] = "previous"
 
 
-class Unary(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unary(Node):
     """A negation: of a number (`neg`) or of a condition (`not`)."""
 
     op: Literal["unary"] = "unary"
@@ -82,7 +111,8 @@ class Unary(IR):
     value: Expression
 
 
-class Binary(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary(Node):
     """Arithmetic, a comparison or a connective; conditions are 1 or 0."""
 
     op: Literal["binary"] = "binary"
@@ -91,7 +121,8 @@ class Binary(IR):
     right: Expression
 
 
-class Call(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Node):
     """A function of numbers. `clip(x, low, high)`; `cos` of radians."""
 
     op: Literal["call"] = "call"
@@ -99,7 +130,8 @@ class Call(IR):
     args: tuple[Expression, ...]
 
 
-class If(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class If(Node):
     """`then` where `test` holds, else `other`."""
 
     op: Literal["if"] = "if"
@@ -108,7 +140,8 @@ class If(IR):
     other: Expression
 
 
-class Aggregate(IR):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate(Node):
     """A statistic of `value` over the responses, or the splits, in `over` that meet `where`; `empty` when none does.
 
     `group` is the question's responses of this step, `ref` the starting model's frozen samples of it, `splits` the places of
@@ -125,7 +158,17 @@ class Aggregate(IR):
     empty: Expression | None = None
 
 
-Expression = Annotated[
+class ByOp:
+    """Tells pydantic that `op` says which expression it is. Pydantic is imported when a model is built, not before."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """The schema of the union, told apart by `op`."""
+        from pydantic import Field
+
+        return handler(Annotated[source, Field(discriminator="op")])
+
+
+Expression: TypeAlias = Annotated[
     Number
     | Name
     | Length
@@ -140,8 +183,20 @@ Expression = Annotated[
     | Call
     | If
     | Aggregate,
-    Field(discriminator="op"),
+    ByOp(),
 ]
 
-for _node in (Forced, Bare, Unary, Binary, Call, If, Aggregate):
-    _node.model_rebuild()
+
+def names_of(value: Node) -> tuple[str, ...]:
+    """The names of an expression's fields, in their order."""
+    return tuple(each.name for each in fields(value))
+
+
+def walk(value: Node) -> Iterator[Node]:
+    """An expression and all inside it, each before what is inside it."""
+    yield value
+    for name in names_of(value):
+        part = getattr(value, name)
+        for item in part if isinstance(part, tuple) else (part,):
+            if isinstance(item, Node):
+                yield from walk(item)

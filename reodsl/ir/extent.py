@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reodsl.ir.base import IR
+from reodsl.ir.base import IR, names_of
+from reodsl.ir.expression import Node
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining
 
@@ -53,8 +54,8 @@ def _measured(top: object) -> tuple[int, int]:
 
 
 def _parts(value: object) -> list[object]:
-    if isinstance(value, IR):
-        return [getattr(value, name) for name in type(value).model_fields]
+    if isinstance(value, (IR, Node)):
+        return [getattr(value, name) for name in names_of(value)]
     if isinstance(value, dict):
         return list(value.values())
     return list(value) if isinstance(value, (tuple, list)) else []

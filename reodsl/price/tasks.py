@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from reodsl.graph.task import Kind
-from reodsl.ir import IR
-from reodsl.ir.expression import Expression, Forced, Name, Number, Previous
+from reodsl.ir.base import walk
+from reodsl.ir.expression import Forced, Name, Number, Previous
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Sampling, Sft, Simpo, Stage
@@ -61,7 +61,7 @@ def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
     """
     found: set[int] = set()
     expressions = (*(each.value for each in reward.lets), *reward.values)
-    for cut in {each for value in expressions for each in _forced_at(value)}:
+    for cut in {each.cut for value in expressions for each in walk(value) if isinstance(each, Forced)}:
         match cut:
             case Number():
                 found.add(round(cut.value))
@@ -82,17 +82,6 @@ def _places(split: Split) -> tuple[int, ...]:
             return (split.l_max // 4,)
         case Steps():
             return tuple(split.l_max * i // STEP_SPLITS for i in range(1, STEP_SPLITS))
-
-
-def _forced_at(value: Expression) -> Iterator[Expression]:
-    """The cuts of all forced answers in an expression."""
-    if isinstance(value, Forced):
-        yield value.cut
-    for name in type(value).model_fields:
-        part = getattr(value, name)
-        for item in part if isinstance(part, tuple) else (part,):
-            if isinstance(item, IR):
-                yield from _forced_at(item)  # type: ignore[arg-type]
 
 
 def scored_again(stage: Stage, method: Ppo, engine: str, width: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reodsl.ir.base import IR, parts_of
-from reodsl.ir.expression import Bare, Correct, Forced, Name
+from reodsl.ir.expression import Bare, Correct, Forced, Name, Node
 from reodsl.ir.reward import Reward
 from runners.rewards.problems import cut_needs_verdict
 from runners.rewards.step import Bools, Ints, Step
@@ -64,14 +64,14 @@ def _require_places_without_verdicts(reward: Reward) -> None:
         _check(node, reward, judged)
 
 
-def _check(value: IR, reward: Reward, judged: set[str]) -> None:
+def _check(value: IR | Node, reward: Reward, judged: set[str]) -> None:
     if isinstance(value, (Forced, Bare)) and _needs_verdict(value.cut, judged):
         raise cut_needs_verdict(reward.name)
     for part in parts_of(value):
         _check(part, reward, judged)
 
 
-def _needs_verdict(value: IR, judged: set[str]) -> bool:
+def _needs_verdict(value: IR | Node, judged: set[str]) -> bool:
     if isinstance(value, (Correct, Forced, Bare)):
         return True
     if isinstance(value, Name):

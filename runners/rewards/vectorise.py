@@ -27,6 +27,7 @@ from reodsl.ir.expression import (
     If,
     Length,
     Name,
+    Node,
     Number,
     Previous,
     Unary,
@@ -78,7 +79,7 @@ def evaluate(
         return _Evaluator(reward, step, forced, bare).rewards()
 
 
-def aggregate_depth(value: IR) -> int:
+def aggregate_depth(value: IR | Node) -> int:
     """The deepest nesting of aggregates in an expression, or in a reward."""
     inside = max(map(aggregate_depth, parts_of(value)), default=0)
     return inside + isinstance(value, Aggregate)

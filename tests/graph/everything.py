@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from collections.abc import Iterator
 from itertools import count
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reodsl.ir import IR, Spec
 from reodsl.ir import expression as ex
 from reodsl.ir.data import Data, File, Generated, HubData, PackageData
+from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
 from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite
@@ -29,9 +31,24 @@ from reodsl.ir.training import (
 _number = count(3)
 
 
-def filled(kind: type[IR], **given: Any) -> Any:
+def notes(kind: type[IR] | type[Node]) -> dict[str, Any]:
+    """The annotation of every field of a class."""
+    if issubclass(kind, Node):
+        hints = get_type_hints(kind, include_extras=True)
+        return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return {name: field.annotation for name, field in kind.model_fields.items()}
+
+
+def updated(value: Any, /, **changes: Any) -> Any:
+    """The value with some of its fields replaced."""
+    if isinstance(value, Node):
+        return dataclasses.replace(value, **changes)
+    return value.model_copy(update=changes)
+
+
+def filled(kind: type[IR] | type[Node], **given: Any) -> Any:
     """A value of a class with something in every field that is not given, no two numbers or texts the same."""
-    fields = {name: field.annotation for name, field in kind.model_fields.items()}
+    fields = notes(kind)
     return kind(**{name: given[name] if name in given else _value(note) for name, note in fields.items()})
 
 
@@ -45,7 +62,7 @@ def _value(note: Any) -> Any:
         return tuple(_value(item) for item in (inside[:1] * 2 if inside[-1] is Ellipsis else inside))
     if origin is dict:
         return {"a": _value(inside[1])}
-    if isinstance(note, type) and issubclass(note, IR):
+    if isinstance(note, type) and issubclass(note, (IR, Node)):
         return filled(note)
     number = next(_number)
     return {bool: True, int: number, float: number / 8, str: f"text {number}"}[note]
@@ -55,7 +72,7 @@ def _every_expression() -> Any:
     kinds = [
         kind
         for kind in vars(ex).values()
-        if isinstance(kind, type) and issubclass(kind, IR) and kind is not IR
+        if isinstance(kind, type) and issubclass(kind, Node) and kind is not Node
     ]
     return ex.Call(fn="max", args=tuple(filled(kind) for kind in kinds))
 
@@ -130,26 +147,26 @@ def everything() -> Spec:
     return filled(Spec, study=study)  # type: ignore[no-any-return]
 
 
-def classes(kind: type[IR] = Spec) -> set[type[IR]]:
+def classes(kind: type[IR] = Spec) -> set[type[IR] | type[Node]]:
     """Every class of the IR that a spec can hold."""
-    found: set[type[IR]] = set()
+    found: set[type[IR] | type[Node]] = set()
     stack: list[Any] = [kind]
     while stack:
         note = stack.pop()
         stack.extend(get_args(note))
-        if isinstance(note, type) and issubclass(note, IR) and note not in found:
+        if isinstance(note, type) and issubclass(note, (IR, Node)) and note not in found:
             found.add(note)
-            stack.extend(field.annotation for field in note.model_fields.values())
+            stack.extend(notes(note).values())
     return found
 
 
-def nodes(value: Any, context: str = "spec") -> Iterator[tuple[str, IR]]:
+def nodes(value: Any, context: str = "spec") -> Iterator[tuple[str, IR | Node]]:
     """Every IR value in a value, with the part of a study that it belongs to."""
-    if isinstance(value, IR):
+    if isinstance(value, (IR, Node)):
         held = context == "suite" and isinstance(value, Data)
         context = "held" if held else CONTEXTS.get(type(value).__name__, context)
         yield context, value
-        for name in type(value).model_fields:
+        for name in notes(type(value)):
             yield from nodes(getattr(value, name), "selection" if name == "selection" else context)
     elif isinstance(value, (tuple, dict)):
         for item in value.values() if isinstance(value, dict) else value:

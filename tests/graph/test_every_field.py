@@ -10,8 +10,9 @@ from reodsl.graph.identity import identity, material
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Origin, Spec, digest
+from reodsl.ir.expression import Node
 from reodsl.ir.model import Dimensions
-from tests.graph.everything import classes, everything, nodes
+from tests.graph.everything import classes, everything, nodes, notes, updated
 
 SPEC = everything()
 GRAPH = lower(SPEC)
@@ -87,11 +88,11 @@ DROPPED = object()
 """Stands for None as the other value of a field that may be absent."""
 
 
-def fields() -> dict[str, tuple[str, IR, str]]:
+def fields() -> dict[str, tuple[str, IR | Node, str]]:
     """`part Class.field` of all that the spec holds: the part, a value of the class, and the field."""
-    found: dict[str, tuple[str, IR, str]] = {}
+    found: dict[str, tuple[str, IR | Node, str]] = {}
     for part, node in nodes(SPEC):
-        for name in type(node).model_fields:
+        for name in notes(type(node)):
             if getattr(node, name) not in (None, (), {}):
                 found.setdefault(f"{part} {type(node).__name__}.{name}", (part, node, name))
     return found
@@ -102,14 +103,14 @@ FIELDS = fields()
 
 def test_no_field_of_any_class_is_left_out() -> None:
     there = {field.split(" ")[1] for field in FIELDS}
-    wanted = {f"{kind.__name__}.{name}" for kind in classes() for name in kind.model_fields}
+    wanted = {f"{kind.__name__}.{name}" for kind in classes() for name in notes(kind)}
     assert wanted - there == set(), "give these a value in everything.py"
     assert set(BUT) <= set(FIELDS)
 
 
-def changed(node: IR, name: str) -> Any:
+def changed(node: IR | Node, name: str) -> Any:
     """Another value for a field; None where only the fields of what it holds can change."""
-    value, note = getattr(node, name), type(node).model_fields[name].annotation
+    value, note = getattr(node, name), notes(type(node))[name]
     match value:
         case bool():
             return not value
@@ -125,20 +126,20 @@ def changed(node: IR, name: str) -> Any:
             return (*value[:-1], value[-1] + 1)
         case tuple() if len(value) > 1:
             return value[:-1]
-        case IR() if type(None) in get_args(note):
+        case IR() | Node() if type(None) in get_args(note):
             return DROPPED
     return None
 
 
-def replaced(value: Any, old: IR, new: IR) -> Any:
+def replaced(value: Any, old: IR | Node, new: IR | Node) -> Any:
     """`value` with every part that is equal to `old` replaced, as when a declaration is edited that others name."""
     if type(value) is type(old) and value == old:
         return new
-    if isinstance(value, IR):
-        parts = {name: getattr(value, name) for name in type(value).model_fields}
+    if isinstance(value, (IR, Node)):
+        parts = {name: getattr(value, name) for name in notes(type(value))}
         made = {name: replaced(part, old, new) for name, part in parts.items()}
         moved = {name: part for name, part in made.items() if part is not parts[name]}
-        return value.model_copy(update=moved) if moved else value
+        return updated(value, **moved) if moved else value
     if isinstance(value, tuple):
         items = tuple(replaced(item, old, new) for item in value)
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
@@ -174,10 +175,10 @@ def below(graph: Graph, names: set[str]) -> set[str]:
     return reached
 
 
-def without(spec: Spec, node: IR, name: str) -> Graph:
+def without(spec: Spec, node: IR | Node, name: str) -> Graph:
     """The graph of the spec with a field changed wherever its value stands."""
     new = changed(node, name)
-    return lower(replaced(spec, node, node.model_copy(update={name: None if new is DROPPED else new})))
+    return lower(replaced(spec, node, updated(node, **{name: None if new is DROPPED else new})))
 
 
 MATTERS = [field for field, (_, node, name) in FIELDS.items() if name not in type(node).presentation
@@ -212,9 +213,9 @@ def test_a_name_or_a_place_reruns_what_shows_it_at_most(field: str) -> None:
 
 def renamed(value: Any, old: str, new: str) -> Any:
     """The value with a text replaced wherever it stands."""
-    if isinstance(value, IR):
-        return value.model_copy(
-            update={name: renamed(getattr(value, name), old, new) for name in type(value).model_fields}
+    if isinstance(value, (IR, Node)):
+        return updated(
+            value, **{name: renamed(getattr(value, name), old, new) for name in notes(type(value))}
         )
     if isinstance(value, tuple):
         return tuple(renamed(item, old, new) for item in value)

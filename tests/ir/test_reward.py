@@ -26,7 +26,7 @@ FORCED = Forced(of="y", cut=Name(name="L"))
 def times(*rules: str) -> Expression:
     found: Expression = FORCED
     for rule in rules:
-        found = Binary(fn="*", left=Weight.model_validate({"rule": rule}), right=found)
+        found = Binary(fn="*", left=Weight(rule=rule), right=found)  # type: ignore[arg-type]
     return found
 
 

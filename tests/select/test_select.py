@@ -14,6 +14,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
+from reodsl.ir import canonical
 from reodsl.ir.expression import Aggregate, Binary, Correct, Given, Length, Name, Number, Unary
 from reodsl.ir.reward import Let
 from reodsl.ir.selection import Choice, Pick, Selection
@@ -320,6 +321,6 @@ def test_the_rows_of_questions_that_are_kept_stay_as_they_are(
     facts = json.loads((made.out / "select.json").read_text())
     assert facts == {"questions": 3, "picked": 1, "lost": 2, "lost_by_pick": []}
     solvable = replace(made, task=Task("x.select", "select", {**made.task.payload, "selection": {
-        **rule.model_dump(mode="json"), "keep": Number(value=0).model_dump(mode="json")}}, {}))  # fmt: skip
+        **rule.model_dump(mode="json"), "keep": canonical(Number(value=0))}}, {}))  # fmt: skip
     with pytest.raises(Problem, match="picks nothing of 3 questions with 4 responses each"):
         select(solvable)
