@@ -7,21 +7,18 @@ people alone are left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
-from pydantic import TypeAdapter
-
-from reodsl.ir import canonical
+from reodsl.ir.base import IR, canonical, identifying
 from reodsl.ir.cluster import Cluster
-from reodsl.ir.expression import Expression
+from reodsl.ir.expression import Expression, Node
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Steps
-from reodsl.ir.reward_text import reward_lines
+from reodsl.ir.reward_text import expression_text, reward_lines
 from reodsl.ir.study import Arm, Study
 from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
 
 Sections = dict[str, Any]
 DERIVED = "second generation"
-_EXPRESSION: TypeAdapter[Any] = TypeAdapter(Expression)
 
 
 def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sections:
@@ -56,9 +53,6 @@ def study_settings(study: Study) -> Sections:
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted name, value) of everything under a section: numbers, texts, lists of such, expressions."""
     if isinstance(value, Mapping):
-        if "op" in value:
-            yield path, expression_text(value)
-            return
         for key, item in value.items():
             yield from leaves(item, f"{path}.{key}" if path and key else path or str(key))
     elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
@@ -74,10 +68,15 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def expression_text(value: Mapping[str, Any]) -> str:
-    """An expression of a reward or selection in the language."""
-    found = _EXPRESSION.validate_python(value)
-    return reward_lines(Reward(name="", outcome=found))[0]
+def plain(value: Any) -> Any:
+    """The canonical form with every expression as a text of the language."""
+    if isinstance(value, Node):
+        return expression_text(cast("Expression", value))
+    if isinstance(value, IR):
+        return {name: plain(getattr(value, name)) for name in identifying(value)}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return canonical(value)
 
 
 def _start(start: Start, staged: bool, cluster: Cluster | None) -> Sections:
@@ -102,7 +101,7 @@ def _base(experiment: Experiment, cluster: Cluster | None) -> Sections:
 
 def _stage(stage: Stage) -> Sections:
     """A stage's settings by the names that a spec uses: a method's among them, not below it."""
-    found = canonical(stage)
+    found = plain(stage)
     method = found.pop("method")
     sections: Sections = {"method": method.pop("kind"), "data": found.pop("data")}
     if isinstance(stage.method, Ppo):
@@ -151,16 +150,17 @@ def form(reward: Reward) -> str:
 
 def second_generation(reward: Reward) -> str:
     """What is generated once more after the responses: forced answers, as far as a reward asks for them."""
-    if not any("answer(" in line for line in reward_lines(reward)):
+    cuts = reward.forced
+    if not cuts.any:
         return "none"
-    split = reward.dense.split if reward.dense is not None else None
-    match split:
+    count = len(cuts.fixed) + cuts.computed
+    match reward.dense.split if cuts.splits and reward.dense is not None else None:
         case Budgets(budgets=budgets):
-            count = len(budgets)
+            count += len(budgets)
         case OracleBudgets(n=n):
-            count = n
+            count += n
+        case QuestionBudgets():
+            count += 1
         case Steps():
             return "a forced answer per reasoning step"
-        case _:
-            count = 1
     return f"{count} forced answer{'' if count == 1 else 's'} per response"

@@ -72,15 +72,8 @@ def canonical(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if isinstance(value, IR):
-        counted = _counted(type(value))
-        if value.later:
-            said = value.said
-            counted = tuple(name for name in counted if name in said)
-        return {name: canonical(getattr(value, name)) for name in counted}
-    if isinstance(value, Node):
-        names = [name for name in expression.names_of(value) if name not in value.presentation]
-        return {name: canonical(getattr(value, name)) for name in names}
+    if isinstance(value, (IR, Node)):
+        return {name: canonical(getattr(value, name)) for name in identifying(value)}
     if isinstance(value, dict):
         return {str(key): canonical(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -88,6 +81,17 @@ def canonical(value: Any) -> Any:
     if isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"{kind.__name__} has no canonical form")
+
+
+def identifying(value: IR | Node) -> Sequence[str]:
+    """The names of a value's fields that its canonical form has."""
+    if isinstance(value, Node):
+        return [name for name in expression.names_of(value) if name not in value.presentation]
+    counted = _counted(type(value))
+    if not value.later:
+        return counted
+    said = value.said
+    return [name for name in counted if name in said]
 
 
 @cache

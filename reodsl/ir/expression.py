@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+WeightRule: TypeAlias = Literal["trapezoid", "uniform", "half_first"]
+Function: TypeAlias = Literal["sigmoid", "log", "exp", "sqrt", "cos", "abs", "min", "max", "clip"]
+Statistic: TypeAlias = Literal["mean", "std", "min", "max", "sum", "count", "median"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
@@ -92,7 +96,7 @@ class Weight(Node):
     """The coefficient of the split at hand: `trapezoid`, `uniform`, or `half_first` (as Q-Spec's is printed)."""
 
     op: Literal["weight"] = "weight"
-    rule: Literal["trapezoid", "uniform", "half_first"]
+    rule: WeightRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +130,7 @@ class Call(Node):
     """A function of numbers. `clip(x, low, high)`; `cos` of radians."""
 
     op: Literal["call"] = "call"
-    fn: Literal["sigmoid", "log", "exp", "sqrt", "cos", "abs", "min", "max", "clip"]
+    fn: Function
     args: tuple[Expression, ...]
 
 
@@ -150,7 +154,7 @@ class Aggregate(Node):
     """
 
     op: Literal["aggregate"] = "aggregate"
-    fn: Literal["mean", "std", "min", "max", "sum", "count", "median"]
+    fn: Statistic
     var: str
     over: Literal["group", "ref", "splits"]
     value: Expression

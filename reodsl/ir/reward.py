@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from reodsl.ir import expression
 from reodsl.ir.base import IR, walk
-from reodsl.ir.expression import Expression, Weight
+from reodsl.ir.expression import Expression, Forced, Name, Number, Previous, Weight, WeightRule
 
 
 class Budgets(IR):
@@ -81,6 +83,20 @@ class Part(IR):
     on: Literal["response", "prefix"] = "response"
 
 
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Where a reward asks for forced answers: at a number of tokens, at its splits, at places that responses decide."""
+
+    fixed: frozenset[int] = frozenset()
+    splits: bool = False
+    computed: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether it asks for a forced answer at all."""
+        return bool(self.fixed) or self.splits or self.computed
+
+
 class Reward(IR):
     """One of `outcome`, one number a response, `dense`, and `parts`. `lets` are seen by all."""
 
@@ -98,7 +114,22 @@ class Reward(IR):
         return (*(value for value in own if value is not None), *(part.value for part in self.parts))
 
     @property
-    def weight_rule(self) -> Literal["trapezoid", "uniform", "half_first"] | None:
+    def weight_rule(self) -> WeightRule | None:
         """The rule that weighs its splits; None where none does, or several do."""
         rules = {node.rule for node in walk(self) if isinstance(node, Weight)}
         return rules.pop() if len(rules) == 1 else None
+
+    @property
+    def forced(self) -> Cuts:
+        """Where it asks for forced answers: what a step generates once more, is priced for, and is told of by `diff`."""
+        expressions = (*(let.value for let in self.lets), *self.values)
+        places = [
+            each.cut for value in expressions for each in expression.walk(value) if isinstance(each, Forced)
+        ]
+        at_splits = [isinstance(place, Name | Previous) and self.dense is not None for place in places]
+        fixed = frozenset(round(place.value) for place in places if isinstance(place, Number))
+        computed = any(
+            not isinstance(place, Number) and not split
+            for place, split in zip(places, at_splits, strict=True)
+        )
+        return Cuts(fixed, any(at_splits), computed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from reodsl.ir.expression import (
     Aggregate,
@@ -22,7 +22,6 @@ from reodsl.ir.expression import (
     Weight,
 )
 from reodsl.ir.reward import Reward
-from reodsl.ir.reward_units import Place, units_of
 
 # How tightly each form binds, loosest first, as the grammar has it.
 _IF, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _UNARY, _POWER, _ATOM = range(10)
@@ -39,20 +38,16 @@ _LEVELS: Mapping[str, tuple[int, int, int]] = {
 
 def reward_lines(reward: Reward) -> list[str]:
     """The lines of a reward's body: its lets, then its value, its dense line without the split, or its parts."""
-    found = _Printer(reward)
-    lines = [
-        f"let {each.name} = {found.text(each.value, ('let', index))}"
-        for index, each in enumerate(reward.lets)
-    ]
+    lines = [f"let {each.name} = {expression_text(each.value)}" for each in reward.lets]
     if reward.outcome is not None:
-        lines.append(found.text(reward.outcome, ("outcome",)))
+        lines.append(expression_text(reward.outcome))
     if reward.dense is not None:
-        lines.append(found.text(reward.dense.value, ("dense",)))
+        lines.append(expression_text(reward.dense.value))
     terms = []
-    for index, part in enumerate(reward.parts):
+    for part in reward.parts:
         weight = "" if part.weight == 1 else f"{number_text(part.weight)} * "
         where = "" if part.on == "response" else f", on: {part.on}"
-        terms.append(f"{weight}z({found.text(part.value, ('part', index))}{where})")
+        terms.append(f"{weight}z({expression_text(part.value)}{where})")
     return [*lines, " + ".join(terms)] if terms else lines
 
 
@@ -66,69 +61,66 @@ def number_text(value: float, tokens: bool = False) -> str:
     return f"{number_text(value)} tokens"
 
 
-class _Printer:
-    def __init__(self, reward: Reward) -> None:
-        self.units = units_of(reward)
+def expression_text(value: Expression, least: int = _IF) -> str:
+    """An expression of the language, in parentheses where it binds less tightly than `least`."""
+    text, level = _written(value)
+    return text if level >= least else f"({text})"
 
-    def text(self, value: Expression, place: Place, least: int = _IF) -> str:
-        """The expression at `place`, in parentheses where it binds less tightly than `least`."""
-        text, level = self._of(value, place)
-        return text if level >= least else f"({text})"
 
-    def _of(self, value: Expression, place: Place) -> tuple[str, int]:
-        match value:
-            case Number():
-                return self._number(value.value, self.units.get(place, 0))
-            case Name():
-                return value.name, _ATOM
-            case Length():
-                return f"len({value.of})", _ATOM
-            case Correct():
-                return f"correct({value.of})", _ATOM
-            case Forced():
-                return f"correct(answer({value.of}[:{self.text(value.cut, (*place, 'cut'))}]))", _ATOM
-            case Bare():
-                return f"correct({value.of}[:{self.text(value.cut, (*place, 'cut'))}])", _ATOM
-            case Given():
-                return (f"mode({value.of})" if value.field == "mode" else f"x.{value.field}"), _ATOM
-            case Weight():
-                return f"{value.rule}(L)", _ATOM
-            case Previous():
-                return "before(L)", _ATOM
-            case Unary(fn="not"):
-                return f"not {self.text(value.value, (*place, 'value'), _NOT)}", _NOT
-            case Unary():
-                return f"-{self.text(value.value, (*place, 'value'), _UNARY)}", _UNARY
-            case Binary():
-                own, left, right = _LEVELS[value.fn]
-                first = self.text(value.left, (*place, "left"), left)
-                second = self.text(value.right, (*place, "right"), right)
-                return f"{first} {value.fn} {second}", own
-            case Call():
-                return f"{value.fn}({self._list(value.args, place)})", _ATOM
-            case If():
-                then = self.text(value.then, (*place, "then"), _OR)
-                test = self.text(value.test, (*place, "test"), _OR)
-                return f"{then} if {test} else {self.text(value.other, (*place, 'other'))}", _IF
-            case Aggregate():
-                return self._aggregate(value, place), _ATOM
+def _written(value: Expression) -> tuple[str, int]:
+    match value:
+        case Number():
+            return _number(value)
+        case Name():
+            return value.name, _ATOM
+        case Length():
+            return f"len({value.of})", _ATOM
+        case Correct():
+            return f"correct({value.of})", _ATOM
+        case Forced():
+            return f"correct(answer({value.of}[:{expression_text(value.cut)}]))", _ATOM
+        case Bare():
+            return f"correct({value.of}[:{expression_text(value.cut)}])", _ATOM
+        case Given():
+            return (f"mode({value.of})" if value.field == "mode" else f"x.{value.field}"), _ATOM
+        case Weight():
+            return f"{value.rule}(L)", _ATOM
+        case Previous():
+            return "before(L)", _ATOM
+        case Unary(fn="not"):
+            return f"not {expression_text(value.value, _NOT)}", _NOT
+        case Unary():
+            return f"-{expression_text(value.value, _UNARY)}", _UNARY
+        case Binary():
+            own, left, right = _LEVELS[value.fn]
+            first = expression_text(value.left, left)
+            second = expression_text(value.right, right)
+            return f"{first} {value.fn} {second}", own
+        case Call():
+            return f"{value.fn}({', '.join(map(expression_text, value.args))})", _ATOM
+        case If():
+            then = expression_text(value.then, _OR)
+            test = expression_text(value.test, _OR)
+            return f"{then} if {test} else {expression_text(value.other)}", _IF
+        case Aggregate():
+            return _aggregate(value), _ATOM
 
-    def _list(self, values: Sequence[Expression], place: Place) -> str:
-        return ", ".join(self.text(each, (*place, index)) for index, each in enumerate(values))
 
-    def _number(self, value: float, unit: int) -> tuple[str, int]:
-        """A constant in tokens to a power; the language reads a product of constants as one."""
-        if unit in (0, 1):
-            return number_text(value, tokens=unit == 1), _UNARY if value < 0 else _ATOM
-        more = " * 1 tokens" if unit > 0 else " / 1 tokens"
-        return number_text(value) + more * abs(unit), _PRODUCT
+def _number(constant: Number) -> tuple[str, int]:
+    """A constant in tokens to a power; the language reads a product of constants as one."""
+    value, unit = constant.value, constant.unit
+    if unit in (0, 1):
+        return number_text(value, tokens=unit == 1), _UNARY if value < 0 else _ATOM
+    more = " * 1 tokens" if unit > 0 else " / 1 tokens"
+    return number_text(value) + more * abs(unit), _PRODUCT
 
-    def _aggregate(self, value: Aggregate, place: Place) -> str:
-        counted = value.fn == "count" and isinstance(value.value, Number) and value.value.value == 1
-        inner = value.var if counted else self.text(value.value, (*place, "value"), _OR)
-        text = f"{inner} for {value.var} in {value.over}"
-        if value.where is not None:
-            text += f" if {self.text(value.where, (*place, 'where'), _OR)}"
-        if value.empty is not None:
-            text += f", empty: {self.text(value.empty, (*place, 'empty'))}"
-        return f"{value.fn}({text})"
+
+def _aggregate(value: Aggregate) -> str:
+    counted = value.fn == "count" and isinstance(value.value, Number) and value.value.value == 1
+    inner = value.var if counted else expression_text(value.value, _OR)
+    text = f"{inner} for {value.var} in {value.over}"
+    if value.where is not None:
+        text += f" if {expression_text(value.where, _OR)}"
+    if value.empty is not None:
+        text += f", empty: {expression_text(value.empty)}"
+    return f"{value.fn}({text})"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from pydantic import TypeAdapter
-
 from reodsl.ir import canonical
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.expression import Expression
@@ -34,13 +32,11 @@ from reodsl.ir.training import (
 from reodsl.language.context import Context
 from reodsl.language.finish import EVALUATION, complete_stages
 from reodsl.language.lower_model import _given, cluster, data, forcing, model, wordings
-from reodsl.language.reward_body import typed_reward
-from reodsl.language.selections import ROLES, questions_of, typed_selection
+from reodsl.language.reward.body import typed_reward
+from reodsl.language.selections import TypedChoice, TypedPick, questions_of, typed_selection
 from reodsl.language.stages import StagePart
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import Record
-
-_EXPRESSION: TypeAdapter[Any] = TypeAdapter(Expression)
 
 
 @dataclass(slots=True)
@@ -152,7 +148,7 @@ def selected(low: Lowering, record: Record) -> Selected:
             lets=_lets(found.lets),
             picks=tuple(_pick(pick) for pick in found.picks),
             drop=found.drop,
-            keep=_EXPRESSION.validate_python(found.keep) if found.keep is not None else None,
+            keep=found.keep,
         ),
         pool=Pool(
             start=start(low, of),
@@ -163,14 +159,24 @@ def selected(low: Lowering, record: Record) -> Selected:
     )
 
 
-def _pick(pick: dict[str, Any]) -> Pick:
-    chosen = {role: Choice(**pick[role]) for role in ROLES if pick[role] is not None}
-    more = {name: _EXPRESSION.validate_python(pick[name]) for name in ("where", "margin") if pick[name]}
-    return Pick(**chosen, **more)
+def _pick(pick: TypedPick) -> Pick:
+    return Pick(
+        trace=_choice(pick.trace),
+        preferred=_choice(pick.preferred),
+        rejected=_choice(pick.rejected),
+        where=pick.where,
+        margin=pick.margin,
+    )
 
 
-def _lets(lets: tuple[tuple[str, dict[str, Any]], ...]) -> tuple[Let, ...]:
-    return tuple(Let(name=name, value=_EXPRESSION.validate_python(value)) for name, value in lets)
+def _choice(choice: TypedChoice | None) -> Choice | None:
+    if choice is None:
+        return None
+    return Choice(fn=choice.fn, var=choice.var, key=choice.key, where=choice.where)
+
+
+def _lets(lets: tuple[tuple[str, Expression], ...]) -> tuple[Let, ...]:
+    return tuple(Let(name=name, value=value) for name, value in lets)
 
 
 def optimizer(record: Record) -> Optimizer:
@@ -228,15 +234,13 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     dense = None
     if typed.dense is not None:
         assert typed.split is not None
-        dense = Dense(
-            split=split(low, typed.split, max_tokens), var="L", value=_EXPRESSION.validate_python(typed.dense)
-        )
+        dense = Dense(split=split(low, typed.split, max_tokens), var="L", value=typed.dense)
     return Reward(
         name=record.name,
         lets=_lets(typed.lets),
-        outcome=None if typed.outcome is None else _EXPRESSION.validate_python(typed.outcome),
+        outcome=typed.outcome,
         dense=dense,
-        parts=tuple(Part(**part) for part in typed.parts),
+        parts=tuple(Part(value=part.value, weight=part.weight, on=part.on) for part in typed.parts),
     )
 
 

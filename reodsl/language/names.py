@@ -11,7 +11,7 @@ from reodsl.language.functions import SIGNATURES
 from reodsl.language.kinds import METRICS
 from reodsl.language.library import provided
 from reodsl.language.modules import Loaded
-from reodsl.language.reward_words import RESPONSE_NAMES
+from reodsl.language.reward.words import RESPONSE_NAMES
 from reodsl.language.schema import A, Choice, Either, Many, Text, Type, kinds_of
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import Quantity, shown

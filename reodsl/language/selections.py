@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from reodsl.diagnostics.model import Label, error
+from reodsl.ir.expression import Expression, Name
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.meant import POOL
-from reodsl.language.reward_environment import environment
-from reodsl.language.reward_names import Body, Data, Environment, Limits, constant, fail
-from reodsl.language.reward_types import condition, typed
+from reodsl.language.reward.names import Body, Environment, Limits, constant, fail
+from reodsl.language.reward.parameters import environment
+from reodsl.language.reward.typing import condition, typed
 from reodsl.language.rewards import reward_call
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN
@@ -19,23 +21,44 @@ from reodsl.syntax import tree
 
 ROLES = ("trace", "preferred", "rejected")
 PICK = (*ROLES, "where", "margin")
-CHOICES = ("argmin", "argmax", "each")
+CHOICES: tuple[Literal["argmin", "argmax", "each"], ...] = ("argmin", "argmax", "each")
 EXAMPLE = "trace = argmin(len(z) for z in group if correct(z))"
 KEEPS = "where = mean(correct(z) for z in group) < 1"
 
 
 @dataclass(frozen=True, slots=True)
-class TypedSelection:
-    """A selection that was found sound, as canonical data."""
+class TypedChoice:
+    """The response with the least or greatest `key` among those that meet `where`, or each of them."""
 
-    lets: tuple[tuple[str, Data], ...]
-    picks: tuple[Data, ...]
+    fn: Literal["argmin", "argmax", "each"]
+    var: str
+    key: Expression
+    where: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class TypedPick:
+    """A trace, or a preferred and a rejected response; `margin` says by how much."""
+
+    trace: TypedChoice | None = None
+    preferred: TypedChoice | None = None
+    rejected: TypedChoice | None = None
+    where: Expression | None = None
+    margin: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypedSelection:
+    """A selection that was found sound."""
+
+    lets: tuple[tuple[str, Expression], ...]
+    picks: tuple[TypedPick, ...]
     drop: float = 0.0
-    keep: Data | None = None
+    keep: Expression | None = None
 
     def most(self, responses: int) -> int:
         """The most that a question with so many responses gives."""
-        each = [pick["trace"] is not None and pick["trace"]["fn"] == "each" for pick in self.picks]
+        each = [pick.trace is not None and pick.trace.fn == "each" for pick in self.picks]
         return sum(responses if every else 1 for every in each)
 
     @property
@@ -43,7 +66,7 @@ class TypedSelection:
         """What it selects: `questions`, `traces` or `pairs`."""
         if self.keep is not None:
             return "questions"
-        return "pairs" if self.picks[0]["trace"] is None else "traces"
+        return "pairs" if self.picks[0].trace is None else "traces"
 
 
 def selection_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Value | None:
@@ -98,9 +121,9 @@ def typed_selection(
     env, scope = found
     block = record.made.item.block
     body = Body(ctx, scope, env, limits=limits or Limits())
-    lets: list[tuple[str, Data]] = []
+    lets: list[tuple[str, Expression]] = []
     own: list[tree.Setting] = []
-    picks: list[Data | None] = []
+    picks: list[TypedPick | None] = []
     drop: float | None = None
     for item in block.items:
         match item:
@@ -110,7 +133,7 @@ def typed_selection(
                     env.broken.add(item.name.name)
                     return None
                 name = f"let{len(lets) + 1}"
-                env.values[item.name.name] = replace(value, data={"op": "name", "name": name})
+                env.values[item.name.name] = replace(value, data=Name(name=name), open=False)
                 lets.append((name, value.data))
             case tree.Setting(name=tree.Ident("drop")):
                 drop = _share(body, item)
@@ -150,9 +173,9 @@ def typed_selection(
     return TypedSelection(tuple(lets), tuple(sound), drop or 0.0)
 
 
-def _agree(ctx: Context, record: Record, picks: list[Data], dropping: bool) -> bool:
+def _agree(ctx: Context, record: Record, picks: list[TypedPick], dropping: bool) -> bool:
     """Whether picks are all traces or all pairs, and have the margins that some are dropped by; reported when not."""
-    if len({pick["trace"] is None for pick in picks}) > 1:
+    if len({pick.trace is None for pick in picks}) > 1:
         ctx.report(
             error(
                 "E0313",
@@ -162,7 +185,7 @@ def _agree(ctx: Context, record: Record, picks: list[Data], dropping: bool) -> b
             )
         )
         return False
-    if dropping and any(pick["margin"] is None for pick in picks):
+    if dropping and any(pick.margin is None for pick in picks):
         ctx.report(
             error(
                 "E0304",
@@ -180,10 +203,10 @@ def _share(body: Body, item: tree.Setting) -> float | None:
     value = typed(body, item.value)
     if value is None:
         return None
-    if value.data["op"] != "number" or value.unit or not (0 <= value.low <= value.high < 1):
+    if not (value.constant or value.open) or value.unit or not (0 <= value.low <= value.high < 1):
         fail(body, "E0303", "`drop` is a share from 0 to less than 1", item.value, "write `drop = 15%`")
         return None
-    return float(value.data["value"])
+    return value.low if value.constant else 0.0
 
 
 def _stray(ctx: Context, item: tree.BlockItem) -> None:
@@ -191,7 +214,7 @@ def _stray(ctx: Context, item: tree.BlockItem) -> None:
     ctx.report(error("E0313", "a selection holds picks, `let`s and `where`", item.span, help=helps))
 
 
-def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Data | None:
+def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPick | None:
     given = {item.name.name: item for item in settings}
     for item in settings:
         if item.name.name not in PICK or given[item.name.name] is not item:
@@ -213,19 +236,17 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Data | 
             )
         )
         return None
-    found: Data = dict.fromkeys(PICK)
+    chosen: dict[str, TypedChoice | None] = {}
     inner = body
     for role in roles:
-        found[role] = _choice(inner, given[role].value, role)
+        chosen[role] = _choice(inner, given[role].value, role)
         inner = replace(inner, env=inner.env.with_response(role, role))
-    if "where" in given:
-        found["where"] = _holds(inner, given["where"].value)
-    if "margin" in given:
-        margin = typed(inner, given["margin"].value)
-        found["margin"] = margin.data if margin is not None else None
-    if any(found[name] is None for name in given):
+    where = _holds(inner, given["where"].value) if "where" in given else None
+    margin = typed(inner, given["margin"].value) if "margin" in given else None
+    pick = TypedPick(**chosen, where=where, margin=margin.data if margin is not None else None)
+    if any(getattr(pick, name) is None for name in given):
         return None
-    if roles != ["trace"] and found["preferred"] == found["rejected"]:
+    if roles != ["trace"] and pick.preferred == pick.rejected:
         _never(
             body,
             given["rejected"].value,
@@ -233,7 +254,7 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> Data | 
             "choose them by different keys or conditions, such as `argmin` and `argmax` of `len(z)`",
         )
         return None
-    return found
+    return pick
 
 
 def _never(body: Body, expr: tree.Expr, why: str, help: str) -> None:
@@ -248,7 +269,7 @@ def _never(body: Body, expr: tree.Expr, why: str, help: str) -> None:
     )
 
 
-def _holds(body: Body, expr: tree.Expr) -> Data | None:
+def _holds(body: Body, expr: tree.Expr) -> Expression | None:
     """A condition that can hold."""
     test = condition(body, expr)
     if test is not None and test.high == 0:
@@ -257,12 +278,13 @@ def _holds(body: Body, expr: tree.Expr) -> Data | None:
     return test.data if test is not None else None
 
 
-def _choice(body: Body, expr: tree.Expr, role: str) -> Data | None:
+def _choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice | None:
     name = (
         expr.function.name if isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) else None
     )
     over = expr.args[0].value if isinstance(expr, tree.Call) and len(expr.args) == 1 else None
-    if name not in CHOICES or not isinstance(over, tree.Comprehension):
+    fn = next((each for each in CHOICES if each == name), None)
+    if fn is None or not isinstance(over, tree.Comprehension):
         fail(body, "E0310", "a response is chosen by `argmin` or `argmax`", expr, f"write `{EXAMPLE}`")
         return None
     if not isinstance(over.over, tree.Name) or over.over.name != "group":
@@ -287,7 +309,7 @@ def _choice(body: Body, expr: tree.Expr, role: str) -> Data | None:
     where = _holds(inner, over.condition) if over.condition is not None else None
     if key is None or (over.condition is not None and where is None):
         return None
-    return {"fn": name, "var": "z", "key": key.data, "where": where}
+    return TypedChoice(fn, "z", key.data, where)
 
 
 def _is_variable(over: tree.Comprehension) -> bool:

@@ -11,7 +11,7 @@ from reodsl.diagnostics.model import Span
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.kinds import DECLARED, KINDS
 from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, library_names
-from reodsl.language.reward_words import RESPONSE_NAMES
+from reodsl.language.reward.words import RESPONSE_NAMES
 from reodsl.language.schema import Field, Flag, kinds_of
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.meaning import described, parameters, words_of

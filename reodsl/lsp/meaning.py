@@ -10,7 +10,7 @@ from reodsl.language.functions import SIGNATURES
 from reodsl.language.kinds import KINDS
 from reodsl.language.modules import Loaded
 from reodsl.language.reference import REWARD_WORDS, default_words
-from reodsl.language.reward_words import FUNCTIONS
+from reodsl.language.reward.words import FUNCTIONS
 from reodsl.language.schema import Choice, Either, Field, Many, Num, Type, type_words
 from reodsl.language.values import BLOCK, Record, Slot, Value, as_written, describe
 from reodsl.lsp.analysis import Analysis

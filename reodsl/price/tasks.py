@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.graph.task import Kind
-from reodsl.ir.base import walk
-from reodsl.ir.expression import Forced, Name, Number, Previous
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Sampling, Sft, Simpo, Stage
@@ -59,16 +57,12 @@ def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
     Budgets that are found later are taken to be spread as exponential ones are, reasoning steps as even ones, and a
     cut that is computed to be at a quarter of the longest.
     """
-    found: set[int] = set()
-    expressions = (*(each.value for each in reward.lets), *reward.values)
-    for cut in {each.cut for value in expressions for each in walk(value) if isinstance(each, Forced)}:
-        match cut:
-            case Number():
-                found.add(round(cut.value))
-            case Name() | Previous() if reward.dense is not None:
-                found.update(_places(reward.dense.split))
-            case _:
-                found.add(longest // 4)
+    cuts = reward.forced
+    found = set(cuts.fixed)
+    if cuts.splits and reward.dense is not None:
+        found.update(_places(reward.dense.split))
+    if cuts.computed:
+        found.add(longest // 4)
     return tuple(sorted(cut for cut in found if cut < longest))
 
 

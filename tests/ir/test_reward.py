@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reodsl.ir.base import parts_of, walk
+from reodsl.ir.base import canonical, parts_of, walk
 from reodsl.ir.expression import (
     Aggregate,
     Binary,
@@ -15,9 +15,10 @@ from reodsl.ir.expression import (
     Length,
     Name,
     Number,
+    Previous,
     Weight,
 )
-from reodsl.ir.reward import Budgets, Dense, Let, Part, Reward
+from reodsl.ir.reward import Budgets, Cuts, Dense, Let, Part, Reward
 
 SPLIT = Budgets(budgets=(4, 8), l_max=16)
 FORCED = Forced(of="y", cut=Name(name="L"))
@@ -64,3 +65,35 @@ def test_a_reward_has_one_rule_of_weights_or_none(rules: tuple[str, ...], rule: 
     reward = Reward(name="r", dense=Dense(split=SPLIT, var="L", value=times(*rules)))
     assert reward.weight_rule == rule
     assert Reward(name="r", outcome=Correct(of="y")).weight_rule is None
+
+
+@pytest.mark.parametrize(
+    ("places", "split", "cuts"),
+    [
+        ((), SPLIT, Cuts()),
+        ((Name(name="L"), Previous()), SPLIT, Cuts(splits=True)),
+        ((Number(value=64, unit=1), Number(value=8.4)), None, Cuts(frozenset({64, 8}))),
+        ((Binary(fn="/", left=Length(of="y"), right=Number(value=2)),), None, Cuts(computed=True)),
+        ((Name(name="L"), Length(of="y")), SPLIT, Cuts(splits=True, computed=True)),
+        ((Name(name="let1"),), None, Cuts(computed=True)),
+    ],
+)
+def test_where_a_reward_asks_for_forced_answers(
+    places: tuple[Expression, ...], split: Budgets | None, cuts: Cuts
+) -> None:
+    value = Call(fn="max", args=(Number(value=0), *(Forced(of="y", cut=place) for place in places)))
+    reward = Reward(
+        name="r",
+        lets=(Let(name="let1", value=value),),
+        outcome=None if split else Correct(of="y"),
+        dense=Dense(split=split, var="L", value=Correct(of="y")) if split else None,
+    )
+    assert reward.forced == cuts
+    assert reward.forced.any == bool(places)
+
+
+def test_a_unit_is_for_people_and_no_part_of_identity() -> None:
+    tokens, plain = Number(value=64, unit=1), Number(value=64)
+    assert canonical(tokens) == canonical(plain) == {"op": "number", "value": 64.0}
+    assert tokens == plain
+    assert hash(tokens) == hash(plain)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.diagnostics.render import render
+from reodsl.ir.base import walk
 from reodsl.ir.expression import Number
 from reodsl.ir.reward import Budgets, OracleBudgets
 from reodsl.ir.spec import Spec
@@ -83,22 +84,7 @@ def split(spec: Spec, arm: str) -> object:
 
 def numbers(spec: Spec, arm: str) -> set[float]:
     """The numbers that stand in an arm's reward."""
-    found = set()
-
-    def look(value: object) -> None:
-        if isinstance(value, Number):
-            found.add(float(value.value))
-        elif isinstance(value, dict):
-            for each in value.values():
-                look(each)
-        elif isinstance(value, (list, tuple)):
-            for each in value:
-                look(each)
-        elif hasattr(value, "__dict__"):
-            look(vars(value))
-
-    look(method(spec, arm).reward)
-    return found
+    return {each.value for each in walk(method(spec, arm).reward) if isinstance(each, Number)}
 
 
 def budgets(spec: Spec, arm: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.graph.lower import lower
+from reodsl.ir import canonical_json
 from reodsl.ir.expression import Correct
 from reodsl.ir.spec import Spec
 from reodsl.ir.training import FromTraining, Ppo, Stage
@@ -153,7 +154,7 @@ def test_picks_lets_and_conditions_on_what_was_chosen(spec: Callable[..., Spec])
     assert len(found.selection.lets) == 1
     right, wrong = found.selection.picks
     assert right.where is not None
-    assert '"of":"preferred"' in right.where.model_dump_json()
+    assert '"of":"preferred"' in canonical_json(right.where)
     assert wrong.where is None
     assert wrong.preferred is not None
     assert (wrong.preferred.fn, wrong.rejected.fn if wrong.rejected else "") == ("argmax", "argmin")

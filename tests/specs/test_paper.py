@@ -219,7 +219,7 @@ def test_the_ablations_of_the_7b_model() -> None:
     assert all(each is not None for each in splits.values())
     assert splits["reo_linear"].split.budgets == (5461, 10923, 16384, 21845, 27307)  # type: ignore[union-attr]
     assert len(splits["reo_k10"].split.budgets) == 10  # type: ignore[union-attr]
-    assert '"uniform"' in splits["reo_coef1"].value.model_dump_json()  # type: ignore[union-attr]
+    assert '"uniform"' in splits["reo_coef1"].model_dump_json()  # type: ignore[union-attr]
 
 
 def test_dapos_penalty_ends_where_its_responses_do() -> None:

@@ -10,7 +10,7 @@ from reodsl.language.finish import complete_stages
 from reodsl.language.modules import STD
 from reodsl.language.program import Program
 from reodsl.language.resolve import arm_suite, arms_of, is_trained, own_suite
-from reodsl.language.reward_body import TypedReward, typed_reward
+from reodsl.language.reward.body import TypedReward, typed_reward
 from reodsl.language.stages import StagePart
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Record, Slot, Value

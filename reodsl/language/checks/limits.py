@@ -9,8 +9,8 @@ from reodsl.diagnostics.model import Diagnostic
 from reodsl.language.checks.cases import StageCase, amount
 from reodsl.language.checks.wordings import wordings_of
 from reodsl.language.context import Context
-from reodsl.language.reward_body import typed_reward
-from reodsl.language.reward_names import INF, Limits
+from reodsl.language.reward.body import typed_reward
+from reodsl.language.reward.names import INF, Limits
 from reodsl.language.selections import typed_selection
 from reodsl.language.values import Record
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reodsl.language.context import Context
-from reodsl.language.reward_body import typed_reward
+from reodsl.language.reward.body import typed_reward
 from reodsl.language.values import Record
 
 

@@ -1,4 +1,4 @@
-"""A reward or a selection with its arguments to the names in it: numbers, splits, and parameters that are still open."""
+"""Bind the parameters of a reward or a selection: to numbers, to splits, or left open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reodsl.diagnostics.model import Label, Span, error
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.params import declared_type
-from reodsl.language.reward_names import Environment, Typed, constant
+from reodsl.language.reward.names import Environment, constant, open_parameter
 from reodsl.language.rewards import Definition, bound_argument
 from reodsl.language.schema import Num
 from reodsl.language.units import Quantity
@@ -95,9 +95,7 @@ def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env
             ]
             if len(numbers) == 2:
                 low, high = numbers
-        env.values[param.name.name] = Typed(
-            {"op": "number", "value": 0.0, "open": param.name.name}, type_.dimension, low, high
-        )
+        env.values[param.name.name] = open_parameter(param.name.name, type_.dimension, low, high)
     elif type_ is not None:
         env.others[param.name.name] = None
     else:

@@ -1,20 +1,19 @@
-"""Rewards that teach nothing, or nothing of being right: what a value depends on, from its canonical data."""
+"""Warn of rewards that teach nothing, or nothing about being right."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from reodsl.diagnostics.model import Span, warning
+from reodsl.ir.expression import Bare, Correct, Expression, Forced, Given, Length, Name, Node, walk
 from reodsl.language.context import Context
-from reodsl.language.reward_names import Data, Typed
+from reodsl.language.reward.names import Typed
 
-OF_AN_ANSWER = ("correct", "forced", "bare")
-OF_A_RESPONSE = ("length", *OF_AN_ANSWER)
+Lets: TypeAlias = Mapping[str, Expression]
 
 
-def report_constant(
-    ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], lets: Mapping[str, Data]
-) -> None:
+def report_constant(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], lets: Lets) -> None:
     """W0301: a reward, or each part of one, that is the same for every response of a question."""
     for value, span in values:
         if value.low != value.high and differs(value.data, lets):
@@ -32,9 +31,7 @@ def report_constant(
         )
 
 
-def report_blind(
-    ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], lets: Mapping[str, Data]
-) -> None:
+def report_blind(ctx: Context, name: str, values: Sequence[tuple[Typed, Span]], lets: Lets) -> None:
     """W0302: a reward that nowhere asks whether an answer is right."""
     whole = [value.data for value, _ in values]
     if (
@@ -55,28 +52,27 @@ def report_blind(
     )
 
 
-def _asks(data: object, lets: Mapping[str, Data]) -> bool:
+def _asks(data: Expression, lets: Lets) -> bool:
     """Whether correctness is measured anywhere in an expression, of whichever response, through its lets."""
-    if isinstance(data, list):
-        return any(_asks(each, lets) for each in data)
-    if not isinstance(data, dict):
-        return False
-    if data.get("op") in OF_AN_ANSWER:
-        return True
-    if data.get("op") == "name":
-        return _asks(lets.get(data["name"]), lets)
-    return any(_asks(each, lets) for each in data.values())
+    return any(isinstance(each, (Correct, Forced, Bare)) for each in _all(data, lets))
 
 
-def differs(data: object, lets: Mapping[str, Data]) -> bool:
+def differs(data: Expression, lets: Lets) -> bool:
     """Whether anything in an expression is measured of the response itself, through its lets."""
-    if isinstance(data, list):
-        return any(differs(each, lets) for each in data)
-    if not isinstance(data, dict):
-        return False
-    own = data.get("of") == "y"
-    if own and (data["op"] in OF_A_RESPONSE or (data["op"] == "given" and data["field"] == "mode")):
-        return True
-    if data.get("op") == "name":
-        return differs(lets.get(data["name"]), lets)
-    return any(differs(each, lets) for each in data.values())
+    return any(
+        isinstance(each, (Length, Correct, Forced, Bare, Given))
+        and each.of == "y"
+        and not (isinstance(each, Given) and each.field != "mode")
+        for each in _all(data, lets)
+    )
+
+
+def _all(data: Expression, lets: Lets) -> Iterator[Node]:
+    """Everything in an expression and in the lets behind its names, each let once."""
+    waiting, seen = [data], set[str]()
+    while waiting:
+        for each in walk(waiting.pop()):
+            yield each
+            if isinstance(each, Name) and each.name in lets and each.name not in seen:
+                seen.add(each.name)
+                waiting.append(lets[each.name])

@@ -1,48 +1,54 @@
-"""What typing a reward shares: typed expressions, the names in them, and how a finding is reported."""
+"""What typing a reward shares: typed expressions, the names that they may use, and how a finding is reported."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
 
 from reodsl.diagnostics.model import Label, Span, error
+from reodsl.ir.expression import Expression, Name, Number
 from reodsl.language.context import Context, Scope
 from reodsl.language.intervals import Interval
 from reodsl.language.units import PLAIN, Dimension, Quantity, shown, unit_words
 from reodsl.language.values import Value
 from reodsl.syntax import tree
 
-Data: TypeAlias = dict[str, Any]
-
-
 INF = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """An expression's canonical data, its unit, and the range of its values. `condition` ones are 1 or 0."""
+    """An expression, its unit, and the range of its values.
 
-    data: Data
+    Conditions are 1 or 0. `open` marks a parameter without an argument, which stands for any value in its range.
+    """
+
+    data: Expression
     unit: Dimension
     low: float
     high: float
     condition: bool = False
+    open: bool = False
 
     @property
     def interval(self) -> Interval:
         """The range as a pair."""
         return self.low, self.high
 
-
-def node(op: str, **parts: Any) -> Data:
-    """An expression's canonical data: what it does, and its parts."""
-    return {"op": op, **parts}
+    @property
+    def constant(self) -> bool:
+        """Whether this is a number that is known."""
+        return isinstance(self.data, Number)
 
 
 def constant(number: float, unit: Dimension) -> Typed:
     """A number that is known."""
-    return Typed(node("number", value=float(number)), unit, number, number)
+    return Typed(Number(value=number, unit=dict(unit).get("tokens", 0)), unit, number, number)
+
+
+def open_parameter(name: str, unit: Dimension, low: float, high: float) -> Typed:
+    """A parameter that was given no argument. No name of the language begins as its name does."""
+    return Typed(Name(name=f"?{name}"), unit, low, high, open=True)
 
 
 @dataclass(slots=True)
@@ -94,7 +100,7 @@ class Body:
     variable: str | None = None
     uses: set[str] = field(default_factory=set)
     cuts: list[tuple[float, Span]] = field(default_factory=list)
-    nonzero: frozenset[str] = frozenset()
+    nonzero: frozenset[Expression] = frozenset()
     limits: Limits = Limits()
     depth: int = 0
 
@@ -131,8 +137,8 @@ def same_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what:
 def _evened(one: Typed, two: Typed) -> str:
     """How to give two expressions one unit: a written number gets it, a length is divided by another."""
     for side, other in ((one, two), (two, one)):
-        if side.unit == PLAIN and side.data.get("op") == "number" and "open" not in side.data:
-            return f"give the number its unit: `{shown(Quantity(side.data['value'], other.unit))}`"
+        if side.unit == PLAIN and isinstance(side.data, Number):
+            return f"give the number its unit: `{shown(Quantity(side.data.value, other.unit))}`"
     if PLAIN in (one.unit, two.unit):
         return "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`"
     return "bring both to one unit, or divide each by a length to get plain numbers"

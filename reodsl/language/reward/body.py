@@ -1,18 +1,19 @@
-"""Reward bodies: lets, and one value or one dense line, in types and units."""
+"""Type the body of a reward: its lets, and then one value, one dense line, or a sum of parts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from reodsl.diagnostics.model import Span, error, warning
+from reodsl.ir.expression import Expression, Name
 from reodsl.language.calls import splits
 from reodsl.language.context import Context, Scope
 from reodsl.language.doubled import doubled
-from reodsl.language.reward_constant import report_blind, report_constant
-from reodsl.language.reward_environment import environment, own_name
-from reodsl.language.reward_names import Body, Data, Environment, Limits, Typed
-from reodsl.language.reward_parts import part_terms, typed_parts
-from reodsl.language.reward_types import typed
+from reodsl.language.reward.names import Body, Environment, Limits, Typed, fail
+from reodsl.language.reward.parameters import environment, own_name
+from reodsl.language.reward.typing import typed
+from reodsl.language.reward.warnings import report_blind, report_constant
 from reodsl.language.units import PLAIN, TOKENS, unit_words
 from reodsl.language.values import Record
 from reodsl.syntax import tree
@@ -20,19 +21,28 @@ from reodsl.syntax.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
+class TypedPart:
+    """One part of a sum: what it measures, what it is multiplied by, and whose tokens earn it."""
+
+    value: Expression
+    weight: float
+    on: Literal["response", "prefix"]
+
+
+@dataclass(frozen=True, slots=True)
 class TypedReward:
     """A reward that was found sound: its lets in order, its value or its dense value over a split, and what it uses.
 
-    Expressions are canonical data: variables are renamed, numbers in base units. `split` is None where the
-    parameter it comes from was not given. `cuts` are where it cuts responses, each with the fewest tokens that can be.
+    Variables are renamed, numbers in base units. `split` is None where the parameter it comes from was not given.
+    `cuts` are where it cuts responses, each with the fewest tokens that can be.
     """
 
-    lets: tuple[tuple[str, Data], ...]
-    outcome: Data | None
-    dense: Data | None
+    lets: tuple[tuple[str, Expression], ...]
+    outcome: Expression | None
+    dense: Expression | None
     split: Record | None
     uses: frozenset[str]
-    parts: tuple[Data, ...] = ()
+    parts: tuple[TypedPart, ...] = ()
     cuts: tuple[tuple[float, Span], ...] = ()
 
 
@@ -63,11 +73,11 @@ def typed_reward(
 class _Read:
     """What the items of a body came to so far. `ends` are the places of its values, of which there is one."""
 
-    lets: list[tuple[str, Data]] = field(default_factory=list)
-    outcome: Data | None = None
-    dense: Data | None = None
+    lets: list[tuple[str, Expression]] = field(default_factory=list)
+    outcome: Expression | None = None
+    dense: Expression | None = None
     split: Record | None = None
-    parts: tuple[Data, ...] = ()
+    parts: tuple[TypedPart, ...] = ()
     ends: list[Span] = field(default_factory=list)
     values: list[tuple[Typed, Span]] = field(default_factory=list)
     sound: bool = True
@@ -137,7 +147,7 @@ def _item(body: Body, item: tree.BlockItem, found: _Read) -> bool:
             return False
 
 
-def _let(body: Body, item: tree.Let, lets: list[tuple[str, Data]]) -> bool:
+def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool:
     env, name = body.env, item.name.name
     value = typed(body, item.value)
     good = own_name(body.ctx, item.name) and value is not None
@@ -148,7 +158,7 @@ def _let(body: Body, item: tree.Let, lets: list[tuple[str, Data]]) -> bool:
         env.broken.add(name)
         return False
     canonical = f"let{len(lets) + 1}"
-    env.values[name] = replace(value, data={"op": "name", "name": canonical})
+    env.values[name] = replace(value, data=Name(name=canonical), open=False)
     lets.append((canonical, value.data))
     return good
 
@@ -208,7 +218,7 @@ def _dense(body: Body, part: tree.Dense) -> tuple[Typed | None, Record | None]:
     high = float("inf")
     if split is not None and split.made is not None:
         high = float(split.made.l_max)
-    variable = Typed({"op": "name", "name": "L"}, TOKENS, 0.0, high)
+    variable = Typed(Name(name="L"), TOKENS, 0.0, high)
     inner = replace(body, env=body.env.with_value(part.var.name, variable), variable=part.var.name)
     value = typed(inner, part.body)
     if value is None or not _plain(ctx, value, part.body.span):
@@ -230,3 +240,83 @@ def _plain(ctx: Context, value: Typed, span: Span) -> bool:
         )
     )
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of the sum: its weight as written (None is 1), whether it is taken away, and its call of `z`."""
+
+    weight: tree.Expr | None
+    negative: bool
+    call: tree.Call
+
+
+def part_terms(expr: tree.Expr) -> list[Term]:
+    """The terms of a sum of `z(…)`, each perhaps multiplied by a number; none where it is another expression."""
+    found: list[Term] = []
+    return found if _collect(expr, False, found) else []
+
+
+def _collect(expr: tree.Expr, negative: bool, found: list[Term]) -> bool:
+    if isinstance(expr, tree.Binary) and expr.op in "+-":
+        right = negative != (expr.op == "-")
+        return _collect(expr.left, negative, found) and _collect(expr.right, right, found)
+    if isinstance(expr, tree.Binary) and expr.op == "*" and _is_part(expr.right):
+        assert isinstance(expr.right, tree.Call)
+        found.append(Term(expr.left, negative, expr.right))
+        return True
+    if _is_part(expr):
+        assert isinstance(expr, tree.Call)
+        found.append(Term(None, negative, expr))
+        return True
+    return False
+
+
+def _is_part(expr: tree.Expr) -> bool:
+    return isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) and expr.function.name == "z"
+
+
+def typed_parts(
+    body: Body, terms: list[Term], values: list[tuple[Typed, Span]]
+) -> tuple[TypedPart, ...] | None:
+    """The parts in types; a weight is one number. None with what is wrong reported. What each measures goes to `values`."""
+    parts = [_part(body, term, values) for term in terms]
+    found = tuple(part for part in parts if part is not None)
+    return found if len(found) == len(parts) else None
+
+
+def _part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> TypedPart | None:
+    weight = 1.0
+    if term.weight is not None:
+        value = typed(body, term.weight)
+        if value is None:
+            return None
+        if not (value.constant or value.open) or value.unit != PLAIN:
+            fail(body, "E0301", "a part is multiplied by a number", term.weight, "move the rest into `z(…)`")
+            return None
+        weight = value.low if value.constant else 0.0
+    first, *rest = term.call.args or (None,)
+    if first is None or first.name is not None or isinstance(first.value, (tree.Binding, tree.Comprehension)):
+        fail(body, "E0310", "`z` takes what it normalises", term.call, "write `z(correct(y))`")
+        return None
+    on: Literal["response", "prefix"] = "response"
+    for arg in rest:
+        match arg:
+            case tree.Arg(name=tree.Ident("on"), value=tree.Name("response")):
+                on = "response"
+            case tree.Arg(name=tree.Ident("on"), value=tree.Name("prefix")):
+                on = "prefix"
+            case _:
+                fail(
+                    body, "E0310", "`z` takes one thing more: whose tokens earn it", arg, "write `on: prefix`"
+                )
+                return None
+    measured = typed(body, first.value)
+    if measured is None:
+        return None
+    if measured.unit != PLAIN:
+        helps = "divide by a length, such as `mean(len(z) for z in group)`"
+        fail(body, "E0302", "a part of a reward is a plain number", first, helps)
+        return None
+    values.append((measured, first.span))
+    return TypedPart(measured.data, -weight if term.negative else weight, on)

@@ -1,0 +1,494 @@
+"""Type the expressions of a reward: from syntax to the representation, with units and ranges of values.
+
+Expressions hold calls, calls hold expressions and statistics, and those hold expressions again: one file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from reodsl.diagnostics.model import Span, error
+from reodsl.ir.expression import (
+    Aggregate,
+    Bare,
+    Correct,
+    Forced,
+    Function,
+    Given,
+    Length,
+    Name,
+    Previous,
+    Statistic,
+    Weight,
+    WeightRule,
+)
+from reodsl.language.declare import declared
+from reodsl.language.evaluate import number
+from reodsl.language.names import is_reward, lookup
+from reodsl.language.reward.names import INF, Body, Typed, constant, fail, same_unit
+from reodsl.language.reward.operators import (
+    both_or_either,
+    calculated,
+    choice,
+    comparison,
+    exponential,
+    negative,
+    nonzero,
+    number_function,
+    opposite,
+)
+from reodsl.language.reward.words import FUNCTIONS, NUMERIC, RESPONSE, STATISTICS, WEIGHTS
+from reodsl.language.suggest import advice
+from reodsl.language.units import PLAIN, TOKENS, Quantity
+from reodsl.syntax import tree
+
+DEEPEST = 120
+Source: TypeAlias = Literal["group", "ref", "splits"]
+
+
+def typed(body: Body, expr: tree.Expr) -> Typed | None:
+    """An expression in types and units; None with what is wrong reported."""
+    if body.depth > DEEPEST:
+        body.ctx.report(
+            error("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`")
+        )
+        return None
+    inner = replace(body, depth=body.depth + 1)
+    match expr:
+        case tree.Number():
+            return _number(inner, expr)
+        case tree.Name():
+            return _name(inner, expr)
+        case tree.Unary():
+            value = typed(inner, expr.operand)
+            return value if value is None or expr.op == "+" else negative(value)
+        case tree.Binary(op="^", left=tree.Name("e")) if "e" not in inner.env.values:
+            power = typed(inner, expr.right)
+            return None if power is None else exponential(inner, expr.right, power)
+        case tree.Binary():
+            left, right = typed(inner, expr.left), typed(inner, expr.right)
+            return None if left is None or right is None else calculated(inner, expr, left, right)
+        case tree.Compare():
+            if expr.op == "in":
+                return fail(inner, "E0301", "`in` has no meaning in a reward", expr, "compare two numbers")
+            left, right = typed(inner, expr.left), typed(inner, expr.right)
+            return None if left is None or right is None else comparison(inner, expr, expr.op, left, right)
+        case tree.Logic():
+            left, right = condition(inner, expr.left), condition(inner, expr.right)
+            return None if left is None or right is None else both_or_either(expr.op, left, right)
+        case tree.Not():
+            test = condition(inner, expr.operand)
+            return None if test is None else opposite(test)
+        case tree.IfElse():
+            return _if_else(inner, expr)
+        case tree.Call():
+            return _call(inner, expr)
+        case tree.Attribute(value=tree.Name("x")):
+            unit = TOKENS if expr.name.name.endswith("budget") else PLAIN
+            inner.uses.add(expr.name.name if unit == TOKENS else "given")
+            return Typed(Given(of="y", field=expr.name.name), unit, -INF, INF)
+        case tree.Attribute(value=tree.Name(response)) if response in inner.env.responses:
+            measure = {"correct": "correct", "reward": "correct", "accuracy": "correct", "mode": "mode"}
+            hint = f"{measure.get(expr.name.name, 'len')}({response})"
+            return fail(
+                body, "E0301", "a response has no settings", expr, f"measure it by a function: `{hint}`"
+            )
+        case tree.Slice():
+            return fail(
+                body,
+                "E0301",
+                "a cut response has no value of its own",
+                expr,
+                "write `correct(answer(y[:L]))`",
+            )
+    return fail(
+        body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here"
+    )
+
+
+def _number(body: Body, expr: tree.Number) -> Typed | None:
+    value = number(body.ctx, expr)
+    if value is None or not isinstance(value.data, Quantity):
+        return None
+    return constant(float(value.data.number), value.data.unit)
+
+
+def _name(body: Body, expr: tree.Name) -> Typed | None:
+    name = expr.name
+    env = body.env
+    if name in env.values:
+        return env.values[name]
+    if name in env.broken:
+        return None
+    if name in env.responses or name in ("group", "ref", "x"):
+        hint = {"group": "mean(len(z) for z in group)", "ref": "mean(len(z) for z in ref)", "x": "x.budget"}
+        return fail(
+            body, "E0301", f"`{name}` is no number", expr, f"measure it: `{hint.get(name, f'len({name})')}`"
+        )
+    if name in env.others:
+        return fail(body, "E0301", f"`{name}` is no number", expr, f"run over it: `dense L in {name}: …`")
+    found = lookup(body.ctx, body.scope.module, name)
+    if found is not None and isinstance(found[1], tree.Param):
+        value = declared(body.ctx, *found)
+        if value is None:
+            return None
+        if isinstance(value.data, Quantity):
+            return constant(float(value.data.number), value.data.unit)
+    if found is None and name == "pi" and name not in body.scope.module.imports:
+        return constant(math.pi, PLAIN)
+    if found is None and name in FUNCTIONS and name not in body.scope.module.imports:
+        near = f"call it: `{name}(y)`" if name in ("correct", "len", "mode") else f"call it: `{name}(…)`"
+        body.ctx.report(
+            error("E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=near)
+        )
+        return None
+    if found is None and name not in body.scope.module.imports:
+        near = advice(name, [*env.names(), *FUNCTIONS], "there is")
+        body.ctx.report(
+            error("E0201", f"there is no `{name}` in this reward", expr.span, "unknown", help=near)
+        )
+        return None
+    if found is None:
+        return None
+    return fail(
+        body,
+        "E0301",
+        f"`{name}` is no number",
+        expr,
+        "a reward uses numbers, its parameters and its responses",
+    )
+
+
+def condition(body: Body, expr: tree.Expr) -> Typed | None:
+    """An expression that is true or false."""
+    value = typed(body, expr)
+    if value is None:
+        return None
+    if not value.condition:
+        return fail(
+            body, "E0301", "a condition is true or false, and this is a number", expr, "compare it: `… > 0`"
+        )
+    return value
+
+
+def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:
+    test = condition(body, expr.condition)
+    if test is None:
+        return None
+    held, failed = nonzero(test.data)
+    then = typed(replace(body, nonzero=body.nonzero | held), expr.then)
+    other = typed(replace(body, nonzero=body.nonzero | failed), expr.otherwise)
+    return None if then is None or other is None else choice(body, expr, test, then, other)
+
+
+def _call(body: Body, expr: tree.Call) -> Typed | None:
+    """A call inside a reward."""
+    if not isinstance(expr.function, tree.Name):
+        return fail(body, "E0301", "only a name can be called", expr.function, "write `NAME(…)`")
+    name = expr.function.name
+    statistic = next((each for each in STATISTICS if each == name), None)
+    if statistic is not None and expr.args and isinstance(expr.args[0].value, tree.Comprehension):
+        return _statistic(body, expr, expr.args[0].value, statistic)
+    if name in RESPONSE:
+        return _measure(body, expr, name)
+    if name == "before":
+        return Typed(Previous(), TOKENS, 0.0, INF) if _of_split(body, expr, name) else None
+    for rule in WEIGHTS:
+        if rule == name:
+            return _weight(body, expr, rule)
+    for function in NUMERIC:
+        if function == name:
+            return _numeric(body, expr, function)
+    if name == "z":
+        return fail(
+            body,
+            "E0301",
+            "`z(…)` normalises a whole part of a reward",
+            expr,
+            "let the value be a sum of parts: `z(correct(y)) + 0.5 * z(mode(y) == 0, on: prefix)`",
+        )
+    if statistic is not None:
+        return fail(
+            body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`"
+        )
+    helps = advice(name, FUNCTIONS, "functions are")
+    if is_reward(body.ctx, body.scope.module, name):
+        helps = f"`{name}` is a reward, and no function: write its formula here as a `let`"
+    body.ctx.report(
+        error(
+            "E0213", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps
+        )
+    )
+    return None
+
+
+def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr | None:
+    """The one argument of a function."""
+    if len(expr.args) == 1 and expr.args[0].name is None:
+        value = expr.args[0].value
+        if not isinstance(value, (tree.Binding, tree.Comprehension)):
+            return value
+    fail(body, "E0310", f"`{name}` takes one argument", expr, f"write `{example}`")
+    return None
+
+
+def _response(body: Body, expr: tree.Expr) -> str | None:
+    if isinstance(expr, tree.Name) and expr.name in body.env.responses:
+        return body.env.responses[expr.name]
+    fail(body, "E0301", "this is no response", expr, "name one: `y`, or the variable of `… for z in group`")
+    return None
+
+
+def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
+    argument = _only(body, expr, name, f"{name}(y)" if name in ("len", "mode") else "correct(answer(y[:L]))")
+    if argument is None:
+        return None
+    if name == "answer":
+        return fail(body, "E0301", "an answer is no number", expr, "grade it: `correct(answer(y[:L]))`")
+    if name == "mode":
+        of = _response(body, argument)
+        body.uses.add("mode")
+        return None if of is None else Typed(Given(of=of, field="mode"), PLAIN, 0.0, body.limits.wordings - 1)
+    if name == "len":
+        of = _response(body, argument)
+        return None if of is None else Typed(Length(of=of), TOKENS, 1.0, body.limits.longest)
+    if (
+        isinstance(argument, tree.Call)
+        and isinstance(argument.function, tree.Name)
+        and argument.function.name == "answer"
+    ):
+        inner = _only(body, argument, "answer", "answer(y[:L])")
+        if inner is None:
+            return None
+        if isinstance(inner, tree.Slice):
+            return _cut(body, inner, "forced")
+        of = _response(body, inner)
+        return None if of is None else Typed(Correct(of=of), PLAIN, 0.0, 1.0, True)
+    if isinstance(argument, tree.Slice):
+        return _cut(body, argument, "bare")
+    of = _response(body, argument)
+    return None if of is None else Typed(Correct(of=of), PLAIN, 0.0, 1.0, True)
+
+
+def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed | None:
+    if expr.lower is not None or expr.upper is None:
+        return fail(body, "E0301", "a response is cut at its end only", expr, "write `y[:L]`")
+    of = _response(body, expr.value)
+    at = typed(body, expr.upper)
+    if of is None or at is None:
+        return None
+    if at.unit != TOKENS:
+        return fail(
+            body,
+            "E0302",
+            "a response is cut at a number of tokens",
+            expr.upper,
+            f"give the number its unit: `{at.low:g} tokens`"
+            if not at.unit and at.low == at.high
+            else "write `y[:1K tokens]`, or `y[:L]`",
+        )
+    if of in body.env.sampled:
+        return fail(
+            body,
+            "E0301",
+            "the starting model's responses are graded whole, and not cut",
+            expr,
+            "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
+        )
+    body.uses.add(op)
+    body.cuts.append((at.low, expr.upper.span))
+    answer = Forced(of=of, cut=at.data) if op == "forced" else Bare(of=of, cut=at.data)
+    return Typed(answer, PLAIN, 0.0, 1.0, True)
+
+
+def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed | None:
+    """The coefficient of the split at hand."""
+    if not _of_split(body, expr, rule):
+        return None
+    body.uses.add("weight")
+    return Typed(Weight(rule=rule), PLAIN, 0.0, INF)
+
+
+def _of_split(body: Body, expr: tree.Call, name: str) -> bool:
+    """Whether a call's one argument is the split at hand; reported when not."""
+    argument = _only(body, expr, name, f"{name}(L)")
+    if argument is None:
+        return False
+    if body.variable is None:
+        fail(
+            body,
+            "E0301",
+            f"`{name}` belongs to a split, and there is none here",
+            expr,
+            f"use it in `dense L in at: {name}(L) * …`",
+        )
+        return False
+    if not isinstance(argument, tree.Name) or argument.name != body.variable:
+        fail(body, "E0301", f"`{name}` is of the split at hand", argument, f"write `{name}({body.variable})`")
+        return False
+    return True
+
+
+def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed | None:
+    values: list[tuple[tree.Expr, Typed]] = []
+    good = True
+    for arg in expr.args:
+        if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
+            return fail(body, "E0310", f"`{name}` takes numbers", arg, f"write `{name}(…)` with values alone")
+        value = typed(body, arg.value)
+        if value is None:
+            good = False
+        else:
+            values.append((arg.value, value))
+    wanted = {"clip": 3, "min": 2, "max": 2}.get(name, 1)
+    if len(expr.args) != wanted and not (name in ("min", "max") and len(expr.args) > 2):
+        counts = {1: "one number", 2: "two numbers or more", 3: "three numbers: what, from, to"}
+        return fail(body, "E0310", f"`{name}` takes {counts[wanted]}", expr, f"give it {counts[wanted]}")
+    if not good:
+        return None
+    return number_function(body, name, values)
+
+
+def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> Typed | None:
+    """A statistic over responses or splits; None with what is wrong reported."""
+    source = _source(body, over.over)
+    if source is None:
+        _nowhere(body, name, over.over)
+        return None
+    if source == "ref" and "y" not in body.env.responses:
+        return fail(
+            body,
+            "E0301",
+            "a selection knows no starting model",
+            over.over,
+            "run over `group`, the pool's responses",
+        )
+    if source == "splits" and over.var.name == body.variable:
+        return fail(
+            body,
+            "E0208",
+            f"`{over.var.name}` is the split at hand",
+            over,
+            "run over others by another name: `for M in splits`",
+        )
+    inner, variable = _over(body, over.var.name, source)
+    # What is counted does not matter: `count(z for z in group if correct(z))`.
+    counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
+    value = constant(1.0, PLAIN) if counted else typed(inner, over.expr)
+    where = condition(inner, over.condition) if over.condition is not None else None
+    given = _empty(body, expr.args[1:], name)
+    if given is None:
+        return None
+    if value is None or (over.condition is not None and where is None):
+        return None
+    if over.condition is not None and not given and name not in ("sum", "count"):
+        unit = " tokens" if value.unit == TOKENS else ""
+        body.ctx.report(
+            error(
+                "E0306",
+                f"`{name}` may have nothing to run over: perhaps no response meets the condition",
+                over.condition.span,
+                "may leave nothing",
+                help=f"say what it is then: `{name}(… if …, empty: 1{unit})`",
+            )
+        )
+        return None
+    span, empty = given[-1] if given else (over.span, None)
+    compared = empty if name != "count" else None
+    if compared is not None and not same_unit(body, compared, value, span, over.expr.span, "`empty`"):
+        return None
+    data = Aggregate(
+        fn=name,
+        var=variable,
+        over=source,
+        value=value.data,
+        where=where.data if where is not None else None,
+        empty=empty.data if empty is not None else None,
+    )
+    low, high = _range_of(name, value, where is not None, body.limits.group if source == "group" else INF)
+    if empty is not None:
+        low, high = min(low, empty.low), max(high, empty.high)
+    return Typed(data, PLAIN if name == "count" else value.unit, low, high)
+
+
+def _source(body: Body, over: tree.Expr) -> Source | None:
+    """What a statistic runs over; splits only inside a `dense` line."""
+    match over:
+        case tree.Name("group"):
+            return "group"
+        case tree.Name("ref"):
+            return "ref"
+        case tree.Name("splits") if body.variable is not None:
+            return "splits"
+    return None
+
+
+def _nowhere(body: Body, name: str, at: tree.Expr) -> None:
+    """E0301: a statistic over something that is neither responses nor splits."""
+    helps = "`group` is the question's responses, `ref` the starting model's"
+    if body.variable is not None:
+        helps += f", `splits` the places of this line: `sum(correct(y[:M]) for M in splits if M < {body.variable})`"
+    elif isinstance(at, tree.Name) and at.name == "splits":
+        helps = (
+            "splits belong to a line `dense L in at: …`: count them in its value itself, "
+            "as in `dense L in at: count(M for M in splits if M <= L and correct(answer(y[:M])))`"
+        )
+    elif isinstance(at, tree.Name) and at.name in body.env.others:
+        helps = (
+            f"budgets are gone through by a line of their own, `dense L in {at.name}: …`, whose values add up"
+        )
+    fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
+
+
+def _over(body: Body, name: str, source: Source) -> tuple[Body, str]:
+    """The inside of a statistic, where `name` is a response or a split's place, and what that is called in the result."""
+    if source != "splits":
+        body.uses.add(source)
+        variable = f"z{sum(1 for each in body.env.responses.values() if each != 'y') or ''}"
+        return replace(body, env=body.env.with_response(name, variable, source)), variable
+    inside = sum(
+        isinstance(each.data, Name) and each.data.name[0] == "M" for each in body.env.values.values()
+    )
+    variable = f"M{inside or ''}"
+    at_hand = body.env.values[body.variable or ""]
+    place = Typed(Name(name=variable), TOKENS, at_hand.low, at_hand.high)
+    return replace(body, env=body.env.with_value(name, place)), variable
+
+
+def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]] | None:
+    """What statistics over nothing are, and where it says so; None with what is wrong reported."""
+    found = []
+    for arg in args:
+        if (
+            arg.name is None
+            or arg.name.name != "empty"
+            or isinstance(arg.value, (tree.Binding, tree.Comprehension))
+        ):
+            fail(
+                body,
+                "E0310",
+                f"`{name}` takes one thing more: what it is when nothing is left",
+                arg,
+                "write `empty: …`",
+            )
+            return None
+        value = typed(body, arg.value)
+        if value is None:
+            return None
+        found.append((arg.value.span, value))
+    return found
+
+
+def _range_of(name: str, value: Typed, filtered: bool, members: float) -> tuple[float, float]:
+    if name == "count":
+        return (0.0 if filtered else 1.0), members
+    if name == "std":
+        spread = (value.high - value.low) / 2 if math.isfinite(value.high - value.low) else INF
+        return 0.0, spread
+    if name == "sum":
+        low = (0.0 if filtered else value.low) if value.low >= 0 else -INF
+        return low, (0.0 if value.high <= 0 else INF)
+    return value.low, value.high

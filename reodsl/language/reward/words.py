@@ -1,0 +1,15 @@
+"""The words of a reward: its functions by what they are of, and the names that only a reward knows."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from reodsl.ir.expression import Function, Statistic, WeightRule
+
+WEIGHTS: tuple[WeightRule, ...] = get_args(WeightRule)
+STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
+NUMERIC: tuple[Function, ...] = get_args(Function)
+RESPONSE = ("len", "correct", "answer", "mode")
+FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys((*STATISTICS, *NUMERIC)))
+
+RESPONSE_NAMES = frozenset({"y", "x", "group", "ref", *RESPONSE, *WEIGHTS, "before"})
