@@ -16,8 +16,8 @@ Kind = Literal[
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 3,
-    "train": 5,
-    "sample": 4,
+    "train": 6,
+    "sample": 5,
     "select": 1,
     "evaluate": 5,
     "frontier": 1,

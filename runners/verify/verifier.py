@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reodsl.diagnostics import problem
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import VerdictCache
-from runners.verify.fast import decide, number, tidy
+from runners.verify.fast import number, tidy
+from runners.verify.judge import Ask, Plan, judge, outcome, questions
 from runners.verify.pool import WorkerPool
 
 CACHED_VERDICTS = 200_000
+TOLERANCE = 1e-4
+"""How far a rounded number may be off, as a share of the reference, where a data set does not say."""
 
 
 class ExactVerifier:
@@ -51,16 +54,26 @@ def same(gold: str, text: str) -> bool:
 
 
 class PooledVerifier:
-    """A cache, then worker processes; with `fast`, equal texts and plain numbers never reach either.
+    """A cache, then worker processes; with `fast`, what `judge` can decide never reaches either.
 
     `kind` is the workers' check, `seconds` the processor time of one answer, `memory_mib` a worker's address space.
-    Equal answers within a batch are checked once. Time-outs and failures are kept too: a text that cost its
+    `tolerance` is how far a rounded number may be off, as a share of the reference; only `fast` reads it.
+    Equal questions within a batch are checked once. Time-outs and failures are kept too: a text that cost its
     deadline once does not cost it again. Usable from any thread; pickles as its settings.
     """
 
-    def __init__(self, kind: str, workers: int, seconds: float, memory_mib: int, *, fast: bool) -> None:
+    def __init__(
+        self,
+        kind: str,
+        workers: int,
+        seconds: float,
+        memory_mib: int,
+        *,
+        fast: bool,
+        tolerance: float = TOLERANCE,
+    ) -> None:
         self._settings = (kind, workers, seconds, memory_mib)
-        self._fast = fast
+        self._fast, self._tolerance = fast, tolerance
         self._pool = WorkerPool(kind, workers, seconds, memory_mib)
         self._cache = VerdictCache(CACHED_VERDICTS)
         self._counts: Counter[Status] = Counter()
@@ -80,20 +93,37 @@ class PooledVerifier:
 
     def _grade_single(self, answers: Sequence[Answer]) -> list[Verdict]:
         """The verdicts of answers with one reference each."""
-        verdicts = [self._at_once(answer) for answer in answers]
-        unknown = list(dict.fromkeys(a for a, v in zip(answers, verdicts, strict=True) if v is None))
-        fresh = dict(zip(unknown, self._pool.check(unknown), strict=True)) if unknown else {}
-        for answer, verdict in fresh.items():
-            self._cache.put(answer, verdict)
+        plans = [self._plan(answer) for answer in answers]
+        asked = [
+            [_request(ask, answer) for ask in questions(plan)]
+            for plan, answer in zip(plans, answers, strict=True)
+        ]
+        found = self._checked(list(dict.fromkeys(request for own in asked for request in own)))
         graded = []
         told: set[Answer] = set()
-        for answer, known in zip(answers, verdicts, strict=True):
-            if known is not None:
-                graded.append(known)
-            else:
-                graded.append(_again(fresh[answer]) if answer in told else fresh[answer])
-                told.add(answer)
+        for plan, answer, own in zip(plans, answers, asked, strict=True):
+            verdicts = {each: _again(found[each]) if each in told else found[each] for each in own}
+            told.update(own)
+            graded.append(_settled(plan, answer, verdicts))
         return graded
+
+    def _plan(self, answer: Answer) -> Plan:
+        if not self._fast:
+            return Ask(answer.gold, answer.text)
+        return judge(answer.gold, answer.text, self._tolerance)
+
+    def _checked(self, requests: Sequence[Answer]) -> dict[Answer, Verdict]:
+        """The verdict on each question, from the cache or from a worker."""
+        found = {request: kept for request in requests if (kept := self._kept(request)) is not None}
+        unknown = [request for request in requests if request not in found]
+        fresh = dict(zip(unknown, self._pool.check(unknown), strict=True)) if unknown else {}
+        for request, verdict in fresh.items():
+            self._cache.put(request, verdict)
+        return found | fresh
+
+    def _kept(self, request: Answer) -> Verdict | None:
+        kept = self._cache.get(request)
+        return None if kept is None else _again(kept)
 
     def stats(self) -> Stats:
         """Counts by status since this verifier was made."""
@@ -115,16 +145,8 @@ class PooledVerifier:
         """The process ids of the live workers."""
         return self._pool.pids()
 
-    def _at_once(self, answer: Answer) -> Verdict | None:
-        if self._fast:
-            decided = decide(answer.gold, answer.text)
-            if decided is not None:
-                return Verdict(decided, "fast")
-        kept = self._cache.get(answer)
-        return None if kept is None else _again(kept)
-
     def __reduce__(self) -> tuple[object, ...]:
-        return (_restore, (*self._settings, self._fast))
+        return (_restore, (*self._settings, self._fast, self._tolerance))
 
 
 def _any(verdicts: Sequence[Verdict]) -> Verdict:
@@ -138,19 +160,44 @@ def _again(verdict: Verdict) -> Verdict:
     return Verdict(verdict.correct, "cached") if verdict.status == "checked" else verdict
 
 
-def _restore(kind: str, workers: int, seconds: float, memory_mib: int, fast: bool) -> PooledVerifier:
-    return PooledVerifier(kind, workers, seconds, memory_mib, fast=fast)
+def _restore(
+    kind: str, workers: int, seconds: float, memory_mib: int, fast: bool, tolerance: float
+) -> PooledVerifier:
+    return PooledVerifier(kind, workers, seconds, memory_mib, fast=fast, tolerance=tolerance)
 
 
-def make_verifier(kind: str, *, workers: int = 2, seconds: float = 5.0, memory_mib: int = 1024) -> Verifier:
+def _request(ask: Ask, answer: Answer) -> Answer:
+    """A question as a worker reads it: of mathematics with its tolerance, of a package with the question's metadata."""
+    return Answer(ask.answer, ask.gold, repr(ask.tolerance) if ask.tolerance else answer.meta)
+
+
+def _settled(plan: Plan, answer: Answer, verdicts: Mapping[Answer, Verdict]) -> Verdict:
+    """The verdict that a plan comes to. Where it is wrong, and something in it was not judged, that is said."""
+    if isinstance(plan, bool):
+        return Verdict(plan, "fast")
+    correct = outcome(plan, lambda ask: verdicts[_request(ask, answer)].correct)
+    statuses = {verdict.status for verdict in verdicts.values()}
+    unsettled: tuple[Status, ...] = () if correct else ("failed", "timeout")
+    order: tuple[Status, ...] = (*unsettled, "checked", "cached")
+    return Verdict(correct, next((status for status in order if status in statuses), "checked"))
+
+
+def make_verifier(
+    kind: str,
+    *,
+    workers: int = 2,
+    seconds: float = 5.0,
+    memory_mib: int = 1024,
+    tolerance: float = TOLERANCE,
+) -> Verifier:
     """The verifier a data set names: `math`, `exact`, or `package` (questions of reasoning-gym, scored by it).
 
-    Raises a Problem (E0740) for any other name.
+    `tolerance` is that of `math` for rounded numbers, a share of the reference. Raises a Problem (E0740) for any other name.
     """
     if kind == "exact":
         return ExactVerifier()
     if kind == "math":
-        return PooledVerifier("math", workers, seconds, memory_mib, fast=True)
+        return PooledVerifier("math", workers, seconds, memory_mib, fast=True, tolerance=tolerance)
     if kind == "package":
         return PooledVerifier("reasoning_gym", workers, seconds, memory_mib, fast=False)
     raise problem(

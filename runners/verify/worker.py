@@ -20,6 +20,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
 from types import FrameType
@@ -40,7 +41,11 @@ class Expired(BaseException):
 
 
 def load_math() -> Check:
-    """math-verify's verdict on an answer inside a box, with its own timers off: this process has better ones."""
+    """math-verify's verdict on an answer inside a box, with its own timers off: this process has better ones.
+
+    Real numbers are the exception: math-verify rounds them to six decimals, so that any two small ones are equal. Here
+    they are compared by value, within the share of the reference that `meta` names, or exactly where it names none.
+    """
     from math_verify import parse, verify
 
     @lru_cache(maxsize=256)
@@ -48,9 +53,32 @@ def load_math() -> Check:
         return list(parse(f"\\boxed{{{text}}}", parsing_timeout=None))
 
     def check(gold: str, text: str, meta: str) -> bool:
-        return bool(verify(read(gold), read(text), timeout_seconds=None))
+        expected, given = read(gold), read(text)
+        one, other = real_value(expected), real_value(given)
+        if one is None or other is None:
+            return bool(verify(expected, given, timeout_seconds=None))
+        share = max(Fraction(meta or 0), EXACT if one[1] or other[1] else Fraction(0))
+        return abs(one[0] - other[0]) <= share * abs(one[0])
 
     return check
+
+
+EXACT = Fraction(1, 10**24)
+"""Share of a number within which its value, computed to `DIGITS`, counts as the same."""
+DIGITS = 30
+
+
+def real_value(parsed: list[Any]) -> tuple[Fraction, bool] | None:
+    """The value of what math-verify read, and whether it was rounded to `DIGITS`; None where that is not one real number
+    without variables."""
+    sympy = import_module("sympy")
+    if not parsed or not isinstance(parsed[0], sympy.Expr) or parsed[0].free_symbols:
+        return None
+    done = parsed[0].doit()
+    if isinstance(done, sympy.Rational):
+        return Fraction(int(done.p), int(done.q)), False
+    value = done.evalf(DIGITS)
+    return (Fraction(str(value)), True) if isinstance(value, sympy.Float) and value.is_finite else None
 
 
 def load_reasoning_gym() -> Check:

@@ -64,7 +64,7 @@ def test_plain_answers_start_no_process(math: PooledVerifier) -> None:
 
 
 def test_an_answer_is_checked_once_and_every_verdict_counted(math: PooledVerifier) -> None:
-    twice = [Answer("50\\%", "0.5")] * 2
+    twice = [Answer("\\sqrt{4}/4", "0.5")] * 2
     assert [v.status for v in math.grade(twice)] == ["checked", "cached"]
     assert [v.status for v in math.grade(twice)] == ["cached", "cached"]
     assert all(v.correct for v in math.grade([*twice, Answer("1", "1")]))

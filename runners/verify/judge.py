@@ -1,0 +1,499 @@
+"""What makes an answer right: a reference and an answer in; a verdict out, or what computer algebra is to be asked.
+
+The shapes that answers have are taken apart here: numbers with their units, percent and powers of ten, choices and words,
+tuples, intervals, sets, lists, matrices, assignments. What remains in their places are expressions, and only these are
+asked of math-verify.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from runners.verify.fast import several
+from runners.verify.notation import HIDDEN, closing, plain, split_top
+from runners.verify.quantity import Quantity, quantity, same_quantity
+from runners.verify.units import unit_of
+
+MOST_ITEMS = 24
+"""Members of a set or list that are compared in any order; longer ones are left to math-verify as they stand."""
+MOST_LINKS = 8
+"""Sides of a chain of equations; a longer one is no answer."""
+DEEPEST = 6
+LONGEST = 20_000
+"""Characters of an answer that are taken apart; a longer one is left to the worker, which has a limit of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What only computer algebra can say: whether two expressions are equal, numbers within a share of the first."""
+
+    gold: str
+    answer: str
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All of these have to hold."""
+
+    parts: tuple[Plan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """One of these has to hold."""
+
+    parts: tuple[Plan, ...]
+
+
+Plan = bool | Ask | Every | Some
+
+
+def every(parts: Sequence[Plan]) -> Plan:
+    """The conjunction, decided as far as it can be."""
+    if any(part is False for part in parts):
+        return False
+    left = tuple(part for part in parts if part is not True)
+    return True if not left else left[0] if len(left) == 1 else Every(left)
+
+
+def some(parts: Sequence[Plan]) -> Plan:
+    """The disjunction, decided as far as it can be."""
+    if any(part is True for part in parts):
+        return True
+    left = tuple(part for part in parts if part is not False)
+    return False if not left else left[0] if len(left) == 1 else Some(left)
+
+
+def questions(plan: Plan) -> list[Ask]:
+    """What has to be asked for a plan, each once."""
+    if isinstance(plan, Ask):
+        return [plan]
+    if isinstance(plan, (Every, Some)):
+        return list(dict.fromkeys(ask for part in plan.parts for ask in questions(part)))
+    return []
+
+
+def outcome(plan: Plan, verdict: Callable[[Ask], bool]) -> bool:
+    """What a plan comes to, given the answers to its questions."""
+    match plan:
+        case bool():
+            return plan
+        case Ask():
+            return verdict(plan)
+        case Every(parts):
+            return all(outcome(part, verdict) for part in parts)
+        case Some(parts):
+            return any(outcome(part, verdict) for part in parts)
+
+
+def judge(gold: str, answer: str, tolerance: float) -> Plan:
+    """How to tell whether an answer agrees with its reference. `tolerance` is a share of the reference, for rounded numbers.
+
+    An empty answer or reference is wrong, and so is an answer that hides a part of itself (`\\phantom`). In time linear
+    in both lengths, but for the members of sets, of which there are at most `MOST_ITEMS`.
+    """
+    if not gold.strip() or not answer.strip():
+        return False
+    if len(gold) + len(answer) > LONGEST:
+        return True if gold.strip() == answer.strip() and _WORD.search(gold) else Ask(gold, answer)
+    if HIDDEN.search(answer) and not HIDDEN.search(gold):
+        return False
+    return _Judge(Fraction(str(tolerance)), tolerance).compare(plain(gold), plain(answer), 0)
+
+
+_WORD = re.compile(r"[0-9A-Za-z]")
+_COMMANDS = re.compile(r"\\[A-Za-z]+")
+_CONSTANT = re.compile(
+    r"\\(?:pi|infty|emptyset|theta|alpha|beta|gamma|phi|lambda|mu|omega|sigma)(?![A-Za-z])"
+)
+_LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
+_TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*+)\}")
+_ALL_TEXT = re.compile(r"(?:\\(?:text|mathrm)\{[^{}]*+\} ?)++")
+_CHOICE = re.compile(r"\(?([A-Za-z])\)?[.:]?")
+_CHOICE_SAID = re.compile(r"(?:\\text\{ ?)?\(([A-Z])\)[.:]?\}?[ :]*(.*)", re.DOTALL)
+_BARE_WORDS = re.compile(r"[A-Za-z]{4,}+(?:[ ,'-]+[A-Za-z0-9]+)*+[.!]?|[A-Za-z]{2,}+(?: [A-Za-z]+)++[.!]?")
+_COUNTED = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
+_LETTERS = re.compile(r"[A-Za-z][A-Za-z ,.'-]*+")
+_PLAIN_WORD = re.compile(r"[^\W_]+", re.UNICODE)
+_EQUALS = re.compile(r"(?<![<>!:])==?(?![<>])")
+_IN = re.compile(r"\\in(?![A-Za-z])")
+_COMMA = re.compile(r",|;|\\text\{,? ?(?:and|or),? ?\}|,? (?:and|or) |\\(?:lor|land)(?![A-Za-z])")
+_CUP = re.compile(r"\\cup(?![A-Za-z])")
+_CAP = re.compile(r"\\(?:cap|setminus|times|backslash)(?![A-Za-z])")
+_ORDER = re.compile(r"(\\le(?![A-Za-z])|\\ge(?![A-Za-z])|<|>)")
+_NAME = re.compile(
+    r"(?:[A-Za-z]|\\(?!frac|sqrt|log|ln|sin|cos|tan|binom|pm|left|text|mathrm)[A-Za-z]+|\\vec\{[A-Za-z]\}|[A-Z]{2,3}"
+    r"|\\angle ?[A-Z]{1,3}|\\(?:text|mathrm)\{[^{}]{1,40}\})(?:_(?:\{[^{}]{1,20}\}|[0-9A-Za-z]))?'*(?:\([^()]{0,40}\))?"
+)
+_NAMES = re.compile(
+    r"\( ?[A-Za-z](?:_\w)? ?(?:, ?(?:[A-Za-z](?:_\w)?|\\[a-z]+) ?)+\)|\(r, ?\\theta(?:, ?[a-z\\]+)?\)"
+)
+_INDEX = re.compile(r"_(?:\{[^{}]{0,20}\}|[0-9A-Za-z])|\([^()]{0,40}\)")
+_MATRIX = re.compile(r"\\begin\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
+_ROWS = re.compile(r"\\\\")
+_CELLS = re.compile("&")
+_PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z]) ?")
+_BUILDER = re.compile(r"\\\{ ?[A-Za-z](?: ?\\in ?\\mathbb\{?R\}?)? ?(?:\\mid|\||:) ?(.*)\\\}", re.DOTALL)
+_UNIT_AFTER = re.compile(r" ?((?:\\(?:text|mathrm)\{(?![eEid]\})[^{}]*+\}(?:\^(?:\{-?\d\}|-?\d))? ?){1,6})$")
+_DECIMAL = re.compile(r"[0-9]?\.[0-9]")
+_PI = re.compile(r"\\pi(?![A-Za-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Several members: a `list` without brackets, a `set`, a `tuple` in brackets, a `union` of intervals, a `matrix`."""
+
+    kind: str
+    items: tuple[str, ...]
+    ends: str = ""
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    tolerance: Fraction
+    share: float
+
+    def compare(self, gold: str, answer: str, depth: int) -> Plan:
+        """How one text in one spelling is held against another."""
+        if not gold or not answer:
+            return False
+        if _same_text(gold, answer):
+            said = _WORD.search(_COMMANDS.sub(" ", gold)) or _CONSTANT.search(gold)
+            return True if said else Ask(gold, answer)
+        if depth > DEEPEST:
+            return Ask(gold, answer)
+        gold_quantity, answer_quantity = quantity(gold, reference=True), quantity(answer)
+        if gold_quantity is not None and answer_quantity is not None:
+            return same_quantity(gold_quantity, answer_quantity, self.tolerance)
+        spoken = _words(gold, answer)
+        if spoken is not None:
+            return spoken
+        inner = _opened(gold), _opened(answer)
+        if inner != (gold, answer):
+            return self.compare(*inner, depth + 1)
+        chained = self._chains(gold, answer, depth)
+        if chained is not None:
+            return chained
+        if several(gold) or several(answer):
+            return False
+        return self._groups(gold, answer, gold_quantity, answer_quantity, depth)
+
+    def _chains(self, gold: str, answer: str, depth: int) -> Plan | None:
+        """Assignments and equations; None where neither is one."""
+        left, right = _chain(gold), _chain(answer)
+        if len(left) == 1 and len(right) == 1:
+            return None
+        if len(left) > MOST_LINKS or len(right) > MOST_LINKS:
+            return False
+        if len(left) == 1:
+            links = right[1:] if _loose_name(right[0]) else right
+            return every([self.compare(gold, link, depth + 1) for link in links])
+        if not _strict_name(left[0]):
+            # An equation: only another one can say the same.
+            return _asked(gold, answer, self.share) if len(right) > 1 else False
+        value = left[-1]
+        if len(right) == 1:
+            return self.compare(value, answer, depth + 1)
+        names = left[0], right[0]
+        alike = _same_text(*names)
+        if _strict_name(right[0]) and (alike or quantity(value, reference=True) is not None):
+            if not alike and all(len(name) == 1 for name in names):
+                return False
+            return every([self.compare(value, link, depth + 1) for link in right[1:]])
+        return _asked(gold, answer, self.share)
+
+    def _groups(
+        self, gold: str, answer: str, one: Quantity | None, other: Quantity | None, depth: int
+    ) -> Plan:
+        """Tuples, intervals, sets, lists and matrices by their members; whatever is left is asked."""
+        left, right = _group(gold) if one is None else None, _group(answer) if other is None else None
+        if left is None and right is None:
+            return self._expressions(gold, answer, one, other)
+        if left is None or right is None:
+            lone = right if left is None else left
+            assert lone is not None
+            if len(lone.items) == 1 and lone.kind in ("set", "list"):
+                pair = (gold, lone.items[0]) if left is None else (lone.items[0], answer)
+                return self.compare(*pair, depth + 1)
+            if (one if left is None else other) is not None:
+                return False
+            return _asked(gold, answer, self.share)
+        return self._members(left, right, gold, answer, depth)
+
+    def _members(self, left: _Group, right: _Group, gold: str, answer: str, depth: int) -> Plan:
+        kinds = {left.kind, right.kind}
+        if "matrix" in kinds and kinds != {"matrix"}:
+            vector = left if left.kind == "matrix" else right
+            if "tuple" not in kinds or (vector.width > 1 and vector.width != len(vector.items)):
+                return False
+            return self._in_order(left, right, depth)
+        if "matrix" in kinds:
+            return left.width == right.width and self._in_order(left, right, depth)
+        if "union" in kinds and kinds != {"union"}:
+            return _asked(gold, answer, self.share)
+        if kinds == {"tuple"}:
+            if len(left.items) == 2 and left.ends != right.ends:
+                return False
+            return self._in_order(left, right, depth)
+        if "tuple" in kinds:
+            return "set" not in kinds and self._in_order(_unnamed(left), _unnamed(right), depth)
+        if max(len(left.items), len(right.items)) > MOST_ITEMS:
+            return _asked(gold, answer, self.share)
+        return self._in_any_order(_unnamed(left), _unnamed(right), depth)
+
+    def _in_order(self, left: _Group, right: _Group, depth: int) -> Plan:
+        if len(left.items) != len(right.items):
+            return False
+        pairs = zip(left.items, right.items, strict=True)
+        return every([self.compare(*pair, depth + 1) for pair in pairs])
+
+    def _in_any_order(self, left: _Group, right: _Group, depth: int) -> Plan:
+        if len(left.items) != len(right.items):
+            return False
+        table = [[self.compare(gold, answer, depth + 1) for answer in right.items] for gold in left.items]
+        rows = [some(row) for row in table]
+        columns = [some([row[at] for row in table]) for at in range(len(right.items))]
+        return every([*rows, *columns])
+
+    def _expressions(self, gold: str, answer: str, one: Quantity | None, other: Quantity | None) -> Plan:
+        """Two expressions, without the units after them, in radians where one of them is in degrees and the other has pi."""
+        if one is not None and one.percent and other is None:
+            return some(
+                [_asked(_number(value, one), answer, self.share) for value in (one.value / 100, one.value)]
+            )
+        if one is not None and one.degrees and _PI.search(answer):
+            gold, one = rf"\frac{{{_number(one.value, one)}\pi}}{{180}}", None
+        if other is not None and other.degrees and _PI.search(gold):
+            answer, other = rf"\frac{{{_number(other.value, other)}\pi}}{{180}}", None
+        gold, first = _without_unit(gold)
+        answer, second = _without_unit(answer)
+        units = (one.unit if one is not None else first, other.unit if other is not None else second)
+        if units[0] is not None and units[1] is not None and units[0] != units[1]:
+            return False
+        if "%" in answer and "%" not in gold:
+            return False
+        if _other_case(gold, answer):
+            return False
+        exact = one is not None and one.whole
+        gold = _number(one.value, one) if one is not None and one.base is None else gold
+        answer = _number(other.value, other) if other is not None and other.base is None else answer
+        return _asked(gold, answer, 0.0 if exact else self.share)
+
+
+def _asked(gold: str, answer: str, share: float) -> Plan:
+    """A question to computer algebra; numbers may differ by a share where one of them is written with decimals."""
+    if _other_case(gold, answer):
+        return False
+    rounded = _DECIMAL.search(gold) is not None or _DECIMAL.search(answer) is not None
+    return Ask(gold, answer, share if rounded else 0.0)
+
+
+def _same_text(gold: str, answer: str) -> bool:
+    return gold == answer or _LOOSE_SPACE.sub("", gold) == _LOOSE_SPACE.sub("", answer)
+
+
+def _number(value: Fraction, written: Quantity) -> str:
+    """A number as computer algebra reads it: whole, with decimals where it was rounded, else a fraction."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    if written.rounded:
+        digits = f"{float(abs(value)):.15e}".split("e")
+        return rf"{'-' if value < 0 else ''}{digits[0]} \cdot 10^{{{int(digits[1])}}}"
+    return rf"{'-' if value < 0 else ''}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+
+
+def _opened(text: str) -> str:
+    """The text without a wrapping that says nothing: brackets around one thing, `\\text{…}` around mathematics."""
+    if text[0] == "(" and text[-1] == ")" and closing(text, 0) == len(text) - 1 and "," not in text:
+        return text[1:-1].strip(" ") or text
+    wrapped = _TEXT.fullmatch(text)
+    if wrapped is not None and re.search("[0-9]", wrapped[1]):
+        inside = plain(wrapped[1])
+        counted = _COUNTED.fullmatch(inside)
+        if counted is not None:
+            return rf"{counted[1]} \text{{ {counted[2]}}}"
+        return inside if inside and (not _spoken(inside) or quantity(inside) is not None) else text
+    return text
+
+
+def _spoken(text: str) -> bool:
+    """Whether a text says something in words, other than what joins a list."""
+    words = [word for word in _PLAIN_WORD.findall(text) if not word.isdigit()]
+    return any(len(word) > 1 and word.lower() not in ("and", "or") for word in words)
+
+
+def _words(gold: str, answer: str) -> Plan | None:
+    """Choices and words: whether they are the same ones. None where the reference is neither."""
+    left, right = _said(gold), _said(answer)
+    choice = _CHOICE.fullmatch(left if left is not None else gold)
+    if choice is not None:
+        given = _CHOICE.fullmatch(right if right is not None else answer)
+        if given is not None:
+            return given[1] == choice[1]
+        told = _CHOICE_SAID.fullmatch(answer)
+        if choice[1].isupper() and told is not None and not re.search(r"\([A-Z]\)|\b(?:and|or)\b", told[2]):
+            return told[1] == choice[1]
+        return False if right is not None else None
+    if left is None or not _spoken(left):
+        return None
+    if right is None:
+        right = answer if _LETTERS.fullmatch(answer) else ""
+    return _folded(left) == _folded(right) and bool(_folded(left))
+
+
+def _said(text: str) -> str | None:
+    """What a text says in words; None where it is mathematics."""
+    if _ALL_TEXT.fullmatch(text):
+        return _TEXT.sub(r"\1", text).strip()
+    return text if _BARE_WORDS.fullmatch(text) else None
+
+
+def _folded(words: str) -> list[str]:
+    """Words without case, marks and a leading article."""
+    found = [word.casefold() for word in _PLAIN_WORD.findall(words)]
+    return found[1:] if len(found) > 1 and found[0] in ("a", "an", "the") else found
+
+
+def _chain(text: str) -> list[str]:
+    """The sides of equations one after another, and what a name is a member of; the text alone where it has neither."""
+    if "=" not in text and r"\in" not in text:
+        return [text]
+    sides = split_top(text, _EQUALS)
+    if len(sides) == 1:
+        member = split_top(text, _IN)
+        return member if len(member) == 2 and _strict_name(member[0]) else [text]
+    listed = len(split_top(text, _COMMA)) > 1
+    return [text] if listed and not _NAMES.match(text) and _listed_assignments(text) else sides
+
+
+def _listed_assignments(text: str) -> bool:
+    """Whether members of a list are assignments of their own: `x = 1, y = 2`, and `x = 1, 2` is one as well."""
+    return all(len(split_top(item, _EQUALS)) > 1 for item in split_top(text, _COMMA))
+
+
+def _strict_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None or _NAMES.fullmatch(text) is not None
+
+
+def _loose_name(text: str) -> bool:
+    """Whether the left side of an equation only says what is sought: a name, or a sum of names such as `m + n`."""
+    if _strict_name(text):
+        return True
+    bare = _INDEX.sub("", _TEXT.sub("t", text))
+    if len(text) > 80 or text[:1] == "-" or re.search(r"[0-9^<>]|\\pm|\\mp", bare):
+        return False
+    return re.search("[A-Za-z]", bare) is not None
+
+
+def _group(text: str) -> _Group | None:
+    """The members of a text that has several, or of a set."""
+    found = _matrix(text) or _set(text) or _interval_of_order(text)
+    if found is not None:
+        return found
+    parts = split_top(text, _CUP)
+    if len(parts) > 1:
+        return _Group("union", tuple(parts))
+    if _CAP.search(text):
+        return None
+    if text[0] in "([" and text[-1] in ")]" and closing(text, 0) == len(text) - 1:
+        items = split_top(text[1:-1], _COMMA)
+        return _Group("tuple", tuple(items), text[0] + text[-1]) if len(items) > 1 else None
+    items = [item for item in split_top(text, _COMMA) if item]
+    if len(items) > 1:
+        return _Group("list", tuple(both for item in items for both in _both(item)))
+    both_signs = _both(text)
+    return _Group("list", both_signs) if len(both_signs) > 1 else None
+
+
+def _both(text: str) -> tuple[str, ...]:
+    """The two values of an expression with one sign of plus and minus."""
+    signs = _PLUS_MINUS.findall(text)
+    if len(signs) != 1:
+        return (text,)
+    plus = _PLUS_MINUS.sub("+", text).removeprefix("+")
+    minus = _PLUS_MINUS.sub("-", text)
+    return tuple(re.sub(r"(?<=[({=,]) ?\+", "", each) for each in (plus, minus))
+
+
+def _matrix(text: str) -> _Group | None:
+    body = text
+    if text[0] in "([|" and text[-1] in ")]|":
+        body = text[1:-1].strip(" ")
+    matrix = _MATRIX.fullmatch(body)
+    if matrix is None or r"\begin" in matrix[2]:
+        return None
+    if matrix[1] in ("vmatrix", "Vmatrix") or (matrix[1] == "array" and body == text):
+        return None
+    rows = [[cell.strip(" ") for cell in row.split("&")] for row in matrix[2].split(r"\\") if row.strip(" ")]
+    if len({len(row) for row in rows}) != 1:
+        return None
+    return _Group("matrix", tuple(cell for row in rows for cell in row), width=len(rows[0]))
+
+
+def _set(text: str) -> _Group | None:
+    if text == r"\emptyset":
+        return _Group("set", ())
+    if not (text.startswith(r"\{") and text.endswith(r"\}") and closing(text, 0) == len(text) - 1):
+        return None
+    builder = _BUILDER.fullmatch(text)
+    if builder is not None:
+        return _interval_of_order(builder[1].strip(" "))
+    inside = text[2:-2].strip(" ")
+    items = [item for item in split_top(inside, _COMMA) if item] if inside else []
+    return _Group("set", tuple(both for item in items for both in _both(item)))
+
+
+def _interval_of_order(text: str) -> _Group | None:
+    r"""The interval that `a \le x < b`, `x > a` or `a < x` describes."""
+    if not _ORDER.search(text) or len(split_top(text, _COMMA)) > 1:
+        return None
+    pieces = [piece.strip(" ") for piece in _ORDER.split(text)]
+    sides, signs = pieces[::2], [{r"\le": "<=", r"\ge": ">="}.get(sign, sign) for sign in pieces[1::2]]
+    if len(sides) == 2 and _strict_name(sides[1]) and not _strict_name(sides[0]):
+        sides.reverse()
+        signs = [{"<": ">", ">": "<", "<=": ">=", ">=": "<="}[signs[0]]]
+    if len(sides) == 2 and _strict_name(sides[0]):
+        closed = "=" in signs[0]
+        if signs[0][0] == "<":
+            return _Group("tuple", (r"-\infty", sides[1]), "(" + ("]" if closed else ")"))
+        return _Group("tuple", (sides[1], r"\infty"), ("[" if closed else "(") + ")")
+    if len(sides) == 3 and _strict_name(sides[1]) and signs[0][0] == signs[1][0]:
+        if signs[0][0] == ">":
+            sides.reverse()
+            signs.reverse()
+        first, second = ("=" in sign for sign in signs)
+        return _Group("tuple", (sides[0], sides[2]), ("[" if first else "(") + ("]" if second else ")"))
+    return None
+
+
+def _unnamed(group: _Group) -> _Group:
+    """A list without the names that its members are assigned to."""
+    items = []
+    for item in group.items:
+        sides = split_top(item, _EQUALS)
+        items.append(sides[-1] if len(sides) == 2 and _strict_name(sides[0]) else item)
+    return _Group(group.kind, tuple(items), group.ends, group.width)
+
+
+def _without_unit(text: str) -> tuple[str, object]:
+    """An expression without the unit or the words after it, and that unit where it is one."""
+    after = _UNIT_AFTER.search(text)
+    if after is None or after.start() == 0:
+        return text, None
+    unit = unit_of(after[1].strip(" "))
+    if unit is None and (r"\mathrm" in after[1] or not after[1].startswith(r"\text{ ")):
+        return text, None
+    return text[: after.start()].strip(" "), unit
+
+
+def _other_case(gold: str, answer: str) -> bool:
+    """Whether an answer has a letter in another case than the reference, which math-verify takes for the same one."""
+    left, right = (
+        set(re.findall("[A-Za-z]", _COMMANDS.sub(" ", _TEXT.sub(" ", text)))) for text in (gold, answer)
+    )
+    return any(letter.swapcase() in left - right for letter in right - left)

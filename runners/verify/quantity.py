@@ -1,0 +1,197 @@
+r"""Numbers as answers have them: `4.5 \times 10^{33}`, `12.5\%`, `\$1,024`, `2\frac{1}{2} \text{ cm}` in; values out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from runners.verify.units import Unit, unit_of
+
+LARGEST_POWER = 999
+"""Powers of ten beyond this are left to the computer algebra."""
+
+_WHOLE = (
+    r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,60}+(?![0-9])|[0-9]{1,3}(?: [0-9]{3}){1,60}+(?! ?[0-9])|[0-9]{1,200}+)"
+)
+_NUMBER = re.compile(
+    rf"(?P<sign>[+-]?) ?(?:\\?\$ ?)?(?P<late>-?)(?:"
+    rf"(?P<before>[0-9]{{0,12}}+)\.(?P<once>[0-9]{{0,12}}+)\\overline\{{(?P<over>[0-9]{{1,12}})\}}"
+    rf"|(?P<mixed>[0-9]{{1,12}}) ?\\frac\{{(?P<mtop>[0-9]{{1,12}})\}}\{{(?P<mbottom>[0-9]{{1,12}})\}}"
+    rf"|(?P<plainmixed>[0-9]{{1,12}}) (?P<ptop>[0-9]{{1,12}}) ?/ ?(?P<pbottom>[0-9]{{1,12}})"
+    rf"|\\frac\{{ ?(?P<top>[+-]?[0-9]{{1,60}}) ?\}}\{{ ?(?P<bottom>[+-]?[0-9]{{1,60}}) ?\}}"
+    rf"|(?P<left>[0-9]{{1,60}}) ?/ ?(?P<right>[+-]?[0-9]{{1,60}})(?![0-9.])"
+    rf"|(?P<whole>{_WHOLE})(?:\.(?P<decimals>[0-9]{{0,200}}+))?"
+    rf"|\.(?P<fraction>[0-9]{{1,200}}+)"
+    r")",
+    re.ASCII,
+)
+_POWER = re.compile(
+    r" ?(?:(?:\\times|\\cdot|\*|[xX])\s?(?:10|\{10\}) ?\^ ?(?:\{ ?([+-]?[0-9]{1,6}) ?\}|([+-]?[0-9]{1,6}))"
+    r"|(?:[eE]|\\(?:text|mathrm)\{ ?[eE] ?\})(?:\{([+-]?[0-9]{1,6})\}|([+-]?[0-9]{1,6})))(?![0-9])"
+)
+_TEN = re.compile(r"([+-]?) ?(?:10|\{10\}) ?\^ ?(?:\{ ?([+-]?[0-9]{1,6}) ?\}|([+-]?[0-9]{1,6})(?![0-9]))")
+_PERCENT = re.compile(
+    r"(?:\\?%|\\(?:text|mathrm)\{ ?(?:\\?%|percent|per cent)\.? ?\}|percent|per cent)", re.IGNORECASE
+)
+_DEGREES = re.compile(r"(?:\^\\circ|\\(?:text|mathrm)\{ ?deg(?:rees?)?\.? ?\}|degrees?)(?=$|[^A-Za-z])")
+_TEMPERATURE = re.compile(r" ?(?:\\(?:text|mathrm)\{ ?([CF]) ?\}|([CF]))")
+_BASE = re.compile(r"_(?:\{ ?(?:\\(?:text|mathrm)\{ ?)?([a-z]+|[0-9]{1,2}) ?\}?\}|([0-9]))")
+_ORDINAL = re.compile(r"\^?\{?(?:\\(?:text|mathrm)\{ ?)?(?:st|nd|rd|th)\}?\}?")
+_WRAPPED = re.compile(r"\\(?:text|mathrm|frac)\{")
+_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number and what stands around it.
+
+    `whole`: written as an integer, so that it stands for no other number. `rounded`: written with decimals or a power
+    of ten, so that it may stand for numbers nearby. `words`: text after it that is no unit.
+    """
+
+    value: Fraction
+    whole: bool
+    rounded: bool
+    percent: bool = False
+    degrees: bool = False
+    unit: Unit | None = None
+    base: int | None = None
+    digits: str = ""
+
+
+def quantity(text: str, *, reference: bool = False) -> Quantity | None:
+    """The number that a text in one spelling (`notation.plain`) is, or None where it is something else."""
+    text = text.strip(" ")
+    power_alone = _TEN.match(text)
+    if power_alone is not None:
+        exponent = int(power_alone[2] or power_alone[3])
+        if abs(exponent) > LARGEST_POWER:
+            return None
+        value = Fraction(10) ** exponent
+        found = Quantity(-value if power_alone[1] == "-" else value, False, False)
+        return _with_tail(found, text[power_alone.end() :], reference)
+    number = _NUMBER.match(text)
+    if number is None:
+        return None
+    value_of = _value(number)
+    if value_of is None:
+        return None
+    value, digits = value_of
+    if number["late"] and number["sign"]:
+        return None
+    if "-" in (number["sign"], number["late"]):
+        value = -value
+    decimals = number["decimals"] or number["fraction"] or ""
+    rounded = bool(decimals.strip("0"))
+    power, end = _POWER.match(text, number.end()), number.end()
+    if power is not None and number["over"] is None:
+        exponent = int(next(part for part in power.groups() if part is not None))
+        if abs(exponent) > LARGEST_POWER:
+            return None
+        value, rounded, end = value * Fraction(10) ** exponent, True, power.end()
+    whole = value.denominator == 1 and not rounded
+    dollars = unit_of("dollars") if "$" in text[: number.start("late")] else None
+    return _with_tail(Quantity(value, whole, rounded, unit=dollars, digits=digits), text[end:], reference)
+
+
+def near(reference: Fraction, answer: Fraction, tolerance: Fraction) -> bool:
+    """Whether an answer lies within `tolerance`, a share of the reference."""
+    return abs(reference - answer) <= tolerance * abs(reference)
+
+
+def same_quantity(reference: Quantity, answer: Quantity, tolerance: Fraction) -> bool:
+    """Whether an answer is the reference's number, in its unit if both name one."""
+    if reference.base is not None or answer.base is not None:
+        bases = {each.base for each in (reference, answer) if each.base is not None}
+        return len(bases) == 1 and reference.digits == answer.digits and bool(reference.digits)
+    scale = Fraction(1)
+    if reference.unit is not None and answer.unit is not None:
+        if reference.unit.dimension != answer.unit.dimension:
+            return False
+        scale = answer.unit.size / reference.unit.size
+    if (reference.degrees and answer.unit is not None) or (answer.degrees and reference.unit is not None):
+        return False
+    values = [answer.value * scale]
+    gold = reference.value
+    if answer.percent and not reference.percent:
+        values = [answer.value / 100]
+    elif reference.percent and not answer.percent:
+        values = [answer.value, answer.value * 100]
+    elif reference.percent:
+        values = [answer.value]
+    exact = (reference.whole and not reference.percent) or not (reference.rounded or answer.rounded)
+    return any(gold == value or (not exact and near(gold, value, tolerance)) for value in values)
+
+
+def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
+    """The value without its sign, and the digits as written; None where a denominator is 0."""
+    if number["over"] is not None:
+        before, once, over = number["before"] or "0", number["once"] or "", number["over"]
+        repeated = Fraction(int(over), (10 ** len(over) - 1) * 10 ** len(once))
+        return Fraction(f"{before}.{once or 0}") + repeated, ""
+    if number["whole"] is not None:
+        whole = number["whole"].replace(",", "").replace(" ", "")
+        decimals = number["decimals"]
+        return (Fraction(int(whole)) if not decimals else Fraction(f"{whole}.{decimals}")), whole
+    if number["fraction"] is not None:
+        return Fraction(f"0.{number['fraction']}"), ""
+    for base, top, bottom in (
+        ("mixed", "mtop", "mbottom"),
+        ("plainmixed", "ptop", "pbottom"),
+        (None, "top", "bottom"),
+        (None, "left", "right"),
+    ):
+        if number[top] is not None:
+            below = int(number[bottom])
+            if below == 0:
+                return None
+            part = Fraction(int(number[top]), below)
+            if base is None:
+                return part, ""
+            return (int(number[base]) + part, "") if 0 <= part < 1 else None
+    return None
+
+
+def _with_tail(found: Quantity, tail: str, reference: bool) -> Quantity | None:
+    """The number with what stands after it, or None where that makes it something else than a number."""
+    gap = tail[:1] == " "
+    tail = tail.strip(" ")
+    if tail.endswith(r"\$"):
+        tail = tail[:-2].rstrip(" ")
+    if not tail:
+        return found
+    if _PERCENT.fullmatch(tail):
+        return _changed(found, percent=True)
+    degrees = _DEGREES.match(tail)
+    if degrees is not None:
+        rest = tail[degrees.end() :].strip(" ")
+        if not rest or _TEMPERATURE.fullmatch(rest):
+            return _changed(found, degrees=True)
+        return None
+    base = _BASE.fullmatch(tail)
+    if base is not None and found.digits and found.value.denominator == 1:
+        written = base[1] or base[2]
+        known = int(written) if written.isdigit() else _BASES.get(written)
+        return None if known is None else _changed(found, base=known)
+    if _ORDINAL.fullmatch(tail):
+        return found if found.whole else None
+    wrapped = _WRAPPED.match(tail)
+    if wrapped is None and not gap and (reference or len(tail) < 2):
+        return None
+    unit = unit_of(tail)
+    if unit is not None and (wrapped is not None or len(tail) > 1):
+        return _changed(found, unit=unit)
+    # Words that are no unit only say what is counted.
+    return found if _SAYS.fullmatch(tail) and not _MORE.search(tail) else None
+
+
+_SAYS = re.compile(r"(?:\\text\{[^{}0-9\\]*\}(?:\^(?:\{-?\d\}|-?\d))? ?)+")
+_MORE = re.compile(
+    r"\b(?:and|or|to|thousand|hundred|million|billion|trillion|dozen|if|when|for|times|squared|plus|minus)\b"
+)
+
+
+def _changed(found: Quantity, **fields: object) -> Quantity:
+    kept = {name: getattr(found, name) for name in Quantity.__slots__}
+    return Quantity(**{**kept, **fields})
