@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.diagnostics.render import render
 
 if TYPE_CHECKING:
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
+    from reodsl.graph.event import Event
     from reodsl.graph.task import Graph
     from reodsl.ir import Spec
     from reodsl.plan.keys import Keys
     from reodsl.plan.ready import Ready
-    from reodsl.plan.registry import Machine, Registry
     from reodsl.plan.verdict import Plan
-    from reodsl.price import Prices
     from reodsl.report.material import Material
     from reodsl.store.store import Store
 
@@ -119,31 +118,16 @@ class Loaded:
         each task that starts or ends and for its progress now and then, unless `quiet`. Raises `Problem` where the
         machine lacks something or a task fails; what was done stays done.
         """
-        from reodsl.cli.live import Waiting, display
         from reodsl.plan.faults import at_their_lines
-        from reodsl.plan.registry import Execution, Machine, load_registry
-        from reodsl.store import runs
-        from reodsl.store.layout import lay_out, run_folder
+        from reodsl.plan.registry import Machine
+        from reodsl.run import run
+        from reodsl.store.layout import run_folder
 
-        plan, machine, registry = self._plan(), Machine(local, address), load_registry()
-        seconds = self._require(registry, plan, machine).expected
-        store = self.store.open()
-        record = runs.begin(store, self.spec, plan.digest)
-        writer = runs.Writer(store, record)
-        status: runs.Status = "interrupted"
-        shown = Waiting(lambda: display(len(self.graph.tasks), self.spec.study.name, quiet, terminal=False))
-        try:
-            sinks = shown.hear, writer.add
-            results = registry.execute(
-                Execution(self.graph, store, self.keys, registry.runners, machine, *sinks, seconds)
-            )
-            place = Path(out) if out is not None else run_folder(self.spec.study.name, plan.digest)
-            page = lay_out(self.graph, results.keys, store, place)
-            record.report = str(page.resolve()) if page else None
-            status = "failed" if results.failed else "finished"
-        finally:
-            shown.close()
-            runs.end(store, record, status)
+        ready = self._ready()
+        plan = ready.plan()
+        place = Path(out) if out is not None else run_folder(self.spec.study.name, plan.digest)
+        outcome = run(ready, plan, Machine(local, address), place, _Notebook(self, quiet))
+        results, page = outcome.results, outcome.page
         if results.failed:
             told = at_their_lines(self.spec, self.graph, results.failed)
             raise Problem(*(found for each in told.values() for found in each))
@@ -152,26 +136,8 @@ class Loaded:
                 "E0969", "the run left no report", where=str(place), help="run the spec by the command line"
             )
         report = next(task for task in self.graph.tasks if task.kind == "report")
-        inputs = {role: store.path(results.keys[task]) for role, task in report.inputs.items()}
+        inputs = {role: self.store.path(results.keys[task]) for role, task in report.inputs.items()}
         return Finished(page, self.spec, inputs)
-
-    def _require(self, registry: Registry, plan: Plan, machine: Machine) -> Prices:
-        """The prices. Raises where they pass the limit, or the machine lacks something; what it doubts is a warning."""
-        from reodsl.cli.place import prices_of
-        from reodsl.price.limits import refusals
-
-        prices = prices_of(self._ready())
-        todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
-        found = registry.check(todo, self.spec, self.keys.folder, machine) if todo else ()
-        missing = (*refusals(prices, (task.id for task in todo), self.spec), *found)
-        if any(each.severity == "error" for each in missing):
-            lacking = Problem(*missing)
-            lacking.add_note(render(missing, self.spec.sources))
-            raise lacking
-        for each in missing:
-            # Told of the notebook's own line, which called `run` in its context.
-            warnings.warn(f"{each.code}: {each.message}", stacklevel=4)
-        return prices
 
     def _plan(self) -> Plan:
         return self._ready().plan()
@@ -180,6 +146,41 @@ class Loaded:
         from reodsl.plan.ready import Ready
 
         return Ready(self.spec, self.graph, self.store, self.keys)
+
+
+class _Notebook:
+    """Shows a run below a notebook's cell: lines on stderr, doubts as Python's warnings."""
+
+    def __init__(self, loaded: Loaded, quiet: bool) -> None:
+        from reodsl.cli.live import Waiting, display
+
+        name, total = loaded.spec.study.name, len(loaded.graph.tasks)
+        self.loaded = loaded
+        self.display = Waiting(lambda: display(total, name, quiet, terminal=False))
+
+    def check(self, findings: tuple[Diagnostic, ...]) -> None:
+        """Raise what is wrong; warn of the rest."""
+        if any(each.severity == "error" for each in findings):
+            lacking = Problem(*findings)
+            lacking.add_note(render(findings, self.loaded.spec.sources))
+            raise lacking
+        for each in findings:
+            # Told of the notebook's own line, which called `run` in its context.
+            warnings.warn(f"{each.code}: {each.message}", stacklevel=5)
+
+    def begin(self) -> None:
+        """Nothing is to be done."""
+
+    def hear(self, event: Event) -> None:
+        """Write a line where there is something to say."""
+        self.display.hear(event)
+
+    def done(self, task_id: str, key: str) -> None:
+        """Nothing is told of a result before the run has ended."""
+
+    def close(self) -> None:
+        """End the display."""
+        self.display.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,4 +28,4 @@ def beside_quickstart(folder: Path, runners: dict[str, str], monkeypatch: pytest
     monkeypatch.chdir(folder)
     monkeypatch.delenv("REODSL_STORE", raising=False)
     registry = Registry(runners=runners, check=lambda *asked: (), execute=execute)
-    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: registry)
+    monkeypatch.setattr("reodsl.run.load_registry", lambda: registry)

@@ -56,7 +56,7 @@ def test_a_spec_is_loaded_overridden_planned_and_run(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = replace(load_registry(), check=lambda *_: (warning("W0971", "other GPUs"),))
-    monkeypatch.setattr("reodsl.plan.registry.load_registry", lambda: other)
+    monkeypatch.setattr("reodsl.run.load_registry", lambda: other)
     loaded = reodsl.load(spec, length=3, amend={"optim.lr": 1e-4})
     (training,) = [task for task in loaded.graph.tasks if task.kind == "train"]
     assert training.payload["stage"]["steps"] == 3

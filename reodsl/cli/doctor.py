@@ -13,8 +13,8 @@ from reodsl.cli.options import store_option
 
 if TYPE_CHECKING:
     from reodsl.cli.fits import Fit
-    from reodsl.cli.machine import Measures
     from reodsl.diagnostics import Diagnostic
+    from reodsl.machine import Measures
     from reodsl.plan.registry import Part, Registry
 
 _SHOWN = 3
@@ -47,8 +47,8 @@ def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None
     """
     from reodsl.cli.fits import fit
     from reodsl.cli.fmt import spec_files
-    from reodsl.cli.machine import measure
     from reodsl.cli.output import print_json
+    from reodsl.machine import measure
     from reodsl.plan.registry import Machine
 
     files = spec_files(map(str, specs)) if specs else sorted(_SPECS.rglob("*.reo"))

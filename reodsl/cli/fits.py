@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reodsl.cli.machine import Measures
 from reodsl.diagnostics import Diagnostic, Problem, error
 from reodsl.graph.task import Graph, Task
+from reodsl.machine import Measures
 from reodsl.plan.keys import Keys
 from reodsl.plan.registry import Machine, Registry
 from reodsl.price.value import Prices, added

@@ -11,7 +11,6 @@ from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.plan.ready import Ready, made_ready
 from reodsl.plan.registry import Machine, load_registry
 from reodsl.plan.verdict import Plan
-from reodsl.price import Prices
 from reodsl.store.external import hub_snapshot, local_copies
 from reodsl.store.store import Store
 
@@ -37,17 +36,6 @@ def prepare(
     if compiled.spec is None or failed(compiled.diagnostics):
         raise SystemExit(1)
     return made_ready(compiled.spec, Path(path), store_dir)
-
-
-def prices_of(ready: Ready) -> Prices:
-    """What the tasks of a spec are expected to cost, by what the store's past runs and weights at hand tell."""
-    from reodsl.cli.machine import measure
-    from reodsl.price import price, read_history, sizes_at_hand
-    from reodsl.store.runs import records
-
-    history = read_history(ready.store, records(ready.store))
-    sizes = sizes_at_hand(ready.spec, ready.keys.folder)
-    return price(ready.graph, ready.spec, history, sizes, measure(ready.store.root).cores)
 
 
 def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:

@@ -8,7 +8,7 @@ import click
 
 from reodsl.cli import completing
 from reodsl.cli.options import Place, spec_options
-from reodsl.cli.place import prepare, prices_of, wrong_files
+from reodsl.cli.place import prepare, wrong_files
 
 
 @click.command(
@@ -52,6 +52,7 @@ def command(
     from reodsl.plan.render import to_json, to_text
     from reodsl.plan.saved import Request, save_plan
     from reodsl.price.limits import refusals
+    from reodsl.run import prices_of
 
     place = None if out is None else file_to_write(out, (Path(spec),))
     ready = prepare(spec, sets, amends, target, store_dir)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,16 +13,18 @@ from reodsl.cli import completing
 from reodsl.cli.destination import folder_to_fill
 from reodsl.cli.doubts import Doubts
 from reodsl.cli.options import Place, spec_options
-from reodsl.cli.place import prepare, prices_of
-from reodsl.diagnostics import Problem, problem
+from reodsl.cli.place import prepare
+from reodsl.diagnostics import Diagnostic, problem
+from reodsl.graph.event import Event
 from reodsl.plan.ready import Ready
-from reodsl.plan.registry import Execution, Machine, Registry, Results, load_registry
+from reodsl.plan.registry import Machine, Results
 from reodsl.plan.saved import Saved, is_plan, load_plan, moved
 from reodsl.plan.verdict import Plan
-from reodsl.price import Prices
-from reodsl.price.limits import refusals
-from reodsl.store import runs
-from reodsl.store.layout import lay_out, run_folder
+from reodsl.run import Outcome, run
+from reodsl.store.layout import run_folder
+
+if TYPE_CHECKING:
+    from reodsl.cli.live import Display
 
 _MOVED = 12
 
@@ -85,34 +87,21 @@ def command(
     if saved is not None:
         _still_holds(saved, ready, plan)
     out = out or run_folder(ready.spec.study.name, plan.digest)
-    machine = Machine(local, address)
-    registry = load_registry()
-    prices = _require(registry, ready, plan, machine, quiet)
-    folder_to_fill(out)
-    ready.store.open()
-    record = runs.begin(ready.store, ready.spec, plan.digest)
-    writer = runs.Writer(ready.store, record)
-    doubts = Doubts(ready, quiet or as_json)
-    status: runs.Status = "interrupted"
+    watcher = Watcher(ready, plan, out, quiet, as_json)
     try:
-        results = _execute(registry, ready, plan, prices, machine, writer, doubts, quiet or as_json)
-        page = lay_out(ready.graph, results.keys, ready.store, out)
-        if tensorboard:
-            from reodsl.report.tensorboard import write_tensorboard
-
-            write_tensorboard(out)
-        record.report = str(page.resolve()) if page else None
-        status = "failed" if results.failed else "finished"
+        outcome = run(ready, plan, Machine(local, address), out, watcher)
     except (KeyboardInterrupt, SystemExit) as caught:
-        click.echo(_goes_on(ready), err=True)
+        if not watcher.begun:
+            raise
+        kept = f"stopped: what is done is kept in {ready.store.root}, and the same command goes on from there"
+        click.echo(f"\n{kept}", err=True)
         raise SystemExit(caught.code if isinstance(caught, SystemExit) else 130) from None
-    except Problem:
-        status = "failed"
-        raise
-    finally:
-        runs.end(ready.store, record, status)
-    _tell(ready, plan, results, page, doubts, as_json, quiet)
-    if results.failed:
+    if tensorboard:
+        from reodsl.report.tensorboard import write_tensorboard
+
+        write_tensorboard(out)
+    _tell(ready, plan, outcome, watcher.doubts, as_json, quiet)
+    if outcome.results.failed:
         raise SystemExit(1)
 
 
@@ -150,72 +139,58 @@ def _still_holds(saved: Saved, ready: Ready, plan: Plan) -> None:
         )
 
 
-def _require(registry: Registry, ready: Ready, plan: Plan, machine: Machine, quiet: bool) -> Prices:
-    """What the spec costs. Ends the command, before anything starts, when that is too much or this machine lacks what
-    it needs. What is only warned of is shown, unless `quiet`.
-    """
-    from reodsl.cli.output import failed, show
+class Watcher:
+    """Shows a run in the terminal: what its machine lacks, its tasks as they go on, and doubts about their results."""
 
-    prices = prices_of(ready)
-    refused = refusals(prices, (*plan.now, *plan.later), ready.spec)
-    if refused:
-        raise Problem(*refused)
-    tasks = tuple(item.task for item in plan.items if item.verdict != "reuse")
-    missing = registry.check(tasks, ready.spec, ready.keys.folder, machine) if tasks else ()
-    show(missing if not quiet or failed(missing) else (), ready.spec.sources)
-    if failed(missing):
-        raise SystemExit(1)
-    return prices
+    def __init__(self, ready: Ready, plan: Plan, out: Path, quiet: bool, as_json: bool) -> None:
+        """Of a run that has not begun. What is only warned of is not shown where all is `quiet`."""
+        from reodsl.cli.live import Waiting, display
 
+        title = f"{ready.spec.study.name} {plan.digest[:8]}"
+        silent = quiet or as_json
 
-def _execute(
-    registry: Registry,
-    ready: Ready,
-    plan: Plan,
-    prices: Prices,
-    machine: Machine,
-    writer: runs.Writer,
-    doubts: Doubts,
-    quiet: bool,
-) -> Results:
-    from reodsl.cli.live import Display, Waiting, display
+        def shown() -> Display:
+            return display(len(ready.graph.tasks), title, silent, sys.stderr.isatty())
 
-    title = f"{ready.spec.study.name} {plan.digest[:8]}"
-    total, terminal = len(ready.graph.tasks), sys.stderr.isatty()
-    shown: Display = (
-        display(total, title, quiet, terminal)
-        if plan.work
-        else Waiting(lambda: display(total, title, quiet, terminal))
-    )
+        self.ready, self.out, self.quiet, self.begun = ready, out, quiet, False
+        self.open = shown if plan.work else lambda: Waiting(shown)
+        self.display: Display | None = None
+        self.doubts = Doubts(ready, silent)
 
-    def done(task_id: str, key: str) -> None:
-        writer.add(task_id, key)
-        doubts.done(task_id, key)
+    def check(self, findings: tuple[Diagnostic, ...]) -> None:
+        """Show them, and end the command where something is wrong."""
+        from reodsl.cli.output import failed, show
 
-    try:
-        return registry.execute(
-            Execution(
-                graph=ready.graph,
-                store=ready.store,
-                keys=ready.keys,
-                runners=registry.runners,
-                machine=machine,
-                emit=shown.hear,
-                done=done,
-                seconds=prices.expected,
-            )
-        )
-    finally:
-        shown.close()
+        show(findings if not self.quiet or failed(findings) else (), self.ready.spec.sources)
+        if failed(findings):
+            raise SystemExit(1)
+
+    def begin(self) -> None:
+        """Begin the display, where results can be written."""
+        folder_to_fill(self.out)
+        self.begun, self.display = True, self.open()
+
+    def hear(self, event: Event) -> None:
+        """Show an event."""
+        if self.display is not None:
+            self.display.hear(event)
+
+    def done(self, task_id: str, key: str) -> None:
+        """Tell what a result is to be taken with care for."""
+        self.doubts.done(task_id, key)
+
+    def close(self) -> None:
+        """Leave the screen in order."""
+        if self.display is not None:
+            self.display.close()
 
 
-def _tell(
-    ready: Ready, plan: Plan, results: Results, page: Path | None, doubts: Doubts, as_json: bool, quiet: bool
-) -> None:
+def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: bool, quiet: bool) -> None:
     """The outcome: as JSON, or in a few lines that end with the report's place."""
     from reodsl.cli.output import located, print_json, show
     from reodsl.plan.faults import at_their_lines
 
+    results, page = outcome.results, outcome.page
     everything = located(at_their_lines(ready.spec, ready.graph, results.failed))
     if as_json:
         print_json(_json(ready, plan, results, page, doubts))
@@ -283,7 +258,3 @@ def _json(ready: Ready, plan: Plan, results: Results, page: Path | None, doubts:
             ]
         ),
     }
-
-
-def _goes_on(ready: Ready) -> str:
-    return f"\nstopped: what is done is kept in {ready.store.root}, and the same command goes on from there"

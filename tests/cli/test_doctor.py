@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.cli import machine
+from reodsl import machine
 from reodsl.cli.fits import fit
-from reodsl.cli.machine import Measures
 from reodsl.diagnostics import Problem, problem, warning
+from reodsl.machine import Measures
 from reodsl.plan.registry import Machine, Part, Registry
 from runners.engine.sglang.interpreter import REMEDY
 from runners.execute import check as checking

@@ -39,7 +39,7 @@ def test_a_lost_report_is_drawn_again(call: Call, monkeypatch: pytest.MonkeyPatc
     def nothing() -> None:
         pytest.fail("a report runs nothing")
 
-    monkeypatch.setattr("reodsl.cli.run.load_registry", nothing)
+    monkeypatch.setattr("reodsl.run.load_registry", nothing)
     (page,) = Path("runs").glob("*/report.html")
     drawn, kept = contents(page.parent), contents(Path(".reodsl/objects"))
     page.unlink()

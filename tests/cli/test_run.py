@@ -204,7 +204,7 @@ def test_what_is_missing_is_named_before_anything_starts(
     lacking = registry.Registry(
         toys.RUNNERS, lambda *asked: (error("E0850", "no weights"), error("E0971", "no GPU")), execute
     )
-    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: lacking)
+    monkeypatch.setattr("reodsl.run.load_registry", lambda: lacking)
     assert call("run", SPEC, "--local") == 1
     err = capsys.readouterr().err
     assert "no weights" in err
@@ -220,7 +220,7 @@ def test_what_is_other_than_the_spec_says_is_told_and_the_run_goes_on(
     other = registry.Registry(
         toys.RUNNERS, lambda *asked: (warning("W0971", "the GPUs there are A100"),), execute
     )
-    monkeypatch.setattr("reodsl.cli.run.load_registry", lambda: other)
+    monkeypatch.setattr("reodsl.run.load_registry", lambda: other)
     assert call("run", SPEC, "--local", *(("--quiet",) if quiet else ())) == 0
     assert ("warning[W0971]: the GPUs there are A100" in capsys.readouterr().err) != quiet
 
@@ -342,7 +342,8 @@ SCRIPT = """
 import sys
 sys.path[:0] = {paths!r}
 from tests.execute import toys
-from reodsl.cli import main, run
+from reodsl import run
+from reodsl.cli import main
 from reodsl.plan.registry import Registry
 from runners.execute import execute
 run.load_registry = lambda: Registry(toys.RUNNERS, lambda *asked: (), execute)

@@ -1,0 +1,107 @@
+"""Run a spec that is ready: price it, check the machine, execute its tasks, lay out what came of them.
+
+The command line and the Python door both call `run`. They differ in how they show what goes on, and that is a `Listener`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from reodsl.diagnostics import Diagnostic, Problem
+from reodsl.graph.event import Event
+from reodsl.machine import measure
+from reodsl.plan.ready import Ready
+from reodsl.plan.registry import Execution, Machine, Results, load_registry
+from reodsl.plan.verdict import Plan
+from reodsl.price import Prices, price, read_history, sizes_at_hand
+from reodsl.price.limits import refusals
+from reodsl.store import runs
+from reodsl.store.layout import lay_out
+
+
+class Listener(Protocol):
+    """Whoever watches a run."""
+
+    def check(self, findings: tuple[Diagnostic, ...]) -> None:
+        """Hear what is wrong or doubtful before anything starts. Where something is wrong, the run ends after this."""
+
+    def begin(self) -> None:
+        """Everything is in order; nothing is written yet."""
+
+    def hear(self, event: Event) -> None:
+        """Hear of an event of a task."""
+
+    def done(self, task_id: str, key: str) -> None:
+        """Hear of a result, by its task and its key in the store."""
+
+    def close(self) -> None:
+        """The tasks have ended, in whatever way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run: its results, and the report's page, which is None where the report was not made."""
+
+    results: Results
+    page: Path | None
+
+
+def prices_of(ready: Ready) -> Prices:
+    """What the tasks of a spec are expected to cost, by what the store's past runs and weights at hand tell."""
+    history = read_history(ready.store, runs.records(ready.store))
+    sizes = sizes_at_hand(ready.spec, ready.keys.folder)
+    return price(ready.graph, ready.spec, history, sizes, measure(ready.store.root).cores)
+
+
+def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listener) -> Outcome:
+    """Do what `plan` says is not done, and lay out the results under `out`.
+
+    The run is recorded in the store as finished, failed or interrupted. Raises `Problem` where the price passes the
+    limit, the machine lacks something, or nothing can run at all; a task that fails is in the results.
+    """
+    registry = load_registry()
+    prices = prices_of(ready)
+    todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
+    findings = refusals(prices, (*plan.now, *plan.later), ready.spec)
+    if not findings and todo:
+        findings = registry.check(todo, ready.spec, ready.keys.folder, machine)
+    listener.check(findings)
+    if any(each.severity == "error" for each in findings):
+        raise Problem(*findings)
+    listener.begin()
+    store = ready.store.open()
+    record = runs.begin(store, ready.spec, plan.digest)
+    writer = runs.Writer(store, record)
+    status: runs.Status = "interrupted"
+
+    def done(task_id: str, key: str) -> None:
+        writer.add(task_id, key)
+        listener.done(task_id, key)
+
+    try:
+        try:
+            results = registry.execute(
+                Execution(
+                    graph=ready.graph,
+                    store=store,
+                    keys=ready.keys,
+                    runners=registry.runners,
+                    machine=machine,
+                    emit=listener.hear,
+                    done=done,
+                    seconds=prices.expected,
+                )
+            )
+        finally:
+            listener.close()
+        page = lay_out(ready.graph, results.keys, store, out)
+        record.report = str(page.resolve()) if page else None
+        status = "failed" if results.failed else "finished"
+    except Problem:
+        status = "failed"
+        raise
+    finally:
+        runs.end(store, record, status)
+    return Outcome(results, page)
