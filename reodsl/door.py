@@ -123,7 +123,7 @@ class Loaded:
         from reodsl.run import run
         from reodsl.store.layout import run_folder
 
-        ready = self._ready()
+        ready = self._ready().for_run()
         plan = ready.plan()
         place = Path(out) if out is not None else run_folder(self.spec.study.name, plan.digest)
         outcome = run(ready, plan, Machine(local, address), place, _Notebook(self, quiet))

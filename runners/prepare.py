@@ -10,7 +10,7 @@ from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
-from reodsl.store.external import hub_snapshot, package_file
+from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
 from runners.data.load import load_data
 from runners.models import architecture as sizes
 from runners.models.folder import Loaded, load_config, load_tokenizer, require_fit, save
@@ -19,9 +19,6 @@ from runners.models.tensors import weight_files
 from runners.models.tokenizer import require_written, word_tokenizer
 from runners.models.unpack import unpack
 from runners.seeds import purpose
-
-_TEXTS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
-"""What a model folder has beside its weights. Python files, pickles and anything else stay behind."""
 
 
 def data(job: Job) -> None:
@@ -97,7 +94,10 @@ def copy_model(source: Path, place: Path) -> None:
     config = load_config(source)
     load_tokenizer(source)
     require_fit(source, config)
-    files = [*weight_files(source), *(path for pattern in _TEXTS for path in sorted(source.glob(pattern)))]
+    files = [
+        *weight_files(source),
+        *(path for pattern in MODEL_TEXTS for path in sorted(source.glob(pattern))),
+    ]
     place.mkdir()
     for path in files:
         if path.is_file():

@@ -53,7 +53,7 @@ def command(
     from reodsl.cli.output import print_json
     from reodsl.plan.accept import accept
 
-    ready = prepare(spec, sets, amends, target, store_dir)
+    ready = prepare(spec, sets, amends, target, store_dir).for_run()
     plan = ready.plan()
     done = accept(plan, ready.store, ready.keys, find(plan, task), because, result)
     if as_json:

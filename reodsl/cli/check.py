@@ -28,7 +28,8 @@ Examples:
 def command(paths: tuple[str, ...], sets: tuple[str, ...], amends: tuple[str, ...], as_json: bool) -> None:
     """Check specs: names, types, units, budgets, recipes and studies.
 
-    Safe on a stranger's spec: nothing in it can run code, read other files or reach a network. Exits 1 on an error.
+    Safe on a stranger's spec: nothing in it can run code, read files but those it imports, or reach a network.
+    Exits 1 on an error.
     """
     from reodsl.diagnostics.render import to_json
     from reodsl.language import check_file

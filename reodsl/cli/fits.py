@@ -56,9 +56,9 @@ def fit(
     store = Store(store_dir or path.resolve().parent / ".reodsl")
     try:
         store.recognise()
+        tasks = _without_questions(graph, store, folder)
     except Problem as caught:
         return Fit(str(path), caught.diagnostics)
-    tasks = _without_questions(graph, store, folder)
     missing = registry.check(tasks, spec, folder, machine) if registry is not None else ()
     return Fit(
         str(path),

@@ -82,7 +82,7 @@ def command(
         asked = saved.request
         spec, sets, amends, target = asked.spec, asked.sets, asked.amends, asked.target
         store_dir = Path(asked.store)
-    ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet)
+    ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet).for_run()
     plan = ready.plan()
     if saved is not None:
         _still_holds(saved, ready, plan)

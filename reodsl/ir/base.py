@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from reodsl.ir import expression
 from reodsl.ir.expression import Node
+from reodsl.ir.names import Form
 
 
 class IR(BaseModel):
@@ -38,6 +39,11 @@ class IR(BaseModel):
             for name, field in fields.items()
             if name not in self.later or getattr(self, name) != field.default
         ]
+
+
+def named(form: Form) -> Any:
+    """What a field's text has to be, for `Annotated`: no value from a file is built that breaks it."""
+    return Field(pattern=f"^(?:{form.pattern})$", max_length=form.longest)
 
 
 def names_of(value: IR | Node) -> Iterable[str]:

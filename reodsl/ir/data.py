@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reodsl.ir.base import IR
+from reodsl.ir.base import IR, named
+from reodsl.ir.names import PACKAGE, PART, REPO, REVISION
 from reodsl.ir.task import FoldTask, FoldTraces
 
 
@@ -53,10 +54,10 @@ class HubData(IR):
     """A data set of a hub by name, found in the local cache or a local mirror."""
 
     kind: Literal["hub"] = "hub"
-    repo: str
-    name: str | None = None
-    split: str = "train"
-    revision: str | None = None
+    repo: Annotated[str, named(REPO)]
+    name: Annotated[str, named(PART)] | None = None
+    split: Annotated[str, named(PART)] = "train"
+    revision: Annotated[str, named(REVISION)] | None = None
     columns: Columns = Columns()
 
 
@@ -68,7 +69,7 @@ class PackageData(IR):
     """
 
     kind: Literal["package"] = "package"
-    package: str
+    package: Annotated[str, named(PACKAGE)]
     task: str
     count: int
     seed: int

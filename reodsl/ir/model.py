@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reodsl.ir.base import IR
+from reodsl.ir.base import IR, named
+from reodsl.ir.names import PACKAGE, REPO, REVISION, WEIGHTS
 
 
 class WordTokenizer(IR):
@@ -44,16 +45,16 @@ class Hub(IR):
     """A model of a hub by name, found in the local cache or a local mirror."""
 
     kind: Literal["hub"] = "hub"
-    repo: str
-    revision: str | None = None
+    repo: Annotated[str, named(REPO)]
+    revision: Annotated[str, named(REVISION)] | None = None
 
 
 class Package(IR):
     """Weights that ship inside a Python package, as GGUF."""
 
     kind: Literal["package"] = "package"
-    package: str
-    file: str
+    package: Annotated[str, named(PACKAGE)]
+    file: Annotated[str, named(WEIGHTS)]
 
 
 ModelSource = Annotated[Architecture | Folder | Hub | Package, Field(discriminator="kind")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from reodsl.ir.names import Form
 from reodsl.language.meant import meant
 from reodsl.language.schema import (
     A,
@@ -22,6 +23,7 @@ from reodsl.language.schema import (
 )
 from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, as_written, describe
+from reodsl.syntax.place import clipped
 
 MOST_COUNTED = 16
 
@@ -51,7 +53,9 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
                 return _other(value, type_)
             if type_.nonempty and not value.data.strip():
                 return Misfit("E0303", "{what} is empty", "nothing in it", value, "write some text")
-            return value
+            return (
+                value if type_.form is None or type_.form.holds(value.data) else _misnamed(value, type_.form)
+            )
         case Flag():
             return value if isinstance(value.data, bool) else _other(value, type_)
         case Choice():
@@ -81,6 +85,19 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
                     return fitted
             ranged = [misfit for misfit in misfits if misfit.code != "E0301"]
             return ranged[0] if ranged else _other(value, type_)
+
+
+def _misnamed(value: Value, form: Form) -> Misfit:
+    """Why a text is no such name."""
+    text = str(value.data)
+    words = f"more than {form.longest:,} characters" if len(text) > form.longest else "no such name"
+    return Misfit(
+        "E0317",
+        f"{{what}} names {form.noun}, and `{clipped(text)}` cannot be one",
+        words,
+        value,
+        f"write {form.words}: `{form.example}`, for example",
+    )
 
 
 def _other(value: Value, type_: Type) -> Misfit:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from reodsl.ir.names import Form
 from reodsl.language.units import Dimension, dimension
 from reodsl.language.values import article
 
@@ -53,9 +54,10 @@ class Num:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text; `nonempty` refuses one of blanks alone."""
+    """A text; `nonempty` refuses one of blanks alone, `form` all but names that are safe in a path."""
 
     nonempty: bool = True
+    form: Form | None = None
 
 
 @dataclass(frozen=True, slots=True)

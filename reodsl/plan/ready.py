@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reodsl.graph.lower import lower
@@ -21,6 +21,10 @@ class Ready:
     graph: Graph
     store: Store
     keys: Keys
+
+    def for_run(self) -> Ready:
+        """The same whose keys read sources whole, however large."""
+        return replace(self, keys=self.keys.for_run())
 
     def plan(self) -> Plan:
         """What running it would do now. Raises E0952 for a folder that is no store."""

@@ -92,6 +92,8 @@ class _Planner:
         old = self._previous(task)
         if needs:
             return self._pending(task, needs, old)
+        if self.keys.unread(task):
+            return Item(task, "run", "it has more to read than a plan does: a run reads it once")
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
         key, new = self.keys.key(telling(task, self.done), inputs)
         manifest = self.store.get(key)

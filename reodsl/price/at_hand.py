@@ -9,7 +9,8 @@ from reodsl.ir import Spec
 from reodsl.ir.model import Folder, Hub
 from reodsl.ir.training import FromModel
 from reodsl.price.sizes import Sizes, from_config, sizes_of
-from reodsl.store.external import hub_snapshot
+from reodsl.store.external import LARGEST_CONFIG, hub_snapshot
+from reodsl.store.plain import read_plain
 
 
 def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
@@ -38,7 +39,7 @@ def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
 
 def _read(path: Path) -> Sizes | None:
     try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        config = json.loads(read_plain(path, LARGEST_CONFIG))
+    except (OSError, ValueError, RecursionError):
         return None
     return from_config(config) if isinstance(config, dict) else None

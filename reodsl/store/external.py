@@ -9,41 +9,67 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from reodsl.diagnostics import problem
 from reodsl.graph.task import Task
 from reodsl.ir import digest
-from reodsl.store.files import sha256, write_json
+from reodsl.ir.names import DATA_FILES, PACKAGE, PART, REPO, REVISION, WEIGHTS
+from reodsl.store.files import write_json
+from reodsl.store.plain import hash_plain, is_system, read_plain, stat_plain
+
+MODEL_TEXTS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
+"""What a model folder has beside its weights. Python files, pickles and anything else are not read."""
+MODEL_FILES = ("*.safetensors", *MODEL_TEXTS)
+MOST_READ = 2 << 30
+"""Bytes of files not seen before that one command reads where a run has not been asked for: seconds of work."""
+MOST_ENTRIES = 10_000
+"""Names in a folder of a model, and in a copy of a data set with all that is below it."""
+_DEEPEST = 4
+"""Folders from a copy of a data set to its files: `data/NAME/SPLIT/FILE`."""
+LARGEST_CONFIG = 1 << 20
+"""Bytes of a model's `config.json`."""
+_LARGEST_CACHE = 1 << 26
+_LARGEST_REF = 1 << 10
+_UNREAD = "unread "
 
 
 class Fingerprints:
-    """Checksums of files outside the store, kept by size and modification time so that weights are read once."""
+    """Checksums of files outside the store, each kept while its size, times and place on the disk stay as they were.
 
-    def __init__(self, place: Path) -> None:
-        """Kept in the file `place`, where its folder exists."""
+    The time of its last change of state is among them: unlike that of its content, no program can set it back.
+    """
+
+    def __init__(self, place: Path, most: int | None = None) -> None:
+        """Kept in the file `place`, where its folder exists. Of files that are not known `most` bytes are read."""
         self.place = place
+        self.left = most
         self.changed = False
         try:
-            known = json.loads(place.read_bytes())
-        except (OSError, ValueError):
+            known = json.loads(read_plain(place, _LARGEST_CACHE))
+        except (OSError, ValueError, RecursionError):
             known = {}
         self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
 
     def file(self, path: Path) -> str | None:
-        """The SHA-256 of a regular file; None where there is none to read."""
+        """The SHA-256 of a plain file, or a word for one that is too large to be read now; None where there is none."""
         try:
-            if not path.is_file():
-                return None
-            stat = path.stat()
+            stat = stat_plain(path)
             name = str(path.resolve())
-            seen = [stat.st_size, stat.st_mtime_ns]
+            seen = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
             entry = self.known.get(name)
-            if isinstance(entry, list) and len(entry) == 3 and entry[:2] == seen:
-                return str(entry[2])
-            checksum = sha256(path)
+            if isinstance(entry, list) and entry[:-1] == seen:
+                return str(entry[-1])
+            if self.left is not None:
+                if stat.st_size > self.left:
+                    return f"{_UNREAD}{stat.st_size} {stat.st_mtime_ns}"
+                self.left -= stat.st_size
+            checksum = hash_plain(path)
         except OSError:
             return None
         self.known[name] = [*seen, checksum]
@@ -51,17 +77,27 @@ class Fingerprints:
         return checksum
 
     def folder(self, path: Path) -> str | None:
-        """The digest of the names and checksums of the files directly in a folder; None where there is none."""
+        """The digest of the names and checksums of a model's files directly in a folder; None where there is none.
+
+        Raises E0959 where it holds more names than a model's folder has.
+        """
         try:
-            names = sorted(entry.name for entry in path.iterdir() if entry.is_file())
+            names = sorted(entry.name for entry in _entries(path, path, MOST_ENTRIES))
         except OSError:
             return None
-        return digest({name: self.file(path / name) for name in names})
+        files = (path / name for name in names if any(fnmatchcase(name, each) for each in MODEL_FILES))
+        return self._together((each.name, each) for each in files if not each.is_dir())
 
     def tree(self, path: Path) -> str:
-        """The digest of the names and checksums of all files below a folder, links not followed into others."""
-        files = sorted(entry for entry in path.rglob("*") if entry.is_file())
-        return digest({entry.relative_to(path).as_posix(): self.file(entry) for entry in files})
+        """The digest of the names and checksums of all files with questions below a folder. Raises E0959."""
+        files = sorted(_data_files(path))
+        return self._together((each.relative_to(path).as_posix(), each) for each in files)
+
+    def _together(self, files: Iterable[tuple[str, Path]]) -> str:
+        """One digest, of which it is told where a part was not read."""
+        prints = {name: self.file(path) for name, path in files}
+        unread = any(_is_unread(each) for each in prints.values())
+        return (_UNREAD if unread else "") + digest(prints)
 
     def save(self) -> None:
         """Keep what was read, if the store is there; losing it only costs time."""
@@ -71,6 +107,57 @@ class Fingerprints:
             except OSError:
                 return
             self.changed = False
+
+
+def _is_unread(found: object) -> bool:
+    return isinstance(found, str) and found.startswith(_UNREAD)
+
+
+def _entries(folder: Path, whole: Path, most: int) -> list[os.DirEntry[str]]:
+    """What is in a folder, which is `whole` or below it. Raises OSError, and E0959 for more than `most`."""
+    if is_system(folder):
+        return []
+    with os.scandir(folder) as entries:
+        found = list(islice(entries, most + 1))
+    if len(found) > most:
+        raise problem(
+            "E0959",
+            f"the folder holds more than {MOST_ENTRIES:,} files, which are not all looked at",
+            where=str(whole),
+            help="name the folder that holds the model, or the data set, and nothing else",
+        )
+    return found
+
+
+def _data_files(whole: Path) -> Iterator[Path]:
+    """Files with questions below a folder, as deep as a run looks for them; folders that are links count too."""
+    folders, left = [(whole, 1)], MOST_ENTRIES
+    while folders:
+        folder, depth = folders.pop()
+        try:
+            entries = _entries(folder, whole, left)
+        except OSError:
+            continue
+        left -= len(entries)
+        for entry in entries:
+            path = folder / entry.name
+            if path.suffix.lower() in DATA_FILES:
+                yield path
+            elif depth < _DEEPEST and not entry.name.startswith(".") and entry.is_dir():
+                folders.append((path, depth + 1))
+
+
+def is_unread(payload: Mapping[str, Any]) -> bool:
+    """Whether a payload as `resolved` gives it stands for files that were too large to be read."""
+    sources = [*payload.get("data", {}).get("sources", ()), payload.get("model", {}).get("source", {})]
+    marks = (
+        each
+        for source in sources
+        if isinstance(source, Mapping)
+        for name in ("path", "content", "copy")
+        for each in (source[name] if isinstance(source.get(name), list) else [source.get(name)])
+    )
+    return any(map(_is_unread, marks))
 
 
 def resolved(task: Task, payload: Mapping[str, Any], folder: Path, prints: Fingerprints) -> dict[str, Any]:
@@ -89,30 +176,35 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
     match source["kind"]:
         case "file":
             path = folder / source["path"]
-            return {**source, "path": f"sha256:{prints.file(path)}{path.suffix}"}
+            found = prints.file(path) if path.suffix.lower() in DATA_FILES else None
+            return {**source, "path": f"{_sum(found)}{path.suffix}"}
         case "folder":
-            return {**source, "path": f"sha256:{prints.folder(folder / source['path'])}"}
+            return {**source, "path": _sum(prints.folder(folder / source["path"]))}
         case "hub":
-            found = {**source, "revision": hub_revision(hub_kind, source["repo"], source.get("revision"))}
+            named = {**source, "revision": hub_revision(hub_kind, source["repo"], source.get("revision"))}
             copies = local_copies(source["repo"], folder) if hub_kind == "datasets" else []
             if not copies:
-                return found
+                return named
             # The run reads the first that has the split: which it is depends on the files of all.
             trees = [prints.tree(copy) for copy in copies]
-            return {**found, "copy": trees[0] if len(trees) == 1 else trees}
+            return {**named, "copy": trees[0] if len(trees) == 1 else trees}
         case "package":
-            found = {**source, "version": package_version(source["package"])}
+            named = {**source, "version": package_version(source["package"])}
             inside = package_file(source["package"], source["file"]) if "file" in source else None
-            return found if inside is None else {**found, "content": f"sha256:{prints.file(inside)}"}
+            return named if inside is None else {**named, "content": _sum(prints.file(inside))}
     return dict(source)
+
+
+def _sum(found: str | None) -> str:
+    """A checksum as it stands in a payload."""
+    return found if found is not None and _is_unread(found) else f"sha256:{found}"
 
 
 def local_copies(repo: str, folder: Path) -> list[Path]:
     """A data set's copies beside the spec and in REODSL_DATA, which a run prefers, in this order, to the hub's cache."""
     mirror = os.environ.get("REODSL_DATA")
     places = [folder / "data", *([Path(mirror)] if mirror else [])]
-    inside = ".." not in Path(repo).parts and not Path(repo).is_absolute()
-    return [place / repo for place in places if (place / repo).is_dir()] if inside else []
+    return [place / repo for place in places if os.path.isdir(place / repo)] if REPO.holds(repo) else []
 
 
 def hub_cache() -> Path:
@@ -123,14 +215,17 @@ def hub_cache() -> Path:
 
 def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
     """The folder of a model (`models`) or data set (`datasets`) in the local cache; None where it is not."""
+    if not REPO.holds(repo) or not (revision is None or REVISION.holds(revision)):
+        return None
     place = hub_cache() / f"{hub_kind}--{repo.replace('/', '--')}"
     try:
-        commit = (place / "refs" / (revision or "main")).read_text().strip()
+        commit = (
+            read_plain(place / "refs" / (revision or "main"), _LARGEST_REF).decode("ascii", "replace").strip()
+        )
     except OSError:
         commit = revision or ""
     snapshot = place / "snapshots" / commit
-    inside = commit and snapshot.parent == place / "snapshots" and ".." not in commit
-    return snapshot if inside and snapshot.is_dir() else None
+    return snapshot if PART.holds(commit) and os.path.isdir(snapshot) else None
 
 
 def hub_revision(hub_kind: str, repo: str, revision: str | None) -> str | None:
@@ -145,10 +240,16 @@ def package_file(package: str, name: str) -> Path | None:
     None where there is none, or the name leads out of the package.
     """
     module = package.replace("-", "_")
-    found = importlib.util.find_spec(module) if module.isidentifier() else None
+    if not PACKAGE.holds(package) or not WEIGHTS.holds(name) or not module.isidentifier():
+        return None
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        # A module that says nothing of where it is from, or whose finder fails.
+        return None
     for folder in map(Path, (found.submodule_search_locations or ()) if found else ()):
         path = folder / name
-        if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+        if path.resolve().is_relative_to(folder.resolve()) and path.is_file():
             return path
     return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
 from reodsl.ir.data import Columns
+from reodsl.ir.names import DATA_FILES
+from reodsl.store.plain import NotPlain, open_plain, stat_plain
 from runners.data.records import read_json, read_jsonl
 from runners.data.table import mapped, questions_table, require_columns
 
@@ -20,7 +21,6 @@ MOST_ROWS = 20_000_000
 """Rows of a Parquet file that is read."""
 LARGEST_FIELD = 2**24
 """Characters of one CSV field."""
-SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
 
 
 def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
@@ -71,29 +71,31 @@ def require_head(path: Path, columns: Columns) -> None:
 
 def file_problem(path: Path) -> Diagnostic | None:
     """Why this file cannot be a source (E0706): not there, not a plain file, too large, of an unknown kind."""
-    if path.suffix.lower() not in SUFFIXES:
+    if path.suffix.lower() not in DATA_FILES:
         return error(
             "E0706",
             f"`{path.suffix or path.name}` is no kind of data file that is read here",
             where=str(path),
-            help=f"give a file that ends in {', '.join(SUFFIXES)}",
+            help=f"give a file that ends in {', '.join(DATA_FILES)}",
         )
     try:
-        status = path.stat()
-    except (OSError, ValueError) as failure:
-        reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else str(failure)
+        status = stat_plain(path)
+    except NotPlain as failure:
         return error(
             "E0706",
-            f"the data file cannot be opened: {reason}",
+            f"this is not a plain file: {failure.strerror}",
+            where=str(path),
+            help="name a file, not a folder or device",
+        )
+    except OSError as failure:
+        return error(
+            "E0706",
+            f"the data file cannot be opened: {failure.strerror}",
             where=str(path),
             help="a relative path starts at the folder of the spec",
         )
-    if not stat.S_ISREG(status.st_mode):
-        return error(
-            "E0706", "this is not a plain file", where=str(path), help="name a file, not a folder or device"
-        )
     try:
-        path.open("rb").close()
+        open_plain(path).close()
     except OSError as failure:
         return error(
             "E0706",

@@ -15,8 +15,9 @@ import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
 from reodsl.ir.data import HubData
+from reodsl.ir.names import DATA_FILES
 from reodsl.store.external import hub_snapshot
-from runners.data.files import SUFFIXES, read_questions
+from runners.data.files import read_questions
 from runners.data.table import questions_table
 
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
@@ -86,10 +87,10 @@ def _split_files(place: Path, source: HubData) -> list[Path]:
     roots = [place / source.name, place / "data" / source.name] if source.name else [place, place / "data"]
     for root in roots:
         for pattern in (f"{source.split}.*", f"{source.split}-*", f"{source.split}/*"):
-            found = sorted(path for path in root.glob(pattern) if path.suffix.lower() in SUFFIXES)
+            found = sorted(path for path in root.glob(pattern) if path.suffix.lower() in DATA_FILES)
             if found:
                 return found
-        every = sorted(path for path in root.glob("*") if path.suffix.lower() in SUFFIXES)
+        every = sorted(path for path in root.glob("*") if path.suffix.lower() in DATA_FILES)
         if every and source.split == "train" and not any(_SPLIT.search(path.stem) for path in every):
             return every
     return []

@@ -19,7 +19,8 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import called, gpus_of
-from reodsl.store.external import hub_cache, hub_snapshot, package_file
+from reodsl.store.external import LARGEST_CONFIG, hub_cache, hub_snapshot, package_file
+from reodsl.store.plain import NotPlain, open_plain, read_plain
 from runners.execute.gpu_names import gpu_here, other_gpus
 from runners.execute.placement import COMPUTES, Node, bundles, lacking, resources_of
 from runners.execute.questions import questions
@@ -220,8 +221,8 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
 
 
 def _folder(place: Path, name: str) -> Iterator[Diagnostic]:
-    there = place.is_dir()
-    lacking = [part for part in ("config.json", "tokenizer.json") if not (place / part).is_file()]
+    there = os.path.isdir(place)
+    lacking = [part for part in ("config.json", "tokenizer.json") if not os.path.isfile(place / part)]
     if there and not any(path for path in place.glob("*.safetensors") if path.name != ADAPTER):
         other = unread(place)
         if other is not None:
@@ -244,13 +245,16 @@ def _shut(place: Path) -> Iterator[Diagnostic]:
     """The files of a model folder that may not be read, as one error at the first of them."""
     for path in sorted([*place.glob("*.safetensors"), *place.glob("*.json")]):
         try:
-            path.open("rb").close()
+            open_plain(path).close()
         except OSError as failure:
+            plain = not isinstance(failure, NotPlain)
             yield error(
                 "E0803",
                 f"the model folder cannot be read: {failure.strerror}",
                 where=str(path),
-                help=f"let yourself read it: `chmod -R u+rX {place}`",
+                help=f"let yourself read it: `chmod -R u+rX {place}`"
+                if plain
+                else "put the file itself there, or a link to it",
             )
             return
 
@@ -258,8 +262,8 @@ def _shut(place: Path) -> Iterator[Diagnostic]:
 def _context(place: Path, said: int) -> Iterator[Diagnostic]:
     """E0807 where the spec gives a model a longer context than its config does: lengths were checked against the spec's."""
     try:
-        has = json.loads((place / "config.json").read_bytes()).get("max_position_embeddings")
-    except (OSError, ValueError, AttributeError):
+        has = json.loads(read_plain(place / "config.json", LARGEST_CONFIG)).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError, RecursionError):
         # What is wrong with it is told as it is read.
         return
     if isinstance(has, int) and said > has:

@@ -219,7 +219,6 @@ MISSING: dict[str, tuple[str, str]] = {
     "no file": ("nowhere.jsonl", "nowhere.jsonl"),
     "a folder": ("folder.jsonl", "folder.jsonl"),
     "a device": ("zero.csv", "zero.csv"),
-    "another format": ("d.xlsx", "d.xlsx"),
     "shut": ("shut.csv", "shut.csv"),
 }
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from reodsl.diagnostics import Problem
 from reodsl.graph.task import Task
-from reodsl.store.external import Fingerprints, hub_revision, hub_snapshot, resolved
+from reodsl.store import external
+from reodsl.store.external import Fingerprints, hub_revision, hub_snapshot, is_unread, resolved
 
 
 def data_task(path: str) -> Task:
@@ -134,3 +139,89 @@ def test_weights_of_a_package_are_their_content(tmp_path: Path, monkeypatch: pyt
     first = seen(task, tmp_path)
     (package / "w.gguf").write_text("2")
     assert len({str(absent), str(first), str(seen(task, tmp_path))}) == 3
+
+
+def test_what_no_run_reads_is_no_part_of_a_model(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_text("weights")
+    source = {"kind": "folder", "path": "."}
+    before = seen(model_task(source), tmp_path)
+    for name in ("README.md", "pytorch_model.bin", "modeling_own.py"):
+        (tmp_path / name).write_text("more")
+    assert seen(model_task(source), tmp_path) == before
+    (tmp_path / "chat_template.jinja").write_text("more")
+    assert seen(model_task(source), tmp_path) != before
+
+
+def test_what_no_run_reads_is_no_part_of_a_copy(tmp_path: Path) -> None:
+    """A download leaves notes of its own beside the files."""
+    (tmp_path / "train.jsonl").write_text("1")
+    prints = Fingerprints(tmp_path / "none" / "prints.json")
+    before = prints.tree(tmp_path)
+    (tmp_path / "README.md").write_text("more")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "notes.json").write_text("more")
+    assert prints.tree(tmp_path) == before
+    deep = tmp_path / "data" / "part" / "train"
+    deep.mkdir(parents=True)
+    (deep / "0.csv").write_text("more")
+    assert prints.tree(tmp_path) != before
+
+
+def test_a_link_to_a_folder_with_files_counts(tmp_path: Path) -> None:
+    """Data lies on other disks."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "0.csv").write_text("1")
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "train").symlink_to(tmp_path / "disk")
+    prints = Fingerprints(tmp_path / "none" / "prints.json")
+    before = prints.tree(tmp_path / "copy")
+    (tmp_path / "disk" / "0.csv").write_text("another")
+    assert prints.tree(tmp_path / "copy") != before
+
+
+def test_a_change_that_keeps_size_and_time_is_seen(tmp_path: Path) -> None:
+    place = tmp_path / "f"
+    place.write_text("one")
+    prints = Fingerprints(tmp_path / "prints.json")
+    first = prints.file(place)
+    then = place.stat()
+    with place.open("r+") as file:
+        file.write("two")
+    os.utime(place, ns=(then.st_atime_ns, then.st_mtime_ns))
+    assert place.stat().st_mtime_ns == then.st_mtime_ns
+    assert prints.file(place) != first
+
+
+def test_more_is_not_read_than_is_allowed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("0123456789")
+    prints = Fingerprints(tmp_path / "prints.json", most=15)
+    first, second = prints.file(tmp_path / "a"), prints.file(tmp_path / "b")
+    assert first == hashlib.sha256(b"0123456789").hexdigest()
+    assert str(second).startswith("unread 10 ")
+    prints.save()
+    # What is known is free.
+    again = Fingerprints(tmp_path / "prints.json", most=10)
+    assert again.file(tmp_path / "a") == first == again.file(tmp_path / "b")
+
+
+def test_a_folder_with_an_unread_file_is_unread(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_text("0123456789")
+    task = model_task({"kind": "folder", "path": "."})
+    few, all_ = Fingerprints(tmp_path / "prints.json", most=5), Fingerprints(tmp_path / "prints.json")
+    assert is_unread(resolved(task, task.payload, tmp_path, few))
+    assert not is_unread(resolved(task, task.payload, tmp_path, all_))
+
+
+def test_a_folder_of_everything_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(external, "MOST_ENTRIES", 10)
+    for index in range(11):
+        (tmp_path / f"{index}.txt").write_text("")
+    prints = Fingerprints(tmp_path / "prints.json")
+    with pytest.raises(Problem) as caught:
+        prints.tree(tmp_path)
+    refusal("models/E0959.txt", caught.value)
+    with pytest.raises(Problem, match="more than 10 files"):
+        prints.folder(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reodsl.ir.names import DATA_FILE
 from reodsl.language.kinds.types import (
     CHECKPOINT,
     COUNT,
@@ -89,7 +90,9 @@ KINDS_OF_DATA: tuple[Kind, ...] = (
         "file",
         "A Parquet, JSONL, JSON or CSV file; a relative path starts at the spec's folder.",
         {
-            "path": Field(Text(), "where it is", required=True, example='file("questions.jsonl")'),
+            "path": Field(
+                Text(form=DATA_FILE), "where it is", required=True, example='file("questions.jsonl")'
+            ),
             "columns": Field(A(("columns",)), "which columns to read"),
         },
         form="call",

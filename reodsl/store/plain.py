@@ -1,0 +1,99 @@
+"""Files that a spec or a stranger's folder names: opened where they are plain and within a bound, refused otherwise.
+
+Plain is a regular file on a disk. A device, pipe or socket is none, nor is anything below /proc, /sys or /dev (but /dev/shm,
+which is memory): to open those may hang, never end, or do something. Links are followed, as models and data often lie on
+another disk; what counts is where they lead.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+_SYSTEM = ("/proc", "/sys", "/dev")
+_MEMORY = "/dev/shm"
+_BLOCK = 1 << 20
+_KINDS = (
+    (stat.S_ISDIR, "it is a folder"),
+    (stat.S_ISFIFO, "it is a pipe"),
+    (stat.S_ISSOCK, "it is a socket"),
+    (stat.S_ISCHR, "it is a device"),
+    (stat.S_ISBLK, "it is a device"),
+)
+
+
+class NotPlain(OSError):
+    """What is there is no plain file, or a larger one than is read; `strerror` says which."""
+
+
+def stat_plain(path: Path) -> os.stat_result:
+    """What the file system says of a plain file, links followed. Raises NotPlain, or OSError where there is none."""
+    try:
+        found = os.stat(path)
+    except ValueError as fault:
+        raise NotPlain(errno.EINVAL, str(fault), str(path)) from None
+    _require_regular(found, path)
+    if is_system(path):
+        raise NotPlain(errno.EINVAL, f"it is a file of the system, {os.path.realpath(path)}", str(path))
+    return found
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """An open plain file. Raises NotPlain or OSError, and never waits."""
+    before = stat_plain(path)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        now = os.fstat(handle)
+        _require_regular(now, path)
+        if not os.path.samestat(before, now):
+            raise NotPlain(errno.EAGAIN, "it is being replaced", str(path))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """The bytes of a plain file that has at most `most`. Raises NotPlain or OSError."""
+    with open_plain(path) as file:
+        # What is written to it meanwhile is not waited for.
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise NotPlain(errno.EFBIG, f"it has more than the {most:,} bytes that are read of it", str(path))
+    return data
+
+
+def hash_plain(path: Path) -> str:
+    """The SHA-256 of a plain file in hexadecimal, as many bytes as it has when it is opened. Raises NotPlain or OSError."""
+    found, buffer = hashlib.sha256(), bytearray(_BLOCK)
+    view = memoryview(buffer)
+    with open_plain(path) as file:
+        left = os.fstat(file.fileno()).st_size
+        while left > 0 and (count := file.readinto(view[: min(left, _BLOCK)])):  # type: ignore[attr-defined]
+            found.update(view[:count])
+            left -= count
+    return found.hexdigest()
+
+
+def is_system(path: Path) -> bool:
+    """Whether a path, links followed, is below one of the folders of the system."""
+    try:
+        real = os.path.realpath(path)
+    except ValueError:
+        return True
+    return _is_within(real, _SYSTEM) and not _is_within(real, (_MEMORY,))
+
+
+def _require_regular(found: os.stat_result, path: Path) -> None:
+    if stat.S_ISREG(found.st_mode):
+        return
+    words = next((words for test, words in _KINDS if test(found.st_mode)), "it is no plain file")
+    raise NotPlain(errno.EINVAL, words, str(path))
+
+
+def _is_within(place: str, folders: tuple[str, ...]) -> bool:
+    return any(place == folder or place.startswith(f"{folder}/") for folder in folders)
