@@ -110,13 +110,15 @@ class Loaded:
         *,
         local: bool = False,
         address: str | None = None,
+        without_sandbox: bool = False,
         quiet: bool = False,
     ) -> Finished:
         """Does what is not done yet, and returns what the report is made of.
 
         `out` is where report and tables go, by default `runs/STUDY-DIGEST`. What goes on is told on stderr, a line for
-        each task that starts or ends and for its progress now and then, unless `quiet`. Raises `Problem` where the
-        machine lacks something or a task fails; what was done stays done.
+        each task that starts or ends and for its progress now and then, unless `quiet`. `without_sandbox` lets a package's
+        scorers evaluate what models wrote where this machine cannot confine them. Raises `Problem` where the machine
+        lacks something or a task fails; what was done stays done.
         """
         from reodsl.plan.faults import at_their_lines
         from reodsl.plan.registry import Machine
@@ -126,7 +128,7 @@ class Loaded:
         ready = self._ready().for_run()
         plan = ready.plan()
         place = Path(out) if out is not None else run_folder(self.spec.study.name, plan.digest)
-        outcome = run(ready, plan, Machine(local, address), place, _Notebook(self, quiet))
+        outcome = run(ready, plan, Machine(local, address, without_sandbox), place, _Notebook(self, quiet))
         results, page = outcome.results, outcome.page
         if results.failed:
             told = at_their_lines(self.spec, self.graph, results.failed)

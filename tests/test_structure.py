@@ -40,7 +40,8 @@ RUNNERS_READ = {
     "offsets": set(),
     "rows": set(),
     "models": set(),
-    "verify": set(),
+    "sandbox": set(),
+    "verify": {"sandbox"},
     "prompts": {"models"},
     "answers": {"offsets", "verify"},
     "rewards": {"offsets"},
@@ -51,7 +52,7 @@ RUNNERS_READ = {
     "train": {"answers", "clock", "engine", "exhaustion", "models", "prompts"}
     | {"rewards", "rows", "seats", "seeds", "verify"},
     "evaluate": {"answers", "engine", "models", "prompts", "seeds", "verify"},
-    "execute": {"clock", "data", "engine", "models"},
+    "execute": {"clock", "data", "engine", "models", "sandbox"},
     "registry": {"execute"},
 }  # fmt: skip
 

@@ -55,6 +55,11 @@ Examples:
 @click.option(
     "--tensorboard", is_flag=True, help="Also write training metrics as TensorBoard logs beside the report."
 )
+@click.option(
+    "--without-sandbox",
+    is_flag=True,
+    help="Where this machine cannot confine them, let a package's scorers evaluate what models wrote all the same.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(
@@ -67,6 +72,7 @@ def command(
     address: str | None,
     out: Path | None,
     tensorboard: bool,
+    without_sandbox: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -89,7 +95,7 @@ def command(
     out = out or run_folder(ready.spec.study.name, plan.digest)
     watcher = Watcher(ready, plan, out, quiet, as_json)
     try:
-        outcome = run(ready, plan, Machine(local, address), out, watcher)
+        outcome = run(ready, plan, Machine(local, address, without_sandbox), out, watcher)
     except (KeyboardInterrupt, SystemExit) as caught:
         if not watcher.begun:
             raise

@@ -24,7 +24,8 @@ class Resources:
 
     `trainers` processes train together, each on one device; `engines` generate, each on `tensor_parallel` devices:
     those of the trainers in turn or, with `apart`, their own. `devices` names those of each engine that shares them
-    (as CUDA_VISIBLE_DEVICES does on its node), once the trainers have them.
+    (as CUDA_VISIBLE_DEVICES does on its node), once the trainers have them. With `confined`, a scorer that evaluates
+    answers as code runs only where its process can be confined.
     """
 
     device: str = "cpu"
@@ -35,6 +36,7 @@ class Resources:
     tensor_parallel: int = 1
     apart: bool = False
     devices: tuple[str, ...] = ()
+    confined: bool = True
 
 
 @dataclass(frozen=True, slots=True)

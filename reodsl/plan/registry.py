@@ -20,10 +20,14 @@ GROUP = "reodsl.runners"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where tasks run: in this process (`local`), on a Ray instance of this machine, or on the cluster at `address`."""
+    """Where tasks run: in this process (`local`), on a Ray instance of this machine, or on the cluster at `address`.
+
+    With `without_sandbox`, scorers that evaluate answers run also where nothing confines them.
+    """
 
     local: bool = False
     address: str | None = None
+    without_sandbox: bool = False
 
 
 @dataclass(frozen=True, slots=True)

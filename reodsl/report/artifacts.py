@@ -17,12 +17,16 @@ from reodsl.store.manifest import MANIFEST
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How an artifact came to be, as far as its store wrote it down: its key, seconds, device and versions."""
+    """How an artifact came to be, as far as its store wrote it down: its key, seconds, device and versions.
+
+    `unconfined` is why answers were checked outside a sandbox there; empty where they were inside.
+    """
 
     key: str
     seconds: float | None = None
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    unconfined: str = ""
 
 
 def made_of(folder: Path) -> Made:
@@ -30,7 +34,8 @@ def made_of(folder: Path) -> Made:
     try:
         made = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
         versions = {str(name): str(version) for name, version in made.get("versions", {}).items()}
-        return Made(folder.name, float(made["seconds"]), str(made.get("device", "")), versions)
+        seconds, device = float(made["seconds"]), str(made.get("device", ""))
+        return Made(folder.name, seconds, device, versions, str(made.get("unconfined") or ""))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Made(folder.name)
 

@@ -55,6 +55,9 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
             f"{name} {version}" for name, version in made_with(material, installed).items()
         ),
     }
+    unconfined = sorted({made.unconfined for made in material.artifacts.values() if made.unconfined})
+    if unconfined:
+        facts["Sandbox"] = f"answers were checked without one: {'; '.join(unconfined)}"
     parts = [tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts.items()], class_="pair")]
     if spec.changes:
         lines = [tag("li", tag("code", f"{c.option} {c.target}={c.value}")) for c in spec.changes]

@@ -57,7 +57,7 @@ def evaluate(job: Job) -> None:
     )
     parts = chunked(questions, suite.samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    with verifiers_of(kinds.values()) as verifiers:
+    with verifiers_of(kinds.values(), job.resources.confined) as verifiers:
 
         def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
             return respond(reader, part, suite.rollout, suite.samples, seed, suite)
@@ -97,7 +97,7 @@ def sample(job: Job) -> None:
     questions = {question.id: question for question in read_questions(job.inputs["data"], "")}
     parts = chunked(list(questions.values()), samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    with verifiers_of(kinds.values()) as verifiers:
+    with verifiers_of(kinds.values(), job.resources.confined) as verifiers:
 
         def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
             return respond(reader, part, rollout, samples, seed)
@@ -248,9 +248,11 @@ def work_through(
 
 
 @contextmanager
-def verifiers_of(kinds: Iterable[str]) -> Any:
-    """A verifier for each kind, closed at the end."""
-    made: Mapping[str, Verifier] = {kind: make_verifier(kind) for kind in dict.fromkeys(kinds)}
+def verifiers_of(kinds: Iterable[str], confined: bool) -> Any:
+    """A verifier for each kind, closed at the end; `confined` as for `make_verifier`."""
+    made: Mapping[str, Verifier] = {
+        kind: make_verifier(kind, confined=confined) for kind in dict.fromkeys(kinds)
+    }
     try:
         yield made
     finally:

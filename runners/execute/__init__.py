@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reodsl.graph.job import Resources
 from reodsl.graph.payload import engine_of
 from reodsl.graph.task import Task
@@ -33,6 +35,7 @@ def execute(run: Execution) -> Results:
     def resources(task: Task) -> Resources:
         # Where the GPUs are another machine's, this one does not see them.
         device = "cuda" if here or (run.machine.address and task.cluster is not None) else "cpu"
-        return resources_of(task.kind, task.cluster, device, engine_of(task))
+        found = resources_of(task.kind, task.cluster, device, engine_of(task))
+        return replace(found, confined=not run.machine.without_sandbox)
 
     return schedule(run, start, resources)

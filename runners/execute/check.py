@@ -26,6 +26,8 @@ from runners.execute.placement import COMPUTES, Node, bundles, lacking, resource
 from runners.execute.questions import questions
 from runners.models.impossible import impossible
 from runners.models.names import ADAPTER, INCOMPLETE, unread
+from runners.sandbox import lacking as lacking_means
+from runners.sandbox.refusal import cannot_confine
 
 CUDA_BUILD = (
     "install a build of torch that fits the driver: pip install 'reodsl[run]' -c constraints/cuda.txt"
@@ -48,6 +50,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         *_engines(tasks, machine),
         *_devices(tasks, spec.study.cluster, machine),
         *_weights(tasks, folder),
+        *_confines(tasks, machine),
         *questions(tasks, spec, folder),
     ]
     return tuple(dict.fromkeys(found))
@@ -92,6 +95,21 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
             f"{_list(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
             help="install what runs need with: pip install 'reodsl[run]'",
         )
+
+
+def _confines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
+    """E0742, where a package's scorer is to evaluate answers on this machine and nothing confines it."""
+    # Where the tasks are another machine's, its workers say it themselves.
+    missing = None if machine.without_sandbox or machine.address else lacking_means()
+    if missing is not None and any(_scored(task.payload) for task in tasks):
+        yield from cannot_confine(missing).diagnostics
+
+
+def _scored(payload: Any) -> bool:
+    """Whether a package's scorer grades answers of this payload."""
+    if isinstance(payload, dict):
+        return payload.get("verifier") == "package" or any(map(_scored, payload.values()))
+    return isinstance(payload, list | tuple) and any(map(_scored, payload))
 
 
 def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:

@@ -23,6 +23,7 @@ from runners.engine.versions import PLACE, recorded
 from runners.execute.memory import give_back_freed
 from runners.execute.order import Order, Outcome
 from runners.execute.usage import device_model, mark, peak_memory
+from runners.sandbox import lacking
 
 # One thread a process: two processes whose threads spin cost each other far more than they gain, and the order of
 # a sum, so the last bits of a result, would depend on the number of threads.
@@ -38,6 +39,7 @@ ENVIRONMENT = {
 }
 # What took less than this to make is not waited for until it is on the disk: making it anew costs less than that wait.
 WORTH_A_WAIT = 1.0
+_GRADES = ("train", "sample", "evaluate")
 _PACKAGES = ("torch", "transformers", "numpy", "polars", "math-verify", "ray")
 
 
@@ -132,6 +134,7 @@ def _made(
         "inputs": order.inputs,
         "contents": order.contents,
         "seconds": round(seconds, 3),
+        "unconfined": lacking() if order.task.kind in _GRADES else None,
         "processor_seconds": None if processor is None else round(processor, 3),
         "peak_memory": peak,
         "device": order.resources.device,

@@ -14,6 +14,7 @@ from typing import Any
 from reodsl.plan.registry import Part
 from runners.engine.sglang.interpreter import ADDRESS, REMEDY, find_interpreter, saves_memory
 from runners.execute.check import CUDA_BUILD, shown_gpus
+from runners.sandbox import lacking, landlock_version
 
 _PATIENCE = 120.0
 """Seconds that an import may take on a cold disk."""
@@ -35,7 +36,21 @@ def survey() -> tuple[Part, ...]:
 
     torch is imported by another process, so that one which crashes or hangs is a finding like any other.
     """
-    return (_torch(), *(_package(name) for name in _PACKAGES), _ray(), _sglang(), *_memory_saver())
+    packages = (_package(name) for name in _PACKAGES)
+    return (_torch(), *packages, _ray(), _sandbox(), _sglang(), *_memory_saver())
+
+
+def _sandbox() -> Part:
+    missing = lacking()
+    if missing is None:
+        return Part("sandbox", "ok", f"Landlock {landlock_version()} and seccomp", needed=False)
+    return Part(
+        "sandbox",
+        "missing",
+        f"{missing}; a package's scorers are refused",
+        "Linux 5.13 or newer with Landlock; `--without-sandbox` runs them all the same",
+        needed=False,
+    )
 
 
 def _torch() -> Part:

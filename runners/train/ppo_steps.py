@@ -147,7 +147,7 @@ def _opened(
         # Servers take minutes to start, and others wait less than that inside a collective.
         learner.ranks.wait()
         engine.load_weights(learner.weights(), begun)
-        return engine, make_verifier(verifier_kind)
+        return engine, make_verifier(verifier_kind, confined=job.resources.confined)
     except BaseException:
         engine.close()
         raise

@@ -12,8 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from reodsl.diagnostics import Problem, problem
-from runners.verify.answer import Answer, Verdict
-from runners.verify.process import OUTSIDE, WorkerProcess, request_line
+from runners.sandbox.refusal import cannot_confine
+from runners.verify.answer import Answer, Unsettled, Verdict
+from runners.verify.process import (
+    OUTSIDE,
+    Checked,
+    Message,
+    Ready,
+    Unready,
+    WorkerProcess,
+    request_line,
+)
 
 START_SECONDS = 120.0
 """A worker that has not loaded its packages by then is taken for broken."""
@@ -22,7 +31,10 @@ WALL_FACTOR = 3.0
 GRACE_SECONDS = 2.0
 """A check stops itself when its processor time is spent, so that a busy machine changes no verdict. The kill, by
 the clock, comes at three times that and two seconds."""
-_WRONG = {"timeout": Verdict(False, "timeout"), "failed": Verdict(False, "failed")}
+_WRONG: dict[Unsettled, Verdict] = {
+    "timeout": Verdict(False, "timeout"),
+    "failed": Verdict(False, "failed"),
+}
 
 
 def wall_seconds(seconds: float) -> float:
@@ -42,6 +54,8 @@ class _Batch:
 class WorkerPool:
     """Up to `workers` processes of one kind of check, each process with `memory_mib` of address space.
 
+    They are confined (`runners.sandbox`); with `confined` false they check answers also where that cannot be.
+
     An answer has `seconds` of processor time, and `wall_seconds(seconds)` by the clock before its worker is killed. What
     a worker had when somebody else ended it, or the clock did, is asked of another one once: neither says anything of
     the answer.
@@ -50,8 +64,11 @@ class WorkerPool:
     No worker is started before the first check, and none outlives this object or its process.
     """
 
-    def __init__(self, kind: str, workers: int, seconds: float, memory_mib: int) -> None:
+    def __init__(
+        self, kind: str, workers: int, seconds: float, memory_mib: int, confined: bool = True
+    ) -> None:
         self._kind = kind
+        self._confined = confined
         self._workers = max(1, workers)
         self._seconds = seconds
         self._memory_mib = memory_mib
@@ -65,7 +82,7 @@ class WorkerPool:
     def check(self, answers: Sequence[Answer]) -> list[Verdict]:
         """The verdict of each answer, in order; statuses `checked`, `timeout` and `failed`.
 
-        Raises a Problem (E0741) when workers cannot be started at all.
+        Raises a Problem when workers cannot be started at all (E0741) or cannot be confined (E0742).
         """
         self._forget_foreign()
         with self._lock:
@@ -110,22 +127,40 @@ class WorkerPool:
 
     def _listen(self, worker: WorkerProcess, selector: selectors.BaseSelector, batch: _Batch) -> None:
         """Take in what a worker says: that it is ready, a verdict, or nothing more because it has ended."""
-        message = worker.receive()
-        if message is None:
+        messages = worker.receive()
+        if messages is None:
             if not worker.ready:
                 self._failed_start("it ended while loading")
             if self._remove(worker, selector) in OUTSIDE:
                 self._lose(worker, "failed", batch)
             else:
-                self._finish(worker, {"outcome": "failed"}, batch)
-        elif message.get("ready") is False:
-            raise _cannot_start(self._kind, str(message.get("why")))
-        elif message.get("ready"):
-            worker.ready, worker.deadline = True, float("inf")
-        elif message:
-            self._finish(worker, message, batch)
-            if message.get("retire"):
+                self._finish(worker, _WRONG["failed"], batch)
+            return
+        for message in messages:
+            sane = self._hear(worker, message, batch)
+            if not sane:
+                # It says what no worker says: whoever speaks there is not to be asked again.
+                self._finish(worker, _WRONG["failed"], batch)
+            if not sane or (isinstance(message, Checked) and message.retire):
                 self._remove(worker, selector)
+                return
+
+    def _hear(self, worker: WorkerProcess, message: Message, batch: _Batch) -> bool:
+        """Act on a message; False for one that makes no sense now."""
+        if isinstance(message, Unready) and not worker.ready:
+            raise (cannot_confine(message.why) if message.lacking else _cannot_start(self._kind, message.why))
+        if isinstance(message, Ready) and not worker.ready:
+            worker.ready, worker.deadline = True, float("inf")
+            return True
+        if not isinstance(message, Checked) or worker.busy is None:
+            return False
+        if message.outcome == "lost":
+            self._lose(worker, "failed", batch)
+        elif message.outcome == "checked":
+            self._finish(worker, Verdict(message.correct, "checked"), batch)
+        else:
+            self._finish(worker, _WRONG[message.outcome], batch)
+        return True
 
     def _end_late(self, selector: selectors.BaseSelector, batch: _Batch) -> None:
         """Kill the workers whose deadline has passed."""
@@ -147,30 +182,26 @@ class WorkerPool:
                     self._remove(worker, selector)
         loading = sum(not worker.ready for worker in self._alive)
         while len(self._alive) < self._workers and loading < len(waiting):
-            worker = WorkerProcess(self._kind, self._seconds, self._memory_mib)
+            worker = WorkerProcess(self._kind, self._seconds, self._memory_mib, self._confined)
             worker.deadline = time.monotonic() + START_SECONDS
             self._alive.append(worker)
             selector.register(worker, selectors.EVENT_READ, worker)
             self.started += 1
             loading += 1
 
-    def _lose(self, worker: WorkerProcess, outcome: str, batch: _Batch) -> None:
+    def _lose(self, worker: WorkerProcess, outcome: Unsettled, batch: _Batch) -> None:
         """Ask again what a worker had that was ended before it said anything, or take the outcome the second time."""
         if worker.busy is None or worker.busy in batch.lost:
-            self._finish(worker, {"outcome": outcome}, batch)
+            self._finish(worker, _WRONG[outcome], batch)
         else:
             batch.lost.add(worker.busy)
             batch.waiting.appendleft((worker.busy, worker.line))
-            worker.busy = None
+            worker.busy, worker.deadline = None, float("inf")
 
-    def _finish(self, worker: WorkerProcess, message: dict[str, object], batch: _Batch) -> None:
+    def _finish(self, worker: WorkerProcess, verdict: Verdict, batch: _Batch) -> None:
         """Write down what became of the answer a worker had, if it had one."""
         if worker.busy is not None:
-            outcome = str(message.get("outcome"))
-            checked = Verdict(message.get("correct") is True, "checked")
-            batch.verdicts[worker.busy] = (
-                checked if outcome == "checked" else _WRONG.get(outcome, _WRONG["failed"])
-            )
+            batch.verdicts[worker.busy] = verdict
         worker.busy, worker.deadline = None, float("inf")
 
     def _remove(self, worker: WorkerProcess, selector: selectors.BaseSelector) -> int:

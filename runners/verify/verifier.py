@@ -58,6 +58,7 @@ class PooledVerifier:
 
     `kind` is the workers' check, `seconds` the processor time of one answer, `memory_mib` a worker's address space.
     `tolerance` is how far a rounded number may be off, as a share of the reference; only `fast` reads it.
+    `confined` as for `WorkerPool`.
     Equal questions within a batch are checked once. Time-outs and failures are kept too: a text that cost its
     deadline once does not cost it again. Usable from any thread; pickles as its settings.
     """
@@ -71,10 +72,11 @@ class PooledVerifier:
         *,
         fast: bool,
         tolerance: float = TOLERANCE,
+        confined: bool = True,
     ) -> None:
         self._settings = (kind, workers, seconds, memory_mib)
-        self._fast, self._tolerance = fast, tolerance
-        self._pool = WorkerPool(kind, workers, seconds, memory_mib)
+        self._fast, self._tolerance, self._confined = fast, tolerance, confined
+        self._pool = WorkerPool(kind, workers, seconds, memory_mib, confined)
         self._cache = VerdictCache(CACHED_VERDICTS)
         self._counts: Counter[Status] = Counter()
 
@@ -146,7 +148,7 @@ class PooledVerifier:
         return self._pool.pids()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_restore, (*self._settings, self._fast, self._tolerance))
+        return (_restore, (*self._settings, self._fast, self._tolerance, self._confined))
 
 
 def _any(verdicts: Sequence[Verdict]) -> Verdict:
@@ -161,9 +163,11 @@ def _again(verdict: Verdict) -> Verdict:
 
 
 def _restore(
-    kind: str, workers: int, seconds: float, memory_mib: int, fast: bool, tolerance: float
+    kind: str, workers: int, seconds: float, memory_mib: int, fast: bool, tolerance: float, confined: bool
 ) -> PooledVerifier:
-    return PooledVerifier(kind, workers, seconds, memory_mib, fast=fast, tolerance=tolerance)
+    return PooledVerifier(
+        kind, workers, seconds, memory_mib, fast=fast, tolerance=tolerance, confined=confined
+    )
 
 
 def _request(ask: Ask, answer: Answer) -> Answer:
@@ -189,17 +193,22 @@ def make_verifier(
     seconds: float = 5.0,
     memory_mib: int = 1024,
     tolerance: float = TOLERANCE,
+    confined: bool = True,
 ) -> Verifier:
     """The verifier a data set names: `math`, `exact`, or `package` (questions of reasoning-gym, scored by it).
 
-    `tolerance` is that of `math` for rounded numbers, a share of the reference. Raises a Problem (E0740) for any other name.
+    `tolerance` is that of `math` for rounded numbers, a share of the reference. A package's scorer may evaluate answers
+    as code: it grades nothing where its process cannot be confined, unless `confined` is false. math-verify reads a grammar
+    and formulas, and goes on without. Raises a Problem (E0740) for any other name.
     """
     if kind == "exact":
         return ExactVerifier()
     if kind == "math":
-        return PooledVerifier("math", workers, seconds, memory_mib, fast=True, tolerance=tolerance)
+        return PooledVerifier(
+            "math", workers, seconds, memory_mib, fast=True, tolerance=tolerance, confined=False
+        )
     if kind == "package":
-        return PooledVerifier("reasoning_gym", workers, seconds, memory_mib, fast=False)
+        return PooledVerifier("reasoning_gym", workers, seconds, memory_mib, fast=False, confined=confined)
     raise problem(
         "E0740", f"there is no verifier `{kind}`", help="the verifiers are `math`, `exact` and `package`"
     )

@@ -1,43 +1,39 @@
-"""A process that checks one answer at a time: JSON lines in, JSON lines out, its time and memory bounded.
+"""A process that checks answers, each in a copy of itself: JSON lines in, JSON lines out, time and memory bounded.
 
-It is started as a file and imports nothing of this project, so that it starts fast and can be killed at any
-moment. What it checks was written by a model, and scorers of packages may evaluate that as Python (an arithmetic
-expression, by sympy): while it checks it starts no process, reaches no network, and writes and removes no file.
+What it checks was written by a model, and scorers of packages may evaluate that as Python. So it is confined
+(`runners.sandbox`) before it sees the first answer, and has an environment with nothing in it. Where a scorer does more
+than compare texts, each answer is checked in a copy of the process that ends with it: no answer leaves anything behind for
+the next one. It imports of this project what is needed for that alone, so that it starts fast, and can be killed at any
+moment.
 
-A line in is `{"gold", "text", "meta"}`; a line out is `{"correct", "outcome", "retire"}`, where outcome is `checked`,
-`timeout` or `failed`, and `retire` says that the process ends after this answer. The first line out is
-`{"ready": true}` or `{"ready": false, "why"}`.
+A line in is `{"gold", "text", "meta"}`; a line out is `{"correct", "outcome", "retire"}`: outcome is `checked`, `timeout`,
+`failed`, or `lost` where somebody else ended the copy, and `retire` says that the process ends after this answer. The first
+line out is `{"ready": true}` or `{"ready": false, "why"}`; `{"ready": false, "lacking"}` where the process cannot be
+confined and must be.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import resource
 import select
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
-from types import FrameType
 from typing import Any, TextIO
+
+from runners.sandbox import Reply, Sandbox, lacking, limit_memory, python_folders
+from runners.sandbox.expressions import guard_sympy, read_literal
 
 Check = Callable[[str, str, str], bool]
 
 PARENT_POLL_SECONDS = 10.0
-_STARTS = ("os.exec", "os.fork", "os.kill", "os.posix_spawn", "os.spawn", "os.system", "pty.", "subprocess.")
-_CHANGES = ("os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink")
-_DEEDS = (*_STARTS, *_CHANGES, "os.truncate", "shutil.", "ctypes.", "socket.")
-"""How Python's audit events begin of what no check has a reason to do."""
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-
-
-class Expired(BaseException):
-    """Raised by the timer inside a check; no `except Exception` on the way catches it."""
+_COMPARING = frozenset({"isinstance", "str", "len", "utils", "compute_decimal_reward"})
+_VERDICTS = {b"right": True, b"wrong": False}
 
 
 def load_math() -> Check:
@@ -47,6 +43,8 @@ def load_math() -> Check:
     they are compared by value, within the share of the reference that `meta` names, or exactly where it names none.
     """
     from math_verify import parse, verify
+
+    guard_sympy()
 
     @lru_cache(maxsize=256)
     def read(text: str) -> list[Any]:
@@ -83,20 +81,36 @@ def real_value(parsed: list[Any]) -> tuple[Fraction, bool] | None:
 
 def load_reasoning_gym() -> Check:
     """The verdict of the data set that made a question: right where its `score_answer` gives full marks."""
-    create_dataset = import_module("reasoning_gym").create_dataset
-
-    @lru_cache(maxsize=64)
-    def scorer(task: str) -> Any:
-        return create_dataset(task, size=1, seed=0)
+    guard_sympy()
+    import_module("reasoning_gym")
 
     def check(gold: str, text: str, meta: str) -> bool:
         fields = json.loads(meta)
-        return float(scorer(fields["task"]).score_answer(answer=text, entry=fields["entry"])) >= 1.0
+        return float(scorer_of(fields["task"]).score_answer(answer=text, entry=fields["entry"])) >= 1.0
 
     return check
 
 
+@lru_cache(maxsize=64)
+def scorer_of(task: str) -> Any:
+    """A data set of reasoning-gym. Where it evaluates answers, it reads values and formulas of them and runs nothing."""
+    dataset = import_module("reasoning_gym").create_dataset(task, size=1, seed=0)
+    for kind in type(dataset).__mro__:
+        if kind.__module__.startswith("reasoning_gym."):
+            vars(sys.modules[kind.__module__])["eval"] = read_literal
+    return dataset
+
+
+def compares_only(meta: str) -> bool:
+    """Whether a task's scorer compares texts or decimals and calls nothing else, by the names that its code refers to."""
+    code = type(scorer_of(json.loads(meta)["task"])).score_answer.__code__
+    return _COMPARING.issuperset(code.co_names) and not code.co_freevars
+
+
 CHECKS: dict[str, Callable[[], Check]] = {"math": load_math, "reasoning_gym": load_reasoning_gym}
+TAKEN_HERE: dict[str, Callable[[str], bool]] = {"math": lambda meta: True, "reasoning_gym": compares_only}
+"""Whether an answer with such metadata is checked without a copy, because its scorer runs nothing of it. math-verify reads
+a grammar, and formulas that sympy's parser is kept from running as code."""
 
 
 def private_stdout() -> TextIO:
@@ -107,63 +121,23 @@ def private_stdout() -> TextIO:
     return out
 
 
-def limit_memory(mebibytes: int) -> None:
-    """Address space at most so large, and no core file when a limit kills the process."""
-    size = mebibytes * 2**20
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def message_of(reply: Reply) -> dict[str, object]:
+    """What is told of an answer; words that are no verdict are a failure."""
+    verdict = _VERDICTS.get(reply.data)
+    if reply.status == "done":
+        return {"correct": verdict is True, "outcome": "failed" if verdict is None else "checked"}
+    return {"correct": False, "outcome": reply.status}
 
 
-def limit_cpu(seconds: float) -> None:
-    """The kernel ends this process when a check burns more than `seconds` from now, even if no parent is left."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(usage.ru_utime + usage.ru_stime + seconds) + 1, hard))
-
-
-def refuse_deeds() -> None:
-    """From here on what `_DEEDS` names, and opening a file to write, is a PermissionError; reading and importing go on."""
-
-    def refuse(event: str, args: tuple[Any, ...]) -> None:
-        if event.startswith(_DEEDS) or (event == "open" and args[2] & _WRITES):
-            raise PermissionError(f"checking an answer takes no `{event}`")
-
-    # Loading it is among what is refused, and libraries may ask for it later; some Pythons have none.
-    with suppress(ImportError):
-        import_module("ctypes")
-    sys.addaudithook(refuse)
-
-
-def resident_kib() -> int:
-    """Memory that this process holds now, in KiB.
+def resident_kib(status: int) -> int:
+    """Memory that this process has now, in KiB; `status` is its /proc/self/statm, opened while that could be done.
 
     Not `ru_maxrss` where it can be helped: a fresh process starts with its parent's, and a parent that trains a
     model would have every worker retire at once.
     """
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * resource.getpagesize() // 2**10
-    except (OSError, ValueError, IndexError):
+    if status < 0:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def on_timer(signum: int, frame: FrameType | None) -> None:
-    """Ends the check that is going on: its processor time is used up."""
-    raise Expired
-
-
-def run(check: Check, request: dict[str, str], seconds: float) -> tuple[bool, str]:
-    """One check within `seconds` of processor time: its verdict, and `checked`, `timeout` or `failed`."""
-    try:
-        try:
-            signal.setitimer(signal.ITIMER_PROF, seconds)
-            return check(request["gold"], request["text"], request["meta"]), "checked"
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-    except Expired:
-        return False, "timeout"
-    except Exception:
-        return False, "failed"
+    return int(os.pread(status, 200, 0).split()[1]) * resource.getpagesize() // 2**10
 
 
 def lines(parent: int) -> Any:
@@ -183,8 +157,11 @@ def lines(parent: int) -> Any:
         buffer += part
 
 
-def main(kind: str, seconds: float, memory_mib: int) -> None:
-    """Load the check named `kind`, then answer until the parent closes the pipe."""
+def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
+    """Load the check named `kind`, then answer until the parent closes the pipe.
+
+    `must`: nothing is checked where this process cannot be confined.
+    """
     parent = os.getppid()
     out = private_stdout()
 
@@ -192,26 +169,46 @@ def main(kind: str, seconds: float, memory_mib: int) -> None:
         out.write(json.dumps(message) + "\n")
         out.flush()
 
-    limit_memory(memory_mib)
+    missing = lacking()
+    if missing is not None and must:
+        tell({"ready": False, "lacking": missing})
+        return
+    status = -1
+    with suppress(OSError):
+        status = os.open("/proc/self/statm", os.O_RDONLY)
     try:
+        limit_memory(memory_mib)
         check = CHECKS[kind]()
+        sandbox = Sandbox(python_folders(sys.modules), confined=missing is None)
+        sandbox.enter()
     except Exception as failure:
         tell({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:500].rstrip(": ")})
         return
-    # Nothing that is checked has a reason to write a file.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    signal.signal(signal.SIGPROF, on_timer)
-    refuse_deeds()
     tell({"ready": True})
     for line in lines(parent):
-        limit_cpu(seconds)
-        correct, outcome = run(check, json.loads(line), seconds)
+        message = message_of(settle(sandbox, check, TAKEN_HERE[kind], line, seconds))
         # Memory that a check took seldom comes back: a large process makes way for a fresh one.
-        retire = resident_kib() > memory_mib * 2**10 // 2
-        tell({"correct": correct, "outcome": outcome, "retire": retire})
+        retire = resident_kib(status) > memory_mib * 2**10 // 2
+        tell({**message, "retire": retire})
         if retire:
             return
 
 
+def settle(
+    sandbox: Sandbox, check: Check, taken_here: Callable[[str], bool], line: bytes, seconds: float
+) -> Reply:
+    """How the check of a request ends, in this process or a copy of it."""
+    try:
+        request = json.loads(line)
+        here = taken_here(request["meta"])
+    except Exception:
+        return Reply("failed")
+
+    def work() -> bytes:
+        return b"right" if check(request["gold"], request["text"], request["meta"]) else b"wrong"
+
+    return sandbox.here(work, seconds) if here else sandbox.call(work, seconds)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "confined")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -323,3 +326,18 @@ def test_what_torch_was_built_for_is_read_and_not_imported(
     assert checking.built_for_cuda() is built
     (tmp_path / "torch" / "version.py").unlink()
     assert checking.built_for_cuda()
+
+
+def test_scorers_that_evaluate_are_refused_where_nothing_confines_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make.four()
+    tasks = lower(spec).tasks
+    evaluate = next(task for task in tasks if task.kind == "evaluate")
+    text = re.sub(r'"verifier": "\w+"', '"verifier": "package"', json.dumps(evaluate.payload))
+    scored = (replace(evaluate, payload=json.loads(text)),)
+    assert found(spec, tmp_path, tasks=scored) == []
+    monkeypatch.setattr(checking, "lacking_means", lambda: "the kernel (4.4) has no Landlock")
+    assert found(spec, tmp_path, tasks=scored) == ["E0742"]
+    assert found(spec, tmp_path, Machine(local=True, without_sandbox=True), scored) == []
+    assert found(spec, tmp_path, tasks=(evaluate,)) == []

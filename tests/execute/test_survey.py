@@ -45,6 +45,7 @@ def test_this_machine_runs_specs() -> None:
 def test_what_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     found = parts()
+    del found["sandbox"]  # the kernel's
     assert {part.state for part in found.values()} == {"missing"}
     assert all(part.help for part in found.values())
     assert not found["sglang"].needed
@@ -138,3 +139,12 @@ def test_what_lets_servers_give_memory_back_is_named_where_there_is_a_gpu(
     assert there or f"{python} -m pip install torch_memory_saver" in (found.help or "")
     monkeypatch.setenv("REODSL_SGLANG_ADDRESS", "http://127.0.0.1:9")
     assert surveying._memory_saver() == ()
+
+
+def test_what_confines_answers_is_named_or_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surveying, "lacking", lambda: "the kernel (4.4) has no Landlock")
+    sandbox = parts()["sandbox"]
+    assert (sandbox.state, sandbox.needed) == ("missing", False)
+    assert "refused" in sandbox.says
+    assert sandbox.help is not None
+    assert "--without-sandbox" in sandbox.help

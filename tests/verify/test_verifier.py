@@ -19,6 +19,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from runners.verify import SEPARATOR, Answer, ExactVerifier, PooledVerifier, Verdict, make_verifier
 from runners.verify import pool as pool_module
+from runners.verify import process as process_module
 
 TOWER = "10^{10^{10^{10}}}"
 
@@ -156,13 +157,14 @@ def test_a_worker_that_grew_makes_way_for_a_fresh_one() -> None:
     assert math.pids() == []
 
 
-def run_worker(load: str, seconds: float) -> subprocess.CompletedProcess[bytes]:
-    """A worker whose one check is made by the statements `load`, asked once."""
+def run_worker(load: str, seconds: float, here: bool = True) -> subprocess.CompletedProcess[bytes]:
+    """A worker whose one check is made by the statements `load`, asked once; `here`: without a copy of its process."""
     code = (
         "import itertools, os, runpy, sys\n"
         "module = runpy.run_path(sys.argv[1])\n"
         f"def load():\n    {load}\n"
         "module['CHECKS']['own'] = load\n"
+        f"module['TAKEN_HERE']['own'] = lambda meta: {here}\n"
         f"module['main']('own', {seconds}, 1024)\n"
     )
     worker = str(pool_module.__file__).replace("pool.py", "worker.py")
@@ -172,64 +174,87 @@ def run_worker(load: str, seconds: float) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+def outcome(run: subprocess.CompletedProcess[bytes]) -> dict[str, object]:
+    return dict(json.loads(run.stdout.splitlines()[1]))
+
+
 def test_the_kernel_ends_a_check_that_no_timer_reaches() -> None:
-    run = run_worker("return lambda gold, text, meta: max(itertools.repeat(1))", 0.2)
-    assert run.returncode == -signal.SIGXCPU
+    endless = "return lambda gold, text, meta: max(itertools.repeat(1))"
+    assert run_worker(endless, 0.2).returncode == -signal.SIGXCPU
+    run = run_worker(endless, 0.2, here=False)
+    assert outcome(run) == {"correct": False, "outcome": "timeout", "retire": False}
 
 
-def test_what_a_worker_prints_does_not_reach_the_protocol() -> None:
+@pytest.mark.parametrize("here", [True, False])
+def test_what_a_worker_prints_does_not_reach_the_protocol(here: bool) -> None:
     run = run_worker(
         "print('noise'); os.system('echo noise'); "
         "return lambda gold, text, meta: print('{\"correct\": false}') or os.write(1, b'noise\\n') > 0",
         5.0,
+        here,
     )
     lines = run.stdout.decode().splitlines()
     assert lines[0] == '{"ready": true}'
     assert lines[1].startswith('{"correct": true, "outcome": "checked"')
     assert len(lines) == 2
-    assert run.stderr.decode().count("noise") == 3
+    assert run.stderr.decode().count("noise") == (3 if here else 2)
 
 
-DEEDS = {
-    "a command": "__import__('os').system('touch {made}')",
-    "a process": "__import__('subprocess').call(['touch', '{made}'])",
-    "a fork": "__import__('os').fork()",
-    "a file written": "open('{made}', 'w')",
-    "a file written below Python's own": "__import__('os').open('{made}', 65)",
-    "a file removed": "__import__('os').remove('{held}')",
-    "a folder removed": "__import__('shutil').rmtree('{folder}')",
-    "a connection": "__import__('socket').socket()",
-    "a function of C": "__import__('ctypes').CDLL(None).system(b'touch {made}')",
-    "a signal": "__import__('os').kill(__import__('os').getppid(), 0)",
+@pytest.mark.parametrize("here", [True, False])
+def test_a_check_that_asks_to_exit_fails_its_answer(here: bool) -> None:
+    run = run_worker("return lambda gold, text, meta: sys.exit(0)", 5.0, here)
+    assert (run.returncode, outcome(run)["outcome"]) == (0, "failed")
+
+
+SAID = {
+    "no JSON": b"not json\n",
+    "a number": b"7\n",
+    "a deep list": b"[" * 100_000 + b"\n",
+    "a verdict that is no truth value": b'{"correct": 1, "outcome": "checked", "retire": false}\n',
+    "right though it failed": b'{"correct": true, "outcome": "failed", "retire": false}\n',
+    "ready once more": b'{"ready": true}\n',
+    "no text": b"\xff\xfe\n",
+    "a line without end": b"x" * 50_000,
+    "two verdicts": b'{"correct": true, "outcome": "checked", "retire": false}\n' * 2,
 }
 
 
-@pytest.mark.parametrize("deed", DEEDS)
-def test_an_answer_that_a_scorer_evaluates_does_nothing(deed: str, tmp_path: Path) -> None:
-    """As the scorer of reasoning-gym's countdown does, through sympy."""
-    held, made = tmp_path / "held.py", tmp_path / "made"
-    held.write_text("there = 1\n", "utf-8")
-    asked = DEEDS[deed].format(held=held, made=made, folder=tmp_path)
-    run = run_worker(f"return lambda gold, text, meta: eval({asked!r}) or True", 5.0)
-    assert run.returncode == 0
-    assert json.loads(run.stdout.splitlines()[1]) == {"correct": False, "outcome": "failed", "retire": False}
-    assert held.is_file()
-    assert not made.exists()
+@pytest.mark.parametrize("said", SAID)
+def test_what_no_worker_says_is_a_failed_answer(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has the worker's pipe: the next answers are asked of another worker."""
+    fake = tmp_path / "worker.py"
+    fake.write_text(
+        "import os, sys\n"
+        f"said = b'{{\"ready\": true}}\\n', {SAID[said]!r}, b''\n"
+        "for part in said:\n    os.write(1, part)\n    os.read(0, 70000)\n"
+    )
+    monkeypatch.setattr(process_module, "WORKER", fake)
+    math = PooledVerifier("math", workers=1, seconds=1.0, memory_mib=1024, fast=True)
+    (verdict,) = math.grade([Answer("x+1", "1+x")])
+    # The first of two verdicts was asked for, and is this answer's; the second belongs to none.
+    assert verdict == (Verdict(True, "checked") if said == "two verdicts" else Verdict(False, "failed"))
+    monkeypatch.undo()
+    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+    math.close()
 
 
 def test_a_scorer_may_read_and_import_at_any_time(tmp_path: Path) -> None:
-    (tmp_path / "late.py").write_text("there = 1\n", "utf-8")
-    (tmp_path / "data.txt").write_text("there", "utf-8")
+    """Of the packages that it has loaded; of nothing else."""
+    package = tmp_path / "scored"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "late.py").write_text("there = 1\n", "utf-8")
+    (package / "data.txt").write_text("there", "utf-8")
+    (tmp_path / "else.txt").write_text("not there", "utf-8")
     load = (
-        f"sys.path.insert(0, {str(tmp_path)!r}); sys.dont_write_bytecode = False; "
-        f"return lambda gold, text, meta: __import__('late').there and open({str(tmp_path / 'data.txt')!r}).read()"
+        f"sys.path.insert(0, {str(tmp_path)!r}); import scored; "
+        f"return lambda gold, text, meta: __import__('scored.late') and open({str(package / 'data.txt')!r}).read()"
     )
-    run = run_worker(load, 5.0)
-    assert json.loads(run.stdout.splitlines()[1]) == {
-        "correct": "there",
-        "outcome": "checked",
-        "retire": False,
-    }
+    assert outcome(run_worker(load, 5.0)) == {"correct": True, "outcome": "checked", "retire": False}
+    load = f"return lambda gold, text, meta: open({str(tmp_path / 'else.txt')!r}).read()"
+    assert outcome(run_worker(load, 5.0)) == {"correct": False, "outcome": "failed", "retire": False}
 
 
 def test_grading_works_off_the_main_thread(math: PooledVerifier) -> None:

@@ -1,0 +1,24 @@
+"""A sandbox for what models wrote: a function in; what a confined copy of this process gave, out."""
+
+from runners.sandbox.confine import (
+    LONGEST_REPLY,
+    Expired,
+    Reply,
+    Sandbox,
+    empty_environment,
+    limit_memory,
+    python_folders,
+)
+from runners.sandbox.kernel import lacking, landlock_version
+
+__all__ = [
+    "LONGEST_REPLY",
+    "Expired",
+    "Reply",
+    "Sandbox",
+    "empty_environment",
+    "lacking",
+    "landlock_version",
+    "limit_memory",
+    "python_folders",
+]

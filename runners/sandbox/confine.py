@@ -1,0 +1,207 @@
+"""A process that runs what is not trusted in copies of itself: a function in; the bytes that its copy gave, out.
+
+    sandbox = Sandbox(python_folders())
+    ...                      # import, load, warm up: all that copies shall start with
+    sandbox.enter()          # from here on: reads those folders, starts copies, nothing else
+    reply = sandbox.call(lambda: work(text), seconds=5.0)
+
+Each call runs in a copy (a fork) that ends with it, so nothing that it changes is there for the next one. A copy computes
+and reads, and has one way out: the pipe that its bytes come by. Where the function runs code that is not trusted, that
+code can give any bytes it likes: **compare them outside**, with what the copy never had.
+
+`Sandbox.here` does without the copy, and is for work that runs no code of others: `call` costs a few milliseconds more.
+Nothing here needs root or a package. It imports nothing beyond this package and Python's own.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import resource
+import signal
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import Literal
+
+from runners.sandbox import kernel
+from runners.sandbox.filters import assemble
+from runners.sandbox.syscalls import COMPUTE, FORK
+
+LONGEST_REPLY = 2**20
+_SPENT = 3
+_NEEDED = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
+_SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo")
+# Signals by which somebody else ends a process: an operator, or a system short of memory.
+_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
+
+
+class Expired(BaseException):
+    """Raised by the timer inside a call; no `except Exception` on the way catches it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How a call ended, and its bytes where it is `done`.
+
+    `timeout`: its processor time was used up. `failed`: it raised, ended early, or gave more than it may. `lost`:
+    somebody else ended its process, which says nothing of what it ran.
+    """
+
+    status: Literal["done", "timeout", "failed", "lost"]
+    data: bytes = b""
+
+
+class Sandbox:
+    """What confines this process and the copies of it that `call` starts."""
+
+    def __init__(self, readable: Iterable[str], confined: bool = True) -> None:
+        """`readable` are the files and folders that can be read; what is not there is left out.
+
+        With `confined` false, processes have their limits of time alone. Raises OSError where `kernel.lacking()` has
+        something to say.
+        """
+        self.confined = confined
+        self._readable = tuple(readable)
+        self._ruleset = -1
+        self._filter = b""
+        self._null = -1
+
+    def enter(self) -> None:
+        """Lock this process, which has one thread and has loaded what it needs."""
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        if self.confined:
+            here = kernel.architecture()
+            assert here is not None
+            self._ruleset = kernel.make_ruleset(self._readable)
+            self._filter = assemble(here, COMPUTE)
+            kernel.hide()
+            kernel.restrict(self._ruleset)
+            kernel.install(assemble(here, {**COMPUTE, **FORK}))
+        # What is there now is never looked at again, so that copies share its memory.
+        gc.collect()
+        gc.freeze()
+
+    def call(self, work: Callable[[], bytes], seconds: float) -> Reply:
+        """The bytes that `work` gives in a copy of this process, within `seconds` of processor time.
+
+        Nothing bounds the time by the clock: end this process for that, and its copy ends with it.
+        """
+        reads, writes = os.pipe()
+        parent = os.getpid()
+        _limit_time(None)
+        copy = os.fork()
+        if copy == 0:
+            # Whatever happens, the copy must not return into the loop of this process.
+            try:
+                self._in_copy(work, seconds, writes, parent)
+            finally:
+                os._exit(1)
+        os.close(writes)
+        try:
+            data = _read_all(reads)
+        finally:
+            os.close(reads)
+            status = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+        if status == 0 and len(data) <= LONGEST_REPLY:
+            return Reply("done", data)
+        if -status in _OUTSIDE:
+            return Reply("lost")
+        return Reply("timeout" if status == _SPENT or -status == signal.SIGXCPU else "failed")
+
+    def here(self, work: Callable[[], bytes], seconds: float) -> Reply:
+        """As `call`, in this process itself: what `work` changes stays, and what no timer can interrupt ends it all."""
+        _limit_time(seconds)
+        return _timed(work, seconds)
+
+    def _in_copy(self, work: Callable[[], bytes], seconds: float, writes: int, parent: int) -> None:
+        if sys.platform == "linux":
+            kernel.end_with_parent(parent)
+        for stream in (0, 1, 2):
+            os.dup2(self._null, stream)
+        keep = sorted({2, writes, self._ruleset} - {-1})
+        for low, high in zip(keep, [*keep[1:], 2**16], strict=True):
+            os.closerange(low + 1, high)
+        _limit_time(seconds, for_good=True)
+        if self.confined:
+            # A domain within its parent's: it can look into no process, its parent included.
+            kernel.restrict(self._ruleset)
+            os.close(self._ruleset)
+            kernel.install(self._filter)
+        reply = _timed(work, seconds)
+        if reply.status == "done":
+            data = reply.data
+            with suppress(OSError):
+                while data:
+                    data = data[os.write(writes, data) :]
+                os._exit(0)
+        os._exit(_SPENT if reply.status == "timeout" else 1)
+
+
+def _timed(work: Callable[[], bytes], seconds: float) -> Reply:
+    """What `work` gives, unless its timer ends it first; an exit that it asks for is a failure of it."""
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            return Reply("done", work())
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+    except Expired:
+        return Reply("timeout")
+    except (Exception, SystemExit):
+        return Reply("failed")
+
+
+def python_folders(modules: Iterable[str] = ()) -> list[str]:
+    """What Python reads: its library, installed packages, those of the named modules, and the system's libraries."""
+    paths = sysconfig.get_paths()
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders |= {entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")}
+    for name in modules:
+        module = sys.modules.get(name.partition(".")[0])
+        folders.update(getattr(module, "__path__", ()))
+    # Several of them are links, and what is read is where they lead.
+    return sorted({*_SYSTEM, *folders, *(os.path.realpath(folder) for folder in folders)})
+
+
+def empty_environment(environment: Mapping[str, str], **added: str) -> dict[str, str]:
+    """An environment with nothing in it but where Python and its packages are, and what is `added`."""
+    return {**{name: environment[name] for name in _NEEDED if name in environment}, **added}
+
+
+def limit_memory(mebibytes: int) -> None:
+    """Address space at most so large, no file written, and no core file when a limit kills the process."""
+    size = mebibytes * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def _limit_time(seconds: float | None, for_good: bool = False) -> None:
+    """The kernel's limit, from now on, for what no timer can interrupt, or what turns its timer off; None for no limit."""
+    signal.signal(signal.SIGPROF, _expire)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = hard
+    if seconds is not None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        most = math.ceil(usage.ru_utime + usage.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1 if for_good else hard))
+
+
+def _expire(signum: int, frame: FrameType | None) -> None:
+    raise Expired
+
+
+def _read_all(reads: int) -> bytes:
+    """Everything that comes by a pipe, or one byte more than a reply may have."""
+    data = b""
+    while len(data) <= LONGEST_REPLY:
+        part = os.read(reads, 2**16)
+        if not part:
+            break
+        data += part
+    return data

@@ -1,0 +1,108 @@
+"""Expressions that somebody else wrote: a text in; its value, or a ValueError where it is more than arithmetic, out.
+
+Scorers of packages hand answers to `eval`, and sympy's parser does so itself. What they mean to read is a number, a list
+or a formula; what they run is any Python. Here the first is kept and the rest refused, before anything is evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection
+from importlib import import_module
+from typing import Any
+
+LONGEST_EXPRESSION = 20_000
+_PLAIN = (
+    ast.Expression,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.List,
+    ast.Tuple,
+    ast.Set,
+    ast.Dict,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+    ast.expr_context,
+)
+_NUMBERS = (int, float, complex, bool)
+# What sympy's parser writes around names and decimals that it finds.
+_NAMERS = frozenset({"Symbol", "Function", "Float"})
+_BUILDERS = frozenset({"Integer", "Rational", "Add", "Mul", "Pow", "Mod", "Eq", "Ne", "Lt", "Le", "Gt", "Ge"})
+_ORDINARY = frozenset({"abs", "max", "min", "pow"})
+_CONSTANTS = frozenset(
+    {"pi", "E", "I", "oo", "zoo", "nan", "GoldenRatio", "EulerGamma", "Catalan", "TribonacciConstant"}
+)
+
+
+def read_literal(text: str, *scopes: object) -> Any:
+    """The value of numbers, strings, lists and arithmetic on them: what `eval` gives for these, and for nothing else.
+
+    `scopes` are what `eval` may be given too; there are no names to look up in them.
+    """
+    tree = _parsed(text)
+    for node in ast.walk(tree):
+        if not isinstance(node, (*_PLAIN, ast.Constant)):
+            raise ValueError(f"{type(node).__name__} is no part of a plain value")
+    return eval(compile(tree, "<answer>", "eval"), {"__builtins__": {}})
+
+
+def guard_sympy() -> None:
+    """Have sympy's parser refuse, from here on and whoever calls it, what `check_formula` refuses."""
+    parser = import_module("sympy.parsing.sympy_parser")
+    functions = frozenset(import_module("sympy.functions").__all__)
+    write: Callable[..., str] = parser.stringify_expr
+
+    def write_checked(text: str, local_dict: Any, global_dict: Any, transformations: Any, **more: Any) -> str:
+        code = write(text, local_dict, global_dict, transformations, **more)
+        check_formula(code, functions, frozenset(local_dict or ()))
+        return code
+
+    vars(parser)["stringify_expr"] = write_checked
+
+
+def check_formula(code: str, functions: Collection[str], names: Collection[str]) -> None:
+    """Raise ValueError for `code`, as sympy's parser is about to evaluate it, that is more than a formula.
+
+    `functions` can be called; `names` are the caller's own. No attribute, no item, no text but a symbol's name.
+    """
+    callable_names = {*functions, *_NAMERS, *_BUILDERS, *_ORDINARY}
+    known = {*callable_names, *_CONSTANTS, *names}
+    tree = _parsed(code)
+    named: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            _check_call(node, callable_names, named)
+        elif isinstance(node, ast.Name):
+            if node.id not in known:
+                raise ValueError(f"`{node.id}` is no part of a formula")
+        elif isinstance(node, ast.Constant):
+            if not isinstance(node.value, _NUMBERS) and id(node) not in named:
+                raise ValueError("a text is no part of a formula")
+        elif not isinstance(node, (*_PLAIN, ast.keyword)):
+            raise ValueError(f"{type(node).__name__} is no part of a formula")
+
+
+def _check_call(node: ast.Call, callable_names: Collection[str], named: set[int]) -> None:
+    """Calls are of functions by name, or of what `Function('f')` makes; notes the texts that may stand in them."""
+    called = node.func
+    if isinstance(called, ast.Call) and isinstance(called.func, ast.Name) and called.func.id == "Function":
+        return
+    if not isinstance(called, ast.Name) or called.id not in callable_names:
+        raise ValueError("a formula calls functions by their names")
+    if called.id in _NAMERS:
+        named.update(
+            id(each) for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        )
+
+
+def _parsed(text: str) -> ast.Expression:
+    if len(text) > LONGEST_EXPRESSION:
+        raise ValueError("an expression this long is not read")
+    try:
+        return ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, MemoryError, RecursionError) as caught:
+        raise ValueError(f"no expression: {caught}") from None

@@ -1,0 +1,276 @@
+"""Break-outs: what answers that run code try, against the scorers of reasoning-gym and against the sandbox alone.
+
+Against the scorers no code runs at all. Against the sandbox all of it runs, and nothing comes of it: no file, no process,
+no signal, no word to anybody, no secret, and no other answer's verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from runners.sandbox import lacking
+from runners.verify import Answer, PooledVerifier, Verdict
+from runners.verify import process as process_module
+
+BREAKOUTS: list[dict[str, str]] = json.loads(Path(__file__).with_name("breakouts.json").read_text())
+WHY = f"BREAK-OUTS NOT TRIED: {lacking()}"
+confined = pytest.mark.skipif(lacking() is not None, reason=WHY)
+
+
+class Scene:
+    """A folder with a file that is to stay as it is, a port that nobody is to reach, and a secret in the environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.made, self.held = folder, folder / "made", folder / "held.py"
+        self.held.write_text("hunter2\n", "utf-8")
+        os.utime(self.held, (10**9, 10**9))
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        port = self.server.getsockname()[1]
+        self.datagrams.bind(("127.0.0.1", port))
+        for each in (self.server, self.datagrams):
+            each.setblocking(False)
+        self.names = {
+            "made": self.made,
+            "held": self.held,
+            "folder": folder,
+            "port": port,
+            "trainer": os.getpid(),
+        }
+        self.before = self.looks()
+
+    def looks(self) -> tuple[object, ...]:
+        held = self.held.stat()
+        return (
+            sorted(os.listdir(self.folder)),
+            self.held.read_text("utf-8"),
+            (held.st_mode, held.st_uid, held.st_mtime, held.st_nlink, os.listxattr(self.held)),
+            psutil.Process().nice(),
+            psutil.Process().rlimit(psutil.RLIMIT_NOFILE),
+        )
+
+    def untouched(self) -> bool:
+        for each in (self.server.accept, lambda: self.datagrams.recv(10)):
+            try:
+                each()
+                return False
+            except BlockingIOError:
+                pass
+        return self.looks() == self.before
+
+    def close(self) -> None:
+        self.server.close()
+        self.datagrams.close()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    monkeypatch.setenv("HF_TOKEN", "hunter2")
+    folder = tmp_path / "home"
+    folder.mkdir()
+    made = Scene(folder)
+    yield made
+    made.close()
+
+
+def asked(scene: Scene) -> list[str]:
+    return [breakout["code"].format(**scene.names) for breakout in BREAKOUTS]
+
+
+def processes_of(verifier: PooledVerifier) -> list[psutil.Process]:
+    return [child for pid in verifier.pids() for child in psutil.Process(pid).children(recursive=True)]
+
+
+def test_there_are_many_and_their_names_differ() -> None:
+    assert len(BREAKOUTS) >= 52
+    assert len({breakout["name"] for breakout in BREAKOUTS}) == len(BREAKOUTS)
+
+
+OWN = """
+import sys
+sys.argv[1:2] = ["own"]
+import runpy
+module = runpy.run_path({worker!r})
+
+def load():
+    def check(gold, text, meta):
+        if gold == "compare":
+            return text == meta
+        eval(text)
+        return False
+    return check
+
+module["CHECKS"]["own"] = load
+module["TAKEN_HERE"]["own"] = lambda meta: False
+module["main"]("own", float(sys.argv[2]), int(sys.argv[3]), True)
+"""
+
+
+@pytest.fixture
+def evaluating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PooledVerifier]:
+    """A verifier whose workers run whatever an answer says, as Python, and then call it wrong."""
+    worker = tmp_path / "own_worker.py"
+    worker.write_text(OWN.format(worker=str(process_module.WORKER)))
+    monkeypatch.setattr(process_module, "WORKER", worker)
+    verifier = PooledVerifier("own", workers=1, seconds=2.0, memory_mib=1024, fast=False)
+    yield verifier
+    verifier.close()
+
+
+@confined
+def test_code_that_runs_in_the_sandbox_does_nothing_and_changes_no_other_verdict(
+    evaluating: PooledVerifier, scene: Scene
+) -> None:
+    right, wrong = Answer("7", "compare", "7"), Answer("8", "compare", "7")
+    assert evaluating.grade([right, wrong]) == [Verdict(True, "checked"), Verdict(False, "checked")]
+    workers = evaluating.pids()
+    for number, code in enumerate(asked(scene)):
+        name = BREAKOUTS[number]["name"]
+        (verdict,) = evaluating.grade([Answer(code, "")])
+        assert not verdict.correct, name
+        # Neither verdict is kept from before: the answers differ.
+        after = [Answer(f"{number}", "compare", f"{number}"), Answer(f"{number}", "compare", "7.")]
+        assert [each.correct for each in evaluating.grade(after)] == [True, False], name
+        assert processes_of(evaluating) == [], name
+        assert scene.untouched(), name
+    # The worker that each of them ran in a copy of is the one that was there first.
+    assert evaluating.pids() == workers
+    assert "made" not in os.listdir(scene.folder)
+
+
+READS = [
+    "open({held!r}).read()",
+    "open('/etc/passwd').read()",
+    "open('/proc/self/environ').read()",
+    "open('/proc/{trainer}/environ').read()",
+    "open('/proc/1/environ').read()",
+    "__import__('os').listdir({folder!r})",
+    "__import__('os').listdir('/proc')",
+    "__import__('os').environ['HF_TOKEN']",
+    "next(v for v in __import__('os').environ.values() if 'hunter2' in v)",
+    "open({folder!r} + '/../own_worker.py').read()",
+    "open('/dev/mem', 'rb').read(1)",
+    "open('/dev/shm/x').read()",
+]
+
+
+@confined
+@pytest.mark.parametrize("read", READS)
+def test_code_in_the_sandbox_reads_no_secret(evaluating: PooledVerifier, scene: Scene, read: str) -> None:
+    code = read.format(held=str(scene.held), folder=str(scene.folder), trainer=os.getpid())
+    # It would end in `checked` if it were read.
+    assert evaluating.grade([Answer(code, "")]) == [Verdict(False, "failed")]
+
+
+FORGED = """
+import os, stat
+for number in range(3, 64):
+    try:
+        if stat.S_ISFIFO(os.fstat(number).st_mode):
+            os.write(number, b"right")
+            os._exit(0)
+    except OSError:
+        pass
+"""
+
+
+@confined
+def test_code_in_the_sandbox_forges_its_own_verdict_and_no_other(evaluating: PooledVerifier) -> None:
+    """What docs/SANDBOX.md says: compare outside what code gave, or run none, as the scorers here do."""
+    own, after = Answer(f"exec({FORGED!r})", ""), Answer("8", "compare", "7")
+    assert evaluating.grade([own, after]) == [Verdict(True, "checked"), Verdict(False, "checked")]
+    assert evaluating.stats().workers_started == 1
+
+
+def entry(task: str) -> tuple[dict[str, Any], str]:
+    gym = pytest.importorskip("reasoning_gym")
+    made = gym.create_dataset(task, size=1, seed=7)[0]
+    return made, json.dumps({"task": task, "entry": made}, default=str)
+
+
+@confined
+@pytest.mark.parametrize("task", ["countdown", "puzzle24", "spiral_matrix"])
+def test_no_answer_breaks_out_of_a_scorer_that_evaluates(task: str, scene: Scene) -> None:
+    """Of sympy's parser and of `eval`, in the pinned reasoning-gym; the answer itself is still graded."""
+    made, meta = entry(task)
+    verifier = PooledVerifier("reasoning_gym", workers=1, seconds=5.0, memory_mib=1024, fast=False)
+    right = made["answer"] if task == "spiral_matrix" else made["metadata"].get("expression")
+    try:
+        verdicts = verifier.grade([Answer(code, "", meta) for code in asked(scene)])
+        assert [v.correct for v in verdicts] == [False] * len(BREAKOUTS)
+        assert processes_of(verifier) == []
+        assert scene.untouched()
+        assert verifier.stats().workers_started == 1
+        if right is not None:
+            assert verifier.grade([Answer(right, "", meta), Answer("1", "", meta)])[0].correct
+    finally:
+        verifier.close()
+
+
+@confined
+def test_no_answer_breaks_out_of_math(scene: Scene) -> None:
+    verifier = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
+    try:
+        some = asked(scene)[::6]
+        assert not any(v.correct for v in verifier.grade([Answer(code, "7") for code in some]))
+        assert verifier.grade([Answer("x+1", "1+x")]) == [Verdict(True, "checked")]
+        assert scene.untouched()
+    finally:
+        verifier.close()
+
+
+def test_a_worker_has_nothing_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hunter2")
+    verifier = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
+    verifier.grade([Answer("x+1", "1+x")])
+    (pid,) = verifier.pids()
+    there = {line.split("=", 1)[0] for line in Path(f"/proc/{pid}/environ").read_text().split("\0") if line}
+    verifier.close()
+    assert there <= {
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "LD_LIBRARY_PATH",
+        "PYTHONHASHSEED",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+    }
+
+
+def test_a_machine_that_cannot_confine_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refusal: Any
+) -> None:
+    """A package's scorers are; math-verify reads formulas and goes on."""
+    from reodsl.diagnostics import Problem
+
+    worker = tmp_path / "old_kernel.py"
+    worker.write_text(
+        "import sys\n"
+        "import runners.sandbox\n"
+        "runners.sandbox.lacking = lambda: 'the kernel (4.4) has no Landlock'\n"
+        "import runpy\n"
+        f"runpy.run_path({str(process_module.WORKER)!r}, run_name='__main__')\n"
+    )
+    monkeypatch.setattr(process_module, "WORKER", worker)
+    scored = PooledVerifier("reasoning_gym", workers=1, seconds=5.0, memory_mib=1024, fast=False)
+    with pytest.raises(Problem) as caught:
+        scored.grade([Answer("1", "1", "{}")])
+    refusal("runs/E0742.txt", caught.value, task="tiny.train.s1")
+    math = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True, confined=False)
+    assert math.grade([Answer("x+1", "1+x")]) == [Verdict(True, "checked")]
+    math.close()
+
+
+def test_what_is_told_of_another_system() -> None:
+    code = "import sys; sys.platform = 'darwin'; from runners.sandbox import lacking; print(lacking())"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "darwin" in told
