@@ -5,9 +5,9 @@ from __future__ import annotations
 import unicodedata
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_serializer
 
-from reodsl.ir.base import IR, named
+from reodsl.ir.base import IR, named, without_unsaid
 from reodsl.ir.names import PACKAGE, PART, REPO, REVISION
 from reodsl.ir.task import FoldTask, FoldTraces
 
@@ -81,15 +81,29 @@ class PackageData(IR):
 DataSource = Annotated[Generated | File | HubData | PackageData, Field(discriminator="kind")]
 
 
+class Marks(IR):
+    """What stands around a question in its source and is no part of it: `before` at its beginning, `after` at its end.
+
+    White space around either does not count.
+    """
+
+    before: str = ""
+    after: str = ""
+
+
 class Data(IR):
     """A questions table: its sources one after another, how answers are verified, what to do with duplicates.
 
-    `questions`, how many there are, is for pricing alone, before the sources are at hand.
+    `strip` takes marks off the questions, one after another, where a question has them. `questions`, how many there are,
+    is for pricing alone, before the sources are at hand.
     """
 
     presentation = frozenset({"name"})
+    later = frozenset({"strip"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     sources: tuple[DataSource, ...]
     verifier: Literal["math", "exact", "package"] = "math"
     duplicates: Literal["error", "drop"] = "error"
+    strip: tuple[Marks, ...] = ()
     questions: int | None = None

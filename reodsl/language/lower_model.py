@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 from reodsl.ir.cluster import Cluster, Hardware
-from reodsl.ir.data import Columns, Data, DataSource, File, Generated, HubData, PackageData
+from reodsl.ir.data import Columns, Data, DataSource, File, Generated, HubData, Marks, PackageData
 from reodsl.ir.model import (
     Architecture,
     Dimensions,
@@ -97,8 +97,16 @@ def data(record: Record) -> Data:
         sources=tuple(found),
         verifier=record.data("verifier"),
         duplicates=record.data("duplicates"),
+        strip=_marks(record),
         questions=record.data("questions"),
     )
+
+
+def _marks(record: Record) -> tuple[Marks, ...]:
+    """What is taken off questions."""
+    value = record.get("strip")
+    listed = () if value is None else cast(Any, value.data).values
+    return tuple(Marks(**_given(each.data, "before", "after")) for each in listed)
 
 
 def _columns(record: Record) -> Columns:

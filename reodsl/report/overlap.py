@@ -1,17 +1,21 @@
 """Questions that an arm is evaluated on and was trained on: a graph and its results in, warnings out.
 
-The compiler refuses equal sources; this finds equal questions, from whatever files they come.
+The compiler refuses equal sources; this finds equal questions, from whatever files they come: in any spelling, between
+the marks of a chat, behind a wording of the study, and generated ones in whatever words a task puts them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, warning
 from reodsl.graph.task import Graph
+from reodsl.ir.chat import question_key
 from reodsl.ir.data import normal_question
 
 _SHOWN = 60
@@ -23,15 +27,17 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
     `folders` holds the results by task id; what is not there, or cannot be read, is passed over. With `of`, only what the
     table of that task shares with others.
     """
-    questions: dict[str, dict[str, str]] = {}
+    questions: dict[str, dict[str, frozenset[str]]] = {}
+    templates = _templates(graph)
     found = []
     for trained, judged, arms in _pairs(graph):
         if trained not in folders or judged not in folders or of not in (None, trained, judged):
             continue
         for name in (trained, judged):
             if name not in questions:
-                questions[name] = _questions(folders[name])
-        shared = [text for key, text in questions[judged].items() if key in questions[trained]]
+                questions[name] = _questions(folders[name], templates)
+        known = frozenset().union(*questions[trained].values())
+        shared = [text for text, keys in questions[judged].items() if keys & known]
         if shared:
             first = shared[0] if len(shared[0]) <= _SHOWN else shared[0][: _SHOWN - 1] + "…"
             found.append(
@@ -64,19 +70,67 @@ def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _trained_on(graph: Graph, task_id: str) -> list[str]:
-    """The tasks whose questions a checkpoint was trained on, the last stage first."""
+    """The `data` tasks that a checkpoint was trained on, the last stage first; of a selection those of its pools."""
     found = []
     while graph[task_id].kind == "train":
         inputs = graph[task_id].inputs
-        found.append(inputs["data"])
+        found += _questions_of(graph, inputs["data"])
         task_id = inputs["start"]
+    return list(dict.fromkeys(found))
+
+
+def _questions_of(graph: Graph, task_id: str) -> list[str]:
+    task = graph[task_id]
+    if task.kind == "data":
+        return [task_id]
+    if task.kind == "sample":
+        return _questions_of(graph, task.inputs["data"])
+    return [one for source in task.inputs.values() for one in _questions_of(graph, source)]
+
+
+def _templates(graph: Graph) -> list[re.Pattern[str]]:
+    """The prompts and wordings of a graph that put words around a question, as patterns of what they make of it."""
+    texts = dict.fromkeys(text for task in graph.tasks for text in _asking(task.payload))
+    found = []
+    for text in texts:
+        # A question's key has its white space run together, and so have the words around it.
+        before, _, after = (normal_question(part) for part in text.partition("{question}"))
+        if before or after:
+            parts = (re.escape(part).replace(re.escape("{budget}"), r"\d+") for part in (before, after))
+            found.append(re.compile(" ?(.+) ?".join(parts), re.DOTALL))
     return found
 
 
-def _questions(folder: Path) -> dict[str, str]:
-    """The texts of a table of questions by what makes two of them the same."""
+def _asking(value: Any) -> Iterator[str]:
+    """Every text of a payload with the place of a question in it."""
+    if isinstance(value, str):
+        if "{question}" in value:
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _asking(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _asking(item)
+
+
+def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, frozenset[str]]:
+    """The texts of a table of questions, each with all that makes another one the same."""
     try:
-        column = pl.read_parquet(folder / "questions.parquet", columns=["question"])["question"]
+        table = pl.read_parquet(folder / "questions.parquet")
+        kept = [name for name in ("question", "bare") if name in table.columns]
+        rows = table.select(kept).unique(maintain_order=True).rows()
     except (OSError, pl.exceptions.PolarsError):
         return {}
-    return {normal_question(text): text for text in column.drop_nulls()}
+    return {row[0]: _keys(row, templates) for row in rows if row and row[0] is not None}
+
+
+def _keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> frozenset[str]:
+    """The keys of a question and of its bare form, and of what is left without the words that a study asks with."""
+    found: set[str] = set()
+    more = {question_key(text) for text in texts if text is not None}
+    while more:
+        found |= more
+        inside = {match[1].strip() for key in more for each in templates if (match := each.fullmatch(key))}
+        more = inside - found
+    return frozenset(found)

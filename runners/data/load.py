@@ -11,6 +11,7 @@ from reodsl.ir.data import Data, DataSource, File, Generated, HubData, PackageDa
 from runners.data.files import file_problem, read_questions, require_head
 from runners.data.fold import generate_questions
 from runners.data.hub import hub_problem, local_files, read_hub
+from runners.data.marks import unused_marks, without_marks
 from runners.data.package import package_problem, read_package
 from runners.data.table import require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
@@ -29,7 +30,7 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
     tables: list[pl.DataFrame] = []
     repeating: list[pl.DataFrame] = []
     for source in data.sources:
-        table = read_source(source, folder)
+        table = without_marks(read_source(source, folder), data.strip)
         require_filled(table, _where(source))
         solved = isinstance(source, (Generated, PackageData)) and source.traces is not None
         (repeating if solved else tables).append(table)
@@ -77,6 +78,7 @@ def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
 def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
     """What is wrong inside the data's files on this machine: files of the user, and local copies of a hub's data sets.
 
+    Marks to strip that no question has are warned of (W0715).
     Finds what `load_data` would of them, in a second or so: of a source with more than `READ_AHEAD` bytes only that
     columns are missing, where its format names them at its head.
     """
@@ -94,7 +96,11 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
             elif files:
                 small.append(source)
         if small:
-            load_data(data.model_copy(update={"sources": tuple(small)}), folder)
+            at_hand = data.model_copy(update={"sources": tuple(small)})
+            load_data(at_hand, folder)
+            if data.strip and len(small) == len(data.sources):
+                raw = [text for source in small for text in read_source(source, folder)["question"]]
+                return unused_marks(raw, data.strip, ", ".join(map(_where, small)))
     except Problem as caught:
         return list(caught.diagnostics)
     return []

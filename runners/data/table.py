@@ -15,7 +15,8 @@ from typing import Literal
 import polars as pl
 
 from reodsl.diagnostics import problem
-from reodsl.ir.data import Columns, normal_question
+from reodsl.ir.chat import question_key
+from reodsl.ir.data import Columns
 from runners.verify import SEPARATOR
 
 SHOWN = 5
@@ -130,15 +131,15 @@ def require_filled(table: pl.DataFrame, where: str) -> None:
 def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"], where: str) -> pl.DataFrame:
     """`table` with each question once: later rows of the same question dropped, or a Problem (E0705) that shows them.
 
-    Two questions are the same when their `normal_question` is; with traces, rows are the same when the traces are
-    equal as well, since a question may come with several solutions.
+    Two questions are the same when their `question_key` is, which sees through marks of a chat; with traces, rows are the
+    same when the traces are equal as well, since a question may come with several solutions.
     """
     seen: dict[tuple[str, str], int] = {}
     kept: list[int] = []
     repeated: list[tuple[int, int]] = []
     traces = table["trace"].to_list() if "trace" in table.columns else [""] * table.height
     for row, (question, trace) in enumerate(zip(table["question"].to_list(), traces, strict=True)):
-        first = seen.setdefault((normal_question(question), trace), row)
+        first = seen.setdefault((question_key(question), trace), row)
         if first == row:
             kept.append(row)
         else:
@@ -161,12 +162,12 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
 
 
 def require_names(table: pl.DataFrame, where: str) -> None:
-    """Raise a Problem (E0713) where an id is that of several questions, as `normal_question` tells them apart.
+    """Raise a Problem (E0713) where an id is that of several questions, as `question_key` tells them apart.
 
     Seeds of responses, references, budgets and scores go by the id: such questions would be taken for one.
     """
     firsts: dict[str, int] = {}
-    texts = [normal_question(text) for text in table["question"]]
+    texts = [question_key(text) for text in table["question"]]
     shared: dict[str, str] = {}
     for row, (name, text) in enumerate(zip(table["id"], texts, strict=True)):
         first = firsts.setdefault(name, row)

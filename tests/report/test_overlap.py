@@ -37,12 +37,14 @@ def graph() -> Graph:
     )
 
 
-def folders(root: Path, **tables: list[str]) -> dict[str, Path]:
+def folders(root: Path, bare: dict[str, list[str]] | None = None, **tables: list[str]) -> dict[str, Path]:
     found = {}
     for name, questions in tables.items():
         place = root / name
         place.mkdir()
-        pl.DataFrame({"id": questions, "question": questions}).write_parquet(place / "questions.parquet")
+        columns = {"id": questions, "question": questions, "bare": (bare or {}).get(name)}
+        table = pl.DataFrame({column: texts for column, texts in columns.items() if texts is not None})
+        table.write_parquet(place / "questions.parquet")
         found[f"{name}.data"] = place
     return found
 
@@ -67,3 +69,54 @@ def test_what_is_not_there_is_passed_over(graph: Graph, tmp_path: Path) -> None:
     (there["first.data"] / "questions.parquet").write_text("no table")
     assert overlaps(graph, there) == []
     assert overlaps(graph, {}) == []
+
+
+def test_through_the_marks_of_a_chat(graph: Graph, tmp_path: Path) -> None:
+    marked = "<|im_start|>user\nHow many?<|im_end|>\n<|im_start|>assistant\n"
+    (found,) = overlaps(graph, folders(tmp_path, second=[marked], held=["how many?", "b"]))
+    assert found.message == "1 of 2 questions of `held.data` are trained on, in `second.data`"
+
+
+def test_through_the_words_of_generated_tasks(graph: Graph, tmp_path: Path) -> None:
+    """Worked solutions behind an effort and the bare question of a benchmark."""
+    bare = {"second": ["5 +6 mod 10", "1 +1 mod 10"], "held": ["5 +6 mod 10", "2 +2 mod 10"]}
+    tables = {
+        "second": ["<low> <q> 5 a +6 ?", "<low> <q> 1 a +1 ?"],
+        "held": ["<q> 5 a +6 ?", "<q> 2 a +2 ?"],
+    }
+    (found,) = overlaps(graph, folders(tmp_path, bare, **tables))
+    assert found.message == "1 of 2 questions of `held.data` are trained on, in `second.data`"
+    assert found.notes[0] == "the first is: <q> 5 a +6 ?"
+
+
+def test_through_the_wordings_and_prompts_of_the_study(tmp_path: Path) -> None:
+    """A file that holds questions as a wording, inside a model's prompt, puts them; other words are not taken for such."""
+    wording = {"wordings": [{"question": "Within {budget}  tokens: {question}"}]}
+    prompt = {"model": {"prompt": {"template": "{question}\nThink step by step."}}}
+    tasks = (
+        task("base.model", "model"),
+        task("own.data", "data"),
+        task("held.data", "data"),
+        Task("own.train", "train", wording | prompt, {"start": "base.model", "data": "own.data"}, arm="own"),
+        task("own.eval", "evaluate", "own", start="own.train", data__held="held.data"),
+    )
+    own = ["within 64 tokens: A? Think  step by step.", "B? Think step by step.", "Within few tokens: C?"]
+    (found,) = overlaps(Graph(tasks), folders(tmp_path, own=own, held=["A?", "B?", "C?"]))
+    assert found.message == "2 of 3 questions of `held.data` are trained on, in `own.data`"
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_through_pools_and_selections(tmp_path: Path, kept: bool) -> None:
+    """What a selection picks, or keeps, are questions of its pools' data: known before anything is sampled."""
+    select = {"pool__0": "own.pool"} | ({"data": "asked.data"} if kept else {})
+    tasks = (
+        task("base.model", "model"),
+        task("asked.data", "data"),
+        task("held.data", "data"),
+        task("own.pool", "sample", start="base.model", data="asked.data"),
+        task("own.select", "select", **select),
+        task("own.train", "train", "own", start="base.model", data="own.select"),
+        task("own.eval", "evaluate", "own", start="own.train", data__held="held.data"),
+    )
+    (found,) = overlaps(Graph(tasks), folders(tmp_path, asked=["a", "b"], held=["b"]))
+    assert found.message == "1 of 1 questions of `held.data` are trained on, in `asked.data`"

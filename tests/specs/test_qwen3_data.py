@@ -18,8 +18,13 @@ from runners.verify import SEPARATOR
 SPEC = Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo"
 # As AReaL-boba's file is: DeepSeek's marks in the prompt, several right answers.
 ROWS = [
-    {"prompt": "What is 1+1?", "solutions": ["2", "$2$"], "query_id": "a", "task": "math"},
-    {"prompt": "What is 6*7?", "solutions": ["42"], "query_id": "b", "task": "math"},
+    {
+        "prompt": f"<｜User｜>\n{question}<｜Assistant｜><think>\n",
+        "solutions": solutions,
+        "query_id": name,
+        "task": "math",
+    }
+    for name, question, solutions in [("a", "What is 1+1?", ["2", "$2$"]), ("b", "What is 6*7?", ["42"])]
 ]
 AS_PUBLISHED = 'columns: columns(question: "prompt", answer: "solutions", id: "query_id")'
 TABLE = [("a", "What is 1+1?", f"2{SEPARATOR}$2$"), ("b", "What is 6*7?", "42")]
@@ -39,7 +44,8 @@ def questions(folder: Path, source: str | None) -> pl.DataFrame:
         text = text.replace("= areal_boba_7b", "= mine").replace(
             "from std.data     import areal_boba_7b\n", ""
         )
-        text += f"\ndata mine {{ source = {source} }}\n"
+        strip = 'marks(before: "<｜User｜>", after: "<｜Assistant｜><think>")'
+        text += f"\ndata mine {{ source = {source}, strip = {strip} }}\n"
     (folder / "spec.reo").write_text(text)
     compiled = compile_file(folder / "spec.reo")
     assert compiled.spec is not None, compiled.diagnostics

@@ -32,6 +32,16 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
             missing = [name for name in PACKAGE_DATA if package.get(name) is None]
             if package.kind == "package" and missing:
                 yield _lacks(package, "data", missing)
+        strip = data.get("strip")
+        for each in strip.data.values if strip is not None and isinstance(strip.data, Items) else ():
+            if isinstance(each.data, Record) and not each.data.fields:
+                yield error(
+                    "E0310",
+                    "`marks` needs `before` or `after`",
+                    each.data.span,
+                    "neither",
+                    help='write what stands around the questions: `marks(before: "Q:", after: "A:")`',
+                )
 
 
 def _lacks(source: Record, what: str, names: list[str]) -> Diagnostic:

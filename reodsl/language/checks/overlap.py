@@ -1,28 +1,32 @@
-"""Overlap: what an experiment is trained on and what it is judged by in, an error where both have one source out."""
+"""Overlap: what an experiment is trained on and what it is judged by in, findings where both can have a question out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.language.checks.cases import Case, place
 from reodsl.language.checks.comparable import content
+from reodsl.language.checks.data import SIGNED
 from reodsl.language.context import Context
 from reodsl.language.selections import questions_of
 from reodsl.language.values import Items, Record
 
 
 def check_overlap(ctx: Context, case: Case) -> Iterator[Diagnostic]:
-    """E0603: an experiment evaluated on what it was trained on."""
+    """E0603: an experiment evaluated on what it was trained on. W0603: on what may hold questions that it was trained on."""
     suite = case.suite
     judged = ctx.once_of("judged", suite, lambda: _asked(ctx, suite)) if suite is not None else {}
-    if not judged:
+    if suite is None or not judged:
         return
+    judged_sources = [(each, source) for each in _benchmarks(suite) for source in _sources(each.sub("data"))]
     for stage in case.stages:
         slot = stage.record.fields.get("data")
         for source in _sources(questions_of(stage.record.sub("data"))):
             benchmark = judged.get(_origin(ctx, source))
-            if benchmark is not None:
+            if benchmark is None:
+                yield from _may_share(case, source, judged_sources, place(slot, stage.record.span))
+            else:
                 yield error(
                     "E0603",
                     f"`{case.name}` is evaluated on questions that it is trained on",
@@ -36,14 +40,60 @@ def check_overlap(ctx: Context, case: Case) -> Iterator[Diagnostic]:
 def _asked(ctx: Context, suite: Record) -> dict[str, Record]:
     """The benchmarks of a suite by where their questions come from, the first of each."""
     found: dict[str, Record] = {}
-    benchmarks = suite.get("benchmarks")
-    if benchmarks is None or not isinstance(benchmarks.data, Items):
-        return found
-    for each in benchmarks.data.values:
-        assert isinstance(each.data, Record)
-        for source in _sources(each.data.sub("data")):
-            found.setdefault(_origin(ctx, source), each.data)
+    for each in _benchmarks(suite):
+        for source in _sources(each.sub("data")):
+            found.setdefault(_origin(ctx, source), each)
     return found
+
+
+def _benchmarks(suite: Record) -> list[Record]:
+    value = suite.get("benchmarks")
+    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
+    return [each.data for each in items if isinstance(each.data, Record)]
+
+
+def _may_share(
+    case: Case, source: Record, judged: list[tuple[Record, Record]], span: Span
+) -> Iterator[Diagnostic]:
+    """W0603, once a source that is trained on: a benchmark is drawn from questions that this one is drawn from as well."""
+    for benchmark, asked in judged:
+        if _one_pool(source, asked) and not _apart(source, asked):
+            yield warning(
+                "W0603",
+                f"`{case.name}` may be evaluated on questions that it is trained on",
+                span,
+                "trained on",
+                others=[Label(benchmark.span, f"`{benchmark.name}` is drawn from the same questions")],
+                help="another seed keeps none apart: write `split: held_out` for the benchmark and `split: train` here",
+            )
+            return
+
+
+def _one_pool(one: Record, other: Record) -> bool:
+    """Whether some question may be drawn from either source."""
+    if one.kind != other.kind:
+        return False
+    if one.kind == "package":
+        # Packages have one name with dashes and one with underscores.
+        names = [(str(each.data("package")).replace("-", "_"), each.data("task")) for each in (one, other)]
+        return names[0] == names[1]
+    if one.kind != "generated":
+        return False
+    tasks = [each.sub("task") for each in (one, other)]
+    first, second = tasks
+    if first is None or second is None or first.kind != second.kind:
+        return False
+    if first.kind != "task":
+        return True
+    (short, long), (least, most) = first.data("length"), second.data("length")
+    amounts = [{SIGNED.findall(word)[-1] for word in each.data("operations")} for each in (first, second)]
+    same = first.data("modulus") == second.data("modulus")
+    return same and short <= most and least <= long and bool(amounts[0] & amounts[1])
+
+
+def _apart(one: Record, other: Record) -> bool:
+    """Whether the sources are of two sides of the split."""
+    return {one.data("split"), other.data("split")} == {"train", "held_out"}
 
 
 def _sources(data: Record | None) -> list[Record]:

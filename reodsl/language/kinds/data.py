@@ -32,6 +32,11 @@ KINDS_OF_DATA: tuple[Kind, ...] = (
             "duplicates": Field(
                 Choice(("error", "drop")), "what to do with equal questions", default="error"
             ),
+            "strip": Field(
+                Many(A(("marks",)), lone=True),
+                "text that is taken off the beginning and end of questions, one after another",
+                example='strip = marks(before: "USER:", after: "ASSISTANT:")',
+            ),
             "questions": Field(COUNT, "how many there are, for the price alone"),
         },
         parents=("data",),
@@ -65,6 +70,15 @@ KINDS_OF_DATA: tuple[Kind, ...] = (
             "answer": Field(Text(), "the reference answer", default="answer"),
             "trace": Field(Text(), "a worked solution"),
             "id": Field(Text(), "a name for the question"),
+        },
+        form="call",
+    ),
+    Kind(
+        "marks",
+        "Text around a question that is no part of it: marks of a chat, or an instruction that models are given anyway.",
+        {
+            "before": Field(Text(), "what questions begin with; white space around it does not count"),
+            "after": Field(Text(), "what they end with, likewise"),
         },
         form="call",
     ),

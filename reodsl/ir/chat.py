@@ -1,0 +1,84 @@
+"""Chat formats: the marks that a chat puts around a user's message; a text in, the message without them out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from reodsl.ir.data import normal_question
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFormat:
+    """How a family of models writes a user's turn: patterns of what stands before the message and of what ends it.
+
+    Marks that are `plain` words may stand in any text: such a format is seen where a text begins and ends with them.
+    """
+
+    name: str
+    before: re.Pattern[str]
+    after: re.Pattern[str]
+    plain: bool = False
+
+
+def _format(name: str, before: str, after: str, plain: bool = False) -> ChatFormat:
+    return ChatFormat(name, re.compile(before, re.DOTALL), re.compile(after, re.DOTALL), plain)
+
+
+FORMATS = (
+    _format("DeepSeek", r"<[｜|]User[｜|]>", r"<[｜|](?:Assistant|end▁of▁sentence)[｜|]>"),
+    _format("ChatML, as of Qwen", r"<\|im_start\|>user\b(?:<\|im_sep\|>)?", r"<\|im_end\|>|<\|im_start\|>assistant\b"),
+    _format(
+        "Llama 3",
+        r"<\|start_header_id\|>user<\|end_header_id\|>",
+        r"<\|eot_id\|>|<\|start_header_id\|>assistant<\|end_header_id\|>",
+    ),
+    _format("Llama 4", r"<\|header_start\|>user<\|header_end\|>", r"<\|eot\|>|<\|header_start\|>assistant"),
+    _format("Llama 2 and Mistral", r"\[INST\](?:\s*<<SYS>>.*?<</SYS>>)?", r"\[/INST\]"),
+    _format("Gemma", r"<start_of_turn>user\b", r"<end_of_turn>|<start_of_turn>model\b"),
+    _format("Harmony, as of gpt-oss", r"<\|start\|>user<\|message\|>", r"<\|end\|>|<\|start\|>assistant\b"),
+    _format(
+        "Granite",
+        r"<\|start_of_role\|>user<\|end_of_role\|>",
+        r"<\|end_of_text\|>|<\|start_of_role\|>assistant",
+    ),
+    _format("Command", r"<\|USER_TOKEN\|>", r"<\|END_OF_TURN_TOKEN\|>|<\|CHATBOT_TOKEN\|>"),
+    _format("Phi and Zephyr", r"<\|user\|>", r"<\|end\|>|</s>\s*<\|assistant\|>|<\|assistant\|>"),
+    _format("Vicuna", r"(?:\A|(?<=[\s.]))USER:", r"(?:</s>)?\s*ASSISTANT:\s*\Z", plain=True),
+    _format("Alpaca", r"(?:\A|(?<=\n))### (?:Instruction|Human):", r"### (?:Response|Assistant):\s*\Z", plain=True),
+    _format("Human and Assistant", r"\A\s*(?:Human|User):", r"\n\s*Assistant:\s*(?:<think>)?\s*\Z", plain=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A user's turn as it stands in a text: the format's name, and the text in three parts."""
+
+    format: str
+    before: str
+    message: str
+    after: str
+
+
+def find_turn(text: str) -> Turn | None:
+    """The first user's turn of a text in a known chat format; None where it holds no marks of any.
+
+    Marks that begin a turn tell formats apart; some share those that end one.
+    """
+    for each in FORMATS:
+        opened = each.before.search(text)
+        ended = each.after.search(text, opened.end()) if opened is not None else None
+        if opened is not None and (ended is not None or not each.plain):
+            end = ended.start() if ended is not None else len(text)
+            return Turn(each.name, text[: opened.end()], text[opened.end() : end], text[end:])
+    for each in FORMATS:
+        ended = None if each.plain else each.after.search(text)
+        if ended is not None:
+            return Turn(each.name, "", text[: ended.start()], text[ended.start() :])
+    return None
+
+
+def question_key(question: str) -> str:
+    """What makes two questions the same: their `normal_question` without the marks of any known chat format."""
+    turn = find_turn(question)
+    return normal_question(question if turn is None else turn.message)
