@@ -18,7 +18,7 @@ from reodsl.plan.verdict import Plan
 from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.limits import refusals
 from reodsl.store import runs
-from reodsl.store.layout import lay_out
+from reodsl.store.layout import lay_out, require_place
 
 
 class Listener(Protocol):
@@ -70,6 +70,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     listener.check(findings)
     if any(each.severity == "error" for each in findings):
         raise Problem(*findings)
+    require_place(out, ready.store)
     listener.begin()
     store = ready.store.open()
     record = runs.begin(store, ready.spec, plan.digest)

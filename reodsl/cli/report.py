@@ -38,6 +38,7 @@ def command(run: str, store_dir: Path | None, out: Path | None, as_json: bool) -
     from reodsl.cli.destination import folder_to_fill
     from reodsl.cli.output import print_json
     from reodsl.report.redraw import redraw
+    from reodsl.store.layout import require_place
     from reodsl.store.runs import records, slug
     from reodsl.store.select import pick
 
@@ -46,6 +47,7 @@ def command(run: str, store_dir: Path | None, out: Path | None, as_json: bool) -
     if out is None and record.report is not None:
         out = Path(record.report).parent
     place = folder_to_fill(out or Path("runs") / f"{slug(record.study)}-{record.spec[:8]}")
+    require_place(place, store)
     page = redraw(store, record, place)
     if as_json:
         print_json({"run": record.name, "study": record.study, "report": str(page)})

@@ -8,18 +8,28 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 
+_OURS = ".reodsl"
+"""How the names of logs end that are ours."""
+
 
 def write_tensorboard(run: Path) -> Path:
     """Write the metrics of every trained stage in a run's folder to `tensorboard/<arm>/<stage>` there.
 
-    Needs the package `tensorboard`, and no torch. Raises E0982 where it is not installed. Logs that an earlier call
-    wrote are replaced, so that no step is there twice.
+    Needs the package `tensorboard`, and no torch. Raises E0982 where it is not installed, and E0118 where a link would lead
+    out of the folder. Logs that an earlier call wrote are replaced, so that no step is there twice.
     """
     place = run / "tensorboard"
     for metrics in sorted(run.glob("arms/*/stages/*/metrics.parquet")):
         log = place / metrics.parents[2].name / metrics.parent.name
+        if any(each.is_symlink() for each in (place, log.parent, log)):
+            raise problem(
+                "E0118",
+                f"nothing can be written here: `{log.relative_to(run)}` leads through a link",
+                where=str(run),
+                help="remove the link, or name another place with --out",
+            )
         if log.is_dir():
-            for old in log.glob("events.out.tfevents.*"):
+            for old in log.glob(f"events.out.tfevents.*{_OURS}"):
                 old.unlink()
         write_scalars(pl.read_parquet(metrics), log)
     return place
@@ -37,7 +47,7 @@ def write_scalars(table: pl.DataFrame, folder: Path) -> None:
             "the package `tensorboard` is not installed",
             help="pip install tensorboard, or leave out --tensorboard",
         ) from missing
-    writer = EventFileWriter(str(folder))
+    writer = EventFileWriter(str(folder), filename_suffix=_OURS)
     try:
         for row in table.iter_rows(named=True):
             values = [

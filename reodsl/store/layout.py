@@ -1,20 +1,45 @@
-"""Laying out a run's results in a folder for people: the report first, then every arm's samples and checkpoint."""
+"""Laying out a run's results in a folder for people: the report first, then every arm's samples and checkpoint.
+
+The folder is marked as a run's. Only an empty folder or a marked one is written to, only files that runs wrote are replaced,
+and no link in it is followed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from reodsl.diagnostics import Problem, problem
 from reodsl.graph.task import Graph
-from reodsl.store.files import storing
+from reodsl.store.files import storing, write_atomic
 from reodsl.store.manifest import MANIFEST
+from reodsl.store.plain import read_plain
 from reodsl.store.runs import slug
 from reodsl.store.store import MATERIAL, Store
 
-_ASIDE = ".unfinished"
+MARK = ".reodsl-run"
+"""The file that marks a run's folder: a line for the form of it, then one for each file that runs wrote there."""
+_FORM = "reodsl run 1"
+_ASIDE = ".reodsl.unfinished"
+"""Where files are written before they take their places."""
+_LARGEST_MARK = 1 << 26
+_LONGEST = 60
+_UNMARKED = {"report.html", "spec.reo.json"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A file to bring: where it is, what it is to be called in the run's folder, and whether it is copied or linked."""
+
+    source: Path
+    name: str
+    copy: bool = False
 
 
 def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> Path | None:
@@ -22,23 +47,59 @@ def lay_out(graph: Graph, keys: Mapping[str, str], store: Store, out: Path) -> P
 
     `arms/<arm>[.s<seed>]/` holds an evaluation's files and the `checkpoint/` it is of; `stages/<index>/` below it
     the training's metrics and rollouts. The report is copied, as people edit and send it; the rest is linked where
-    the file system can.
+    the file system can. Raises E0118 for a folder that is not a run's.
     """
     report = graph["report"]
-    with storing(out), store.turn("layout"):
-        # Nobody else lays out now, so these are from a run that was killed at it.
-        for left in out.rglob(f".*{_ASIDE}"):
-            left.unlink()
-        for role, source in report.inputs.items():
-            if source not in keys:
-                continue
-            begun = graph[source].inputs.get("start", "")
-            start = store.path(keys[begun]) if begun in keys else None
-            _bring_arm(role, store.path(keys[source]), start, out)
-        if report.id not in keys:
+    pieces: list[_Piece] = []
+    for role, source in report.inputs.items():
+        if source not in keys:
+            continue
+        begun = graph[source].inputs.get("start", "")
+        start = store.path(keys[begun]) if begun in keys else None
+        pieces += _of_arm(role, store.path(keys[source]), start)
+    if report.id in keys:
+        pieces += _of_folder(store.path(keys[report.id]), Path(), copy=True)
+    _bring(pieces, store, out)
+    return out / "report.html" if report.id in keys else None
+
+
+def require_place(out: Path, store: Store) -> None:
+    """Refuse a folder that no run may fill (E0118): one with other files, a link, the store or a part of it."""
+    real, root = Path(os.path.realpath(out)), Path(os.path.realpath(store.root))
+    if real == root or real.is_relative_to(root):
+        raise _refused(out, "it is the store, or inside of it")
+    try:
+        if out.is_symlink():
+            raise _refused(out, f"it is a link, to {os.readlink(out)}")
+        names = {entry.name for entry in out.iterdir()}
+    except FileNotFoundError:
+        return
+    except OSError as fault:
+        raise _refused(
+            out, "it is no folder" if isinstance(fault, NotADirectoryError) else str(fault.strerror)
+        ) from None
+    if names and not _is_marked(out, names):
+        raise _refused(out, "it holds files that no run wrote")
+
+
+def _is_marked(out: Path, names: set[str]) -> bool:
+    """Whether a folder is a run's: by its mark, or by a report and its spec, as runs had left it before there were marks."""
+    if MARK in names:
+        return _written(out) is not None
+    return (
+        all(stat.S_ISREG((out / name).lstat().st_mode) for name in _UNMARKED) if names >= _UNMARKED else False
+    )
+
+
+def _written(out: Path) -> set[str] | None:
+    """The files that runs wrote to a folder; None where it has no mark."""
+    try:
+        if (out / MARK).is_symlink():
             return None
-        _bring(store.path(keys[report.id]), out, copy=True)
-    return out / "report.html"
+        form, *names = read_plain(out / MARK, _LARGEST_MARK).decode("utf-8").splitlines()
+    except (OSError, ValueError):
+        return None
+    return set(names) if form == _FORM else None
 
 
 def run_folder(study: str, digest: str) -> Path:
@@ -47,8 +108,14 @@ def run_folder(study: str, digest: str) -> Path:
 
 
 def arm_folder(arm: str, seed: str) -> Path:
-    """Where an arm's results are in a run's folder; `seed` is empty where there is none."""
-    return Path("arms") / (slug(arm) + (f".s{seed}" if seed else ""))
+    """Where an arm's results are in a run's folder; `seed` is empty where there is none. No two arms share one.
+
+    An arm is called there as in the spec, where its name is short and plain; another has a digest of it at its end.
+    """
+    name = slug(arm)
+    if name != arm:
+        name = f"{name[: _LONGEST - 9]}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}"
+    return Path("arms") / (name + (f".s{seed}" if seed else ""))
 
 
 def models(report: Path) -> list[Path]:
@@ -57,49 +124,93 @@ def models(report: Path) -> list[Path]:
 
 
 def put_report(store: Store, drawn: Path, out: Path) -> None:
-    """Put a report that was drawn in a folder of its own under `out`, each file replaced in one step."""
-    with storing(out), store.turn("layout"):
-        _bring(drawn, out, copy=True)
+    """Put a report that was drawn in a folder of its own under `out`, each file replaced in one step. Raises E0118."""
+    _bring(list(_of_folder(drawn, Path(), copy=True)), store, out)
 
 
-def _bring_arm(role: str, result: Path, start: Path | None, out: Path) -> None:
+def _of_arm(role: str, result: Path, start: Path | None) -> Iterator[_Piece]:
     """What the report reads in a role, where it is an arm's; `start` is the result that this one began from."""
     name, _, seed = role.partition("@")
     kind, _, rest = name.partition(":")
     arm, _, index = rest.partition(":")
-    place = out / arm_folder(arm, seed)
+    place = arm_folder(arm, seed)
     if kind == "evaluate":
-        _bring(result, place)
+        yield from _of_folder(result, place)
         if start is not None:
-            _bring(start / "checkpoint", place / "checkpoint")
+            yield from _of_folder(start / "checkpoint", place / "checkpoint")
     elif kind == "train":
         for file in ("metrics.parquet", "rollouts.parquet"):
             if (result / file).exists():
-                _bring_file(result / file, place / "stages" / index / file)
+                yield _Piece(result / file, (place / "stages" / index / file).as_posix())
 
 
-def _bring(source: Path, out: Path, copy: bool = False) -> None:
+def _of_folder(source: Path, place: Path, copy: bool = False) -> Iterator[_Piece]:
+    """All files of a result, to be put below `place`."""
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
         if path.is_file() and name.as_posix() not in (MATERIAL, MANIFEST):
-            _bring_file(path, out / name, copy)
+            yield _Piece(path, (place / name).as_posix(), copy)
 
 
-def _bring_file(source: Path, target: Path, copy: bool = False) -> None:
+def _bring(pieces: list[_Piece], store: Store, out: Path) -> None:
+    """Put files under `out`, each in one step. Raises E0118, before anything is written, for what may not be replaced."""
+    require_place(out, store)
+    with storing(out), store.turn("layout"):
+        before = _written(out)
+        for piece in pieces:
+            _require_free(out, piece.name, before)
+        out.mkdir(parents=True, exist_ok=True)
+        names = {piece.name for piece in pieces} | (before or set())
+        # Written first: what a killed run leaves is known to be a run's.
+        if names != before:
+            write_atomic(out / MARK, "\n".join([_FORM, *sorted(names), ""]).encode())
+        aside = out / _ASIDE
+        if aside.is_symlink():
+            raise _refused(out, f"`{_ASIDE}` in it is no folder of a run")
+        # Nobody else lays out now, so what is there is from a run that was killed at it.
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        try:
+            for piece in pieces:
+                _bring_file(piece, out, aside)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _require_free(out: Path, name: str, written: set[str] | None) -> None:
+    """Refuse to write through a link, and over what no run wrote. Of a folder without a mark every name is a run's."""
+    target = out / name
+    for above in reversed(Path(name).parents[:-1]):
+        place = out / above
+        if place.is_symlink() or (os.path.lexists(place) and not place.is_dir()):
+            raise _refused(out, f"`{above.as_posix()}` in it is no folder of a run")
+    if os.path.lexists(target) and (
+        not stat.S_ISREG(target.lstat().st_mode) or (written is not None and name not in written)
+    ):
+        raise _refused(out, f"`{name}` in it was not written by a run")
+
+
+def _bring_file(piece: _Piece, out: Path, aside: Path) -> None:
     """One file, replaced in one step; left alone where it is the same file already."""
-    if target.exists() and target.samefile(source):
+    target = out / piece.name
+    if target.exists() and target.samefile(piece.source):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_ASIDE}")
-    try:
-        if copy:
-            shutil.copyfile(source, aside)
-        else:
-            try:
-                os.link(source, aside)
-            except OSError:
-                shutil.copyfile(source, aside)
-        aside.replace(target)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    made = aside / secrets.token_hex(8)
+    if piece.copy:
+        shutil.copyfile(piece.source, made)
+    else:
+        try:
+            os.link(piece.source, made)
+        except OSError:
+            shutil.copyfile(piece.source, made)
+    made.replace(target)
+
+
+def _refused(out: Path, reason: str) -> Problem:
+    return problem(
+        "E0118",
+        f"nothing can be written here: {reason}",
+        where=str(out),
+        help="name another place with --out: a new or empty folder, or one that a run filled",
+    )

@@ -58,6 +58,7 @@ def test_a_report_somewhere_else(call: Call) -> None:
     assert (code, found["study"], found["report"]) == (0, "tiny", "else/where/report.html")
     assert Path(found["report"]).read_bytes() == page.read_bytes()
     assert {path.name for path in Path("else/where").iterdir()} == {
+        ".reodsl-run",
         "report.html",
         "tables",
         "charts",

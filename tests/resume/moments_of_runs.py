@@ -39,5 +39,5 @@ AROUND = (
     Moment("spec_of_the_run", "os.rename", r"/runs/[^/]*\.spec$"),
     Moment("task_noted", "open", r"/runs/[^/]*\.tasks$", times=3),
     Moment("laid_out", "os.rename", r"(^|/)out/.*\.unfinished"),
-    Moment("linked", "os.link", r"(^|/)out/arms/"),
+    Moment("linked", "os.link", r"(^|/)out/\.reodsl\.unfinished/"),
 )
