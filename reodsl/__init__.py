@@ -11,6 +11,12 @@ The command `reodsl` does the rest: `reodsl --help`.
 
 from __future__ import annotations
 
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[0] != __file__.rpartition("/reodsl/")[0]:
+    # `python -m reodsl`: the working folder is data, and nothing more is imported from it.
+    del sys.path[0]
+
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -122,6 +122,8 @@ def entry() -> None:
     """The console script."""
     stopped: list[int] = []
     _open_streams()
+    # Processes that are started from here do not import from the working folder either.
+    os.environ["PYTHONSAFEPATH"] = "1"
 
     def terminate(number: int, frame: FrameType | None) -> None:
         stopped.append(128 + number)

@@ -149,7 +149,7 @@ def _ask(python: Path, code: str) -> Any:
     """The JSON that `code` prints in a process of its own; as text, the last words of one that fails."""
     try:
         done = subprocess.run(
-            [str(python), "-c", code], capture_output=True, text=True, timeout=_PATIENCE, check=False
+            [str(python), "-P", "-c", code], capture_output=True, text=True, timeout=_PATIENCE, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as caught:
         return str(caught)[:200]

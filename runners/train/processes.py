@@ -81,7 +81,7 @@ class _Process:
         path = os.pathsep.join(each for each in (here, os.environ.get("PYTHONPATH")) if each)
         # Its own session keeps a Ctrl-C at the terminal for the parent, which ends it in order.
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "runners.train.follower", str(writes)],
+            [sys.executable, "-P", "-m", "runners.train.follower", str(writes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

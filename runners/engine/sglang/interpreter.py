@@ -26,8 +26,8 @@ def candidates() -> Iterator[Path]:
         return
     if importlib.util.find_spec("sglang") is not None:
         yield Path(sys.executable)
-    for folder in dict.fromkeys((Path.cwd(), Path(__file__).resolve().parents[3])):
-        yield folder / ".venv-sglang" / "bin" / "python"
+    # Not the working folder's: what lies there is data, and whoever made it does not choose what runs.
+    yield Path(__file__).resolve().parents[3] / ".venv-sglang" / "bin" / "python"
 
 
 def find_interpreter() -> Path | None:

@@ -1,0 +1,117 @@
+"""The working folder is data: no command, and no process that one starts, imports what lies there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.called import SPECS
+
+REODSL = Path(sys.executable).with_name("reodsl")
+NAMES = (
+    *(
+        "json",
+        "torch",
+        "numpy",
+        "polars",
+        "ray",
+        "transformers",
+        "sglang",
+        "sympy",
+        "click",
+        "lark",
+        "rich",
+        "pydantic",
+    ),
+    *(
+        "runners",
+        "reodsl",
+        "sitecustomize",
+        "usercustomize",
+        "httpx",
+        "psutil",
+        "pygls",
+        "importlib_metadata",
+    ),
+)
+HOSTILE = "open({mark!r}, 'a').write(__file__ + '\\n')\nraise SystemExit(__file__)\n"
+COMMANDS = [
+    "check study.reo",
+    "fmt --check study.reo",
+    "plan study.reo",
+    "graph study.reo",
+    "diff study.reo study.reo",
+    "why study.reo vanilla.train.s1",
+    "ls",
+    "gc --help",
+    "budgets exp(from:64,to:512,n:3)",
+    "explain E0402",
+    "new --list",
+    "doctor study.reo",
+    "lsp",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    there = tmp_path / "theirs"
+    there.mkdir()
+    for name in NAMES:
+        (there / f"{name}.py").write_text(HOSTILE.format(mark=str(tmp_path / "mark")))
+    python = there / ".venv-sglang" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\necho sglang >> {tmp_path / 'mark'}\n")
+    python.chmod(0o755)
+    (there / ".venv-sglang" / "lib" / "python3.11" / "site-packages" / "sglang").mkdir(parents=True)
+    shutil.copy(SPECS / "quickstart.reo", there / "study.reo")
+    return there
+
+
+def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "REODSL"))
+    }
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_no_command_imports_from_the_working_folder(folder: Path, tmp_path: Path) -> None:
+    for line in COMMANDS:
+        done = call(folder, str(REODSL), *line.split(" "))
+        assert not (tmp_path / "mark").exists(), (line, (tmp_path / "mark").read_text())
+        assert "Traceback" not in done.stderr, line
+        assert done.returncode in (0, 1, 2), (line, done.stderr)
+        if line.startswith("check"):
+            assert done.returncode == 0, (line, done.stderr)
+
+
+def test_the_module_drops_the_working_folder_before_it_imports_anything(folder: Path, tmp_path: Path) -> None:
+    """Python itself looks there for `reodsl` and for `runpy` first, which `-P` alone prevents."""
+    (folder / "reodsl.py").unlink()
+    for flags in ([], ["-P"]):
+        done = call(folder, sys.executable, *flags, "-m", "reodsl", "check", "study.reo")
+        assert (done.returncode, (tmp_path / "mark").exists()) == (0, False), done.stderr
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("place", [["--local"], []])
+def test_no_run_imports_from_the_working_folder(place: list[str], folder: Path, tmp_path: Path) -> None:
+    """In this process and in Ray's workers."""
+    done = call(
+        folder, str(REODSL), "run", "study.reo", *place, "--target", "vanilla", "--amend", "vanilla.steps=1"
+    )
+    assert not (tmp_path / "mark").exists(), (tmp_path / "mark").read_text()
+    assert done.returncode == 0, done.stderr
