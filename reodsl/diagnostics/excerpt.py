@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from reodsl.diagnostics.model import Span
 
 _TAB = 4
+_MOST_MARKS = 4
+"""Combining marks on one letter that take no room. A line of nothing else would be as wide as nothing, and as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,8 @@ class Excerpt:
         # A third of the room before the mark, and never more empty room behind the line than needed.
         room = width - 2
         first = max(0, min(left - room // 3, max(total, right) - room))
-        low = next(at for at, column in enumerate(columns) if column >= first)
-        high = max(at for at, column in enumerate(columns) if column <= columns[low] + room)
+        low = bisect_left(columns, first)
+        high = bisect_right(columns, columns[low] + room) - 1
         head, tail = ("…" if low else ""), ("…" if high < len(line) else "")
         shown = "".join(cells[low:high])
         before = left - columns[low] + len(head)
@@ -54,15 +59,22 @@ def _visible(character: str) -> str:
     return " " if unicodedata.category(character) == "Zs" else f"\\u{{{ord(character):x}}}"
 
 
-def _cells(line: str) -> tuple[list[str], list[int]]:
+# Labels come file by file and line by line, so the last few lines are those that are asked for again.
+@lru_cache(maxsize=4)
+def _cells(line: str) -> tuple[Sequence[str], Sequence[int]]:
     """Each character as shown, and the terminal column at which each begins (and the last ends)."""
+    if line.isascii() and line.isprintable():
+        return line, range(len(line) + 1)
     cells: list[str] = []
     columns = [0]
+    marks = 0
     for character in line:
         column = columns[-1]
         cell = " " * (_TAB - column % _TAB) if character == "\t" else _visible(character)
+        width = sum(map(_width, cell))
+        marks = 0 if width else marks + 1
         cells.append(cell)
-        columns.append(column + sum(map(_width, cell)))
+        columns.append(column + (width or (marks > _MOST_MARKS)))
     return cells, columns
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
+from reodsl.language.bounds import MOST_ERRORS, What
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.values import Record, Value
 from reodsl.syntax import tree
@@ -36,17 +37,21 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where names are looked up: variables and arms of the block at hand, then those around it, then the file."""
+    """Where names are looked up: variables and arms of the block at hand, then those around it, then the file.
+
+    `but` is one of the `locals` that cannot be used here.
+    """
 
     module: Loaded
     locals: Mapping[str, Callable[[], Value | None]] = field(default_factory=dict)
     parent: Scope | None = None
+    but: str | None = None
 
     def find(self, name: str) -> Callable[[], Value | None] | None:
         """The local behind a name, innermost first."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.locals:
+            if name in scope.locals and name != scope.but:
                 return scope.locals[name]
             scope = scope.parent
         return None
@@ -56,13 +61,13 @@ class Scope:
         found = set(self.module.items) | set(self.module.imports)
         scope: Scope | None = self
         while scope is not None:
-            found |= set(scope.locals)
+            found |= set(scope.locals) - {scope.but}
             scope = scope.parent
         return found
 
-    def inner(self, locals: Mapping[str, Callable[[], Value | None]]) -> Scope:
+    def inner(self, locals: Mapping[str, Callable[[], Value | None]], but: str | None = None) -> Scope:
         """A scope inside this one."""
-        return Scope(self.module, locals, self)
+        return Scope(self.module, locals, self, but)
 
 
 @dataclass(slots=True)
@@ -85,16 +90,34 @@ class Context:
     params: dict[str, Value] = field(default_factory=dict)
     computed: dict[tuple[str, int], tuple[Record, Any]] = field(default_factory=dict)
     depth: int = 0
+    errors: int = 0
+    trying: bool = False
+    read: set[Span] = field(default_factory=set)
     _found: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
 
     def report(self, finding: Diagnostic) -> None:
-        """Keep a finding, once."""
+        """Keep a finding, once. Raises `Enough` when there are more errors than anybody reads."""
         place = finding.labels[0].span if finding.labels else None
-        self._found.setdefault((finding.code, place, finding.message), finding)
+        key = finding.code, place, finding.message
+        if key in self._found:
+            return
+        self._found[key] = finding
+        self.errors += finding.severity == "error"
+        if self.errors >= MOST_ERRORS and not self.trying:
+            self.modules.spent.stop(place)
+
+    def spend(self, what: What, place: Span, count: int = 1) -> None:
+        """Count steps of checking. Raises `Enough` when a spec takes more than it may."""
+        self.modules.spent.add(what, place, count)
+
+    @property
+    def ended(self) -> bool:
+        """Whether a bound was passed, after which nothing more of the spec is looked at."""
+        return self.modules.spent.refused is not None
 
     def trial(self) -> Context:
         """The same evaluation, with findings of its own: what is tried there is reported nowhere."""
-        return replace(self, _found={})
+        return replace(self, _found={}, trying=True)
 
     @property
     def own(self) -> tuple[Diagnostic, ...]:
@@ -121,7 +144,8 @@ class Context:
             for each in self._found.values()
             if not (each.code in FOLLOWING and each.labels and each.labels[0].span.path in broken)
         ]
-        return (*self.modules.diagnostics, *rest)
+        refused = self.modules.spent.refused
+        return (*self.modules.diagnostics, *rest, *([refused] if refused is not None else []))
 
     def once(self, owner: Owner, span: Span, compute: Callable[[], Value | None]) -> Value | None:
         """The value of a declaration, computed once; a declaration that needs itself is drawn and refused."""

@@ -33,6 +33,8 @@ def settled(
 
     With `module`, the example is one for that file.
     """
+    if isinstance(value.data, Items):
+        ctx.spend("lists", value.span, value.data.size)
     result = fit(value, want)
     if isinstance(result, Value):
         return result
@@ -53,6 +55,7 @@ def settled(
 
 def evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = None) -> Value | None:
     """The value of an expression; `want` tells words from names and gives lists their items' type."""
+    ctx.spend("expressions", expr.span)
     ctx.depth += 1
     try:
         if ctx.depth > DEEPEST * 6:
@@ -66,7 +69,10 @@ def evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = N
 
 def too_long(ctx: Context, value: Value, span: Span) -> bool:
     """Whether a list is longer than any spec needs, which is reported: lists that join themselves grow without end."""
-    if not isinstance(value.data, Items) or value.data.size - 1 <= MOST_VALUES:
+    if not isinstance(value.data, Items):
+        return False
+    if value.data.size - 1 <= MOST_VALUES:
+        ctx.spend("lists", span, value.data.size)
         return False
     ctx.report(
         error(

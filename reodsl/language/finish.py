@@ -81,6 +81,7 @@ def _complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart |
     found: list[tuple[StagePart | None, Record]] = []
     whole = True
     for part, stage in stage_records(ctx, experiment):
+        ctx.spend("stages", stage.span)
         done = finished(ctx, stage, KINDS["experiment"], part)
         if done is None:
             whole = False

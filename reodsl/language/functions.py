@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from reodsl.diagnostics.model import Label, Problem, Span, error
+from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
+from reodsl.language.bounds import MOST_CANDIDATES
 from reodsl.language.context import Context
 from reodsl.language.kinds.types import COUNT, STEPS, TOKENS, TOKENS0
 from reodsl.language.schema import A, Choice, Field, Kind, Many, Text
@@ -146,6 +147,7 @@ def _schedule(ctx: Context, args: Arguments, call: tree.Call, make: Callable[[],
     except BudgetError as found:
         ctx.report(found.at(call.span, others=_places(args)))
         return None
+    ctx.spend("schedules", call.span, len(schedule.budgets))
     return Value(Record("budgets", args, call.span, made=schedule), call.span)
 
 
@@ -193,11 +195,19 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     from reodsl.language.budget_text import curves_of
     from reodsl.numbers.greedy import greedy
 
-    to = args.get("to")
+    to, n, step = args.get("to"), _number(args, "n"), _number(args, "step")
     try:
-        curves = curves_of(frontier)
+        curves = ctx.once_of("curves", frontier, lambda: curves_of(frontier))
         l_max = _number(args, "to") if to is not None else min(curve.budgets[-1] for curve in curves.values())
-        schedule = greedy(curves, l_max, _number(args, "n"), _number(args, "step"))
+        ctx.spend("schedules", call.span, n)
+        key = f"greedy {l_max} {n} {step}"
+        if (key, id(frontier)) not in ctx.computed:
+            # The whole of the frontier is read, and every candidate tried for every pick.
+            ctx.modules.spent.candidates += 6 * l_max + n * (l_max // step)
+            if ctx.modules.spent.candidates > MOST_CANDIDATES:
+                ctx.report(_too_many_candidates(call))
+                return None
+        schedule = ctx.once_of(key, frontier, lambda: greedy(curves, l_max, n, step))
     except BudgetError as found:
         ctx.report(found.at(call.span, others=_places(args)))
         return None
@@ -208,6 +218,16 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     if to is None:
         args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
     return Value(Record("budgets", args, call.span, made=schedule), call.span)
+
+
+def _too_many_candidates(call: tree.Call) -> Diagnostic:
+    return error(
+        "E0216",
+        f"the greedy schedules of a spec try at most {MOST_CANDIDATES:,} budgets, and with this one they try more",
+        call.span,
+        "too large",
+        help="take fewer budgets, or a larger `step`",
+    )
 
 
 def _question_min(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:

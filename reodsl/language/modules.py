@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Problem, Span, error
+from reodsl.language.bounds import MOST_ERRORS, Enough, Spent
 from reodsl.language.doubled import doubled
 from reodsl.language.suggest import advice, there_is
 from reodsl.syntax import tree
 from reodsl.syntax.parse import parse
 from reodsl.syntax.place import clipped
-from reodsl.syntax.source import Source, read_source, source_from_bytes
+from reodsl.syntax.source import MAX_BYTES, Source, read_source, source_from_bytes
+from reodsl.syntax.tokens import MOST_TOKENS
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # A wheel carries the library inside the package; a checkout has it beside.
@@ -60,12 +63,19 @@ class Modules:
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
     loaded: dict[str, Loaded | None] = field(default_factory=dict)
+    spent: Spent = field(default_factory=Spent)
     _stack: list[tuple[str, str, Span]] = field(default_factory=list)
+    _bytes: int = MAX_BYTES
+    _tokens: int = MOST_TOKENS
+    _errors: int = 0
 
     def main(self, path: Path) -> Loaded | None:
         """The spec itself."""
         key = _key(path)
-        return self._read(path, str(path), key, std=Path(key).is_relative_to(LIBRARY))
+        try:
+            return self._read(path, str(path), key, std=Path(key).is_relative_to(LIBRARY))
+        except Enough:
+            return self.loaded.get(key)
 
     def library(self, name: str) -> Loaded | None:
         """A module of the standard library by its dotted name after `std.`."""
@@ -77,10 +87,10 @@ class Modules:
         """A module from its text: parsed, its names collected, its imports loaded."""
 
         self.sources[path] = text
-        result = parse(Source(path, text))
-        self.diagnostics.extend(result.diagnostics)
-        if result.module is None:
-            return None
+        # The library is no stranger's.
+        result = parse(Source(path, text), MOST_TOKENS if std else self._tokens)
+        self._tokens -= 0 if std else min(result.tokens, self._tokens)
+        self._report(*result.diagnostics)
         loaded = Loaded(key, path, result.module, std, {}, {})
         self.loaded[key] = loaded
         self._collect(loaded)
@@ -94,13 +104,33 @@ class Modules:
             draft = self.drafts.get(_key(path)) if self.drafts else None
             source = read_source(path, shown) if draft is None else source_from_bytes(draft.encode(), shown)
         except Problem as found:
-            self.diagnostics.extend(found.diagnostics)
+            self._report(*found.diagnostics)
+            return None
+        self._bytes -= 0 if std else len(source.text.encode())
+        if self._bytes < 0:
+            self._report(
+                error(
+                    "E0107",
+                    f"a spec and what it imports are at most {MAX_BYTES >> 10} KiB, and with this file they are more",
+                    where=shown,
+                    help="import fewer files, and keep data in data files that the spec names",
+                )
+            )
             return None
         return self.parsed(shown, source.text, key, std=std)
+
+    def _report(self, *findings: Diagnostic) -> None:
+        """Keep findings. Raises `Enough` when there are more errors than anybody reads."""
+        self.diagnostics.extend(findings)
+        self._errors += sum(each.severity == "error" for each in findings)
+        if self._errors >= MOST_ERRORS:
+            labels = findings[-1].labels
+            self.spent.stop(labels[0].span if labels else None)
 
     def _collect(self, loaded: Loaded) -> None:
         places: dict[str, Span] = {}
         for clause in loaded.module.imports:
+            self.spent.add("imports", clause.module_span, 1 + len(clause.names))
             target = self._target(loaded, clause)
             whole = target is not None and not self._broken(target)
             for imported in clause.names:
@@ -118,7 +148,7 @@ class Modules:
         first = places.setdefault(name.name, name.span)
         if first is name.span:
             return True
-        self.diagnostics.append(doubled(name.name, name.span, first, "give one of them another name"))
+        self._report(doubled(name.name, name.span, first, "give one of them another name"))
         return False
 
     def _broken(self, target: Loaded) -> bool:
@@ -130,7 +160,7 @@ class Modules:
     def _provides(self, target: Loaded, imported: tree.ImportName, clause: tree.Import) -> None:
         name = imported.name.name
         if name not in target.items:
-            self.diagnostics.append(
+            self._report(
                 error(
                     "E0205",
                     f"`{clause.module}` has no `{name}`",
@@ -152,7 +182,7 @@ class Modules:
             self._cycle(importer, clause, key, shown)
             return None
         if len(self.loaded) >= MOST_FILES or len(self._stack) >= DEEPEST:
-            self.diagnostics.append(
+            self._report(
                 error(
                     "E0206",
                     f"a spec reads at most {MOST_FILES} files, {DEEPEST} deep",
@@ -171,7 +201,7 @@ class Modules:
         names = [path for _, path, _ in self._stack] + [importer.path, shown]
         keys = [each for each, _, _ in self._stack] + [importer.key]
         start = keys.index(key) if key in keys else len(keys) - 1
-        self.diagnostics.append(
+        self._report(
             error(
                 "E0206",
                 "these files import each other",
@@ -200,7 +230,7 @@ class Modules:
         for _ in range(len(name) - len(bare) - 1):
             folder = folder.parent
         if not parts:
-            self.diagnostics.append(
+            self._report(
                 error(
                     "E0204",
                     "an import names a file",
@@ -247,7 +277,7 @@ class Modules:
             return False
 
     def _unknown(self, clause: tree.Import, names: list[str], instead: str | None = None) -> None:
-        self.diagnostics.append(
+        self._report(
             error(
                 "E0204",
                 f"there is no module `{clipped(clause.module)}`",
@@ -261,7 +291,7 @@ class Modules:
         )
 
     def _escapes(self, clause: tree.Import, why: str) -> None:
-        self.diagnostics.append(
+        self._report(
             error(
                 "E0207",
                 f"`{clipped(clause.module)}` leads out of the spec's folder",
@@ -273,10 +303,11 @@ class Modules:
         )
 
 
-def library_names() -> list[str]:
+@cache
+def library_names() -> tuple[str, ...]:
     """The modules of the standard library, without `std.`."""
     found = sorted(LIBRARY.rglob("*.reo"))
-    return [".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in found]
+    return tuple(".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in found)
 
 
 def _key(path: Path) -> str:

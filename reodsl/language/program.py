@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.language.amend import read_changes
+from reodsl.language.bounds import Enough
 from reodsl.language.context import Context
 from reodsl.language.declare import declared
 from reodsl.language.modules import Loaded, Modules
@@ -35,7 +37,9 @@ class Program:
     @property
     def sound(self) -> bool:
         """Whether nothing that was found is an error."""
-        return self.main is not None and not any(each.severity == "error" for each in self.context.findings)
+        if self.main is None or self.context.ended:
+            return False
+        return not any(each.severity == "error" for each in self.context.findings)
 
 
 def load(
@@ -61,13 +65,15 @@ def evaluate(
     """Every declaration of the main file, evaluated."""
     ctx = Context(modules)
     values: dict[str, Value] = {}
-    if main is not None:
-        read_changes(ctx, main, sets, amends)
-        for name, item in main.items.items():
-            value = declared(ctx, main, item)
-            if value is not None:
-                values[name] = value
-        unmet(ctx, (change for changes in ctx.amends.values() for change in changes))
+    # What was read before a bound was passed is shown; nothing is made of it.
+    if main is not None and not ctx.ended:
+        with suppress(Enough):
+            read_changes(ctx, main, sets, amends)
+            for name, item in main.items.items():
+                value = declared(ctx, main, item)
+                if value is not None:
+                    values[name] = value
+            unmet(ctx, (change for changes in ctx.amends.values() for change in changes))
     return Program(ctx, main, values)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from reodsl.diagnostics.model import error
 from reodsl.language import reach
 from reodsl.language.blocks import laid
+from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.finish import EVALUATION, finished, finished_experiment
@@ -46,6 +47,18 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
         for each in item.block.items
         if isinstance(each, tree.Decl) and each.kind.name in ("arm", "frontier")
     ]
+    count = sum(each.kind.name == "arm" for each in members)
+    if count > MOST_ARMS:
+        ctx.report(
+            error(
+                "E0216",
+                f"a study has at most {MOST_ARMS:,} arms, and this one has {count:,}",
+                item.name.span,
+                "too large",
+                help="make several studies of it",
+            )
+        )
+        return None
     thunks: dict[str, Callable[[], Value | None]] = {}
     for member in members:
         thunks.setdefault(member.name.name, _thunk(ctx, module, item, member, thunks))
@@ -88,11 +101,11 @@ def _thunk(
     owner = (module.key, f"{item.name.name}.{member.name.name}")
 
     def compute() -> Value | None:
+        ctx.spend("arms", member.name.span)
         # A member's own name means what is outside of the study, if there is such: `arm vanilla = vanilla`.
         own = member.name.name
         outside = own in module.items or own in module.imports or module.path in ctx.broken_files()
-        others = {name: thunk for name, thunk in thunks.items() if name != own or not outside}
-        scope = Scope(module).inner(others)
+        scope = Scope(module).inner(thunks, own if outside else None)
         return (
             _arm(ctx, member, scope, owner)
             if member.kind.name == "arm"

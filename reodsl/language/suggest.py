@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import string
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from heapq import nsmallest
 
 MOST_SHOWN = 12
+MOST_COMPARED = 512
+"""Names that one is compared with as a whole. Among more of them only those one letter off are looked for."""
+LONGEST = 64
+_LETTERS = string.ascii_letters + string.digits + "_."
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most alike of some names, if any is alike at all."""
-    pool = sorted(set(names))
+    """The most alike of some names, if any is alike at all. Takes no longer for more or longer names than it must."""
+    if len(name) > LONGEST:
+        return None
+    among = set(names)
+    if len(among) > MOST_COMPARED:
+        return min((each for each in _one_off(name) if each in among), default=None)
+    pool = sorted(each for each in among if len(each) <= 2 * LONGEST)
     folded = {each.lower().replace("-", "_"): each for each in pool}
     found = get_close_matches(name.lower().replace("-", "_"), list(folded), n=1, cutoff=0.6)
     if found:
@@ -22,13 +33,24 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     return stems[0] if len(stems) == 1 else None
 
 
+def _one_off(name: str) -> Iterator[str]:
+    """A name with one letter left out, put in, changed or moved on by one."""
+    for at in range(len(name) + 1):
+        head, tail = name[:at], name[at:]
+        yield head + tail[1:]
+        yield head + tail[1:2] + tail[:1] + tail[2:]
+        for letter in _LETTERS:
+            yield head + letter + tail
+            yield head + letter + tail[1:]
+
+
 def there_is(names: Iterable[str], what: str = "there is") -> str:
     """`there is a, b, c`, cut short with a count."""
-    pool = sorted(set(names))
+    pool = set(names)
     if not pool:
         return f"{what} none"
     more = f" and {len(pool) - MOST_SHOWN} more" if len(pool) > MOST_SHOWN else ""
-    return f"{what} " + ", ".join(f"`{name}`" for name in pool[:MOST_SHOWN]) + more
+    return f"{what} " + ", ".join(f"`{name}`" for name in nsmallest(MOST_SHOWN, pool)) + more
 
 
 def advice(name: str, names: Iterable[str], what: str = "there is") -> str:

@@ -24,10 +24,18 @@ class Items:
 
     values: tuple[Value, ...]
     size: int = field(init=False, compare=False, repr=False)
+    _plain: tuple[Any, ...] | None = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         inner = (each.data.size if isinstance(each.data, Items) else 1 for each in self.values)
         object.__setattr__(self, "size", 1 + sum(inner))
+
+    @property
+    def plain(self) -> tuple[Any, ...]:
+        """The bare data of its values, as `plain` gives it; made once, for every check asks for it."""
+        if self._plain is None:
+            object.__setattr__(self, "_plain", tuple(plain(value) for value in self.values))
+        return self._plain or ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +120,16 @@ class Record:
 
     def understood(self) -> Record:
         """This record without the settings that were given and are wrong: what stands in for them is not what was meant."""
-        kept = {
-            name: replace(slot, value=replace(slot.value, data=slot.value.data.understood()))
-            if isinstance(slot.value.data, Record) and slot.value.data.made is BLOCK
-            else slot
-            for name, slot in self.fields.items()
-            if name not in self.broken
-        }
+        kept: dict[str, Slot] = {}
+        for name, slot in self.fields.items():
+            inner = slot.value.data
+            if isinstance(inner, Record) and inner.made is BLOCK:
+                sound = inner.understood()
+                slot = slot if sound is inner else replace(slot, value=replace(slot.value, data=sound))
+            if name not in self.broken:
+                kept[name] = slot
+        if all(slot is self.fields[name] for name, slot in kept.items()) and len(kept) == len(self.fields):
+            return self
         return replace(self, fields=kept)
 
 
@@ -147,7 +158,7 @@ def plain(value: Value) -> Any:
     if isinstance(data, Symbol):
         return data.name
     if isinstance(data, Items):
-        return tuple(plain(item) for item in data.values)
+        return data.plain
     if isinstance(data, Bounds):
         return plain(data.low), plain(data.high)
     return data

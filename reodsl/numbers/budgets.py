@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 from reodsl.diagnostics import Diagnostic, Label, Problem, Span, error
@@ -113,7 +112,13 @@ def linear(l_max: int, n: int) -> Schedule:
     """`L_i = i l_max / (n + 1)`, rounded to even at a half, i = 1 … n. The paper names it and gives no formula."""
     check_l_max(l_max)
     check_count(n, l_max)
-    return rounded([round(Fraction(i * l_max, n + 1)) for i in range(1, n + 1)], l_max)
+    return rounded([_ratio(i * l_max, n + 1) for i in range(1, n + 1)], l_max)
+
+
+def _ratio(number: int, by: int) -> int:
+    """A quotient of whole numbers, rounded to even at a half, exactly."""
+    whole_, rest = divmod(number, by)
+    return whole_ + (2 * rest > by or (2 * rest == by and whole_ % 2 == 1))
 
 
 def explicit(budgets: Sequence[int], l_max: int) -> Schedule:

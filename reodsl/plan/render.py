@@ -165,12 +165,13 @@ def _rows(plan: Plan, everything: bool, now: datetime, prices: Prices | None) ->
         row = (_SEED.sub("", item.task.id), item.verdict, reason, _below(item))
         groups.setdefault(row, []).append(item.task.id)
     rows = []
+    mixed = prices is not None and prices.mixed
     for (name, verdict, reason, below), ids in groups.items():
         shown = f"  {_MARKS[verdict]} {name}" + (f" x{len(ids)}" if len(ids) > 1 else "")
         price = price_words.short(prices, ids) if prices is not None and verdict != "reuse" else ""
         if prices is not None and everything:
             below = (*below, *price_words.details(prices.tasks[ids[0]]))
-        devices = f"  {prices.tasks[ids[0]].devices}" if price and prices is not None and prices.mixed else ""
+        devices = f"  {prices.tasks[ids[0]].devices}" if price and prices is not None and mixed else ""
         rows.append(_Row(shown, verdict, reason, price, devices, below, len(ids)))
     return rows
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from reodsl.syntax.tree import Suffix
 
 LONGEST_NUMBER = 64
+MOST_FAULTS = 1000
+"""Escapes of one text that are told apart; far more than are shown."""
 
 _NUMBER = re.compile(
     r"(?P<mantissa>[0-9]+(?:_[0-9]+)*(?:\.[0-9]+(?:_[0-9]+)*)?(?:[eE][+-]?[0-9]+)?)(?P<suffix>[KMG%]?)"
@@ -124,6 +126,8 @@ def read_string(quoted: str) -> tuple[str, list[Fault]]:
                 f"write `\\\\{letter}` for a backslash, or use triple quotes, where no escapes are read; "
                 'the escapes are \\n \\t \\r \\" \\\\ \\u{…}'
             )
+        if len(faults) >= MOST_FAULTS:
+            return found[0]
         faults.append(Fault("E0134", message, advice, found.start() + 1, found.end() - found.start()))
         return found[0]
 

@@ -10,17 +10,21 @@ from reodsl.syntax.brackets import MAX_NESTING, lay_out, too_deep
 from reodsl.syntax.docstrings import clean_doc
 from reodsl.syntax.reader import MAX_REPORTED, Reader
 from reodsl.syntax.source import Source
-from reodsl.syntax.tokens import escape_warnings, lex
+from reodsl.syntax.tokens import MOST_TOKENS, escape_warnings, lex
 from reodsl.syntax.walk import depth_exceeding
 
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """The tree of what could be read (all of it when no diagnostic is an error), the diagnostics, the comments."""
+    """The tree of what could be read (all of it when no diagnostic is an error), the diagnostics, the comments.
+
+    `tokens` is how many words, signs and comments the source has.
+    """
 
     module: tree.Module
     diagnostics: tuple[Diagnostic, ...]
     comments: tuple[tree.Comment, ...]
+    tokens: int = 0
 
     @property
     def ok(self) -> bool:
@@ -36,9 +40,16 @@ class ExpressionResult:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def parse(source: Source) -> ParseResult:
-    """The tree of a file. Never raises on any text; items with an error in them are left out of the tree."""
-    lexed = lex(source)
+def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
+    """The tree of a file. Never raises on any text; items with an error in them are left out of the tree.
+
+    Nothing is read of a source of more than `most` tokens.
+    """
+    lexed = lex(source, most)
+    if lexed.cut:
+        # What is missing at the end would make mistakes of what stands before it.
+        empty = tree.Module(source.path, None, (), (), source.whole(), None)
+        return ParseResult(empty, _in_order(lexed.diagnostics, gave_up=True), (), lexed.count)
     laid = lay_out(lexed.tokens)
     read = Reader(laid, "module", source.whole())
     found = read.run()
@@ -63,12 +74,14 @@ def parse(source: Source) -> ParseResult:
         source.whole(),
         text.span if text is not None else None,
     )
-    return ParseResult(module, _in_order(diagnostics, read.gave_up), tuple(lexed.comments))
+    return ParseResult(module, _in_order(diagnostics, read.gave_up), tuple(lexed.comments), lexed.count)
 
 
 def parse_expression(source: Source) -> ExpressionResult:
     """The tree of a text that is one expression, such as the value of `--set` or a budget schedule."""
     lexed = lex(source)
+    if lexed.cut:
+        return ExpressionResult(None, _in_order(lexed.diagnostics, gave_up=True))
     laid = lay_out([token for token in lexed.tokens if token.type != "NEWLINE"])
     read = Reader(laid, "expression", source.whole())
     expression = read.run()

@@ -25,13 +25,24 @@ class Tok:
     mended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+MOST_TOKENS = 100_000
+"""Words, numbers, signs, comments and line ends of a spec and what it imports: two thousand arms have some 65,000."""
+MOST_FAULTS = 1000
+"""Findings after which no more of a text is read: it is no spec."""
+
+
+@dataclass(slots=True)
 class Lexed:
-    """What a source consists of; `tokens` still holds the newlines, `;` and commas as they stand."""
+    """What a source consists of; `tokens` still holds the newlines, `;` and commas as they stand.
+
+    `count` is how many there were, comments included. `cut` says that the rest of the source was not read.
+    """
 
     tokens: list[Tok]
     comments: list[Comment] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    count: int = 0
+    cut: bool = False
 
 
 # What other languages write: the token it is taken for (None: left out), what it is called, what to write here.
@@ -72,8 +83,11 @@ def _pattern() -> re.Pattern[str]:
     return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in tables().terminals))
 
 
-def lex(source: Source) -> Lexed:
-    """Tokens, comments, and the diagnostics E0133 to E0137 and W0101. Never raises on any text."""
+def lex(source: Source, most: int = MOST_TOKENS) -> Lexed:
+    """Tokens, comments, and the diagnostics E0133 to E0137 and W0101. Never raises on any text.
+
+    Stops with E0216 at a source of more than `most` tokens, and at one that has a thousand findings.
+    """
     lexed = Lexed([])
     tokens, path = lexed.tokens, source.path
     drop_next = False
@@ -85,6 +99,14 @@ def lex(source: Source) -> Lexed:
         first_line, column = line, at - start + 1
         if kind == "WS" or kind is None:
             continue
+        lexed.count += 1
+        if lexed.count > most:
+            here = Span(path, line, column, line, column + 1)
+            lexed.diagnostics[:], lexed.cut = [_too_many(here)], True
+            return lexed
+        if len(lexed.diagnostics) >= MOST_FAULTS:
+            lexed.cut = True
+            return lexed
         if kind in _TALL:
             line += text.count("\n")
             if line > first_line:
@@ -113,6 +135,16 @@ def lex(source: Source) -> Lexed:
             continue
         tokens.append(token)
     return lexed
+
+
+def _too_many(span: Span) -> Diagnostic:
+    return error(
+        "E0216",
+        f"a spec and what it imports have at most {MOST_TOKENS:,} words and signs",
+        span,
+        "too large",
+        help="keep what is this large in a file of data, and name the file",
+    )
 
 
 def _at(fault: Fault, span: Span) -> Diagnostic:

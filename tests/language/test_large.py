@@ -8,7 +8,10 @@ import pytest
 
 from reodsl.graph.lower import lower
 from reodsl.language import check_file, compile_file
+from reodsl.language.bounds import MOST_ARMS, MOST_ERRORS, MOST_SEEDS
 from reodsl.language.stages import MOST_STAGES
+from reodsl.syntax.source import MAX_BYTES
+from reodsl.syntax.tokens import MOST_TOKENS
 
 HEAD = """from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
 from std.recipes import ppo, sft
@@ -123,6 +126,73 @@ def test_experiments_that_each_start_twice_from_the_one_before(tmp_path: Path) -
 
 
 def test_more_tasks_than_anybody_runs(tmp_path: Path) -> None:
-    seeds = ", ".join(map(str, range(10_000)))
-    arms = "".join(f"  arm a{n} = x {{ steps = {n + 1} steps }}\n" for n in range(6))
-    assert "tasks" in refused(spec(tmp_path, f"study s {{\n  replicate = [{seeds}]\n{arms}}}\n"))
+    arms = "".join(f"  arm a{n} = x {{ steps = {n + 1} steps }}\n" for n in range(50))
+
+    def study(seeds: int) -> Path:
+        return spec(tmp_path, f"study s {{\n  replicate = {list(range(seeds))}\n{arms}}}\n")
+
+    assert "20,000" in refused(study(MOST_SEEDS))
+    assert f"at most {MOST_SEEDS} seeds" in refused(study(MOST_SEEDS + 1))
+
+
+def test_more_arms_than_anybody_compares(tmp_path: Path) -> None:
+    arms = "".join(f"  arm a{n} = x\n" for n in range(MOST_ARMS + 1))
+    assert "2,500 arms, and this one has 2,501" in refused(spec(tmp_path, f"study s {{\n{arms}}}\n"))
+
+
+def test_more_words_than_anybody_writes(tmp_path: Path) -> None:
+    """Counted over all files of a spec: neither many small ones nor one large one is read on."""
+    large = "# a\n" * (MOST_TOKENS // 4)
+    (tmp_path / "one.reo").write_text(f"{large}param one: int = 1\n")
+    assert check_file(tmp_path / "one.reo").diagnostics == ()
+    (tmp_path / "spec.reo").write_text(f"from .one import one\n{large}\nparam two: int = one\n")
+    assert check_file(tmp_path / "one.reo", sets={}).diagnostics == ()
+    codes = [each.code for each in check_file(tmp_path / "spec.reo").diagnostics]
+    assert codes[0] == "E0216"
+
+
+def test_more_text_than_a_spec_is(tmp_path: Path) -> None:
+    large = f"# {'a' * (MAX_BYTES // 2)}\n"
+    (tmp_path / "one.reo").write_text(f"{large}param one: int = 1\n")
+    (tmp_path / "spec.reo").write_text(f"from .one import one\n{large}param two: int = one\n")
+    found = check_file(tmp_path / "spec.reo").diagnostics
+    assert found[0].code == "E0107"
+    assert found[0].where == str(tmp_path / "one.reo")
+
+
+def test_errors_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    path.write_text("".join(f"param p{n}: int = q{n}\n" for n in range(1000)))
+    *errors, last = check_file(path).diagnostics
+    assert len(errors) == MOST_ERRORS
+    assert last.code == "N0101"
+    assert compile_file(path).spec is None
+
+
+def test_warnings_do_not_hide_what_runs(tmp_path: Path) -> None:
+    """Only errors are given up on: a study of many arms may have something to remark about each."""
+    arms = "".join(f"  arm a{n} = x {{ steps = {n + 1} steps }}\n" for n in range(150))
+    path = spec(
+        tmp_path, f"study s {{\n{arms}  report {{ table t {{ rows = [a0], columns = [accuracy] }} }}\n}}\n"
+    )
+    found = compile_file(path)
+    assert found.spec is not None
+    assert sum(each.code == "W0604" for each in found.diagnostics) == 149
+
+
+def test_greedy_schedules_try_so_many(tmp_path: Path) -> None:
+    text = "from std.paper import qwen3_4b as edge\n"
+    text += "".join(f"budgets b{n} = greedy(edge, to: 32K tokens, n: 4096)\n" for n in range(3))
+    path = tmp_path / "spec.reo"
+    path.write_text(text)
+    assert {each.code for each in check_file(path).diagnostics} == {"E0216"}
+    # Equal ones are worked out once.
+    path.write_text(text.replace("n: 4096", "n: 5") * 1 + "budgets c = greedy(edge, to: 32K tokens, n: 6)\n")
+    assert check_file(path).diagnostics == ()
+
+
+def test_a_block_that_many_stages_share(tmp_path: Path) -> None:
+    """What a short text means is counted, whatever it is written with."""
+    over = "stages(cap in every(1 tokens, from: 1 tokens, to: 256 tokens)) { optim { lr = 1e-6 } }"
+    text = "".join(f"experiment e{n} = x {{\n  {over}\n}}\n" for n in range(100))
+    assert "most of them for its stages" in refused(spec(tmp_path, text))

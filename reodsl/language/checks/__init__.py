@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from reodsl.language.bounds import Enough
 from reodsl.language.checks.budgets import check_budgets, check_grid
 from reodsl.language.checks.cases import cases
 from reodsl.language.checks.clusters import check_staged, check_unheeded
@@ -21,13 +24,19 @@ from reodsl.language.checks.unused import check_unused
 from reodsl.language.checks.vocabulary import check_vocabulary
 from reodsl.language.checks.wordings import check_asked, check_wording
 from reodsl.language.program import Program
+from reodsl.language.resolve import grid_of
 from reodsl.language.selections import typed_selection
+from reodsl.numbers.budgets import Schedule
 
 
 def check_program(program: Program) -> None:
-    """Run every check; findings go into the program's context."""
-    if program.main is None:
-        return
+    """Run every check; findings go into the program's context. A spec that passed a bound is not looked at further."""
+    if program.main is not None and not program.context.ended:
+        with suppress(Enough):
+            _check(program)
+
+
+def _check(program: Program) -> None:
     ctx = program.context
     for reward in program.of_kind("reward").values():
         check_reward(ctx, reward)
@@ -41,7 +50,15 @@ def check_program(program: Program) -> None:
             ctx.report(finding)
     found = cases(program)
     for case in found:
+        if case.repeated:
+            continue
+        ctx.spend("arms", case.record.span)
+        grid = len(grid_of(case.suite))
         for stage in case.stages:
+            split = stage.reward.split.made if stage.reward is not None and stage.reward.split else None
+            points = len(split.budgets) if isinstance(split, Schedule) else 0
+            ctx.spend("stages", stage.record.span)
+            ctx.spend("schedules", stage.record.span, grid + points)
             for finding in (
                 *check_recipe(case, stage),
                 *check_budgets(case, stage),

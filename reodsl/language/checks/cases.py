@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span
 from reodsl.language.finish import complete_stages
@@ -34,13 +34,17 @@ class StageCase:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An experiment or an arm. `suite` is what it is evaluated on; `stages` is empty where nothing is trained."""
+    """An experiment or an arm. `suite` is what it is evaluated on; `stages` is empty where nothing is trained.
+
+    `repeated` marks an arm that is an experiment of this file as it stands: what is wrong with it is said there.
+    """
 
     name: str
     record: Record
     suite: Record | None
     stages: tuple[StageCase, ...]
     study: Record | None = None
+    repeated: bool = False
 
     @property
     def model(self) -> Record | None:
@@ -65,13 +69,21 @@ def root_model(record: Record | None) -> Record | None:
 
 
 def cases(program: Program) -> list[Case]:
-    """The experiments of the main file, then the arms of its studies that are more than those."""
-    listed: list[Case] = []
-    for name, record in program.of_kind("experiment").items():
-        listed.append(_case(program, name, record, own_suite(record), None))
+    """The experiments of the main file, then the arms of its studies."""
+    alone = {
+        id(record): _case(program, name, record, own_suite(record), None)
+        for name, record in program.of_kind("experiment").items()
+    }
+    listed = list(alone.values())
     for study in program.of_kind("study").values():
         for arm in arms_of(study):
-            listed.append(_case(program, arm.name, arm.made, arm_suite(study, arm), study))
+            suite, same = arm_suite(study, arm), alone.get(id(arm.made))
+            if same is None or same.suite is not suite:
+                listed.append(_case(program, arm.name, arm.made, suite, study))
+                continue
+            # The study's cluster is known here only.
+            repeated = study.sub("cluster") is None
+            listed.append(replace(same, name=arm.name, study=study, repeated=repeated))
     return listed
 
 

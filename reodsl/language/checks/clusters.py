@@ -21,7 +21,7 @@ def check_room(ctx: Context, study: Record) -> Iterator[Diagnostic]:
     whole = study.sub("cluster")
     if whole is None:
         return
-    seen: list[Record] = []
+    seen: dict[int, Record] = {}
     for arm in arms_of(study):
         for experiment in _trained(ctx, arm.made, seen):
             own = experiment.sub("cluster")
@@ -45,7 +45,7 @@ def check_unheeded(ctx: Context, study: Record) -> Iterator[Diagnostic]:
     """
     whole = study.sub("cluster")
     if whole is None:
-        seen: list[Record] = []
+        seen: dict[int, Record] = {}
         named = [
             each
             for arm in arms_of(study)
@@ -121,13 +121,13 @@ def _words(cluster: Record) -> str:
     return f"{cluster.data('nodes')} x {cluster.data('gpus_per_node')} {cluster.data('gpu')}"
 
 
-def _trained(ctx: Context, record: Record | None, seen: list[Record]) -> Iterator[Record]:
+def _trained(ctx: Context, record: Record | None, seen: dict[int, Record]) -> Iterator[Record]:
     """The experiments that a checkpoint stands on, each once: what it starts from, and what samples its data."""
     while record is not None and record.kind in ("checkpoint", "stage_of", "arm"):
         record = record.sub("of") if record.kind == "checkpoint" else _made(record)
-    if record is None or record.kind == "model" or any(record is each for each in seen):
+    if record is None or record.kind == "model" or id(record) in seen:
         return
-    seen.append(record)
+    seen[id(record)] = record
     if not is_trained(record):
         yield from _trained(ctx, record.sub("base"), seen)
         return

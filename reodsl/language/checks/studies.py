@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.language.bounds import MOST_SEEDS
 from reodsl.language.checks.cases import Case, found, place
 from reodsl.language.checks.comparable import (
     check_rows,
@@ -194,9 +196,19 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
 
 
 def _seeds(study: Record) -> Iterator[Diagnostic]:
-    """E0208: a seed repeats nothing but itself."""
+    """E0216: more seeds than anybody trains. E0208: a seed repeats nothing but itself."""
     seeds = study.data("replicate") or ()
-    twice = next((seed for i, seed in enumerate(seeds) if seed in seeds[:i]), None)
+    if len(seeds) > MOST_SEEDS:
+        yield error(
+            "E0216",
+            f"a study has at most {MOST_SEEDS} seeds, and these are {len(seeds):,}",
+            place(study.fields.get("replicate"), study.span),
+            "too large",
+            help="take fewer: the interval over five seeds tells as much as anybody reports",
+        )
+        return
+    times = Counter(seeds)
+    twice = next((seed for seed in seeds if times[seed] > 1), None)
     if twice is not None:
         yield error(
             "E0208",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language.checks.cases import LIBRARY_PATH, Case, found, place, root_model
@@ -36,34 +35,42 @@ def _lacked(ctx: Context, model: Record | None, texts: Iterable[_Text]) -> Itera
     tokenizer = source.sub("tokenizer") if source is not None else None
     if tokenizer is None:
         return
-    words = ctx.once_of("words", tokenizer, lambda: _known(tokenizer))
     for record, name, span, use in texts:
-        text = record.data(name)
-        for word in _words(text):
-            if word not in words:
-                labels = [
-                    Label(span, f"has `{word}`"),
-                    *([use.label] if use is not None else []),
-                    Label(
-                        place(tokenizer.fields.get("words"), tokenizer.span),
-                        f"the words of `{tokenizer.name}`",
-                    ),
-                ]
-                message = f"the model's vocabulary has no `{word}`, which `{name}` of `{record.name}` needs"
-                helps = "add it to the tokenizer's words, or write it otherwise"
-                if use is not None:
-                    helps = f"{use.helps}, or {helps}"
-                yield found(error, "E0721", message, labels, helps)
-                break
+        word = _first_lacked(ctx, tokenizer, record, name)
+        if word is None:
+            continue
+        labels = [
+            Label(span, f"has `{word}`"),
+            *([use.label] if use is not None else []),
+            Label(
+                place(tokenizer.fields.get("words"), tokenizer.span),
+                f"the words of `{tokenizer.name}`",
+            ),
+        ]
+        message = f"the model's vocabulary has no `{word}`, which `{name}` of `{record.name}` needs"
+        helps = "add it to the tokenizer's words, or write it otherwise"
+        if use is not None:
+            helps = f"{use.helps}, or {helps}"
+        yield found(error, "E0721", message, labels, helps)
+
+
+def _first_lacked(ctx: Context, tokenizer: Record, record: Record, name: str) -> str | None:
+    """The first word of a text that a tokenizer does not know. Arms share their texts, so each is read once."""
+    known = ctx.once_of("words", tokenizer, lambda: _known(tokenizer))
+
+    def first() -> str | None:
+        return next((word for word in _words(record.data(name)) if word not in known), None)
+
+    # `known` is kept with the tokenizer, so no other gets its number.
+    return ctx.once_of(f"{name} for {id(known)}", record, first)
 
 
 def _known(tokenizer: Record) -> frozenset[str]:
     return ALWAYS | {*tokenizer.data("words"), tokenizer.data("eos"), tokenizer.data("pad")}
 
 
-@lru_cache(maxsize=256)
 def _words(text: object) -> tuple[str, ...]:
-    """The words of a text or of a tuple of them, each once. Arms share their texts."""
+    """The words of a text or of a tuple of them, each once."""
     parts = text if isinstance(text, tuple) else (text,)
     return tuple(dict.fromkeys(word for part in parts for word in HOLE.sub(" ", str(part)).split()))
 

@@ -188,6 +188,9 @@ def _stray(body: Body, item: tree.BlockItem) -> None:
 def _unread(ctx: Context, item: tree.Decl) -> None:
     """W0203: lets and parameters that nothing in the reward reads."""
     assert item.block is not None
+    if ctx.trying or item.name.span in ctx.read:
+        return
+    ctx.read.add(item.name.span)
     named = [("let", part.name) for part in item.block.items if isinstance(part, tree.Let)]
     read = {node.name for node in walk(item.block) if isinstance(node, tree.Name)}
     named += [("parameter", param.name) for param in item.params or ()]

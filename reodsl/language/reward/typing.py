@@ -56,41 +56,49 @@ def typed(body: Body, expr: tree.Expr) -> Typed | None:
             error("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`")
         )
         return None
-    inner = replace(body, depth=body.depth + 1)
+    body.ctx.spend("rewards", expr.span)
+    body.depth += 1
+    try:
+        return _typed(body, expr)
+    finally:
+        body.depth -= 1
+
+
+def _typed(body: Body, expr: tree.Expr) -> Typed | None:
     match expr:
         case tree.Number():
-            return _number(inner, expr)
+            return _number(body, expr)
         case tree.Name():
-            return _name(inner, expr)
+            return _name(body, expr)
         case tree.Unary():
-            value = typed(inner, expr.operand)
+            value = typed(body, expr.operand)
             return value if value is None or expr.op == "+" else negative(value)
-        case tree.Binary(op="^", left=tree.Name("e")) if "e" not in inner.env.values:
-            power = typed(inner, expr.right)
-            return None if power is None else exponential(inner, expr.right, power)
+        case tree.Binary(op="^", left=tree.Name("e")) if "e" not in body.env.values:
+            power = typed(body, expr.right)
+            return None if power is None else exponential(body, expr.right, power)
         case tree.Binary():
-            left, right = typed(inner, expr.left), typed(inner, expr.right)
-            return None if left is None or right is None else calculated(inner, expr, left, right)
+            left, right = typed(body, expr.left), typed(body, expr.right)
+            return None if left is None or right is None else calculated(body, expr, left, right)
         case tree.Compare():
             if expr.op == "in":
-                return fail(inner, "E0301", "`in` has no meaning in a reward", expr, "compare two numbers")
-            left, right = typed(inner, expr.left), typed(inner, expr.right)
-            return None if left is None or right is None else comparison(inner, expr, expr.op, left, right)
+                return fail(body, "E0301", "`in` has no meaning in a reward", expr, "compare two numbers")
+            left, right = typed(body, expr.left), typed(body, expr.right)
+            return None if left is None or right is None else comparison(body, expr, expr.op, left, right)
         case tree.Logic():
-            left, right = condition(inner, expr.left), condition(inner, expr.right)
+            left, right = condition(body, expr.left), condition(body, expr.right)
             return None if left is None or right is None else both_or_either(expr.op, left, right)
         case tree.Not():
-            test = condition(inner, expr.operand)
+            test = condition(body, expr.operand)
             return None if test is None else opposite(test)
         case tree.IfElse():
-            return _if_else(inner, expr)
+            return _if_else(body, expr)
         case tree.Call():
-            return _call(inner, expr)
+            return _call(body, expr)
         case tree.Attribute(value=tree.Name("x")):
             unit = TOKENS if expr.name.name.endswith("budget") else PLAIN
-            inner.uses.add(expr.name.name if unit == TOKENS else "given")
+            body.uses.add(expr.name.name if unit == TOKENS else "given")
             return Typed(Given(of="y", field=expr.name.name), unit, -INF, INF)
-        case tree.Attribute(value=tree.Name(response)) if response in inner.env.responses:
+        case tree.Attribute(value=tree.Name(response)) if response in body.env.responses:
             measure = {"correct": "correct", "reward": "correct", "accuracy": "correct", "mode": "mode"}
             hint = f"{measure.get(expr.name.name, 'len')}({response})"
             return fail(

@@ -1,0 +1,80 @@
+"""Bounds: what a spec may take to check, counted in steps, so that the answer is the same on every machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from reodsl.diagnostics.model import Diagnostic, Span, error, note
+
+MOST_STEPS = 1_000_000
+"""About two microseconds each. Two thousand arms take three quarters of them."""
+MOST_ERRORS = 100
+"""Errors after which no more is looked for: as many are shown."""
+MOST_ARMS = 2_500
+MOST_SEEDS = 256
+MOST_CANDIDATES = 2**24
+"""Budgets that all greedy schedules of a spec try, those that are picked and those that are not."""
+
+What = Literal["expressions", "lists", "schedules", "stages", "rewards", "arms", "imports"]
+
+_COSTS: dict[What, int] = {
+    "expressions": 8,
+    "lists": 1,
+    "schedules": 1,
+    "stages": 110,
+    "rewards": 6,
+    "arms": 20,
+    "imports": 50,
+}
+"""Steps that one of each takes: an expression evaluated, a value of a list or a budget of a schedule made or looked at,
+a stage completed or checked, a node of a reward typed, an arm, a name imported."""
+
+_HELP: dict[What, str] = {
+    "expressions": "write fewer settings, or fewer stages over the same block",
+    "lists": "shorten its lists, or keep them in a file of data",
+    "schedules": "take fewer budgets in its schedules",
+    "stages": "take fewer stages and arms, or make several studies of it",
+    "rewards": "use fewer rewards, or shorter ones",
+    "arms": "take fewer arms, or make several studies of it",
+    "imports": "import fewer names",
+}
+
+
+class Enough(Exception):
+    """A spec has passed a bound, which is among the findings: nothing more of it is looked at."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """What checking a spec took so far: steps, by what for, and candidates of greedy schedules.
+
+    `refused` says why nothing more of the spec is looked at, once a bound was passed.
+    """
+
+    steps: int = 0
+    by: dict[What, int] = field(default_factory=lambda: dict.fromkeys(_COSTS, 0))
+    candidates: int = 0
+    refused: Diagnostic | None = None
+
+    def add(self, what: What, place: Span, count: int = 1) -> None:
+        """Count steps. Raises `Enough` once they are too many."""
+        cost = _COSTS[what] * count
+        self.steps += cost
+        self.by[what] += cost
+        if self.steps <= MOST_STEPS:
+            return
+        most = max(self.by, key=lambda each: self.by[each])
+        self.refused = error(
+            "E0216",
+            f"checking this spec takes more than {MOST_STEPS:,} steps, most of them for its {most}",
+            place,
+            "too large",
+            help=_HELP[most],
+        )
+        raise Enough
+
+    def stop(self, place: Span | None) -> None:
+        """Give up after `MOST_ERRORS`: mending those is what helps."""
+        self.refused = note("N0101", "the further errors are not shown", place, help="mend these first")
+        raise Enough
