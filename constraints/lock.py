@@ -1,0 +1,128 @@
+"""`make lock`: from pyproject.toml to the lists of what is installed, every version with the hashes of its files.
+
+Versions stay as they are listed; `--upgrade NAME …` takes the newest of some, `--upgrade-all` of all. The lists hold for
+Linux on x86-64 and aarch64 and for macOS, with Python 3.11 and later: each version has the hashes of all its files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+CUDA = re.compile(r"(nvidia|cuda)-|triton$")
+"""What a CUDA build of torch adds."""
+BUILD = ("hatchling>=1.27", "editables>=0.5")
+"""What it takes to install a checkout, so that nothing is fetched for it besides."""
+GROUPS = {"dev": ("dev",), "gym": ("gym",)}
+"""Lists of what tests, and what tasks with verifiers of their own, need besides."""
+WHOLE = ("sglang-cpu", "sglang-cuda", "smollm2")
+"""Environments that are listed whole, where nothing is resolved: only their hashes are looked up."""
+HEADS = {
+    "cpu": "What running takes, for CPUs. Made by `make lock`.",
+    "cuda": "What running takes, for CUDA: that for CPUs, and the libraries of a CUDA build of torch. Made by `make lock`.",
+    "dev": "What working on the project takes besides. Made by `make lock`.",
+    "gym": "What tasks with verifiers of their own take besides. Made by `make lock`.",
+    "smollm2": "A package whose weights alone are read: what it imports is not installed. Hashes by `make lock`.",
+    "sglang-cpu": "All of the environment that serves models with SGLang on a CPU. Hashes by `make lock`.",
+    "sglang-cuda": "All of the environment that serves models with SGLang on CUDA. Hashes by `make lock`.",
+}
+
+Entries = dict[str, str]
+
+
+def canonical(name: str) -> str:
+    """A package's name as indexes have it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def entries(text: str) -> Entries:
+    """The requirements of a list, each with its hashes, by the package's name."""
+    found: Entries = {}
+    for block in re.split(
+        r"\n(?=\S)", "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    ):
+        if block.strip():
+            found[canonical(block.split("==")[0].strip())] = block.strip()
+    return found
+
+
+def pins(found: Entries) -> list[str]:
+    """The versions alone, without hashes."""
+    return [re.split(r"[\s;\\]", entry, maxsplit=1)[0] for entry in found.values()]
+
+
+def listed(name: str) -> Entries:
+    """A list as it is kept."""
+    path = HERE / f"{name}.txt"
+    return entries(path.read_text()) if path.exists() else {}
+
+
+def compiled(wanted: list[str], constraints: list[str], *more: str) -> Entries:
+    """What uv resolves, with hashes. Raises CalledProcessError with its own words on stderr."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked, held, out = (Path(folder) / name for name in ("in.txt", "held.txt", "out.txt"))
+        asked.write_text("\n".join(wanted) + "\n")
+        held.write_text("\n".join(constraints) + "\n")
+        command = [
+            "uv",
+            "pip",
+            "compile",
+            str(asked),
+            "--universal",
+            "--python-version",
+            "3.11",
+            "--generate-hashes",
+        ]
+        command += ["--no-header", "--no-annotate", "--quiet", "-c", str(held), "-o", str(out), *more]
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        return entries(out.read_text())
+
+
+def resolved(extras: tuple[str, ...], constraints: list[str]) -> Entries:
+    """What this project takes with some of its extras."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *BUILD]
+    for extra in extras:
+        wanted += project["optional-dependencies"][extra]
+    return compiled(wanted, constraints)
+
+
+def write(name: str, found: Entries) -> None:
+    """Write a list, packages in order."""
+    lines = [f"# {HEADS[name]}", *(found[package] for package in sorted(found))]
+    (HERE / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--upgrade", nargs="+", default=[], metavar="NAME", help="take the newest version of these"
+    )
+    parser.add_argument("--upgrade-all", action="store_true", help="take the newest version of everything")
+    args = parser.parse_args()
+    kept = {**listed("cuda"), **listed("cpu"), **listed("dev"), **listed("gym")}
+    new = set(kept) if args.upgrade_all else set(map(canonical, args.upgrade))
+    constraints = pins({name: entry for name, entry in kept.items() if name not in new})
+    run = resolved(("run",), constraints)
+    write("cuda", run)
+    write("cpu", {name: entry for name, entry in run.items() if not CUDA.match(name)})
+    for name, extras in GROUPS.items():
+        # The same versions as in the list that it is installed with.
+        held = [*constraints, *pins(run)]
+        write(
+            name, {each: entry for each, entry in resolved(("run", *extras), held).items() if each not in run}
+        )
+    for name in WHOLE:
+        versions = pins(listed(name))
+        write(name, compiled(versions, [], "--no-deps"))
+
+
+if __name__ == "__main__":
+    main()
