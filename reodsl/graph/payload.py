@@ -41,7 +41,7 @@ def anonymous(value: Any) -> Any:
 
 def model_payload(model: Model, seed: int) -> Payload:
     """`{"model", "seed"}`: weights as they come; the seed only where it draws them."""
-    blank = anonymous(model) | {"prompt": {}, "dimensions": None}
+    blank = anonymous(model.model_copy(update={"precision": "auto"})) | {"prompt": {}, "dimensions": None}
     return {"model": blank, "seed": seed if isinstance(model.source, Architecture) else None}
 
 

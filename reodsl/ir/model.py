@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_serializer
 
-from reodsl.ir.base import IR, named
+from reodsl.ir.base import IR, named, without_unsaid
 from reodsl.ir.names import PACKAGE, REPO, REVISION, WEIGHTS
 
 
@@ -131,9 +131,15 @@ class Forcing(IR):
 
 
 class Model(IR):
-    """A model as it enters an experiment: its source, context in tokens, prompt and thinking marks."""
+    """A model as it enters an experiment: its source, context in tokens, prompt and thinking marks.
+
+    `precision` is that of products, wherever it trains or generates; weights and optimizer state are float32. `auto`
+    leaves it to the stage and the engine.
+    """
 
     presentation = frozenset({"name"})
+    later = frozenset({"precision"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     source: ModelSource
     context: int
@@ -141,3 +147,4 @@ class Model(IR):
     think_open: str | None = None
     think_close: str | None = None
     dimensions: Dimensions | None = None
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"

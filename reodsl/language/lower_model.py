@@ -41,6 +41,7 @@ def model(record: Record) -> Model:
         think_open=think.data("open") if think is not None else None,
         think_close=think.data("close") if think is not None else None,
         dimensions=Dimensions(**_given(dimensions, *dimensions.fields)) if dimensions is not None else None,
+        **_given(record, "precision"),
     )
 
 

@@ -67,7 +67,8 @@ def trainer_bytes(
 def cache_tokens(sizes: Sizes, devices: Devices) -> float:
     """Tokens whose keys and values one engine can hold: what weights, and training beside it, leave of its devices."""
     if devices.memory is None:
-        return float(2**30) / sizes.kv_bytes(devices.width)
+        # The embedded engine's caches: 1 GiB in float32, 3 in bfloat16.
+        return float((3 if devices.width == 2 else 1) * 2**30) / sizes.kv_bytes(devices.width)
     own = sizes.parameters * devices.width / devices.tensor_parallel
     free = max(0.0, devices.memory * USABLE - own - devices.beside)
     return free * devices.tensor_parallel / sizes.kv_bytes(devices.width)

@@ -15,7 +15,7 @@ from reodsl.price import memory
 from reodsl.price.draws import equal_groups, expected_draws
 from reodsl.price.facts import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
 from reodsl.price.lengths import Lengths
-from reodsl.price.machine import Devices, at_width
+from reodsl.price.machine import Devices, at_precision, at_width
 from reodsl.price.rollout import Load, force, generation_seconds
 from reodsl.price.sizes import Sizes
 from reodsl.price.value import Price
@@ -36,7 +36,8 @@ def price_task(
     kind: Kind, payload: Mapping[str, Any], sizes: Sizes, facts: Facts, devices: Devices, words: bool
 ) -> Price:
     """The price of a `train`, `sample` or `evaluate` task; `words` says whether its vocabulary is one of words."""
-    devices = at_width(devices, sizes.hidden)
+    said = payload.get("model", {}).get("precision", "auto")
+    devices = at_width(at_precision(devices, said), sizes.hidden)
     if kind == "train":
         stage = Stage.model_validate(payload["stage"])
         if isinstance(stage.method, Ppo):
@@ -78,18 +79,20 @@ def _places(split: Split) -> tuple[int, ...]:
             return tuple(split.l_max * i // STEP_SPLITS for i in range(1, STEP_SPLITS))
 
 
-def scored_again(stage: Stage, method: Ppo, engine: str, width: int) -> int:
+def scored_again(stage: Stage, method: Ppo, engine: str, width: int, rounded: bool = False) -> int:
     """How often the trainer computes a step's old log-probabilities, before it changes anything.
 
     Not at all where the engine's are taken for them: drawn from the model's own distribution, by the embedded engine,
-    in the numbers of the trainer's passes (`width` bytes where the stage does not say).
+    in the numbers of the trainer's passes (`width` bytes where the stage does not say), not `rounded` to bfloat16.
     """
     rollout = method.rollout
     cropped = rollout.top_p < 1.0 or rollout.top_k > 0
     learnt = any(part.on == "prefix" for part in method.reward.parts)
     whole = rollout.temperature == 1.0 and not cropped and not learnt
-    same = engine == "embedded" and (
-        stage.precision == "float32" or (stage.precision == "auto" and width == 4)
+    same = (
+        engine == "embedded"
+        and not rounded
+        and (stage.precision == "float32" or (stage.precision == "auto" and width == 4))
     )
     taken = method.old_logprobs == "engine" or (
         method.old_logprobs == "auto" and same and method.importance_cap is None
@@ -105,7 +108,8 @@ def _ppo(
 ) -> Price:
     if engine == "embedded" or not devices.apart:
         devices = replace(devices, beside=memory.kept_bytes(sizes, devices, frozen=method.kl > 0))
-    scored = scored_again(stage, method, engine, devices.width)
+    rounded = devices.unit == "seconds" and devices.width == 2
+    scored = scored_again(stage, method, engine, devices.width, rounded)
     batch, longest = method.batch, method.rollout.max_tokens
     responses = batch.prompts * batch.rollouts
     prompt = min(facts.prompt if facts.prompt is not None else method.max_prompt / 4, method.max_prompt)

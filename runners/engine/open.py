@@ -18,6 +18,7 @@ def open_engine(
     longest: int | None = None,
     aside: Path | None = None,
     beside: float | None = None,
+    precision: str = "auto",
 ) -> Engine:
     """The rollout engine that `resources` names, with a checkpoint's weights.
 
@@ -25,6 +26,7 @@ def open_engine(
     it is left out); `aside` is a folder for what the engine writes while it runs, such as its servers' logs; left out, a
     temporary one, which goes when the engine is closed. `beside` is given where the caller trains on the same devices in
     turn with the engine: the bytes of each that it does not hold yet and will keep while the engine generates.
+    `precision` is the model's: `bfloat16` rounds what the embedded engine multiplies; servers have one of their own.
 
     Raises E0801 to E0806 for the folder, E0807 for sequences longer than the model's context, E0813 for an unknown
     engine, E0820 to E0830 where a server does not start.
@@ -40,7 +42,7 @@ def open_engine(
         )
     from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 
-    return EmbeddedEngine(config, folder, settings=EmbeddedSettings.on(resources.device))
+    return EmbeddedEngine(config, folder, settings=EmbeddedSettings.on(resources.device, precision))
 
 
 def _sglang(

@@ -77,4 +77,6 @@ def open_reader(
         longest = max(prompts, default=1) + room[0] + len(continuation_tokens(tokenizer, room[1]))
     # All that can be refused comes first: nobody would close an engine that is not handed out.
     stop = stop_tokens(tokenizer, folder)
-    return Reader(open_engine(folder, resources, longest, aside), tokenizer, model, stop)
+    return Reader(
+        open_engine(folder, resources, longest, aside, None, model.precision), tokenizer, model, stop
+    )

@@ -49,6 +49,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         *_packages(tasks, machine),
         *_engines(tasks, machine),
         *_devices(tasks, spec.study.cluster, machine),
+        *_precisions(tasks, machine),
         *_weights(tasks, folder),
         *_confines(tasks, machine),
         *questions(tasks, spec, folder),
@@ -170,6 +171,56 @@ def _devices(tasks: Iterable[Task], whole: Cluster | None, machine: Machine) -> 
             lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda", engine)), nodes, where)
             if lack is not None:
                 yield lack
+
+
+def _precisions(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
+    """E0975 where a task's processor or engine does not compute in its model's precision: each lack once."""
+    lacks: dict[tuple[str, str], Task] = {}
+    for task in tasks:
+        asked = task.payload.get("model", {}).get("precision", "auto")
+        if task.kind in COMPUTES and asked != "auto":
+            lack = _lacking_precision(task, asked, machine)
+            if lack is not None:
+                lacks.setdefault(lack, task)
+    for (words, remedy), task in lacks.items():
+        yield error("E0975", words, where=task.id, help=remedy)
+
+
+def _lacking_precision(task: Task, asked: str, machine: Machine) -> tuple[str, str] | None:
+    """Why a task cannot compute in the precision that its model asks for, and what to write instead."""
+    said = f"the model has `precision = {asked}`, and"
+    if engine_of(task) == "sglang":
+        own = "float32" if task.cluster is None else "bfloat16"
+        if asked == own:
+            return None
+        place = "a processor" if task.cluster is None else "GPUs"
+        return (
+            f"{said} SGLang's servers generate in {own} on {place}",
+            "leave it out of the model: `auto` is that",
+        )
+    if asked == "bfloat16" and task.cluster is None and not machine.address and not multiplies_bfloat16():
+        return (
+            f"{said} this processor has no products in bfloat16 (AVX512-BF16, AMX): they would be slower than float32",
+            "write `precision = float32` in the model, or run on a processor that has them",
+        )
+    return None
+
+
+def multiplies_bfloat16(place: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor says that it has products in bfloat16; where it does not say what it has, as torch sees it."""
+    try:
+        flags = re.search(r"^(?:flags|Features)\s*:(.*)$", place.read_text(), re.MULTILINE)
+    except OSError:
+        flags = None
+    if flags is None:
+        return importlib.util.find_spec("torch") is None or _torch_multiplies_bfloat16()
+    return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(flags[1].split()))
+
+
+def _torch_multiplies_bfloat16() -> bool:
+    import torch
+
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _silent(machine: Machine) -> tuple[Diagnostic, ...]:

@@ -15,7 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from runners.rounded import HALF
 from runners.rows import filled
+from runners.train import bfloat16
 from runners.train.kernels import linear, linear_add, rotate, swiglu, unit_rms
 
 
@@ -40,8 +42,13 @@ def plain_forward(model: Any) -> Forward:
 
 
 def lean_supported(model: Any) -> bool:
-    """Whether `lean_forward` covers this model: dense Qwen3 or Llama, plain rotary positions, CPU, float32, oneDNN."""
-    config = model.config
+    """Whether `lean_forward` covers this model: what `lean_shape` says of its config, with float32 parameters on CPU."""
+    plain = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
+    return plain and lean_shape(model.config)
+
+
+def lean_shape(config: Any) -> bool:
+    """Whether `lean_forward` covers models of this config: dense Qwen3 or Llama, plain rotary positions; needs oneDNN."""
     if (
         getattr(config, "model_type", None) not in ("qwen3", "llama")
         or not torch.backends.mkldnn.is_available()
@@ -56,12 +63,11 @@ def lean_supported(model: Any) -> bool:
         and not getattr(config, "use_sliding_window", False)
         and rope.get("rope_type", "default") == "default"
         and rope.get("partial_rotary_factor", 1.0) == 1.0
-        and all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
     )
 
 
-def lean_forward(model: Any) -> Forward:
-    """The same hidden states as `plain_forward` on models that `lean_supported` accepts.
+def lean_forward(model: Any, precision: torch.dtype = torch.float32) -> Forward:
+    """The same hidden states as `plain_forward` on models that `lean_supported` accepts; `precision` is that of products.
 
     Each norm's weight is folded into the product that follows it. Rows of the query and key projections are
     reordered so that a rotary pair is adjacent, one complex number; scores do not change. After the last layer's
@@ -77,6 +83,8 @@ def lean_forward(model: Any) -> Forward:
     query_order = (torch.arange(heads)[:, None] * dim + pairs).reshape(-1)
     key_order = (torch.arange(kv_heads)[:, None] * dim + pairs).reshape(-1)
     body = model.get_submodule("model")
+    half = precision == HALF
+    times, times_add = (bfloat16.linear, bfloat16.linear_add) if half else (linear, linear_add)
     turns = torch.zeros(0, 1, dim // 2, dtype=torch.complex64)
 
     def turn(width: int) -> Tensor:
@@ -98,17 +106,21 @@ def lean_forward(model: Any) -> Forward:
         return found
 
     def attend(x: Tensor, own: Any, weight: Tensor, rows: int, width: int) -> Tensor:
-        mixed = linear(unit_rms(x, eps), weight)
+        mixed = times(unit_rms(x, eps), weight)
         q, k, v = (
             part.unflatten(-1, (-1, dim))
             for part in mixed[: rows * width].split((heads * dim, kv_heads * dim, kv_heads * dim), -1)
         )
         if hasattr(own, "q_norm"):
-            q = unit_rms(q, own.q_norm.variance_epsilon) * own.q_norm.weight[pairs]
-            k = unit_rms(k, own.k_norm.variance_epsilon) * own.k_norm.weight[pairs]
+            q = unit_rms(q.float(), own.q_norm.variance_epsilon) * own.q_norm.weight[pairs]
+            k = unit_rms(k.float(), own.k_norm.variance_epsilon) * own.k_norm.weight[pairs]
         around = turn(width)
-        q = rotate(q.reshape(rows, width, heads, dim), around)
-        k = rotate(k.reshape(rows, width, kv_heads, dim), around)
+        q = rotate(q.reshape(rows, width, heads, dim).float(), around)
+        k = rotate(k.reshape(rows, width, kv_heads, dim).float(), around)
+        if half:
+            q, k = (part.to(HALF).view(rows, width, kv_heads, -1, dim) for part in (q, k))
+            out = bfloat16.attention(q, k, v.reshape(rows, width, kv_heads, 1, dim))
+            return filled(out.reshape(rows * width, heads * dim))
         out = F.scaled_dot_product_attention(
             q.transpose(1, 2),
             k.transpose(1, 2),
@@ -127,18 +139,25 @@ def lean_forward(model: Any) -> Forward:
             seen = attend(x, layer.self_attn, derived[2 * number], rows, width)
             if number == len(body.layers) - 1:
                 seen, x = seen[wanted], x[wanted]
-            x = linear_add(seen, layer.self_attn.o_proj.weight, x)
-            inner = swiglu(linear(unit_rms(x, eps), derived[2 * number + 1]))
-            x = linear_add(inner, layer.mlp.down_proj.weight, x)
+            x = times_add(seen, layer.self_attn.o_proj.weight, x)
+            inner = swiglu(times(unit_rms(x, eps), derived[2 * number + 1]))
+            x = times_add(inner, layer.mlp.down_proj.weight, x)
         return (unit_rms(x, eps) * body.norm.weight)[: len(at)]
 
     return Forward(derive, hidden)
 
 
-def make_forward(model: Any) -> Forward:
-    """The cheapest forward that this model and device allow; the model's own where it computes activations again."""
+def make_forward(model: Any, precision: torch.dtype = torch.float32) -> Forward:
+    """The cheapest forward that this model and device allow; the model's own where it computes activations again.
+
+    Raises a ValueError for products in bfloat16 that only a sharded model's passes have (`shard`).
+    """
     lean = lean_supported(model) and not getattr(model, "is_gradient_checkpointing", False)
-    return lean_forward(model) if lean else plain_forward(model)
+    if lean:
+        return lean_forward(model, precision)
+    if precision != torch.float32:
+        raise ValueError(f"the model's own pass is in float32, not in {precision}")
+    return plain_forward(model)
 
 
 def keep_little(model: Any) -> None:

@@ -53,8 +53,12 @@ def ppo_steps(
 
     Of processes that train together the first generates, and hands on what it found. `begun` steps are done already.
     """
-    # The embedded engine computes in float32.
-    same_numbers = job.resources.engine == "embedded" and learner.precision == torch.float32
+    # In bfloat16 the two round different sums.
+    same_numbers = (
+        job.resources.engine == "embedded"
+        and learner.precision == torch.float32
+        and model.precision != "bfloat16"
+    )
     if not learner.ranks.first:
         return _following(method, learner, seed, same_numbers, reference)
     if not method.reward.name:
@@ -67,7 +71,7 @@ def ppo_steps(
     parts = job.work / "rollouts"
     parts.mkdir(parents=True, exist_ok=True)
     # Last of all that can fail: until there are steps, nobody else would close what is opened here.
-    engine, verifier = _opened(method, verifier_kind, job, loaded, learner, begun)
+    engine, verifier = _opened(method, verifier_kind, model, job, loaded, learner, begun)
     collector = Collector(
         engine,
         verifier,
@@ -136,13 +140,19 @@ def _pool(method: Ppo, model: Model, job: Job, loaded: Loaded) -> _Pool:
 
 
 def _opened(
-    method: Ppo, verifier_kind: str, job: Job, loaded: Loaded, learner: Learner, begun: int
+    method: Ppo,
+    verifier_kind: str,
+    model: Model,
+    job: Job,
+    loaded: Loaded,
+    learner: Learner,
+    begun: int,
 ) -> tuple[Engine, Verifier]:
     """The engine with the learner's weights, and the verifier; nothing stays open where one of them fails."""
     longest = None if job.resources.engine == "embedded" else longest_of(method, loaded.tokenizer)
     beside = None if job.resources.apart else learner.growth
     folder = job.inputs["start"] / "checkpoint"
-    engine = open_engine(folder, job.resources, longest, job.work / PLACE, beside)
+    engine = open_engine(folder, job.resources, longest, job.work / PLACE, beside, model.precision)
     try:
         # Servers take minutes to start, and others wait less than that inside a collective.
         learner.ranks.wait()

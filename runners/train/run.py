@@ -27,7 +27,7 @@ from runners.seeds import purpose
 from runners.train.agreement import Disagreement
 from runners.train.crew import together
 from runners.train.exhaustion import room
-from runners.train.forward import keep_little
+from runners.train.forward import keep_little, lean_shape
 from runners.train.metrics import metrics_table, write_parquet
 from runners.train.optimizers import (
     build_optimizers,
@@ -59,7 +59,7 @@ def train(job: Job) -> None:
     disagree (E0936), memory runs out (E0937), or one of the processes ends (E0938).
     """
     stage = Stage.model_validate(job.task.payload["stage"])
-    if job.resources.trainers > 1 or _passes_in(stage, job.resources.device) != torch.float32:
+    if job.resources.trainers > 1 or _sharded(stage, job):
         together(job, "runners.train.run:train_among")
     else:
         train_among(job, ALONE)
@@ -84,9 +84,20 @@ def train_among(job: Job, ranks: Ranks) -> None:
     _finish(job, stage, loaded, learner, standing, steps, carried)
 
 
-def _passes_in(stage: Stage, device: str) -> torch.dtype:
-    """The precision of forward and backward passes."""
-    chosen = stage.precision
+def _sharded(stage: Stage, job: Job) -> bool:
+    """Whether even one process shards its model: for passes in bfloat16 that `lean_forward` does not have."""
+    if _passes_in(stage, job) == torch.float32:
+        return False
+    lean = job.resources.device == "cpu" and stage.checkpointing != "on"
+    return not lean or not lean_shape(load_config(job.inputs["start"] / "checkpoint"))
+
+
+def _passes_in(stage: Stage, job: Job) -> torch.dtype:
+    """The precision of forward and backward passes: the stage's, else the model's, else what suits the device."""
+    device, chosen = job.resources.device, stage.precision
+    if chosen == "auto":
+        # Left out of a payload where it is `auto`.
+        chosen = job.task.payload.get("model", {}).get("precision", "auto")
     if chosen == "auto":
         chosen = "float32" if device == "cpu" else "bfloat16"
     return torch.bfloat16 if chosen == "bfloat16" else torch.float32
@@ -99,14 +110,15 @@ def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
     if stage.checkpointing == "on" or (stage.checkpointing == "auto" and device != "cpu"):
         keep_little(model)
     optimizers = build_optimizers(model, stage.optim)
-    return Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch)
+    products = _passes_in(stage, job) if scorer is None else torch.float32
+    return Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch, products)
 
 
 def _placed(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
     """The stage's starting model on this process's device, and its pass where it is sharded."""
     start, device = job.inputs["start"] / "checkpoint", torch.device(job.resources.device)
     with room(load_config(start), device, None, 0, "while weights were put on the device"):
-        return place(start, device, _passes_in(stage, device.type), ranks)
+        return place(start, device, _passes_in(stage, job), ranks)
 
 
 def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
@@ -115,7 +127,7 @@ def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
     What it runs is counted with what `learner` does.
     """
     model, scorer = _placed(stage, job, learner.ranks)
-    found = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch)
+    found = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch, learner.products)
     return replace(found, tally=learner.tally)
 
 

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from reodsl.diagnostics import problem
 from reodsl.price.sizes import Sizes, from_config
+from runners.rounded import HALF
+from runners.train import bfloat16
 from runners.train.batches import Example, Microbatch, microbatches, token_bound
 from runners.train.exhaustion import room
 from runners.train.forward import Forward, make_forward
@@ -33,7 +35,8 @@ class Learner:
     """A model being trained: its forward pass, its optimizers, and the gradient norm that is clipped at (0: never).
 
     `ranks` are the processes that hold it together, and `scorer` its pass where it is sharded over them. `microbatch`
-    bounds the padded tokens that are run at once. `tally` counts what has been run.
+    bounds the padded tokens that are run at once. `tally` counts what has been run. `products` is the precision of an
+    unsharded model's passes.
     """
 
     model: Any
@@ -44,6 +47,7 @@ class Learner:
     scorer: Scorer | None = None
     microbatch: int | None = None
     tally: Tally = field(default_factory=Tally)
+    products: torch.dtype = torch.float32
 
     @staticmethod
     def of(
@@ -53,10 +57,11 @@ class Learner:
         ranks: Ranks = ALONE,
         scorer: Scorer | None = None,
         microbatch: int | None = None,
+        products: torch.dtype = torch.float32,
     ) -> Learner:
         """A learner with the cheapest forward pass of this model."""
-        forward = make_forward(model) if scorer is None else Forward(list, scorer.hidden)
-        return Learner(model, forward, optimizers, grad_norm, ranks, scorer, microbatch)
+        forward = make_forward(model, products) if scorer is None else Forward(list, scorer.hidden)
+        return Learner(model, forward, optimizers, grad_norm, ranks, scorer, microbatch, products=products)
 
     @property
     def device(self) -> torch.device:
@@ -66,7 +71,7 @@ class Learner:
     @property
     def precision(self) -> torch.dtype:
         """Of forward and backward passes."""
-        return torch.float32 if self.scorer is None else self.scorer.precision
+        return self.products if self.scorer is None else self.scorer.precision
 
     @property
     def bound(self) -> int:
@@ -92,9 +97,8 @@ class Learner:
                 return self.scorer(batch.ids, batch.at, batch.targets, temperature)
             made = self.forward.derive() if derived is None else derived
             hidden = self.forward.hidden(batch.ids, batch.at, made)
-            return token_logprobs(
-                hidden, self.model.get_output_embeddings().weight, batch.targets, temperature
-            )
+            logprobs_of = bfloat16.token_logprobs if self.products == HALF else token_logprobs
+            return logprobs_of(hidden, self.model.get_output_embeddings().weight, batch.targets, temperature)
 
     def score(self, examples: Sequence[Example], temperature: float) -> list[NDArray[np.float32]]:
         """The log-probabilities of each example's tokens, on every process and without a gradient."""

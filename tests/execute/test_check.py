@@ -285,6 +285,48 @@ def test_missing_data_and_packages_are_named_together(
     assert "none.jsonl" in str(diagnostics[1])
 
 
+def rounded(precision: str, engine: str = "embedded", cluster: Cluster | None = None) -> tuple[Task, ...]:
+    """Tasks of an experiment whose model has this precision."""
+    source = Architecture(
+        family="qwen3",
+        hidden=16,
+        layers=1,
+        heads=2,
+        kv_heads=1,
+        head_dim=8,
+        intermediate=24,
+        tokenizer=WordTokenizer(words=("a", "<eos>", "<pad>"), eos="<eos>", pad="<pad>"),
+    )
+    model = make.model("given", source).model_copy(update={"precision": precision})
+    spec = make.spec(make.arm("a", make.trained("a", make.ppo(make.outcome()), start=FromModel(model=model))))
+    study = spec.study.model_copy(update={"cluster": cluster, "engine": engine})
+    return lower(spec.model_copy(update={"study": study})).tasks
+
+
+def test_a_precision_is_held_against_processor_and_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
+) -> None:
+    flags = tmp_path / "cpuinfo"
+
+    def multiplies(words: str) -> bool:
+        flags.write_text(words)
+        return checking.multiplies_bfloat16(flags)
+
+    assert multiplies("flags\t\t: fpu avx512_bf16 amx_tile\n")
+    assert multiplies("Features\t: fp asimd bf16\n")
+    assert not multiplies("flags\t\t: fpu avx2 avx512f\n")
+    spec = make.four()
+    monkeypatch.setattr(checking, "multiplies_bfloat16", lambda: False)
+    (lack,) = check(rounded("bfloat16"), spec, tmp_path, LOCAL)
+    refusal("execute/E0975.txt", Problem(lack))
+    assert check(rounded("float32"), spec, tmp_path, LOCAL) == ()
+    monkeypatch.setattr(checking, "multiplies_bfloat16", lambda: True)
+    assert check(rounded("bfloat16"), spec, tmp_path, LOCAL) == ()
+    served = list(check(rounded("bfloat16", "sglang"), spec, tmp_path, LOCAL))
+    assert "SGLang's servers generate in float32 on a processor" in served[-1].message
+    assert [found.code for found in served].count("E0975") == 1
+
+
 def test_only_what_is_to_run_is_asked_about(tmp_path: Path) -> None:
     spec = spec_on(Hub(repo="owner/name"))
     rest = tuple(task for task in lower(spec).tasks if task.kind not in ("model", "train"))

@@ -37,6 +37,7 @@ BUT = {
     "model Model.context": "model train sample evaluate",
     "model Model.think_open": "model train sample evaluate",
     "model Model.think_close": "model train sample evaluate",
+    "model Model.precision": "train sample evaluate",
     "model Prompt.kind": "train sample evaluate",
     "model Prompt.template": "train sample evaluate",
     "model Prompt.prefix": "train sample evaluate",

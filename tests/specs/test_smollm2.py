@@ -43,7 +43,20 @@ def test_it_compiles_and_is_priced(short: bool) -> None:
         "start.train.s1",
         "vanilla.train.s1",
         "reo_exp.train.s1",
+        "group_norm.train.s1",
     }
+    assert {
+        task.payload["model"]["precision"] for task in graph.tasks if task.kind in ("train", "evaluate")
+    } == {"bfloat16"}
+
+
+def test_the_whole_study_is_a_night_on_two_cores() -> None:
+    """Priced before anything is measured: 8 hours at most."""
+    compiled = compile_file(SPEC)
+    assert compiled.spec is not None
+    prices = price(lower(compiled.spec), compiled.spec)
+    cores = 2
+    assert sum(one.total_seconds for one in prices.tasks.values() if one is not None) / cores < 8 * 3600
 
 
 @pytest.mark.heavy
@@ -52,7 +65,7 @@ def test_two_steps_from_weights_to_report(tmp_path: Path) -> None:
     study = reodsl.load(SPEC, store=tmp_path / "store", **SHORT)
     run = study.run(tmp_path / "out", local=True)
     table = run.table("main")
-    assert set(table["arm"]) == {"base", "vanilla", "reo_exp"}
+    assert set(table["arm"]) == {"base", "vanilla", "reo_exp", "group_norm"}
     samples = run.samples("reo_exp", 1)
     assert samples.height == 3 * 2
     assert samples["tokens"].max() <= 64

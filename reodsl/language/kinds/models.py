@@ -21,6 +21,12 @@ KINDS_OF_MODELS: tuple[Kind, ...] = (
             "prompt": Field(Block("prompt"), "how a question becomes its input"),
             "think": Field(Block("think"), "the marks around its reasoning"),
             "dimensions": Field(Block("dimensions"), "its sizes, which pricing needs"),
+            "precision": Field(
+                Choice(("auto", "float32", "bfloat16")),
+                "of products wherever it trains or generates, over float32 weights; `auto` is the stage's and the engine's"
+                " own: on a processor float32",
+                default="auto",
+            ),
         },
         parents=("model",),
         example='model mine { source = folder("…"), context = 32K tokens }',

@@ -87,7 +87,7 @@ def force(
     loose.sort(key=lambda group: -_reach(group, requests))
     while loose:
         longest = _reach(loose[0], requests)
-        row_bytes = longest * decoder.shape.cache_bytes(decoder.weights.embedding.element_size())
+        row_bytes = longest * decoder.shape.cache_bytes(decoder.like.element_size())
         count = max(1, min(settings.rows, settings.cache_bytes // row_bytes))
         run(_read(decoder, loose[:count], requests, responses, settings))
         loose = loose[count:]
@@ -115,7 +115,7 @@ def _read(
     ]
     longest = len(sequences[0])
     rows = range(len(groups))
-    cohort = Cohort(decoder.shape, rows, [longest] * len(groups), longest, decoder.weights.embedding)
+    cohort = Cohort(decoder.shape, rows, [longest] * len(groups), longest, decoder.like)
     prefill(decoder, sequences, cohort.cache, settings.prefill_tokens)
     return [(Row(cohort, slot, 0), group) for slot, group in zip(rows, groups, strict=True)]
 

@@ -135,7 +135,7 @@ def _next(
     left = sum(len(members) for _, members in waiting)
     if running and free < min(settings.rows // 2, left):
         return []
-    token = decoder.shape.cache_bytes(decoder.weights.embedding.element_size())
+    token = decoder.shape.cache_bytes(decoder.like.element_size())
     room = settings.cache_bytes - sum(one.cohort.cache.bytes for one in running)
     taken = take(waiting, free, room // token, sampling.max_tokens, alone=not running)
     if taken:

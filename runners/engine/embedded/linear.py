@@ -12,14 +12,16 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
+from runners.rounded import HALF, computes_bfloat16, rounded_inputs
+
 Linear = Callable[[torch.Tensor], torch.Tensor]
 
 
 def onednn_available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether repacked fp32 weights can be used here."""
+    """Whether repacked weights can be used here: float32 ones, and bfloat16 ones where the processor multiplies them."""
     return (
         device.type == "cpu"
-        and dtype == torch.float32
+        and (dtype == torch.float32 or (dtype == HALF and computes_bfloat16()))
         and torch.backends.mkldnn.is_available()
         and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -42,3 +44,18 @@ def linear(
         return functional.linear(rows, weight, bias)
 
     return by_torch
+
+
+def rounded_linear(weight: torch.Tensor, kind: Literal["auto", "onednn", "plain"]) -> Linear:
+    """`rows [n, in] -> rows [n, out]` in float32, of inputs that are rounded to bfloat16; of rounded sums on a GPU."""
+    if weight.device.type != "cpu":
+        half = linear(weight.to(HALF), None, kind)
+        return lambda rows: half(rows.to(HALF)).float()
+    with rounded_inputs():
+        by_rounding = linear(weight, None, kind)
+
+    def by_inputs(rows: torch.Tensor) -> torch.Tensor:
+        with rounded_inputs():
+            return by_rounding(rows)
+
+    return by_inputs

@@ -64,8 +64,8 @@ def admit(
     longest = max(map(len, prompts))
     owners = [owner for _, members in groups for owner in members]
     lengths = [len(prompt) for prompt, members in groups for _ in members]
-    cohort = Cohort(decoder.shape, owners, lengths, longest + room, decoder.weights.embedding)
-    once = Cache.empty(decoder.shape, len(groups), longest, decoder.weights.embedding)
+    cohort = Cohort(decoder.shape, owners, lengths, longest + room, decoder.like)
+    once = Cache.empty(decoder.shape, len(groups), longest, decoder.like)
     logits = prefill(decoder, prompts, once, tokens_at_once)
     slot = 0
     for index, (prompt, members) in enumerate(groups):

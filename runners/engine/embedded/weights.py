@@ -8,36 +8,39 @@ from dataclasses import dataclass
 import torch
 
 from reodsl.diagnostics import problem
-from runners.engine.embedded.linear import Linear, linear
+from runners.engine.embedded.linear import Linear, linear, rounded_linear
 from runners.engine.embedded.settings import EmbeddedSettings
 from runners.engine.embedded.shape import Shape
 from runners.models.names import TOGETHER
+from runners.rounded import HALF
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One block. `qkv` gives queries, keys and values side by side, `gate_up` the two halves of the MLP.
 
-    `qk_norm` is [heads + kv_heads, head_dim], the norm weights of queries and keys; None without QK-norm.
+    `qk_norm` is [heads + kv_heads, head_dim], the norm weights of queries and keys; None without QK-norm. The other norms
+    have none where they are folded into the product that follows, as the trainer folds them: one rounding, not two.
     """
 
-    attention_norm: torch.Tensor
+    attention_norm: torch.Tensor | None
     qkv: Linear
     qk_norm: torch.Tensor | None
     output: Linear
-    mlp_norm: torch.Tensor
+    mlp_norm: torch.Tensor | None
     gate_up: Linear
     down: Linear
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All weights of one model; copies, so that a trainer may go on changing its own."""
+    """All weights of one model; copies, so that a trainer may go on changing its own. `products` is what layers multiply."""
 
     embedding: torch.Tensor
     layers: tuple[Layer, ...]
     norm: torch.Tensor
     head: Linear
+    products: torch.dtype = torch.float32
 
 
 def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: EmbeddedSettings) -> Weights:
@@ -45,7 +48,8 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
 
     Raises E0806 for a missing tensor or one of another shape.
     """
-    device, dtype = torch.device(settings.device), getattr(torch, settings.dtype)
+    device, products = torch.device(settings.device), getattr(torch, settings.dtype)
+    half = products == HALF
 
     def take(name: str, *size: int) -> torch.Tensor:
         tensor = state.get(name)
@@ -56,17 +60,19 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
             raise problem(
                 "E0806", f"the tensor `{name}` is {found}, and the config says {wanted}", help=TOGETHER
             )
-        return tensor.detach().to(device=device, dtype=dtype, copy=True)
+        return tensor.detach().to(device=device, dtype=torch.float32, copy=True)
 
-    def fused(prefix: str, parts: Mapping[str, int], width: int) -> Linear:
+    def fused(prefix: str, parts: Mapping[str, int], width: int, norm: torch.Tensor | None = None) -> Linear:
         weight = torch.cat([take(f"{prefix}{part}.weight", rows, width) for part, rows in parts.items()])
+        if half:
+            weight = (weight if norm is None else weight * norm).to(HALF)
         biased = f"{prefix}{next(iter(parts))}.bias" in state
         bias = (
             torch.cat([take(f"{prefix}{part}.bias", rows) for part, rows in parts.items()])
             if biased
             else None
         )
-        return linear(weight, bias, settings.linear)
+        return linear(weight, bias if bias is None else bias.to(products), settings.linear)
 
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
 
@@ -78,16 +84,19 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
             k_norm = take(f"{prefix}self_attn.k_norm.weight", shape.head_dim)
             qk_norm = torch.stack([q_norm] * shape.heads + [k_norm] * shape.kv_heads)
         attention = prefix + "self_attn."
+        before = take(f"{prefix}input_layernorm.weight", shape.hidden)
+        between = take(f"{prefix}post_attention_layernorm.weight", shape.hidden)
         return Layer(
-            attention_norm=take(f"{prefix}input_layernorm.weight", shape.hidden),
-            qkv=fused(attention, {"q_proj": queries, "k_proj": keys, "v_proj": keys}, shape.hidden),
+            attention_norm=None if half else before,
+            qkv=fused(attention, {"q_proj": queries, "k_proj": keys, "v_proj": keys}, shape.hidden, before),
             qk_norm=qk_norm,
             output=fused(attention, {"o_proj": shape.hidden}, queries),
-            mlp_norm=take(f"{prefix}post_attention_layernorm.weight", shape.hidden),
+            mlp_norm=None if half else between,
             gate_up=fused(
                 prefix + "mlp.",
                 {"gate_proj": shape.intermediate, "up_proj": shape.intermediate},
                 shape.hidden,
+                between,
             ),
             down=fused(prefix + "mlp.", {"down_proj": shape.hidden}, shape.intermediate),
         )
@@ -98,5 +107,6 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
         embedding=embedding,
         layers=tuple(layer(index) for index in range(shape.layers)),
         norm=take("model.norm.weight", shape.hidden),
-        head=linear(head, None, settings.linear),
+        head=rounded_linear(head, settings.linear) if half else linear(head, None, settings.linear),
+        products=products,
     )
