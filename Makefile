@@ -32,7 +32,7 @@ LIST    = -r constraints/$$($(BIN)/python -m pip show torch 2>/dev/null | grep -
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study smollm2 sglang test lint heavy bench gpu scale golden sbom lock clean
+.PHONY: run study smollm2 sglang test lint heavy bench gpu scale intervals golden sbom lock clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -62,6 +62,9 @@ bench: $(DEV) $(PEER)/.ready
 # On a machine with a GPU: the tests of engine and trainer there, and benchmarks/GPU.md.
 gpu: $(DEV) $(SMOLLM2)
 	$(BIN)/python -m benchmarks.gpu
+
+intervals: $(DEV)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.intervals
 
 scale: $(DEV)
 	$(BIN)/python -m benchmarks.scale

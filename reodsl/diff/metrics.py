@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.graph.task import Graph
-from reodsl.store.labels import labels
+from reodsl.store.labels import arm_labels
 
 MEAN = "mean"
 METRICS = ("accuracy", "length", "reg")
@@ -30,11 +30,12 @@ def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics
     report = next((task for task in graph.tasks if task.kind == "report"), None)
     if report is None:
         return {}
-    arms: dict[str, dict[str, Path]] = {}
+    evaluations: dict[tuple[str, int | None], Path] = {}
     for role, source in report.inputs.items():
         kind, _, rest = role.partition(":")
         if kind == "evaluate" and source in folders:
-            arms.setdefault(rest.partition("@")[2], {})[rest.partition("@")[0]] = folders[source]
+            name, _, seed = rest.partition("@")
+            evaluations[name, int(seed) if seed else None] = folders[source]
     rows: dict[str, list[dict[str, float]]] = {}
     regs: dict[str, list[float]] = {}
     for role, source in report.inputs.items():
@@ -47,8 +48,7 @@ def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics
             if row is not None:
                 rows.setdefault(rest, []).append(row)
         elif name == "score":
-            own = {**arms.get("", {}), **arms.get(role.partition("@")[2], {})}
-            called = labels("score", folder, own)
+            called = arm_labels("score", folder, evaluations)
             for arm, value in _regs(folder / "reg.parquet").items():
                 regs.setdefault(called.get(arm, arm), []).append(value)
     return {
@@ -92,10 +92,12 @@ def _regs(path: Path) -> dict[str, float]:
     import polars as pl
 
     try:
-        table = pl.read_parquet(path, columns=["model", "benchmark", "reg"])
+        table = pl.read_parquet(path)
+        means = table.filter(pl.col("benchmark") == MEAN)
     except (OSError, pl.exceptions.PolarsError):
         return {}
-    means = table.filter(pl.col("benchmark") == MEAN)
+    if "seed" in means.columns:
+        means = means.filter(pl.col("seed").is_null())
     return {
         str(name): float(reg)
         for name, reg in zip(means["model"], means["reg"], strict=True)

@@ -26,12 +26,12 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
-from reodsl.ir.study import Arm, Study
+from reodsl.ir.study import Arm, Score, Study
 from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Selected, Stage, Start
 
 
 def lower(spec: Spec) -> Graph:
-    """The tasks of a spec: every arm trained and evaluated once a seed, then frontiers, scores and one report.
+    """The tasks of a spec: every arm trained and evaluated once a seed, frontiers, and one score and report over all seeds.
 
     Raises a `Problem`: E0690 when an arm needs a frontier or rollouts that need the arm itself, E0405 for rollouts of no RL.
     """
@@ -62,8 +62,8 @@ class _Lowering:
                 self._arm_roles(report, arm, seed)
             for frontier in self.study.frontiers:
                 self._role(report, f"frontier:{frontier.name}", self.frontier(frontier.name, seed))
-            if self.study.score is not None:
-                self._role(report, "score", self.score(seed))
+        if self.study.score is not None:
+            self._role(report, "score", self.score(self.study.score))
         self.add("report", "report", report_payload(spec), report)
         return Graph(tuple(self.tasks.values()))
 
@@ -199,13 +199,15 @@ class _Lowering:
             self.done[key] = self.add(f"{name}.frontier", "frontier", payload, inputs, seed=own)
         return self.done[key]
 
-    def score(self, seed: int) -> str:
-        score = self.study.score
-        assert score is not None
-        inputs = {"frontier": self.frontier(score.frontier, seed)}
-        inputs |= {f"arm:{arm.name}": self.evaluate(arm, seed) for arm in self.study.arms}
+    def score(self, score: Score) -> str:
+        """One score over all seeds: intervals are over them too. Any seed's frontier tells which arms make it."""
+        first = self.study.seeds[0]
+        inputs = {"frontier": self.frontier(score.frontier, first)}
+        for seed in self.study.seeds:
+            for arm in self.study.arms:
+                self._role(inputs, f"arm:{arm.name}", self.evaluate(arm, seed))
         if score.relative_to is not None:
-            inputs["relative_to"] = self.evaluate(self.arms[score.relative_to], seed)
+            inputs["relative_to"] = self.evaluate(self.arms[score.relative_to], first)
         return self.add("score", "score", score_payload(score), inputs, seed=self._seed_of(inputs))
 
     def _reference(self, inputs: dict[str, str], experiment: Experiment, index: int, seed: int) -> None:
@@ -242,14 +244,14 @@ class _Lowering:
             if budgets is not None:
                 self._role(report, f"budgets:{arm.name}", budgets)
 
-    def _role(self, report: dict[str, str], role: str, task_id: str) -> None:
+    def _role(self, inputs: dict[str, str], role: str, task_id: str) -> None:
         seed = self.tasks[task_id].seed
-        report[role if seed is None else f"{role}@{seed}"] = task_id
+        inputs[role if seed is None else f"{role}@{seed}"] = task_id
 
     def _seed_of(self, inputs: dict[str, str]) -> int | None:
-        """The seed of what is read; none where nothing read depends on one."""
-        seeds = (self.tasks[source].seed for source in inputs.values())
-        return next((seed for seed in seeds if seed is not None), None)
+        """The seed of what is read; none where nothing read depends on one, or on several."""
+        seeds = {self.tasks[source].seed for source in inputs.values()} - {None}
+        return seeds.pop() if len(seeds) == 1 else None
 
     def _enter(self, name: str) -> None:
         if name in self.open:

@@ -22,8 +22,8 @@ VERSIONS: dict[Kind, int] = {
     "evaluate": 5,
     "frontier": 1,
     "budgets": 2,
-    "score": 1,
-    "report": 3,
+    "score": 2,
+    "report": 4,
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import model_validator
 
 from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
@@ -71,16 +73,23 @@ class Frontier(IR):
 
 
 class Score(IR):
-    """REG of every arm against a frontier up to `to` tokens; changes are relative to the arm `relative_to`.
+    """REG of every arm against a frontier up to `to` tokens; differences are from the arm `relative_to`.
 
-    `resamples` draws of the questions give the intervals at `confidence`.
+    Intervals are over seeds and questions, at `confidence`.
     """
 
     frontier: str
     to: int
     relative_to: str | None = None
-    resamples: int = 1000
     confidence: float = 0.95
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_runs(cls, value: Any) -> Any:
+        """Leave out `resamples`, which compiled specs had while intervals were those of a bootstrap."""
+        if isinstance(value, dict):
+            return {key: each for key, each in value.items() if key != "resamples"}
+        return value
 
 
 class PublishedRow(IR):

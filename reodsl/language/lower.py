@@ -171,7 +171,6 @@ def _score(record: Record, known: set[str], base: str | None) -> tuple[Score, tu
         frontier=against.name,
         to=record.data("to"),
         relative_to=name,
-        resamples=record.data("resamples"),
         confidence=record.data("confidence"),
     )
     return score, extra

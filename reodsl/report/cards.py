@@ -27,7 +27,7 @@ def headline_arms(material: Material, table: pl.DataFrame) -> list[str]:
 
 
 def cards(material: Material, table: pl.DataFrame) -> Markup | None:
-    """A card an arm: REG against the baseline in large, then accuracy, length and REG; nothing without a score."""
+    """A card an arm: REG's difference from the baseline in large, then accuracy, length and REG; nothing without a score."""
     score = material.study.score
     if score is None or "reg" not in table.columns:
         return None
@@ -41,23 +41,28 @@ def cards(material: Material, table: pl.DataFrame) -> Markup | None:
 
 
 def _card(row: dict[str, Any], colour: str, baseline: str | None, confidence: float) -> Markup:
-    change = row.get("change_pct")
-    accuracy, length = row.get("accuracy_change"), row.get("length_pct")
+    """REG's difference from the baseline leads, in tokens; in percent only where the baseline's own is apart from 0."""
+    change, low, high = (row.get(f"difference{end}") for end in ("", "_low", "_high"))
     if baseline is not None and change is not None:
+        marked = formats.apart(low, high)
         big: list[str] = [
-            tag("span", formats.signed(change, 0) + "%", class_="good" if change < 0 else "bad"),
-            tag("small", " REG against ", baseline),
+            tag(
+                "span",
+                formats.difference(change, low, high),
+                class_=("good" if change < 0 else "bad") if marked else None,
+            ),
+            tag("small", " tokens of REG against ", baseline),
         ]
-        low, high = row.get("change_low"), row.get("change_high")
-        unit, digits = "%", 0
     else:
         big = [formats.number(row.get("reg")), tag("small", " tokens of REG")]
         low, high = row.get("reg_low"), row.get("reg_high")
-        unit, digits = "", 1
     if low is not None and high is not None:
-        whose = "by seed" if row["seeds"] > 1 else f"{100 * confidence:g}% interval"
-        ends = f"{formats.number(low, digits)} to {formats.number(high, digits)}{unit}"
-        big.append(tag("small", f"{whose} {ends}", class_="ends"))
+        ends = f"{100 * confidence:g}% interval {formats.number(low)} to {formats.number(high)}"
+        percent = row.get("change_pct")
+        ends += "" if percent is None else f"; {formats.signed(percent, 0)}%"
+        big.append(tag("small", ends, class_="ends"))
+    accuracy, length = row.get("accuracy_change"), row.get("length_pct")
+    apart = formats.apart(row.get("accuracy_change_low"), row.get("accuracy_change_high"))
     return tag(
         "div",
         tag("h3", tag("span", class_="dot", style=f"background:{colour}"), row["arm"]),
@@ -67,7 +72,7 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None, confidence: fl
             _line(
                 "accuracy",
                 formats.percent(row["accuracy"]) + "%",
-                _points(accuracy),
+                _points(accuracy) + (formats.APART if apart else ""),
                 spread(row, "accuracy", 100.0),
             ),
             _line("length", formats.number(row["length"]), _relative(length), spread(row, "length")),

@@ -6,6 +6,8 @@ import math
 
 MINUS = "−"
 NONE = "–"
+APART = "*"
+"""The mark of a difference whose interval leaves out 0."""
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -43,6 +45,16 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
     if low is None or high is None:
         return ""
     return f"[{number(low, digits)}, {number(high, digits)}]"
+
+
+def apart(low: float | None, high: float | None) -> bool:
+    """Whether an interval is known and leaves out 0."""
+    return low is not None and high is not None and (low > 0 or high < 0)
+
+
+def difference(value: float | None, low: float | None, high: float | None, digits: int = 1) -> str:
+    """`−18.4*` where the interval leaves out 0, else `−0.4`."""
+    return signed(value, digits) + (APART if value is not None and apart(low, high) else "")
 
 
 def spread(sd: float | None, digits: int = 1) -> str:

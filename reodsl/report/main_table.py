@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import polars as pl
 
@@ -12,7 +12,9 @@ from reodsl.report.markup import Markup, tag
 from reodsl.report.material import MEAN, Material, title
 
 Column = Literal["accuracy", "length", "reg"]
-HEADS: dict[Column, str] = {"accuracy": "Acc (%) ↑", "length": "Len ↓", "reg": "REG ↓"}
+Shown = Literal["difference", "accuracy", "length", "reg", "reg_plain"]
+Named = TypeVar("Named", bound=str)
+HEADS: dict[str, str] = {"accuracy": "Acc (%) ↑", "length": "Len ↓", "reg": "REG ↓"}
 
 
 def places(table: pl.DataFrame) -> tuple[str, ...]:
@@ -22,16 +24,30 @@ def places(table: pl.DataFrame) -> tuple[str, ...]:
     return (*benchmarks, MEAN) if len(benchmarks) > 1 else (MEAN,)
 
 
-def shown_columns(table: pl.DataFrame, columns: Sequence[Column]) -> tuple[Column, ...]:
+def shown_columns(table: pl.DataFrame, columns: Sequence[Named]) -> tuple[Named, ...]:
     """The wanted columns that there is anything to show for."""
     return tuple(c for c in columns if c in table.columns and table[c].drop_nulls().len())
+
+
+def columns_of(table: pl.DataFrame, place: str, shown: Sequence[Column]) -> tuple[Shown, ...]:
+    """The columns of a group. On average the difference of REG comes first, and REG is against both frontiers."""
+    if place != MEAN or "reg" not in shown:
+        return tuple(shown)
+    known = [
+        name
+        for name in ("difference", "reg_plain")
+        if name in table.columns and table[name].drop_nulls().len()
+    ]
+    first: tuple[Shown, ...] = ("difference",) if "difference" in known else ()
+    last: tuple[Shown, ...] = ("reg_plain",) if "reg_plain" in known else ()
+    return (*first, *shown, *last)
 
 
 def main_table(
     material: Material,
     table: pl.DataFrame,
     rows: Sequence[str] | None = None,
-    columns: Sequence[Column] = tuple(HEADS),
+    columns: Sequence[Column] = ("accuracy", "length", "reg"),
 ) -> Markup:
     """`tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted."""
     shown = shown_columns(table, columns)
@@ -55,14 +71,18 @@ def main_table(
         data = [
             cell(cells.get((arm, place), {}), column, first=i == 0, roomy=place == MEAN or len(groups) < 3)
             for place in groups
-            for i, column in enumerate(shown)
+            for i, column in enumerate(columns_of(table, place, shown))
         ]
         body.append(tag("tr", head, data, class_="own" if judged else None))
-    names = [tag("th", title(p), colspan=len(shown), class_="edge", scope="colgroup") for p in groups]
+    names = [
+        tag("th", title(p), colspan=len(columns_of(table, p, shown)), class_="edge", scope="colgroup")
+        for p in groups
+    ]
+    called = HEADS | {"difference": f"REG − {baseline}'s ↓", "reg_plain": "REG, plain frontier ↓"}
     heads = [
-        tag("th", HEADS[c], class_="edge" if i == 0 else None, scope="col")
-        for _ in groups
-        for i, c in enumerate(shown)
+        tag("th", called[c], class_="edge" if i == 0 else None, scope="col")
+        for p in groups
+        for i, c in enumerate(columns_of(table, p, shown))
     ]
     top = (
         [tag("tr", tag("th", "arm", class_="name"), heads, class_="only")]
@@ -75,36 +95,54 @@ def main_table(
     return tag("div", tag("table", tag("thead", top), tag("tbody", body)), class_="scroll", tabindex="0")
 
 
-def cell(row: Mapping[str, Any], column: Column, *, first: bool, roomy: bool) -> Markup:
-    """One cell: the value and its change from the baseline, green where it is for the better.
+def cell(row: Mapping[str, Any], column: Shown, *, first: bool, roomy: bool) -> Markup:
+    """One cell: the value and its difference from the baseline, marked where it is apart from 0, and green for the better.
 
-    The spread stands below where there is room, else it shows when pointed at.
+    The interval stands below where there is room, else it shows when pointed at. The column of differences has the change
+    in percent beside it, where that means something.
     """
-    value = row.get(column)
-    if column == "accuracy":
-        change = row.get("accuracy_change")
-        text, delta = formats.percent(value), formats.arrow(None if change is None else 100 * change)
-        scale, better = 100.0, change is not None and change > 0
+    scale = 100.0 if column == "accuracy" else 1.0
+    # The name of a measure's difference. On average REG's has a column of its own, and lengths' would only add noise.
+    stem = {
+        "accuracy": "accuracy_change",
+        "reg": "" if roomy else "difference",
+        "difference": "difference",
+    }.get(column, "")
+    change, low, high = (
+        (row.get(f"{stem}{end}") for end in ("", "_low", "_high")) if stem else (None, None, None)
+    )
+    marked = formats.apart(low, high)
+    better = change is not None and (change > 0 if column == "accuracy" else change < 0)
+    tone = ("good" if better else "bad") if marked else ""
+    if column == "difference":
+        text, delta = formats.difference(change, low, high), formats.arrow(row.get("change_pct"), unit="%")
     else:
-        change = row.get("length_pct" if column == "length" else "change_pct")
-        # The paper prints lengths without their change; a difference of a few percent would only add noise.
-        text, delta = formats.number(value), "" if column == "length" else formats.arrow(change, unit="%")
-        scale, better = 1.0, change is not None and change < 0
-    tone = ("good" if better else "bad") if change is not None and delta[:1] in ("↑", "↓") else ""
+        value = row.get(column)
+        text = formats.percent(value) if column == "accuracy" else formats.number(value)
+        delta = formats.arrow(None if change is None else scale * change) + (formats.APART if marked else "")
     around = spread(row, column, scale)
+    about = around
+    if stem and column != "difference" and change is not None:
+        about = f"{around}; {formats.signed(scale * change)} {interval_text(low, high, scale)}".strip("; ")
     return tag(
         "td",
-        text,
-        tag("span", delta, class_=f"up {tone}".strip()) if delta else None,
+        tag("b", text, class_=tone or None) if column == "difference" and text != formats.NONE else text,
+        tag("span", delta, class_=f"up {tone if column != 'difference' else ''}".strip()) if delta else None,
         tag("small", around) if around and roomy else None,
         class_="edge" if first else None,
-        title=around or None,
+        title=about or None,
     )
 
 
 def spread(row: Mapping[str, Any], column: str, scale: float = 1.0) -> str:
-    """`±0.6` over seeds, or the bootstrap interval with one."""
-    sd, low, high = (row.get(f"{column}_{end}") for end in ("sd", "low", "high"))
-    if sd is not None:
-        return formats.spread(scale * sd)
+    """The interval, or `±0.6` over seeds where nothing is scored."""
+    low, high, sd = (row.get(f"{column}_{end}") for end in ("low", "high", "sd"))
+    if low is not None and high is not None:
+        return interval_text(low, high, scale)
+    # Of REG against the plain frontier there is no interval: none would hold what it estimates as often as it says.
+    return formats.spread(None if sd is None or column == "reg_plain" else scale * sd)
+
+
+def interval_text(low: float | None, high: float | None, scale: float = 1.0) -> str:
+    """`[0.9, 1.4]` in the unit that is shown."""
     return formats.interval(None if low is None else scale * low, None if high is None else scale * high)

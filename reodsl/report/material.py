@@ -16,7 +16,7 @@ from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.report.artifacts import Made, made_of, read_json, read_parquet
-from reodsl.store.labels import labels
+from reodsl.store.labels import arm_labels
 
 MEAN = "mean"
 
@@ -59,8 +59,8 @@ class Material:
     """What a report is made of. Frames may be empty; `seed` is null where a task belongs to no seed.
 
     `curves` and `frontiers` (name, seed, benchmark, budget, accuracy) hold each benchmark and `mean`; `summary`
-    (arm, seed, benchmark, accuracy, length, …) likewise; `scores` are the rows of every `reg.parquet` with `arm`
-    and `seed`; `metrics` those of every `metrics.parquet` with arm, seed, method, stage and `at`, the step counted
+    (arm, seed, benchmark, accuracy, length, …) likewise; `scores` are the rows of `reg.parquet` with `arm`, null `seed`
+    over all seeds; `metrics` those of every `metrics.parquet` with arm, seed, method, stage and `at`, the step counted
     over the arm's stages; `winners` name the arms that make each frontier; `selected` maps an arm and
     seed to its `budgets.json`; `selections` has a row for each arm, seed and stage that trained on what a selection
     picked: the `questions` of the pool, the rows that were `picked` of them, those that `drop` left out (`dropped`),
@@ -155,7 +155,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         ),
         winners=_concat(
             [
-                _called(read_parquet(f / "winners.parquet"), "frontier", f, evaluations, r.seed).with_columns(
+                _called(read_parquet(f / "winners.parquet"), "frontier", f, evaluations).with_columns(
                     pl.lit(r.name).alias("name"), pl.lit(r.seed, pl.Int64).alias("seed")
                 )
                 for r, f in frontiers.items()
@@ -165,12 +165,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         ),
         summary=_concat([_summary(f / "summary.json", *key) for key, f in evaluations.items()], _SUMMARY),
         scores=_concat(
-            [
-                _called(
-                    read_parquet(f / "reg.parquet").rename({"model": "arm"}), "score", f, evaluations, r.seed
-                ).with_columns(pl.lit(r.seed, pl.Int64).alias("seed"))
-                for r, f in scores.items()
-            ],
+            [_scores(f, r.seed, evaluations) for r, f in scores.items()],
             {},
         ),
         metrics=_metrics(spec.study, trained),
@@ -226,16 +221,24 @@ def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
     return pl.concat([frame, mean])
 
 
+def _scores(
+    folder: Path, seed: int | None, evaluations: Mapping[tuple[str, int | None], Path]
+) -> pl.DataFrame:
+    """The rows of a score, with the names that arms have now; those of runs before scores had seeds are of one."""
+    table = _called(
+        read_parquet(folder / "reg.parquet").rename({"model": "arm"}), "score", folder, evaluations
+    )
+    return table if "seed" in table.columns else table.with_columns(pl.lit(seed, pl.Int64).alias("seed"))
+
+
 def _called(
     table: pl.DataFrame,
     kind: Literal["frontier", "score"],
     folder: Path,
     evaluations: Mapping[tuple[str, int | None], Path],
-    seed: int | None,
 ) -> pl.DataFrame:
     """A table of arms with the names that they have now."""
-    arms = {name: place for (name, own), place in evaluations.items() if own in (None, seed)}
-    return table.with_columns(pl.col("arm").replace(labels(kind, folder, arms)))
+    return table.with_columns(pl.col("arm").replace(arm_labels(kind, folder, evaluations)))
 
 
 def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:

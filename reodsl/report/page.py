@@ -18,6 +18,7 @@ from reodsl.report import (
     figures,
     formats,
     main_table,
+    notes,
     provenance,
     published,
     schedules,
@@ -128,8 +129,12 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
         words.append(_printed(material, score.frontier))
     words.append(f". {spread_note(material)} Arrows in the heads show which way is better")
     if score is not None and score.relative_to is not None:
-        words.append(f", those beside numbers the change from {score.relative_to}")
-    words.append(".")
+        words.append(
+            f", those beside numbers the difference from {score.relative_to}, which is paired by seed and question and "
+            "the same against any frontier; it is given in percent only where the denominator's interval leaves out 0. "
+            "Each interval stands for itself: of 20 arms that are equal to the baseline, one is marked by chance"
+        )
+    words.append(f". {notes.frontiers(study)}")
     if material.framed:
         words.append(" Tinted arms are judged by the frontier and not part of it.")
     parts: list[Child] = [tag("p", "".join(words), class_="about"), _unjudged(material)]
@@ -205,26 +210,11 @@ def _unjudged(material: Material) -> Markup | None:
     return tag("p", text, class_="about warn")
 
 
-def bars(material: Material) -> str:
-    """What the bars of charts are: a deviation over seeds, or an interval within one."""
-    score = material.study.score
-    if len(material.seeds) > 1 or score is None:
-        return "one standard deviation over seeds"
-    return f"{100 * score.confidence:g}% intervals"
-
-
 def spread_note(material: Material) -> str:
     """What the small numbers mean: over several seeds, or within one."""
-    if len(material.seeds) > 1:
-        seeds = formats.plural(len(material.seeds), "seed")
-        return f"Means over {seeds}, ± one standard deviation; changes compare these means."
-    score = material.study.score
-    if score is None:
-        return "One seed."
-    return (
-        f"One seed; brackets are {100 * score.confidence:g}% intervals from {score.resamples:,} paired bootstrap draws "
-        "of the questions, the frontier recomputed in each."
-    )
+    seeds = max(1, len(material.seeds))
+    means = f"Means over {formats.plural(seeds, 'seed')}. " if seeds > 1 else "One seed. "
+    return (means + notes.intervals(material.study, seeds)).strip()
 
 
 def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
@@ -232,7 +222,8 @@ def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
         return []
     about = (
         "Responses are cut to a budget and made to answer at once; shorter ones are graded as they are. "
-        "Choose an arm to see its gap to the frontier filled: that area is its REG."
+        "Choose an arm to see its gap to the frontier filled: that area is its REG against "
+        "the plain frontier, which is drawn."
     )
     parts = [tag("p", about, class_="about")]
     wanted = [chart for chart in material.study.charts if chart.x == "budget" and chart.y == "accuracy"]
@@ -249,7 +240,7 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
     about = "Up and to the left is better: more right answers, in fewer tokens."
     if "reg" in table.columns and table["reg"].drop_nulls().len():
         about += " Colour, and the chart beside, is REG: smaller is better, and 0 is the frontier."
-    about += f" Bars are {bars(material)}."
+    about += f" Bars are {notes.bars(material.study, len(material.seeds))}."
     own = figures.declared_group(gallery, material)
     extra = [tag("h3", "Declared in the spec"), own] if own else []
     return [tag("p", about, class_="about"), figures.scatter_group(gallery, material, table), *extra]

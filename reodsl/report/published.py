@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from reodsl.ir.study import PublishedTable, Table
+from reodsl.numbers.reg import change_pct
 from reodsl.report import formats
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import MEAN, title
@@ -46,13 +47,28 @@ def compared(wanted: Table, table: pl.DataFrame) -> pl.DataFrame:
     for arm in arms:
         for place in places:
             for measure, name in PRINTED:
-                here = cells.get((arm, place), {}).get(measure)
+                here = _measured(cells, arm, place, measure, printed.relative_to)
                 there = _published(printed, arm, place, name)
                 if measure not in shown or (here is None and there is None):
                     continue
                 difference = None if here is None or there is None else here - there
                 rows.append((wanted.name, arm, titles.get(arm, ""), place, measure, here, there, difference))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def _measured(
+    cells: Mapping[tuple[str, str], Mapping[str, Any]], arm: str, place: str, measure: str, base: str | None
+) -> float | None:
+    """A number as the paper defines it: REG, and its change, are against the plain frontier."""
+    row = cells.get((arm, place), {})
+    if measure not in ("reg", "change_pct"):
+        return row.get(measure)
+    plain = row.get("reg_plain", row.get("reg"))
+    if measure == "reg" or plain is None or arm == base:
+        return plain if measure == "reg" else None
+    there = cells.get((base or "", place), {}) if base is not None else {}
+    against = there.get("reg_plain", there.get("reg"))
+    return None if against is None else change_pct(plain, against)
 
 
 def _published(printed: PublishedTable, arm: str, place: str, name: str) -> float | None:

@@ -6,14 +6,21 @@ import polars as pl
 
 from reodsl.report.material import MEAN, Material
 
-MEASURES = ("accuracy", "length", "reg")
+MEASURES = ("accuracy", "length", "reg", "reg_plain")
+CHANGES = ("difference", "accuracy_change", "length_change")
 
 
 def per_seed(material: Material) -> pl.DataFrame:
-    """A row for each arm, seed and benchmark (`mean` last): accuracy (share), length and REG (tokens), with the
-    score's intervals and changes where there is a score; arms in the order of the study."""
-    if material.scores.height:
-        frame = material.scores
+    """A row for each arm, seed and benchmark (`mean` last): accuracy (share), length, REG and plain REG (tokens).
+
+    Where there is a score it has the differences from the baseline. Arms stand in the order of the study.
+    """
+    values = ("arm", "seed", "benchmark", *MEASURES, *CHANGES, "change_pct")
+    found = material.scores
+    if found.height:
+        several = found.filter(pl.col("seed").is_not_null())
+        frame = several if several.height else found.with_columns(_only_seed(material))
+        frame = frame.select(name for name in values if name in frame.columns)
         known = frame.select("arm").unique()
         rest = material.summary.join(known, on="arm", how="anti")
         frame = pl.concat(
@@ -24,7 +31,7 @@ def per_seed(material: Material) -> pl.DataFrame:
     extra = material.summary.select(
         "arm", pl.col("seed").alias("own"), "benchmark", "questions", "samples", "unfinished"
     )
-    # An arm without a seed of its own is scored once a seed, against each seed's frontier.
+    # An arm without a seed of its own is the same in each.
     joined = (
         frame.join(extra, on=["arm", "benchmark"], how="left")
         .filter(pl.col("own").is_null() | pl.col("seed").is_null() | (pl.col("own") == pl.col("seed")))
@@ -33,33 +40,44 @@ def per_seed(material: Material) -> pl.DataFrame:
     return _ordered(joined, material, "seed")
 
 
+def _only_seed(material: Material) -> pl.Expr:
+    """The seed of a study that has one."""
+    seeds = material.summary["seed"].drop_nulls().unique()
+    return pl.lit(seeds[0] if len(seeds) == 1 else None, pl.Int64).alias("seed")
+
+
 def main(material: Material) -> pl.DataFrame:
     """The paper's table, long: a row for each arm and benchmark, means over seeds.
 
-    `seeds` counts them. `<measure>_sd` is the standard deviation over seeds (n - 1), null with one. `<measure>_low`
-    and `_high` are the score's bootstrap interval with one seed, null with several. `change_pct` compares mean REG
-    with the arm `relative_to`; `change_low` and `change_high` are its interval with one seed, and the smallest
-    and largest seed with several. `accuracy_change` is a difference of shares, `length_pct` a relative change.
+    `seeds` counts them, and `<measure>_sd` is the standard deviation over them (n - 1), null with one. `difference` (of REG,
+    in tokens), `accuracy_change` (of shares) and `length_change` (tokens) are from the arm `relative_to`, paired by seed
+    and question, and null for that arm itself. `<name>_low` and `_high` are the interval over seeds and questions.
+    `change_pct` is `difference` in percent of that arm's REG, where it is apart from 0; `length_pct` is that of lengths.
     """
     frame = per_seed(material)
     measures = [m for m in MEASURES if m in frame.columns]
-    single = pl.len() == 1
-    bounds = [f"{m}_{end}" for m in measures for end in ("low", "high") if f"{m}_{end}" in frame.columns]
-    spread: list[pl.Expr] = []
-    for change, stem in (("change_pct", "change"), ("accuracy_change", "accuracy_change")):
-        if change in frame.columns:
-            column = pl.col(change)
-            for end, edge in (("low", column.min()), ("high", column.max())):
-                bound = pl.col(f"{stem}_{end}").first() if f"{stem}_{end}" in frame.columns else None
-                spread.append(pl.when(single).then(bound).otherwise(edge).alias(f"{stem}_{end}"))
     table = frame.group_by("arm", "benchmark", maintain_order=True).agg(
         pl.len().alias("seeds"),
         *[pl.col(m).mean() for m in measures],
-        *[pl.when(~single).then(pl.col(m).std()).alias(f"{m}_sd") for m in measures],
-        *[pl.when(single).then(pl.col(bound).first()).alias(bound) for bound in bounds],
-        *spread,
+        *[pl.when(pl.len() > 1).then(pl.col(m).std()).alias(f"{m}_sd") for m in measures],
     )
-    return _ordered(_changes(table, material), material)
+    return _ordered(_changes(_intervals(table, material), material), material)
+
+
+def _intervals(table: pl.DataFrame, material: Material) -> pl.DataFrame:
+    """The table with the score's intervals, and its differences from the baseline."""
+    found = material.scores
+    if not found.height:
+        return table
+    found = found.filter(pl.col("seed").is_null())
+    own = [
+        name
+        for name in found.columns
+        if name not in ("arm", "benchmark", "seed") and name not in table.columns
+    ]
+    return table.join(
+        found.select("arm", "benchmark", *own), on=["arm", "benchmark"], how="left", maintain_order="left"
+    )
 
 
 def _changes(table: pl.DataFrame, material: Material) -> pl.DataFrame:
@@ -67,24 +85,18 @@ def _changes(table: pl.DataFrame, material: Material) -> pl.DataFrame:
     baseline = score.relative_to if score is not None else None
     if baseline is None or baseline not in set(table["arm"]):
         return table
-    measures = [m for m in MEASURES if m in table.columns]
     reference = table.filter(pl.col("arm") == baseline).select(
-        "benchmark", *[pl.col(m).alias(f"{m}_of_baseline") for m in measures]
+        "benchmark", *[pl.col(m).alias(f"{m}_of_baseline") for m in ("accuracy", "length")]
     )
     other = pl.col("arm") != baseline
-    columns = {
-        "accuracy_change": pl.col("accuracy") - pl.col("accuracy_of_baseline"),
-        "length_pct": _percent("length"),
-    }
-    if "reg" in measures:
-        columns["change_pct"] = _percent("reg")
-    columns |= {
-        name: pl.col(name) for name in table.columns if name.startswith(("change_", "accuracy_change_"))
-    }
+    columns = {name: pl.col(name) for name in table.columns if name.startswith((*CHANGES, "change_"))}
+    columns["length_pct"] = _percent("length")
+    if "accuracy_change" not in columns:
+        columns["accuracy_change"] = pl.col("accuracy") - pl.col("accuracy_of_baseline")
     return (
         table.join(reference, on="benchmark", how="left", maintain_order="left")
         .with_columns(pl.when(other).then(value).alias(name) for name, value in columns.items())
-        .drop([f"{m}_of_baseline" for m in measures])
+        .drop("accuracy_of_baseline", "length_of_baseline")
     )
 
 

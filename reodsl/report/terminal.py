@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.table import Table
 
-MEASURES = {"accuracy": "acc %", "length": "length", "reg": "REG"}
+MEASURES = {"reg": "REG", "reg_plain": "plain", "accuracy": "acc %", "length": "length"}
 
 
 def report_summary(folder: Path, *, average_only: bool = False, intervals: bool = True) -> Table:
@@ -32,28 +32,39 @@ def report_summary(folder: Path, *, average_only: bool = False, intervals: bool 
 def summary_table(
     study: Study, table: pl.DataFrame, *, average_only: bool = False, intervals: bool = True
 ) -> Table:
-    """Accuracy, length and REG of each arm, by benchmark and on average, with REG's change against the baseline.
+    """REG's difference from the baseline, REG against both frontiers, accuracy and length of each arm, and what they mean.
 
-    `table` is `tables.main`. The arms that the frontier judges stand in bold; with one group of columns, the spread
-    over seeds or the interval stands beside each number, unless `intervals` is false.
+    `table` is `tables.main`. The arms that the frontier judges stand in bold; with one group of columns, the interval, or
+    the spread over seeds where nothing is scored, stands beside each number, unless `intervals` is false.
     """
     from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
+    from reodsl.report import notes
     from reodsl.report.main_table import places, shown_columns
     from reodsl.report.material import framed, title
 
     baseline = study.score.relative_to if study.score is not None else None
-    shown = shown_columns(table, ("accuracy", "length", "reg"))
+    shown = shown_columns(table, ("reg", "reg_plain", "accuracy", "length"))
     groups = places(table)[-1:] if average_only else places(table)
-    out = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    around = intervals and len(groups) == 1
+    compared = "reg" in shown and baseline is not None and "difference" in table.columns
+    seeds = int(table["seeds"].max() or 1) if table.height else 1  # type: ignore[arg-type]
+    said = [notes.intervals(study, seeds) if around else _mark(study) if compared else ""]
+    if "reg_plain" in shown and notes.frontiers(study):
+        said.append("REG is against the cross-fitted frontier; plain: against the paper's, which errs high.")
+    out = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 1),
+        header_style="bold",
+        caption=" ".join(line for line in said if line) or None,
+        caption_justify="left",
+    )
     out.add_column("arm", no_wrap=True)
-    compared = "reg" in shown and baseline is not None
     for place in groups:
-        heads = [MEASURES[column] for column in shown] + (
-            [f"to {escape(baseline or '')}"] if compared else []
-        )
+        heads = [f"REG − {escape(baseline or '')}"] * compared + [MEASURES[column] for column in shown]
         for i, head in enumerate(heads):
             above = "" if len(groups) == 1 else f"{escape(title(place)) if i == 0 else ''}\n"
             out.add_column(above + head, justify="right", no_wrap=True)
@@ -63,11 +74,18 @@ def summary_table(
         line = [Text(arm, style="bold" if judged and arm not in judged else "")]
         for place in groups:
             row = cells.get((arm, place), {})
-            line += [_number(row, column, around=intervals and len(groups) == 1) for column in shown]
             if compared:
-                line.append(_change(row.get("change_pct")))
+                line.append(_difference(row, around=around))
+            line += [_number(row, column, around=around and column != "length") for column in shown]
         out.add_row(*line)
     return out
+
+
+def _mark(study: Study) -> str:
+    score = study.score
+    if score is None:
+        return ""
+    return f"{formats.APART} the {100 * score.confidence:g}% interval leaves out 0."
 
 
 def _number(row: dict[str, Any], column: str, *, around: bool) -> Any:
@@ -81,9 +99,16 @@ def _number(row: dict[str, Any], column: str, *, around: bool) -> Any:
     return Text.assemble(text, (f" {beside}" if beside else "", "dim"))
 
 
-def _change(change: float | None) -> Any:
+def _difference(row: dict[str, Any], *, around: bool) -> Any:
     from rich.text import Text
 
-    if change is None:
+    from reodsl.report.main_table import interval_text
+
+    value, low, high = (row.get(f"difference{end}") for end in ("", "_low", "_high"))
+    if value is None:
         return Text("")
-    return Text(f"{formats.signed(change, 0)}%", style="green" if change < 0 else "red")
+    style = ("green" if value < 0 else "red") if formats.apart(low, high) else ""
+    beside = interval_text(low, high) if around else ""
+    return Text.assemble(
+        (formats.difference(value, low, high), style), (f" {beside}" if beside else "", "dim")
+    )

@@ -26,7 +26,7 @@ def scatter(
 ) -> alt.LayerChart:
     """Accuracy (or REG) over mean response length, an arm a point: its REG is the fill, green where the gap is small.
 
-    `table` is `tables.main`. Bars are the intervals of the score with one seed, one standard deviation with several.
+    `table` is `tables.main`. Bars are the intervals of the score, and one standard deviation over seeds where there is none.
     """
     arms = [name for name in material.arms if lines is None or name in lines]
     rows = table.filter((pl.col("benchmark") == benchmark) & pl.col("arm").is_in(arms))

@@ -36,6 +36,17 @@ def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]
     return {name: found.get(name, name) for name in then}
 
 
+def arm_labels(
+    kind: Kind, result: Path, evaluations: Mapping[tuple[str, int | None], Path]
+) -> dict[str, str]:
+    """`labels` of arms where a result is made of evaluations of several seeds, here by arm and seed."""
+    folders = {
+        name if seed is None else f"{name}@{seed}": folder for (name, seed), folder in evaluations.items()
+    }
+    found = labels(kind, result, folders)
+    return {old.partition("@")[0]: new.partition("@")[0] for old, new in found.items()}
+
+
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / MANIFEST).read_bytes())

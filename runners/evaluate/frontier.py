@@ -12,14 +12,14 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import Frontier, Score
-from reodsl.numbers.bootstrap import Interval, Scores, bootstrap
 from reodsl.numbers.curve_files import read_frontier, write_frontier
 from reodsl.numbers.curves import Curve, Curves
 from reodsl.numbers.describe import describe_schedule
 from reodsl.numbers.frontier import envelope
 from reodsl.numbers.greedy import greedy
+from reodsl.numbers.intervals import ArmScores, Interval, Scores, score_arms
 from reodsl.numbers.question_min import Changes, question_min
-from reodsl.store.labels import labels
+from reodsl.store.labels import arm_labels
 from runners.evaluate.scores import arm_scores
 
 
@@ -117,64 +117,74 @@ def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
 
 
 def score(job: Job) -> None:
-    """REG, accuracy and length of every arm with paired bootstrap intervals, the frontier made anew in each draw."""
+    """REG, accuracy and length of every arm over all seeds, their paired differences, and intervals of all of them."""
     rule = Score.model_validate(job.task.payload["score"])
-    read = {arm: arm_scores(folder, arm) for arm, folder in arms_of(job).items()}
+    folders = evaluations_of(job)
+    read = {key: arm_scores(folder, key[0]) for key, folder in folders.items()}
     grids = {grid for _, grid in read.values()}
     if len(grids) != 1:
+        told = {arm: grid for (arm, _), (_, grid) in read.items()}
         raise problem(
             "E0426",
             "the arms of the study were evaluated at different budgets",
-            notes=[f"`{arm}`: {len(grid)} budgets to {grid[-1]}" for arm, (_, grid) in read.items()],
+            notes=[f"`{arm}`: {len(grid)} budgets to {grid[-1]}" for arm, grid in told.items()],
             help="give every arm the same suite",
         )
     grid = grids.pop()
     winners = job.inputs["frontier"] / "winners.parquet"
-    called = labels("frontier", job.inputs["frontier"], arms_of(job))
+    called = arm_labels("frontier", job.inputs["frontier"], folders)
     edge: Curves | list[str] = (
         [called.get(arm, arm) for arm in pl.read_parquet(winners)["arm"].unique(maintain_order=True)]
         if winners.exists()
         else read_frontier(job.inputs["frontier"] / "frontier.json")
     )
-    rows = bootstrap(
-        {arm: scores for arm, (scores, _) in read.items()},
+    by_arm: dict[str, list[ArmScores]] = {}
+    for (arm, _), (scores, _) in read.items():
+        by_arm.setdefault(arm, []).append(scores)
+    rows = score_arms(
+        by_arm,
         grid,
         edge,
+        seeds=sorted({seed for _, seed in read if seed is not None}) or [0],
         l_max=rule.to,
         grid=grid,
         relative_to=rule.relative_to,
-        resamples=rule.resamples,
         confidence=rule.confidence,
     )
-    accuracy = {(row.model, row.benchmark): row.accuracy.value for row in rows}
-    base = rule.relative_to
-    table = [
-        record(row)
-        | {"accuracy_change": None if base is None else row.accuracy.value - accuracy[base, row.benchmark]}
-        for row in rows
-    ]
-    names = ("model", "benchmark")
-    schema = {key: pl.String() if key in names else pl.Float64() for key in table[0]}
+    table = [record(row) for row in rows]
+    kinds: dict[str, pl.DataType] = {"model": pl.String(), "benchmark": pl.String(), "seed": pl.Int64()}
+    schema = {key: kinds.get(key, pl.Float64()) for key in table[0]}
     pl.DataFrame(table, schema=schema, orient="row").write_parquet(job.out / "reg.parquet")
+
+
+def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
+    """The folders of the roles `arm:<arm>@<seed>` by arm and seed, seeds in order; no seed: the arm is the same for all."""
+    found: dict[tuple[str, int | None], Path] = {}
+    for role, folder in arms_of(job).items():
+        arm, _, seed = role.partition("@")
+        found[arm, int(seed) if seed else None] = folder
+    return dict(sorted(found.items(), key=lambda item: item[0][1] or 0))
 
 
 def record(row: Scores) -> dict[str, str | float | None]:
     """A row of `reg.parquet`."""
 
-    def three(name: str, interval: Interval | None, value_name: str | None = None) -> dict[str, float | None]:
-        value, low, high = (
-            (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
-        )
-        return {value_name or name: value, f"{name}_low": low, f"{name}_high": high}
+    def three(name: str, interval: Interval | None) -> dict[str, float | None]:
+        ends = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
+        return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
     return {
         "model": row.model,
         "benchmark": row.benchmark,
+        "seed": row.seed,
         **three("accuracy", row.accuracy),
         **three("length", row.length),
         **three("reg", row.reg),
+        "reg_plain": row.reg_plain,
         **three("difference", row.difference),
-        **three("change", row.change_pct, "change_pct"),
+        "change_pct": row.change_pct,
+        **three("accuracy_change", row.accuracy_change),
+        **three("length_change", row.length_change),
     }
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from reodsl.diagnostics import problem
-from reodsl.numbers.bootstrap import ArmScores
+from reodsl.numbers.arm_scores import ArmScores
 
 LOT = 1 << 21
 """Rows of forced answers that are aggregated at once."""

@@ -20,8 +20,8 @@ from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from reodsl.door import Finished
 from reodsl.numbers.balanced import balanced
-from reodsl.numbers.bootstrap import ArmScores, bootstrap
 from reodsl.numbers.budgets import explicit
+from reodsl.numbers.intervals import ArmScores, score_arms
 from reodsl.numbers.question_min import question_min
 from reodsl.plan.registry import load_registry
 from reodsl.report.tensorboard import write_scalars
@@ -107,8 +107,8 @@ CALLS: dict[str, Callable[[], object]] = {
     ),
     "E0411": lambda: explicit([100.5], 1024),  # type: ignore[list-item]
     "E0429": lambda: question_min([("q1", [[(64, True), (32, False)]])], 128),
-    "E0430": lambda: bootstrap({"mine": SCORES}, [0, 64], ["mine"], l_max=64, confidence=95),
-    "E0431": lambda: bootstrap({}, [0, 64], []),
+    "E0430": lambda: score_arms({"mine": [SCORES]}, [0, 64], ["mine"], l_max=64, confidence=95),
+    "E0431": lambda: score_arms({}, [0, 64], []),
     "E0432": lambda: balanced({"mine": [[1, 0]]}, {"mine": [[5]]}),
 }
 

@@ -68,7 +68,7 @@ def made_frontier(job: MakeJob, arms: dict[str, Path], to: int = 32) -> Path:
 def score_rows(
     job: MakeJob, inputs: dict[str, Path], **changes: Any
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    rule = Score(frontier="", to=changes.pop("to", 32), resamples=300, **changes)
+    rule = Score(frontier="", to=changes.pop("to", 32), **changes)
     made = job("score", {"score": canonical(rule)}, inputs, "score")
     runners.score(made)
     return {
@@ -142,23 +142,29 @@ def test_reg_is_the_signed_area_to_the_frontier(job: MakeJob, arms: dict[str, Pa
         top = {b: max(own["slow"][b], own["quick"][b]) for b in GRID}
         for arm, curve in own.items():
             row = rows[arm, benchmark]
-            assert row["reg"] == pytest.approx(area(top, curve, to))
+            assert row["reg_plain"] == pytest.approx(area(top, curve, to))
             assert row["reg_low"] <= row["reg"] <= row["reg_high"]
-            base = area(top, own["slow"], to)
-            assert row["change_pct"] == pytest.approx(100 * (area(top, curve, to) - base) / base)
+            wanted = area(top, curve, to) - area(top, own["slow"], to)
+            assert row["difference"] == pytest.approx(wanted)
+            base = rows["slow", benchmark]
+            assert row["reg"] - base["reg"] == pytest.approx(wanted)
+            if base["reg_low"] > 0:
+                assert row["change_pct"] == pytest.approx(100 * wanted / base["reg"])
+            else:
+                assert row["change_pct"] is None
             samples = pl.read_parquet(arms[f"arm:{arm}"] / "samples.parquet").filter(benchmark=benchmark)
             assert row["accuracy"] == pytest.approx(samples["correct"].mean())
             assert row["length"] == pytest.approx(samples["tokens"].mean())
     for arm in ("slow", "quick", "own"):
-        mean = (rows[arm, "easy"]["reg"] + rows[arm, "hard"]["reg"]) / 2
-        assert rows[arm, "mean"]["reg"] == pytest.approx(mean)
+        for what in ("reg", "reg_plain"):
+            mean = (rows[arm, "easy"][what] + rows[arm, "hard"][what]) / 2
+            assert rows[arm, "mean"][what] == pytest.approx(mean)
         change = rows[arm, "mean"]["accuracy"] - rows["slow", "mean"]["accuracy"]
         assert rows[arm, "mean"]["accuracy_change"] == pytest.approx(change)
     assert rows["own", "mean"]["reg"] < 0, "an arm outside the frontier may beat it"
 
 
-def test_the_frontier_is_made_anew_in_each_draw(job: MakeJob, arms: dict[str, Path]) -> None:
-    """An arm that is the whole frontier has no gap in any draw; a fixed frontier would give it an interval."""
+def test_an_arm_that_is_the_frontier_has_no_gap(job: MakeJob, arms: dict[str, Path]) -> None:
     made = job(
         "frontier",
         {"frontier": canonical(Frontier(name="", of=("quick",), to=32))},
@@ -169,6 +175,33 @@ def test_the_frontier_is_made_anew_in_each_draw(job: MakeJob, arms: dict[str, Pa
     assert (row["reg"], row["reg_low"], row["reg_high"]) == (0, 0, 0)
     assert row["change_pct"] is None
     assert row["accuracy_change"] is None
+
+
+def test_a_score_is_over_all_seeds_and_has_a_row_for_each(
+    job: MakeJob, arms: dict[str, Path], tmp_path: Path
+) -> None:
+    """Seeds as roles name them, in any order; an arm without one is the same for all."""
+    quick = {3: arms["arm:quick"], 12: evaluation(tmp_path / "more", 7, 6.0)}
+    own = {3: arms["arm:own"], 12: evaluation(tmp_path / "again", 8, 3.0)}
+    roles = {"arm:quick@12": quick[12], "arm:own@3": own[3], "arm:own@12": own[12], "arm:quick@3": quick[3]}
+    inputs = {**roles, "arm:slow": arms["arm:slow"], "frontier": made_frontier(job, arms)}
+    rule = Score(frontier="", to=32, relative_to="slow")
+    made = job("score", {"score": canonical(rule)}, inputs, "score")
+    runners.score(made)
+    rows = {
+        (row["model"], row["seed"]): row
+        for row in pl.read_parquet(made.out / "reg.parquet").filter(benchmark="hard").to_dicts()
+    }
+    assert set(rows) == {(arm, seed) for arm in ("slow", "quick", "own") for seed in (None, 3, 12)}
+    base = means(arms["arm:slow"], "hard")
+    for seed in (3, 12):
+        wanted = area(base, means(own[seed], "hard"))
+        assert rows["own", seed]["difference"] == pytest.approx(wanted)
+        top = {b: max(base[b], means(quick[seed], "hard")[b]) for b in GRID}
+        assert rows["own", seed]["reg_plain"] == pytest.approx(area(top, means(own[seed], "hard")))
+    both = [rows["own", seed]["difference"] for seed in (3, 12)]
+    assert rows["own", None]["difference"] == pytest.approx(np.mean(both))
+    assert rows["own", None]["difference_low"] < rows["own", None]["difference"]
 
 
 def test_a_mean_frontier_scores_the_mean(job: MakeJob, arms: dict[str, Path]) -> None:

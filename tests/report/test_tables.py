@@ -28,32 +28,32 @@ def test_one_seed_shows_the_score_as_it_is(material: Material) -> None:
     table = cells(tables.main(material))
     for row in material.scores.to_dicts():
         found = table[row["arm"], row["benchmark"]]
-        for name in ("accuracy", "length", "reg", "reg_low", "reg_high"):
+        for name in ("accuracy", "length", "reg", "reg_low", "reg_high", "reg_plain"):
             assert found[name] == pytest.approx(row[name])
         assert found["reg_sd"] is None
-        if row["arm"] == "vanilla":
-            assert found["change_pct"] is None
-        else:
-            assert found["change_pct"] == pytest.approx(row["change_pct"])
-            assert found["change_low"] == pytest.approx(row["change_low"])
+        for name in ("difference", "difference_low", "accuracy_change_high", "change_pct"):
+            if row["arm"] == "vanilla":
+                assert found[name] is None
+            else:
+                assert found[name] == pytest.approx(row[name])
 
 
-def test_several_seeds_are_averaged_and_spread(of_seeds: Material) -> None:
+def test_several_seeds_are_averaged_and_the_interval_is_the_scores(of_seeds: Material) -> None:
     table = cells(tables.main(of_seeds))
-    scores = of_seeds.scores.to_dicts()
-    base = statistics.mean(r["reg"] for r in scores if (r["arm"], r["benchmark"]) == ("vanilla", "mean"))
+    scores = of_seeds.scores.filter(pl.col("benchmark") == "mean").to_dicts()
     for arm in of_seeds.arms:
-        own = [r for r in scores if (r["arm"], r["benchmark"]) == (arm, "mean")]
+        own = [r for r in scores if r["arm"] == arm and r["seed"] is not None]
+        (whole,) = (r for r in scores if r["arm"] == arm and r["seed"] is None)
         found = table[arm, "mean"]
         assert found["seeds"] == len(own) == 3
-        for name in ("accuracy", "length", "reg"):
+        for name in ("accuracy", "length", "reg", "reg_plain"):
             assert found[name] == pytest.approx(statistics.mean(r[name] for r in own))
             assert found[f"{name}_sd"] == pytest.approx(statistics.stdev(r[name] for r in own))
-        assert found["reg_low"] is None
+        assert (found["reg_low"], found["reg_high"]) == (whole["reg_low"], whole["reg_high"])
         if arm != "vanilla":
-            assert found["change_pct"] == pytest.approx(100 * (found["reg"] - base) / base)
-            assert found["change_low"] == pytest.approx(min(r["change_pct"] for r in own))
-            assert found["change_high"] == pytest.approx(max(r["change_pct"] for r in own))
+            assert found["difference"] == pytest.approx(statistics.mean(r["difference"] for r in own))
+            assert found["difference_low"] == whole["difference_low"]
+    assert set(tables.per_seed(of_seeds)["seed"]) == {1, 2, 3}
 
 
 def test_an_arm_without_a_seed_is_in_every_seeds_score(of_seeds: Material) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -20,15 +21,21 @@ def shown(table: object) -> list[str]:
     return capture.get().splitlines()
 
 
+def in_a_line(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
 def test_each_arm_has_a_line_with_its_numbers(material: Material) -> None:
     table = tables.main(material)
     lines = shown(summary_table(material.study, table, average_only=True))
-    assert [line.split()[0] for line in lines[1:]] == list(material.arms)
+    count = len(material.arms)
+    assert [line.split()[0] for line in lines[1 : count + 1]] == list(material.arms)
     row = table.filter((pl.col("arm") == "reo_exp") & (pl.col("benchmark") == "mean")).to_dicts()[0]
     line = next(line for line in lines if line.startswith("reo_exp"))
     assert f"{100 * row['accuracy']:.1f}" in line
     assert f"{row['length']:.1f}" in line
-    assert f"−{abs(row['change_pct']):.0f}%" in line
+    assert f"−{abs(row['difference']):.1f}* [" in line
+    assert "%" not in line
 
 
 def test_a_report_folder_is_enough(of_seeds: Material, tmp_path: Path) -> None:
@@ -37,7 +44,7 @@ def test_a_report_folder_is_enough(of_seeds: Material, tmp_path: Path) -> None:
     lines = shown(report_summary(tmp_path))
     assert "easy" in lines[0]
     assert "Average" in lines[0]
-    assert len(lines) == 2 + len(of_seeds.arms)
+    assert lines[2 + len(of_seeds.arms)].startswith("* the 95% interval leaves out 0.")
 
 
 def test_names_are_no_markup(material: Material) -> None:
@@ -55,4 +62,21 @@ def test_numbers_stand_alone_where_intervals_have_no_room(material: Material) ->
     assert any("[" in line for line in shown(summary_table(material.study, table, average_only=True)))
     alone = shown(summary_table(material.study, table, average_only=True, intervals=False))
     assert not any("[" in line or "±" in line for line in alone)
-    assert max(map(len, alone)) <= 60
+    assert max(map(len, alone[: len(material.arms) + 1])) <= 60
+
+
+def test_brackets_and_marks_are_said(material: Material, of_seeds: Material) -> None:
+    one = in_a_line(shown(summary_table(material.study, tables.main(material), average_only=True)))
+    assert "[ ] 95% interval over the questions" in one
+    assert "how far trainings differ is not in it" in one
+    several = in_a_line(shown(summary_table(of_seeds.study, tables.main(of_seeds), average_only=True)))
+    assert "[ ] 95% interval over 3 seeds and the questions. * leaves out 0: apart from vanilla." in several
+    assert "±" not in several
+
+
+def test_a_study_without_a_score_says_what_a_spread_is(of_seeds: Material) -> None:
+    study = of_seeds.study.model_copy(update={"score": None})
+    bare = replace(of_seeds, spec=of_seeds.spec.model_copy(update={"study": study}), scores=pl.DataFrame())
+    text = in_a_line(shown(summary_table(study, tables.main(bare), average_only=True)))
+    assert "±" in text.split("± is")[0]
+    assert "± is one standard deviation over seeds." in text

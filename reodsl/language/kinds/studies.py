@@ -228,7 +228,6 @@ KINDS_OF_STUDIES: tuple[Kind, ...] = (
             "relative_to": Field(
                 A(("arm", *CHECKPOINT.kinds), "an arm"), "the arm that changes are relative to"
             ),
-            "resamples": Field(NATURAL, "draws of the questions for intervals", default=1000),
             "confidence": Field(Num(low=0, high=1, above=True, below=True), "of the intervals", default=0.95),
         },
         form="call",

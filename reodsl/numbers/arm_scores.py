@@ -1,4 +1,4 @@
-"""What the bootstrap reads: per model and benchmark, each question's scores; checked to be paired across models."""
+"""What intervals are made of: per model and benchmark, each question's scores; checked to be paired across models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ArmScores:
-    """A model's scores by benchmark, each a mean over a question's samples; questions in one order for all models.
+    """A checkpoint's scores by benchmark, each a mean over a question's samples; questions in one order for all checkpoints.
 
     `forced`: shape [questions, budgets], correctness of the forced answer. `accuracy` (a fraction) and `length`
     (tokens): shape [questions], of whole responses.
@@ -26,19 +26,31 @@ class ArmScores:
     length: Mapping[str, NDArray[np.float64]]
 
 
-def checked_arms(arms: Mapping[str, ArmScores], budgets: Sequence[int]) -> dict[str, int]:
-    """The number of questions by benchmark, if all models have the same; else a `Problem`."""
+def checked_arms(
+    arms: Mapping[str, Sequence[ArmScores]], budgets: Sequence[int], seeds: int
+) -> dict[str, int]:
+    """The number of questions by benchmark, if all checkpoints have the same; else a `Problem`.
+
+    A model has one checkpoint for each of the `seeds`, or one that is the same for all.
+    """
     import numpy as np
 
     if not arms:
         raise problem("E0431", "there are no models to score", help="give the scores of at least one")
-    first, reference = next(iter(arms.items()))
+    for name, of_seeds in arms.items():
+        if len(of_seeds) not in (1, seeds):
+            raise problem(
+                "E0431",
+                f"`{name}` has scores of {len(of_seeds)} checkpoints for {seeds} seeds",
+                help="evaluate every model once a seed",
+            )
+    first, (reference, *_) = next(iter(arms.items()))
     sizes = {b: len(values) for b, values in reference.forced.items()}
     if not sizes or 0 in sizes.values():
         raise problem(
             "E0431", f"`{first}` has no question", help="evaluate at least one question a benchmark"
         )
-    for name, arm in arms.items():
+    for name, arm in ((name, arm) for name, of_seeds in arms.items() for arm in of_seeds):
         for what, scores in (("forced", arm.forced), ("accuracy", arm.accuracy), ("length", arm.length)):
             if set(scores) != set(sizes):
                 raise problem(

@@ -1,0 +1,93 @@
+"""Spread of a mean over seeds and questions: a number for each pair of them in; variances and a half-width out.
+
+Every seed meets every question, so the two are crossed. A mean over both errs by what the seeds have in common over all
+questions, by what the questions have in common over all seeds, and by the rest: draws of responses and what a training
+does to single questions. The rest is in both of the first two as they are estimated, and is taken off once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reodsl.numbers.student import t_quantile
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Variances of a mean, each in the mean's unit squared, with their degrees of freedom.
+
+    `questions`: from question to question, `seeds`: from seed to seed, and `rest`, which is in both of them. With one seed
+    `seeds` and `rest` are 0, and the spread is that of these trained models over questions.
+    """
+
+    questions: float
+    question_df: float
+    seeds: float = 0.0
+    seed_df: float = math.inf
+    rest: float = 0.0
+
+    @property
+    def variance(self) -> float:
+        """The variance of the mean."""
+        return self.seeds + max(self.questions - self.rest, 0.0)
+
+    def half_width(self, probability: float) -> float:
+        """How far an interval reaches to one side that the truth is beyond with `1 - probability`.
+
+        Each variance has Student's quantile of its own degrees of freedom, so that three seeds count as three.
+        """
+        square = 0.0
+        if self.seeds > 0:
+            square += t_quantile(probability, self.seed_df) ** 2 * self.seeds
+        if self.questions > self.rest:
+            square += t_quantile(probability, self.question_df) ** 2 * (self.questions - self.rest)
+        return math.sqrt(square)
+
+
+def spread_of(cells: Mapping[str, Floats]) -> Spread | None:
+    """The spread of the mean over benchmarks of the means of `cells`, each of shape [seeds, questions].
+
+    Benchmarks share their seeds and no questions. None where a benchmark has one question, which tells no spread.
+    """
+    import numpy as np
+
+    if any(each.shape[1] < 2 for each in cells.values()):
+        return None
+    share = 1 / len(cells) ** 2
+    parts = [
+        (share * float(np.mean(each, axis=0).var(ddof=1)) / each.shape[1], each.shape[1] - 1)
+        for each in cells.values()
+    ]
+    (questions, question_df) = total(parts)
+    seeds = len(next(iter(cells.values())))
+    if seeds < 2:
+        return Spread(questions, question_df)
+    by_seed = np.mean([each.mean(axis=1) for each in cells.values()], axis=0)
+    rest = sum(share * interaction(each) for each in cells.values())
+    return Spread(questions, question_df, float(by_seed.var(ddof=1)) / seeds, seeds - 1, rest)
+
+
+def total(parts: list[tuple[float, int]]) -> tuple[float, float]:
+    """The sum of variances that were estimated with some degrees of freedom each, and its own (Satterthwaite 1946)."""
+    variance = math.fsum(value for value, _ in parts)
+    below = math.fsum(value**2 / df for value, df in parts)
+    return variance, variance**2 / below if below > 0 else math.inf
+
+
+def interaction(cells: Floats) -> float:
+    """The variance of the mean of `cells`, [seeds, questions], from what neither seeds nor questions have in common."""
+    import numpy as np
+
+    seeds, questions = cells.shape
+    left = cells - cells.mean(axis=1, keepdims=True) - cells.mean(axis=0) + cells.mean()
+    count = (seeds - 1) * (questions - 1) * seeds * questions
+    return float(np.einsum("sq,sq->", left, left) / count)

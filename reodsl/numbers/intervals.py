@@ -1,0 +1,460 @@
+"""Intervals: questions' scores of models and seeds to REG, its differences, accuracy and length, each with an interval.
+
+How they are computed, and how often they hold the truth: docs/INTERVALS.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from reodsl.diagnostics import Problem, problem
+from reodsl.numbers.arm_scores import ArmScores, checked_arms
+from reodsl.numbers.crossed import Spread, spread_of, total
+from reodsl.numbers.crossfit import area, crossfit, grouped
+from reodsl.numbers.curves import Curve, Curves, same_benchmarks
+from reodsl.numbers.grid import integration_grid, trapezoid_weights
+from reodsl.numbers.reg import MEAN, change_pct, check_cover, mean_only, reg, unknown_model
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["ArmScores", "Interval", "Scores", "pairwise", "score_arms"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value, and the ends `low` and `high` of its interval; None where the data tell none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether the interval is known and leaves out 0."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A model on a benchmark, or on their `mean`: over all seeds (`seed` is None), or in one of several, without intervals.
+
+    `reg` in tokens, against the cross-fitted frontier, and `reg_plain` against the best measured score of each seed, as the
+    paper defines it. `difference` is its REG minus the baseline's, which is the same against any frontier, and `change_pct`
+    that in percent of the baseline's `reg`. `accuracy` is a fraction and `length` in tokens, of whole responses; their
+    `_change` is the difference from the baseline. None: there is no baseline, the interval of the baseline's `reg` holds 0
+    (`change_pct`), or the frontier is a mean over benchmarks and this row is one of them (`reg`, `reg_plain`).
+    """
+
+    model: str
+    benchmark: str
+    seed: int | None
+    accuracy: Interval
+    length: Interval
+    reg: Interval | None
+    reg_plain: float | None
+    difference: Interval | None
+    change_pct: float | None
+    accuracy_change: Interval | None
+    length_change: Interval | None
+
+
+Cells = Mapping[str, "Floats"]
+"""By benchmark, a number for each seed and question: [seeds, questions]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A model's cells: `area` under its curve (tokens), accuracy (a fraction) and length (tokens)."""
+
+    area: Cells
+    accuracy: Cells
+    length: Cells
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A frontier on a benchmark, as areas in tokens.
+
+    `area` is cross-fitted, `plain` that of each seed's own best, `best` that of the best mean over seeds, which no frontier
+    of the same arms is above. `cells` and `best_cells` are `area` and `best` by seed and group of questions, and `without`
+    is `area` without each group. Where the frontier is given there is one area, and none of the rest.
+    """
+
+    area: float
+    plain: tuple[float, ...] = ()
+    best: float = math.nan
+    cells: Floats | None = None
+    best_cells: Floats | None = None
+    without: Floats | None = None
+    sizes: Floats | None = None
+    groups: NDArray[np.int64] | None = None
+
+
+def score_arms(
+    arms: Mapping[str, Sequence[ArmScores]],
+    budgets: Sequence[int],
+    frontier: Sequence[str] | Curves,
+    *,
+    seeds: Sequence[int] = (0,),
+    l_max: int | None = None,
+    grid: Sequence[int] | None = None,
+    relative_to: str | None = None,
+    confidence: float = 0.95,
+) -> tuple[Scores, ...]:
+    """Rows by model, its benchmarks and then their `mean`: over all seeds, and of several seeds for each after that.
+
+    `arms` have an `ArmScores` for each seed, or one where a model is the same for all. `frontier` names the arms whose best
+    it is; or it is curves. `budgets` are the columns of the arms' `forced`; `l_max` and `grid` are those of `reg`.
+    Equal input gives equal output, bit for bit.
+    """
+    sizes = checked_arms(arms, budgets, len(seeds))
+    if not 0 < confidence < 1:
+        raise problem("E0430", f"the confidence is {confidence:g}", help="write a fraction, such as 0.95")
+    points = integration_grid(l_max, grid)
+    check_cover(Curve(tuple(budgets), (0.0,) * len(budgets)), points, "the evaluation")
+    for name in [
+        *(() if isinstance(frontier, Mapping) else frontier),
+        *([relative_to] if relative_to else []),
+    ]:
+        if name not in arms:
+            raise Problem(unknown_model(name, arms))
+    weights = column_weights(budgets, points)
+    found = {name: measured(arm, tuple(sizes), len(seeds), weights) for name, arm in arms.items()}
+    if isinstance(frontier, Mapping):
+        edges = {b: Edge(size) for b, size in fixed_areas(frontier, points, tuple(sizes)).items()}
+        by_mean = mean_only(frontier) and set(frontier) != set(sizes)
+    else:
+        edges = {b: edge([arms[name] for name in frontier], b, len(seeds), weights) for b in sizes}
+        by_mean = False
+    base = found[relative_to] if relative_to is not None else None
+    places = {**{b: (b,) for b in sizes}, MEAN: tuple(sizes)}
+    scored = {title for title in places if title == MEAN or not by_mean}
+    gaps = {
+        (name, title): gap_of(own, edges, places[title], confidence)
+        for name, own in found.items()
+        for title in scored
+    }
+    rows = [
+        scores(name, title, where, own, base, confidence)
+        if title not in scored
+        else with_gap(
+            scores(name, title, where, own, base, confidence),
+            gaps[name, title],
+            plain_of(own, edges, where),
+            gaps[relative_to, title] if relative_to is not None else None,
+        )
+        for name, own in found.items()
+        for title, where in places.items()
+    ]
+    if len(seeds) < 2:
+        return tuple(rows)
+    return tuple(rows) + tuple(
+        in_seed(row, tuple(sizes), found, relative_to, edges, index, seed)
+        for index, seed in enumerate(seeds)
+        for row in rows
+    )
+
+
+def pairwise(
+    arms: Mapping[str, Sequence[ArmScores]],
+    budgets: Sequence[int],
+    *,
+    seeds: int,
+    l_max: int | None = None,
+    grid: Sequence[int] | None = None,
+    confidence: float = 0.95,
+) -> dict[tuple[str, str], Interval]:
+    """By each two models, in their order: REG of the first minus that of the second, on the mean over benchmarks."""
+    sizes = tuple(checked_arms(arms, budgets, seeds))
+    weights = column_weights(budgets, integration_grid(l_max, grid))
+    areas = {name: measured(arm, sizes, seeds, weights).area for name, arm in arms.items()}
+    return {
+        (one, other): interval(minus(areas[other], areas[one], sizes), confidence)
+        for one, other in combinations(arms, 2)
+    }
+
+
+def measured(
+    of_seeds: Sequence[ArmScores], benchmarks: Sequence[str], seeds: int, weights: Floats
+) -> Measured:
+    """A model's cells; where it is the same for all seeds, so are they."""
+    import numpy as np
+
+    def cells(each: Sequence[Mapping[str, Floats]], benchmark: str) -> Floats:
+        stacked = np.stack([scores[benchmark] for scores in each])
+        return np.broadcast_to(stacked, (seeds, stacked.shape[1]))
+
+    # einsum, not a matrix product: its order of summation does not depend on threads, nor on the other rows.
+    areas = [{b: np.einsum("qk,k->q", arm.forced[b], weights) for b in benchmarks} for arm in of_seeds]
+    return Measured(
+        {b: cells(areas, b) for b in benchmarks},
+        {b: cells([arm.accuracy for arm in of_seeds], b) for b in benchmarks},
+        {b: cells([arm.length for arm in of_seeds], b) for b in benchmarks},
+    )
+
+
+def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weights: Floats) -> Edge:
+    """The frontier of some arms on a benchmark."""
+    import numpy as np
+
+    questions = len(arms[0][0].forced[benchmark])
+    groups = grouped(benchmark, questions)
+    sizes = np.bincount(groups).astype(np.float64)
+    sums = np.stack([
+        np.broadcast_to(
+            np.stack([by_group(scores.forced[benchmark], groups) for scores in of_seeds]),
+            (seeds, len(sizes), len(weights)),
+        )
+        for of_seeds in arms
+    ])  # fmt: skip
+    fitted = crossfit(benchmark, sums, sizes, weights)
+    means = sums.sum(axis=2) / questions
+    winners = means.mean(axis=1).argmax(axis=0)
+    best_cells = area(sums, winners[None, None], weights) / sizes
+    plain = tuple(float(value) for value in np.einsum("sk,k->s", means.max(axis=0), weights))
+    best = float(np.einsum("k,k->", means.mean(axis=1).max(axis=0), weights))
+    return Edge(fitted.area, plain, best, fitted.cells, best_cells, fitted.without, sizes, groups)
+
+
+def by_group(values: Floats, groups: NDArray[np.int64]) -> Floats:
+    """Sums over the questions of each group, of which none is empty: [questions, …] to [groups, …]."""
+    import numpy as np
+
+    order = np.argsort(groups, kind="stable")
+    starts = np.searchsorted(groups[order], np.arange(int(groups.max()) + 1))
+    summed: Floats = np.add.reduceat(values[order], starts, axis=0)
+    return summed
+
+
+def scores(
+    model: str,
+    title: str,
+    places: Sequence[str],
+    own: Measured,
+    base: Measured | None,
+    confidence: float,
+) -> Scores:
+    """The row of a model on one benchmark, or on the mean over several: `places`; without REG, but with its difference."""
+
+    def change(what: str) -> Interval | None:
+        if base is None:
+            return None
+        return interval(minus(getattr(own, what), getattr(base, what), places), confidence)
+
+    difference = change("area")
+    return Scores(
+        model,
+        title,
+        None,
+        bounded(interval({b: own.accuracy[b] for b in places}, confidence), 1.0),
+        bounded(interval({b: own.length[b] for b in places}, confidence), math.inf),
+        None,
+        None,
+        None if difference is None else negated(difference),
+        None,
+        change("accuracy"),
+        change("length"),
+    )
+
+
+def with_gap(row: Scores, gap: Interval, plain: float, there: Interval | None) -> Scores:
+    """The row with its REG; in percent of the baseline's, `there`, where that is apart from 0."""
+    percent = None if there is None or not there.apart else change_pct(gap.value, there.value)
+    return replace(row, reg=gap, reg_plain=plain, change_pct=percent)
+
+
+def gap_of(own: Measured, edges: Mapping[str, Edge], places: Sequence[str], confidence: float) -> Interval:
+    """REG against a frontier, with its interval.
+
+    A frontier that is valued where it was not chosen errs low, if at all, because the arm that was chosen may not be the
+    best; the best measured one errs high. The truth lies between the two, and the interval reaches from below the one to
+    above the other, by as much as covers the truth wherever between them it lies (Imbens and Manski 2004).
+    """
+    value = mean([edges[b].area - float(own.area[b].mean()) for b in places])
+    if any(edges[b].cells is None for b in places):
+        return rounded(interval({b: edges[b].area - own.area[b] for b in places}, confidence))
+    lower = fitted_spread(own, edges, places)
+    upper = spread_of({b: grouped_gap(own, edges[b], b, edges[b].best_cells) for b in places})
+    if lower is None or upper is None:
+        return rounded(Interval(value))
+    top = mean([edges[b].best - float(own.area[b].mean()) for b in places])
+    probability = one_sided(top - value, math.sqrt(lower.variance), confidence)
+    below = lower.half_width(probability)
+    above = max(top + upper.half_width(probability), value + below)
+    return rounded(Interval(value, value - below, above))
+
+
+def rounded(found: Interval) -> Interval:
+    """A REG to a billionth of a token, so that an arm which is the frontier has one of exactly 0."""
+    ends = (found.value, found.low, found.high)
+    return Interval(*(None if end is None else round(end, 9) + 0.0 for end in ends))  # type: ignore[arg-type]
+
+
+def grouped_gap(own: Measured, edge: Edge, benchmark: str, cells: Floats | None) -> Floats:
+    """The gap to a frontier's `cells` by seed and group of questions."""
+    assert cells is not None
+    assert edge.groups is not None
+    assert edge.sizes is not None
+    areas: Floats = by_group(own.area[benchmark].T, edge.groups).T
+    return cells - areas / edge.sizes
+
+
+def fitted_spread(own: Measured, edges: Mapping[str, Edge], places: Sequence[str]) -> Spread | None:
+    """The spread of the gap to a cross-fitted frontier.
+
+    Questions choose the frontier besides valuing it. With the choice as it is, their variance comes out too low; the
+    jackknife's, which chooses anew without each group, is too high (Efron and Stein 1981). The mean of the two is taken.
+    """
+    import numpy as np
+
+    fixed = spread_of({b: grouped_gap(own, edges[b], b, edges[b].cells) for b in places})
+    if fixed is None:
+        return None
+    parts = []
+    for b in places:
+        sizes, groups, without = edges[b].sizes, edges[b].groups, edges[b].without
+        assert sizes is not None
+        assert groups is not None
+        assert without is not None
+        areas = own.area[b].mean(axis=0)
+        left = (areas.sum() - by_group(areas, groups)) / (sizes.sum() - sizes)
+        gaps = without - left
+        count = len(sizes)
+        variance = (count - 1) / count * float(np.square(gaps - gaps.mean()).sum())
+        parts.append((variance / len(places) ** 2, count - 1))
+    jackknifed, df = total(parts)
+    return replace(fixed, questions=(fixed.questions + jackknifed) / 2, question_df=df)
+
+
+def one_sided(gap: float, error: float, confidence: float) -> float:
+    """The probability whose quantile covers a truth anywhere between two ends that are `gap` apart, each known to `error`.
+
+    Both tails count where the ends are one, and one where they are far apart.
+    """
+    normal = NormalDist()
+    if gap <= 0:
+        return (1 + confidence) / 2
+    if error == 0:
+        return confidence
+    low, high = normal.inv_cdf(confidence), normal.inv_cdf((1 + confidence) / 2)
+    for _ in range(60):
+        middle = (low + high) / 2
+        if normal.cdf(middle + gap / error) - normal.cdf(-middle) < confidence:
+            low = middle
+        else:
+            high = middle
+    return normal.cdf((low + high) / 2)
+
+
+def plain_of(own: Measured, edges: Mapping[str, Edge], places: Sequence[str]) -> float:
+    """The paper's REG: against the best measured score of each seed at each budget; the mean over seeds and benchmarks."""
+    return mean([
+        (mean(edges[b].plain) if edges[b].plain else edges[b].area) - float(own.area[b].mean())
+        for b in places
+    ])  # fmt: skip
+
+
+def in_seed(
+    row: Scores,
+    benchmarks: Sequence[str],
+    found: Mapping[str, Measured],
+    relative_to: str | None,
+    edges: Mapping[str, Edge],
+    index: int,
+    seed: int,
+) -> Scores:
+    """The row of one seed: REG against the study's frontier, and for the paper's against the seed's own."""
+    own, base = found[row.model], None if relative_to is None else found[relative_to]
+    places = benchmarks if row.benchmark == MEAN else (row.benchmark,)
+
+    def value(cells: Cells) -> float:
+        return mean([float(cells[b][index].mean()) for b in places])
+
+    def change(what: str) -> Interval | None:
+        return None if base is None else Interval(value(getattr(own, what)) - value(getattr(base, what)))
+
+    under = value(own.area)
+    best = mean([edges[b].plain[index] if edges[b].plain else edges[b].area for b in places])
+    there = None if base is None else mean([edges[b].area for b in places]) - value(base.area)
+    gap = mean([edges[b].area for b in places]) - under
+    scored = row.reg is not None
+    return Scores(
+        row.model,
+        row.benchmark,
+        seed,
+        Interval(value(own.accuracy)),
+        Interval(value(own.length)),
+        Interval(gap) if scored else None,
+        best - under if scored else None,
+        Interval(gap - there) if there is not None else None,
+        None if row.change_pct is None or there is None else change_pct(gap, there),
+        change("accuracy"),
+        change("length"),
+    )
+
+
+def minus(own: Cells, base: Cells, places: Sequence[str]) -> Cells:
+    """The paired difference, cell by cell."""
+    return {b: own[b] - base[b] for b in places}
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean over benchmarks, or seeds."""
+    return math.fsum(values) / len(values)
+
+
+def interval(cells: Cells, confidence: float) -> Interval:
+    """The interval of a mean over benchmarks, seeds and questions."""
+    value = mean([float(each.mean()) for each in cells.values()])
+    spread = spread_of(cells)
+    if spread is None:
+        return Interval(value)
+    reach = spread.half_width((1 + confidence) / 2)
+    return Interval(value, value - reach, value + reach)
+
+
+def negated(found: Interval) -> Interval:
+    """The interval of the negative: REG falls as the area under a curve grows."""
+    if found.low is None or found.high is None:
+        return Interval(0.0 - found.value)
+    return Interval(0.0 - found.value, 0.0 - found.high, 0.0 - found.low)
+
+
+def bounded(found: Interval, top: float) -> Interval:
+    """An interval of what cannot be below 0 or above `top`."""
+    if found.low is None or found.high is None:
+        return found
+    return Interval(found.value, max(found.low, 0.0), min(found.high, top))
+
+
+def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[str]) -> dict[str, float]:
+    """The integral of given curves by benchmark; a frontier of means stands for each, as only means are scored then."""
+
+    def size(curve: Curve, whose: str) -> float:
+        check_cover(curve, points, whose)
+        return reg(curve, Curve((points[0], points[-1]), (0.0, 0.0)), grid=points)
+
+    if mean_only(frontier) and set(frontier) != set(benchmarks):
+        return dict.fromkeys(benchmarks, size(next(iter(frontier.values())), "the frontier"))
+    same_benchmarks(
+        dict.fromkeys(benchmarks, Curve((0,), (0.0,))), frontier, "the evaluation", "the frontier"
+    )
+    return {b: size(frontier[b], f"the frontier on {b}") for b in benchmarks}
+
+
+def column_weights(budgets: Sequence[int], points: Sequence[int]) -> Floats:
+    """The weight of each evaluated budget in the trapezoid integral over points, between which scores are linear."""
+    import numpy as np
+
+    weights = np.array(trapezoid_weights(points))
+    hats = [np.interp(points, budgets, row) for row in np.eye(len(budgets))]
+    return np.array([weights @ hat for hat in hats])

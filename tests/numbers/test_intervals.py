@@ -1,0 +1,229 @@
+"""Rows of scores against the functions for whole curves; intervals against formulas written out; pairing; coverage."""
+
+import dataclasses
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from benchmarks.intervals import SCENARIOS, outcomes
+from reodsl.diagnostics import Problem
+from reodsl.numbers.arm_scores import ArmScores
+from reodsl.numbers.curves import Curve
+from reodsl.numbers.frontier import envelope
+from reodsl.numbers.intervals import one_sided, score_arms
+from reodsl.numbers.reg import reg_table
+from reodsl.numbers.student import t_quantile
+
+BUDGETS = (0, 16, 32, 64, 128)
+SIZES = {"easy": 7, "hard": 12}
+OPTIONS = {"l_max": 100, "grid": (0, 16, 48, 128)}
+
+
+def scores(seed, boost=0.0):
+    rng = np.random.default_rng(seed)
+    forced = {b: np.clip(rng.random((q, 5)) * [0.2, 0.5, 0.7, 1, 1] + boost, 0, 1) for b, q in SIZES.items()}
+    return ArmScores(
+        forced,
+        {b: rng.random(q) for b, q in SIZES.items()},
+        {b: rng.integers(5, 128, q).astype(float) for b, q in SIZES.items()},
+    )
+
+
+ONE = {"base": [scores(1)], "short": [scores(2)], "reo": [scores(3, 0.2)]}
+THREE = {name: [scores(10 * k + seed, 0.2 * (k == 2)) for seed in range(3)] for k, name in enumerate(ONE)}
+SEEDS = (4, 5, 6)
+
+
+def rows_of(arms, frontier, **more):
+    seeds = SEEDS if any(len(each) > 1 for each in arms.values()) else (4,)
+    found = score_arms(arms, BUDGETS, frontier, seeds=seeds, **OPTIONS, **{"relative_to": "base"} | more)
+    return {(row.model, row.benchmark, row.seed): row for row in found}
+
+
+def curves_of(arm):
+    return {b: Curve(BUDGETS, tuple(arm.forced[b].mean(axis=0).tolist())) for b in SIZES}
+
+
+def test_rows_stand_by_model_and_benchmark_then_by_seed():
+    names = [(m, b, None) for m in ONE for b in (*SIZES, "mean")]
+    assert list(rows_of(ONE, ["base", "short"])) == names
+    several = [(m, b, seed) for seed in SEEDS for m, b, _ in names]
+    assert list(rows_of(THREE, ["base", "short"])) == [*names, *several]
+
+
+def test_plain_reg_is_the_papers_in_every_seed_and_the_mean_of_those():
+    rows = rows_of(THREE, ["base", "short"])
+    tables = []
+    for index, seed in enumerate(SEEDS):
+        curves = {name: curves_of(of_seeds[index]) for name, of_seeds in THREE.items()}
+        edge = envelope({m: curves[m] for m in ("base", "short")}).curves
+        tables.append(reg_table(edge, curves, **OPTIONS))
+        for m in THREE:
+            for b in (*SIZES, "mean"):
+                assert rows[m, b, seed].reg_plain == pytest.approx(tables[-1][m, b].reg, abs=1e-9)
+                wanted = tables[-1][m, b].reg - tables[-1]["base", b].reg
+                assert rows[m, b, seed].difference.value == pytest.approx(wanted, abs=1e-9)
+    for m in THREE:
+        for b in (*SIZES, "mean"):
+            own = np.mean([table[m, b].reg for table in tables])
+            base = np.mean([table["base", b].reg for table in tables])
+            assert rows[m, b, None].reg_plain == pytest.approx(own, abs=1e-9)
+            assert rows[m, b, None].difference.value == pytest.approx(own - base, abs=1e-9)
+            # The frontier cancels, so it is the same between REGs against the cross-fitted one.
+            gap = rows[m, b, None].reg.value - rows["base", b, None].reg.value
+            assert gap == pytest.approx(own - base, abs=1e-9)
+
+
+def test_the_mean_over_seeds_is_the_studys_value():
+    rows = rows_of(THREE, ["base", "short"])
+    for m in THREE:
+        for b in (*SIZES, "mean"):
+            for what in ("accuracy", "length", "reg", "difference", "accuracy_change", "length_change"):
+                each = [getattr(rows[m, b, seed], what).value for seed in SEEDS]
+                assert getattr(rows[m, b, None], what).value == pytest.approx(np.mean(each), abs=1e-9)
+                assert getattr(rows[m, b, SEEDS[0]], what).low is None
+
+
+def test_with_one_seed_an_interval_of_a_difference_is_students_over_questions():
+    rows = rows_of(ONE, ["base", "short"])
+    each = ONE["reo"][0].accuracy["hard"] - ONE["base"][0].accuracy["hard"]
+    reach = t_quantile(0.975, 11) * each.std(ddof=1) / math.sqrt(12)
+    found = rows["reo", "hard", None].accuracy_change
+    assert (found.low, found.value, found.high) == pytest.approx(
+        (each.mean() - reach, each.mean(), each.mean() + reach)
+    )
+
+
+def test_the_draws_are_paired():
+    """A copy of the baseline differs from it by exactly nothing, and is not apart from it."""
+    arms = {"base": ONE["base"], "copy": ONE["base"], "half": [dataclasses.replace(ONE["base"][0])]}
+    arms["half"][0] = dataclasses.replace(
+        arms["half"][0], forced={b: v * 0.5 + 0.25 for b, v in arms["half"][0].forced.items()}
+    )
+    rows = rows_of(arms, ["base"])
+    for b in (*SIZES, "mean"):
+        copy = rows["copy", b, None]
+        assert (copy.difference.low, copy.difference.value, copy.difference.high) == (0, 0, 0)
+        assert not copy.difference.apart
+        assert copy.change_pct is None  # the baseline is its own frontier: REG 0
+        assert (copy.reg.low, copy.reg.high) == (0, 0)
+    assert rows["half", "mean", None].difference.low < rows["half", "mean", None].difference.high
+
+
+def test_a_percentage_needs_a_denominator_that_is_apart_from_0():
+    rows = rows_of(ONE, ["reo"])
+    base = rows["base", "mean", None].reg
+    assert base.apart
+    wanted = 100 * rows["short", "mean", None].difference.value / base.value
+    assert rows["short", "mean", None].change_pct == pytest.approx(wanted)
+    near = rows_of(ONE, ["base", "short"])
+    assert not near["base", "mean", None].reg.apart
+    assert near["reo", "mean", None].change_pct is None
+    assert near["reo", "mean", None].difference.apart
+
+
+def test_a_model_that_is_the_same_for_all_seeds_is_given_once():
+    """As if it had been evaluated once a seed with the same scores."""
+    once = {**THREE, "base": THREE["base"][:1]}
+    thrice = {**THREE, "base": THREE["base"][:1] * 3}
+    assert rows_of(once, ["base", "short"]) == rows_of(thrice, ["base", "short"])
+    assert rows_of(once, ["base", "short"])["base", "mean", None].accuracy.low is not None
+
+
+def test_an_arm_outside_the_frontier_may_be_beyond_it():
+    rows = rows_of(THREE, ["base", "short"])
+    assert rows["reo", "mean", None].reg.high < 0
+    for row in rows.values():
+        if row.seed is None:
+            assert row.reg.low <= row.reg.value <= row.reg.high
+            assert row.reg.value <= row.reg_plain + 1e-9 or row.model == "reo"
+
+
+def test_equal_input_gives_equal_output():
+    assert rows_of(THREE, ["base", "short"]) == rows_of(THREE, ["base", "short"])
+
+
+def test_one_question_has_values_and_no_intervals():
+    def first(arm):
+        return ArmScores(
+            {"easy": arm.forced["easy"][:1], "hard": arm.forced["hard"]},
+            {"easy": arm.accuracy["easy"][:1], "hard": arm.accuracy["hard"]},
+            {"easy": arm.length["easy"][:1], "hard": arm.length["hard"]},
+        )
+
+    rows = rows_of({m: [first(arm) for arm in arms] for m, arms in ONE.items()}, ["base", "short"])
+    for b in ("easy", "mean"):
+        row = rows["reo", b, None]
+        assert row.reg.low is None
+        assert row.difference.low is None
+        assert not row.difference.apart
+        assert row.accuracy.value > 0
+    assert rows["reo", "hard", None].reg.low is not None
+
+
+def test_a_published_mean_scores_the_mean_only_and_differences_need_no_frontier():
+    edge = {"Average": Curve((0, 128), (0.9, 0.9))}
+    rows = rows_of(ONE, edge)
+    assert rows["reo", "easy", None].reg is None
+    assert rows["reo", "easy", None].difference is not None
+    curves = {m: curves_of(arm) for m, (arm,) in ONE.items()}
+    wanted = reg_table(edge, curves, **OPTIONS)["reo", "mean"].reg
+    assert rows["reo", "mean", None].reg.value == pytest.approx(wanted)
+    assert rows["reo", "mean", None].reg_plain == pytest.approx(wanted)
+    assert rows["reo", "mean", None].reg.low < wanted < rows["reo", "mean", None].reg.high
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.01, 0.5, 2.0, 50.0])
+def test_a_truth_between_two_ends_is_covered_at_its_worst_as_often_as_is_said(gap):
+    normal = NormalDist()
+    c = normal.inv_cdf(one_sided(gap, 1.0, 0.95))
+    # The truth at either end: missed beyond the near end, or beyond the far one.
+    assert normal.cdf(c + gap) - normal.cdf(-c) == pytest.approx(0.95, abs=1e-9)
+    assert one_sided(-1.0, 1.0, 0.95) == 0.975
+    assert one_sided(1.0, 0.0, 0.95) == 0.95
+
+
+@pytest.mark.parametrize("name", ["1 seed, 5 arms, apart", "3 seeds, 5 arms, equal"])
+def test_intervals_hold_a_known_truth_about_as_often_as_they_say(name):
+    """A small cut of `make intervals`: 95% of what 24 studies say, less four standard errors of as many independent ones."""
+    (scenario,) = (each for each in SCENARIOS if each.name == name)
+    found = [outcomes(scenario, 100_000 + number) for number in range(24)]
+    for measure in ("difference", "reg"):
+        assert np.mean([value for each in found for value in each[measure]]) > 0.95 - 4 * math.sqrt(
+            0.05 * 0.95 / 24
+        )
+    errors = [np.mean(each["reg_bias"]) for each in found]
+    assert abs(np.mean(errors)) < 1.0 + 4 * np.std(errors) / math.sqrt(24)
+    if name.endswith("equal"):
+        assert np.mean([each["plain_bias"] for each in found]) > 3
+        assert np.mean([value for each in found for value in each["usual"]]) < 0.6
+
+
+def test_bad_input():
+    def code(arms=ONE, budgets=BUDGETS, frontier=("base",), **options):
+        with pytest.raises(Problem) as caught:
+            score_arms(arms, budgets, frontier, **{**OPTIONS, **options})
+        (found,) = caught.value.diagnostics
+        assert found.help
+        return found.code
+
+    (base,) = ONE["base"]
+    fewer = dataclasses.replace(base, accuracy={**base.accuracy, "hard": base.accuracy["hard"][1:]})
+    nan = dataclasses.replace(base, length={**base.length, "hard": base.length["hard"] * np.nan})
+    percent = dataclasses.replace(base, forced={b: v * 100 for b, v in base.forced.items()})
+    lacking = dataclasses.replace(base, forced={"easy": base.forced["easy"]})
+    assert code(arms={}) == "E0431"
+    assert code(arms={"base": [ArmScores({}, {}, {})]}) == "E0431"
+    for bad in (fewer, nan, percent, lacking):
+        assert code(arms={"base": [base], "x": [bad]}) == "E0431"
+    assert code(budgets=(0, 16, 32)) == "E0431"
+    assert code(budgets=(0, 16, 32, 64, 64)) == "E0423"
+    assert code(frontier=("nobody",)) == "E0428"
+    assert code(relative_to="nobody") == "E0428"
+    assert code(frontier={"easy": Curve((0, 128), (1, 1))}) == "E0425"
+    assert code(frontier={b: Curve((0, 64), (1, 1)) for b in SIZES}) == "E0424"
+    assert code(l_max=256, grid=(0, 256)) == "E0424"
+    assert code(arms={"base": [base], "x": [base, base]}, seeds=(1, 2, 3)) == "E0431"
+    assert code(confidence=95) == "E0430"
