@@ -2,92 +2,218 @@
 
     python -m benchmarks.ordering runs/miniature-…
 
-Measured: the mean over benchmarks and seeds. Published: the paper's changes of REG from vanilla RL, on its 1.5B and 7B
-models, the two on which it trains every method.
+Measured: the mean over benchmarks and seeds, and paired differences with intervals. Only pairs of arms whose difference
+has an interval without 0 count as ordered. Published: the paper's changes of REG, on each of its models.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reodsl.language import compile_file
 
+if TYPE_CHECKING:
+    from reodsl.ir.study import Study
+    from reodsl.numbers.intervals import Interval
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "MINIATURE.md"
-PAPER = {"1.5B": "deepseek_1_5b", "7B": "deepseek_7b"}
+PAPER = {"1.5B": "deepseek_1_5b", "7B": "deepseek_7b", "Qwen3-4B": "qwen3_4b", "Qwen3-8B": "qwen3_8b"}
+BASELINES = {"qwen3_4b": "base", "qwen3_8b": "base"}
+"""What the paper's changes are from, where it is not vanilla RL."""
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
 # Rows of other names: the mildest cap that is printed, and the ablation "Task-Specific-Hard".
 SAME = {"budget_32": "budget_4k", "reo_hard": "reo_task_hard"}
 
+Pair = tuple[str, str]
+
 
 def published(model: str) -> dict[str, float]:
-    """Each printed row's change of REG from vanilla RL, as a share; vanilla's own is 0."""
+    """Each printed row's change of REG from that of vanilla RL, or of the base model where that is the baseline, as a share.
+
+    The baseline's own is 0. An order needs no more: it is the same from any baseline.
+    """
     spec = compile_file(ROOT / "specs" / "paper" / f"{model}.reo").spec
     assert spec is not None
     changes: dict[str, float] = {}
     for table in (each.published for each in spec.study.tables):
-        if table is None or table.relative_to != "vanilla":
+        if table is None or table.relative_to != BASELINES.get(model, "vanilla"):
             continue
         mean = table.benchmarks.index("mean")
-        (vanilla,) = (row.reg[mean] for row in table.rows if row.name == "vanilla")
+        (baseline,) = (row.reg[mean] for row in table.rows if row.name == table.relative_to)
         for row in table.rows:
-            changes[row.name] = row.reg_change[mean] if row.reg_change else row.reg[mean] / vanilla - 1
+            changes[row.name] = row.reg_change[mean] if row.reg_change else row.reg[mean] / baseline - 1
     return changes
 
 
-def agreement(one: Mapping[str, float], two: Mapping[str, float]) -> tuple[int, int, list[tuple[str, str]]]:
-    """Of the pairs of rows in both: how many stand in one order, how many there are, and those that do not (Kendall)."""
-    pairs = list(combinations(sorted(set(one) & set(two)), 2))
-    against = [(a, b) for a, b in pairs if (one[a] - one[b]) * (two[a] - two[b]) < 0]
-    return len(pairs) - len(against), len(pairs), against
+def agreement(
+    signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None = None
+) -> tuple[int, int, int, list[Pair]]:
+    """How many pairs stand in the paper's order, of how many that are apart, of how many in both; and those that do not.
+
+    `signs` says by pair of arms whether the first has the larger REG (1), the smaller (-1), or neither is told (0). `arms`
+    are those that count, all where there are none. A pair that is equal in print has no order, and counts nowhere.
+    """
+    kept = {
+        (a, b): sign
+        for (a, b), sign in signs.items()
+        if a in paper and b in paper and paper[a] != paper[b] and (arms is None or (a in arms and b in arms))
+    }
+    against = [(a, b) for (a, b), sign in kept.items() if sign * (paper[a] - paper[b]) < 0]
+    apart = sum(sign != 0 for sign in kept.values())
+    return apart - len(against), apart, len(kept), against
+
+
+def reach(
+    signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None = None
+) -> tuple[float, float] | None:
+    """The 95% interval of the share of separated pairs that agree, by leaving out one arm at a time (jackknife).
+
+    Pairs share arms, so arms are what is drawn and not pairs. None where leaving out arms leaves no pair to count.
+    """
+    from reodsl.numbers.student import t_quantile
+
+    names = sorted({arm for pair in signs for arm in pair if arm in paper and (arms is None or arm in arms)})
+    shares = []
+    for left_out in names:
+        alike, apart, _, _ = agreement(signs, paper, [name for name in names if name != left_out])
+        if apart == 0:
+            return None
+        shares.append(alike / apart)
+    alike, apart, _, _ = agreement(signs, paper, names)
+    if len(shares) < 3 or apart == 0:
+        return None
+    count, mean = len(shares), sum(shares) / len(shares)
+    error = math.sqrt((count - 1) / count * sum((share - mean) ** 2 for share in shares))
+    half = t_quantile(0.975, count - 1) * error
+    return max(0.0, alike / apart - half), min(1.0, alike / apart + half)
+
+
+def signs_of(differences: Mapping[Pair, Interval]) -> dict[Pair, int]:
+    """Which of each two arms has the larger REG, by the paper's names; 0 where the interval of their difference holds 0."""
+    return {
+        (SAME.get(a, a), SAME.get(b, b)): 0 if not each.apart else 1 if each.value > 0 else -1
+        for (a, b), each in differences.items()
+    }
+
+
+def differences_of(run: Path, study: Study) -> dict[Pair, Interval]:
+    """The paired difference of REG of each two arms of a run, over its seeds and questions."""
+    from reodsl.numbers.intervals import pairwise
+    from reodsl.store.layout import arm_folder
+    from runners.evaluate.scores import arm_scores
+
+    read = {}
+    grid: tuple[int, ...] = ()
+    for arm in study.arms:
+        places = [run / arm_folder(arm.name, str(seed)) for seed in sorted(study.seeds)]
+        there = [place for place in places if place.exists()] or [run / arm_folder(arm.name, "")]
+        found = [arm_scores(place, arm.name) for place in there]
+        read[arm.name], grid = [scores for scores, _ in found], found[0][1]
+    l_max = study.score.to if study.score is not None else grid[-1]
+    return pairwise(read, grid, seeds=len(study.seeds), l_max=l_max, grid=grid)
+
+
+def trained_by_rl(study: Study) -> list[str]:
+    """The arms whose last stage is RL, by the paper's names."""
+    from reodsl.ir.training import FromTraining, Ppo
+
+    return [
+        SAME.get(arm.name, arm.name)
+        for arm in study.arms
+        if isinstance(arm.checkpoint, FromTraining)
+        and isinstance(arm.checkpoint.experiment.stages[arm.checkpoint.stage].method, Ppo)
+    ]
 
 
 def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:+.0f}%"
 
 
+def told(difference: float | None, low: float | None, high: float | None) -> str:
+    """A difference with its interval, and `*` where that leaves out 0."""
+    if difference is None or low is None or high is None:
+        return "" if difference is None else f"{difference:+.1f}"
+    return f"{difference:+.1f}{'*' if low > 0 or high < 0 else ''} [{low:.1f}, {high:.1f}]"
+
+
 def tables(run: Path) -> tuple[str, str]:
     """The table of the arms, and the lines on the order; a row for each arm, as it came out."""
     import polars as pl
 
+    from reodsl.ir import Spec
+
+    study = Spec.model_validate_json((run / "spec.reo.json").read_text("utf-8")).study
     main = pl.read_parquet(run / "tables" / "main.parquet").filter(pl.col("benchmark") == "mean")
     seeds = pl.read_parquet(run / "tables" / "per_seed.parquet").filter(pl.col("benchmark") == "mean")
-    rows = {row["arm"]: row for row in main.iter_rows(named=True)}
-    vanilla = rows["vanilla"]["reg"]
-    measured = {SAME.get(name, name): row["reg"] / vanilla - 1 for name, row in rows.items()}
     paper = {size: published(model) for size, model in PAPER.items()}
-    lines = [
-        "| arm | accuracy | length | REG | by seed | to vanilla RL | paper, 1.5B | paper, 7B |",
-        "| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |",
+    heads = [
+        f"paper, {size}" + (f" (to {BASELINES[model]})" if model in BASELINES else "")
+        for size, model in PAPER.items()
     ]
-    for arm, row in rows.items():
-        name = SAME.get(arm, arm)
+    lines = [
+        "| arm | accuracy | length | REG − vanilla's [95% interval] | REG | REG by seed | REG, plain frontier | "
+        f"to vanilla RL | {' | '.join(heads)} |",
+        f"| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | {' | '.join('---:' for _ in paper)} |",
+    ]
+    for row in main.iter_rows(named=True):
+        arm = row["arm"]
         each = seeds.filter(pl.col("arm") == arm).sort("seed")["reg"]
+        change = row.get("change_pct")
+        difference = told(row.get("difference"), row.get("difference_low"), row.get("difference_high"))
         lines.append(
-            f"| {arm} | {100 * row['accuracy']:.1f}% | {row['length']:.1f} | {row['reg']:.1f} | "
-            f"{', '.join(f'{value:.1f}' for value in each)} | {percent(measured[name])} | "
-            f"{' | '.join(percent(found.get(name)) for found in paper.values())} |"
+            f"| {arm} | {100 * row['accuracy']:.1f}% | {row['length']:.1f} | {difference} | {row['reg']:.1f} | "
+            f"{', '.join(f'{value:.1f}' for value in each)} | {row['reg_plain']:.1f} | "
+            f"{percent(None if change is None else change / 100)} | "
+            f"{' | '.join(percent(found.get(SAME.get(arm, arm))) for found in paper.values())} |"
         )
-    order = []
+    return "\n".join(lines), order(signs_of(differences_of(run, study)), trained_by_rl(study), paper)
+
+
+def order(signs: Mapping[Pair, int], rl: Sequence[str], paper: Mapping[str, Mapping[str, float]]) -> str:
+    """The lines on the order: by each of the paper's models, over all arms and over those of RL alone."""
+    named = {right: left for left, right in SAME.items()}
+    lines = []
     for size, found in paper.items():
-        alike, of, against = agreement(measured, found)
-        named = {right: left for left, right in SAME.items()}
+        parts = [
+            f"{what}: {counted(signs, found, arms)}" for what, arms in (("all arms", None), ("RL alone", rl))
+        ]
         count: dict[str, int] = {}
-        for pair in against:
-            for name in pair:
-                count[name] = count.get(name, 0) + 1
+        for name in (name for pair in agreement(signs, found)[3] for name in pair):
+            count[name] = count.get(name, 0) + 1
         most = sorted(count, key=lambda name: -count[name])[:4]
-        order.append(
-            f"- {size}: {alike} of {of} pairs of arms stand in the paper's order. Most often out of it: "
-            f"{', '.join(f'{named.get(name, name)} ({count[name]})' for name in most) or 'none'}."
-        )
-    both, of, against = agreement(paper["1.5B"], paper["7B"])
-    order.append(f"- For comparison, the paper's own two models agree with each other on {both} of {of}.")
-    return "\n".join(lines), "\n".join(order)
+        out = ", ".join(f"{named.get(name, name)} ({count[name]})" for name in most) or "none"
+        lines.append(f"- {size}: {'; '.join(parts)}. Most often out of order: {out}.")
+    both = [
+        f"{one} and {two} on {alike} of {of}"
+        for one, two in combinations(paper, 2)
+        for alike, of in [alike_in_print(paper[one], paper[two])]
+        if of
+    ]
+    return "\n".join([*lines, f"- For comparison, models of the paper agree in print: {', '.join(both)}."])
+
+
+def counted(signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None) -> str:
+    """`9 of 11 pairs that are apart stand in the paper's order (82% [40%, 100%]), of 21`."""
+    alike, apart, of, _ = agreement(signs, paper, arms)
+    if not apart:
+        return f"no pair of {of} is apart"
+    around = reach(signs, paper, arms)
+    ends = "" if around is None else f" [{100 * around[0]:.0f}%, {100 * around[1]:.0f}%]"
+    return f"{alike} of {apart} pairs that are apart stand in the paper's order ({100 * alike / apart:.0f}%{ends}), of {of}"
+
+
+def alike_in_print(one: Mapping[str, float], two: Mapping[str, float]) -> tuple[int, int]:
+    """Of the pairs of rows that both of the paper's models order, how many they order alike, and how many there are."""
+    signs = {(a, b): (one[a] > one[b]) - (one[a] < one[b]) for a, b in combinations(sorted(one), 2)}
+    alike, apart, _, _ = agreement(signs, two)
+    return alike, apart
 
 
 def placed(page: str, name: str, text: str) -> str:
@@ -104,8 +230,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", type=Path)
-    arms, order = tables(parser.parse_args().run)
-    PAGE.write_text(placed(placed(PAGE.read_text(), "arms", arms), "order", order))
+    arms, lines = tables(parser.parse_args().run)
+    PAGE.write_text(placed(placed(PAGE.read_text(), "arms", arms), "order", lines))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import argparse
 import shutil
 from pathlib import Path
 
+from benchmarks.ordering import told
 from benchmarks.picture import browser, picture
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,26 +19,37 @@ BEGIN, END = "<!-- study: begin -->", "<!-- study: end -->"
 
 
 def table(run: Path) -> str:
-    """The mean over benchmarks for each arm, over all seeds; accuracy and REG seed by seed."""
+    """The mean over benchmarks for each arm, over all seeds; the paired difference first, then each seed by itself.
+
+    `±` is one standard deviation over seeds, brackets are the report's intervals over seeds and questions.
+    """
     import polars as pl
 
     main = pl.read_parquet(run / "tables" / "main.parquet").filter(pl.col("benchmark") == "mean")
     seeds = pl.read_parquet(run / "tables" / "per_seed.parquet").filter(pl.col("benchmark") == "mean")
     several = seeds["seed"].n_unique()
     lines = [
-        f"| mean of {several} seeds | accuracy | length | REG | to vanilla RL | accuracy by seed | REG by seed |",
-        "| --- | ---: | ---: | ---: | ---: | --- | --- |",
+        f"| mean of {several} seeds | REG − vanilla's [95% interval] | REG ± SD | REG, plain frontier | accuracy ± SD "
+        "| length | accuracy by seed | REG by seed |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
     ]
     for row in main.iter_rows(named=True):
         each = seeds.filter(pl.col("arm") == row["arm"]).sort("seed")
         accuracies = ", ".join(f"{100 * value:.1f}" for value in each["accuracy"])
         gaps = ", ".join(f"{value:.1f}" for value in each["reg"])
-        change = "" if row["change_pct"] is None or row["arm"] == "vanilla" else f"{row['change_pct']:+.0f}%"
+        difference = told(row["difference"], row["difference_low"], row["difference_high"])
         lines.append(
-            f"| {row['arm']} | {100 * row['accuracy']:.1f}% | {row['length']:.1f} | {row['reg']:.1f} | {change} | "
-            f"{accuracies} | {gaps} |"
+            f"| {row['arm']} | {difference} | {around(row, 'reg')} | {row['reg_plain']:.1f} "
+            f"| {around(row, 'accuracy', 100)}% | {row['length']:.1f} | {accuracies} | {gaps} |"
         )
     return "\n".join(lines)
+
+
+def around(row: dict[str, float | None], measure: str, scale: float = 1.0) -> str:
+    """A mean with its standard deviation over seeds, where there are several."""
+    value, sd = row[measure], row.get(f"{measure}_sd")
+    assert value is not None
+    return f"{scale * value:.1f}" + ("" if sd is None else f" ± {scale * sd:.1f}")
 
 
 def main() -> None:

@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from itertools import combinations
+
 import pytest
 
-from benchmarks.ordering import agreement, placed, published
+from benchmarks.ordering import PAPER, agreement, counted, order, placed, published, reach, told
+
+PRINTED = {"a": 2.0, "b": 1.0, "c": 3.0, "e": 4.0}
 
 
-def test_pairs_in_one_order_are_counted() -> None:
-    """a < b < c against b < a < c: of three pairs, a and b alone have changed places; d is in one order only."""
-    alike, of, against = agreement({"a": 1, "b": 2, "c": 3, "d": 0}, {"a": 2, "b": 1, "c": 3})
-    assert (alike, of, against) == (2, 3, [("a", "b")])
+def test_only_pairs_that_are_apart_are_counted_as_ordered() -> None:
+    """Measured a < b < c, where a and c are not apart, against b < a < c in print; d is not printed, and e not measured."""
+    signs = {("a", "b"): -1, ("a", "c"): 0, ("b", "c"): -1, ("a", "d"): 1}
+    assert agreement(signs, PRINTED) == (1, 2, 3, [("a", "b")])
+    assert agreement(signs, PRINTED, ["b", "c"]) == (1, 1, 1, [])
+    assert agreement({("a", "f"): 1}, {"a": 1.0, "f": 1.0}) == (0, 0, 0, [])
+    assert (
+        counted(signs, PRINTED, None) == "1 of 2 pairs that are apart stand in the paper's order (50%), of 3"
+    )
+    assert counted({("a", "b"): 0}, PRINTED, None) == "no pair of 1 is apart"
+
+
+def test_the_interval_of_a_share_is_a_jackknife_over_arms() -> None:
+    """Ten arms in order but for one pair: without either arm of it all pairs agree, without another one 35 of 36 do."""
+    names = "abcdefghij"
+    paper = {name: float(place) for place, name in enumerate(names)}
+    signs = dict.fromkeys(combinations(names, 2), -1) | {("a", "b"): 1}
+    shares = [1.0] * 2 + [35 / 36] * 8
+    error = math.sqrt(9 / 10 * sum((share - statistics.mean(shares)) ** 2 for share in shares))
+    low, high = reach(signs, paper) or (0, 0)
+    assert low == pytest.approx(44 / 45 - 2.262157 * error, abs=1e-6)
+    assert high == 1.0
+    assert reach(signs, paper, ["a", "b"]) is None
+
+
+def test_the_lines_tell_all_arms_and_those_of_rl() -> None:
+    signs = {("a", "b"): 1, ("a", "c"): -1, ("b", "c"): 0}
+    text = order(signs, ["a", "b"], {"7B": PRINTED, "Qwen3-4B": {"a": 1.0, "b": 2.0}})
+    first, second, last = text.splitlines()
+    assert "all arms: 2 of 2 pairs that are apart stand in the paper's order (100%), of 3" in first
+    assert "RL alone: 1 of 1 pairs" in first
+    assert "all arms: 0 of 1" in second
+    assert last.endswith("7B and Qwen3-4B on 0 of 1.")
+
+
+def test_differences_are_told_with_their_interval_and_mark() -> None:
+    assert told(-2.04, -3.0, -1.0) == "-2.0* [-3.0, -1.0]"
+    assert told(0.5, -1.0, 2.0) == "+0.5 [-1.0, 2.0]"
+    assert told(None, None, None) == ""
 
 
 def test_changes_are_those_of_the_papers_tables() -> None:
@@ -19,6 +60,9 @@ def test_changes_are_those_of_the_papers_tables() -> None:
     assert changes["vanilla"] == 0
     assert changes["mrt"] == pytest.approx(-0.43, abs=0.005)
     assert changes["reo_coef1"] == pytest.approx(-0.693)
+    assert set(PAPER.values()) >= {"qwen3_4b", "qwen3_8b"}
+    for model in PAPER.values():
+        assert published(model)["reo_exp"] < 0
 
 
 def test_text_goes_between_its_markers() -> None:
