@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
+from reodsl.ir.data import AnswerReader, Boxed
 from reodsl.ir.model import Forcing
 from runners.offsets import Decode, Offsets
-from runners.verify import final_answer, forced_answer
+from runners.verify import answer_changes, forced_answer, opens_box, read_answer
 
-_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-MOST_BOXES = 64
-"""Boxes of one response after which bare answers are no longer followed."""
+BOXED: tuple[AnswerReader, ...] = (Boxed(),)
 
 
 def response_text(tokenizer: Any, tokens: Sequence[int], stop_ids: Sequence[int]) -> str:
@@ -23,57 +19,39 @@ def response_text(tokenizer: Any, tokens: Sequence[int], stop_ids: Sequence[int]
     return str(tokenizer.decode(list(kept), skip_special_tokens=False))
 
 
-def opens_box(text: str) -> bool:
-    r"""Whether a forcing text ends inside a `\boxed{`, so that the answer is what comes up to its closing."""
-    found = list(_BOX.finditer(text))
-    return bool(found) and "}" not in text[found[-1].end() :]
-
-
-def answer_after_forcing(forcing: Forcing, continuation: str) -> str:
+def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[AnswerReader] = BOXED) -> str:
     """The answer in what a model wrote after the forcing text.
 
-    Inside an open box it ends where the box closes. Otherwise it is the last boxed answer of the continuation or,
-    where there is none, all that comes before `close`.
+    Inside a box that the text opens it ends where the box closes, however answers are read elsewhere. Otherwise it is
+    read from the text and the continuation together, of what ends in the continuation; where nothing is found, it is all
+    that comes before `close`.
     """
     if opens_box(forcing.text):
         return forced_answer(continuation)
-    boxed = final_answer(continuation)
-    if boxed or not forcing.close:
-        return boxed
+    answer = read_answer(readers, forcing.text + continuation, len(forcing.text))
+    if answer or not forcing.close:
+        return answer
     return continuation.split(forcing.close, 1)[0].strip()
 
 
-def box_ends(text: str) -> list[int]:
-    """Characters up to and with the closing of each boxed answer, rising: where the answer of a prefix can change."""
-    openings = {opening.end() for opening in islice(_BOX.finditer(text), MOST_BOXES)}
-    if not openings:
-        return []
-    ends: list[int] = []
-    # What is open, and whether it is a box: one pass, whatever a response repeats.
-    stack: list[bool] = []
-    for mark in _BRACE.finditer(text, min(openings) - 1):
-        if mark[0] == "{":
-            stack.append(mark.end() in openings)
-        elif mark[0] == "}" and stack and stack.pop():
-            ends.append(mark.end())
-    return ends
-
-
-def bare_answers(tokens: Sequence[int], decode: Decode, text: str | None = None) -> list[tuple[int, str]]:
+def bare_answers(
+    tokens: Sequence[int],
+    decode: Decode,
+    text: str | None = None,
+    readers: Sequence[AnswerReader] = BOXED,
+) -> list[tuple[int, str]]:
     """`(tokens, answer)` at every prefix whose answer differs from that of the prefix one token shorter, in order.
 
-    An answer is what `final_answer` finds with nothing forced; before the first pair there is none. `decode` gives the
-    text of a prefix, which can only change its answer where a box closes; `text` is that of all tokens, where it is known.
+    An answer is what `answer_changes` finds with nothing forced; before the first pair there is none. `decode` gives the
+    text of a prefix; `text` is that of all tokens, where it is known.
     """
     found: list[tuple[int, str]] = []
-    last = ""
     offsets = Offsets(tokens, decode, text)
-    for end in box_ends(offsets.text):
+    for end, answer in answer_changes(readers, offsets.text):
         place = offsets.reaching(end)
-        answer = final_answer(offsets.prefix(place))
-        if answer != last:
-            # Boxes that close within one token leave its last answer.
-            found = [pair for pair in found if pair[0] != place]
+        # Answers that end within one token leave the last of them.
+        while found and found[-1][0] == place:
+            found.pop()
+        if answer != (found[-1][1] if found else ""):
             found.append((place, answer))
-            last = answer
     return found

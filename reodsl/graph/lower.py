@@ -144,7 +144,7 @@ class _Lowering:
         sources = {"start": self.start(pool.start, seed), "data": self.data(stage.data)}
         inputs = {}
         for index in range(max(1, len(pool.wordings))):
-            payload = pool_payload(pool, _model_of(pool.start), index, stage.data.verifier, own or 0)
+            payload = pool_payload(pool, _model_of(pool.start), index, stage.data.grading, own or 0)
             name = f"{experiment.name}.pool" + (f".{index}" if pool.wordings else "")
             inputs[f"pool:{index}"] = self.add(
                 name, "sample", payload, sources, experiment.name, own, experiment.cluster
@@ -218,7 +218,7 @@ class _Lowering:
             return
         own = seed if index or seeded(experiment.start) else None
         payload = sample_payload(
-            experiment.model, method.rollout, method.reference_samples, stage.data.verifier, own or 0
+            experiment.model, method.rollout, method.reference_samples, stage.data.grading, own or 0
         )
         sources = {"start": inputs["start"], "data": inputs["data"]}
         name = f"{experiment.name}.reference"

@@ -12,7 +12,7 @@ from typing import Any
 
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import IR, Spec, canonical
-from reodsl.ir.data import Data
+from reodsl.ir.data import Data, Grading
 from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
@@ -47,7 +47,7 @@ def model_payload(model: Model, seed: int) -> Payload:
 
 def data_payload(data: Data) -> Payload:
     """`{"data"}`: the questions; how answers are verified matters to those who grade."""
-    return {"data": anonymous(data) | {"verifier": "math"}}
+    return {"data": anonymous(data) | anonymous(Grading())}
 
 
 def train_payload(stage: Stage, model: Model, seed: int, index: int) -> Payload:
@@ -63,23 +63,23 @@ def train_payload(stage: Stage, model: Model, seed: int, index: int) -> Payload:
     return {"stage": blank, "model": _reader(model), "seed": seed, "index": index}
 
 
-def sample_payload(model: Model, rollout: Sampling, samples: int, verifier: str, seed: int) -> Payload:
-    """`{"model", "rollout", "samples", "verifier", "seed"}`: responses to the questions of a data set."""
+def sample_payload(model: Model, rollout: Sampling, samples: int, grading: Grading, seed: int) -> Payload:
+    """`{"model", "rollout", "samples", "grading", "seed"}`: responses to the questions of a data set."""
     return {
         "model": _reader(model),
         "rollout": anonymous(rollout),
         "samples": samples,
-        "verifier": verifier,
+        "grading": anonymous(grading),
         "seed": seed,
     }
 
 
-def pool_payload(pool: Pool, model: Model, index: int, verifier: str, seed: int) -> Payload:
+def pool_payload(pool: Pool, model: Model, index: int, grading: Grading, seed: int) -> Payload:
     """The payload of sampling a pool in its wording `index`; of the bare prompt where it has none."""
     if pool.wordings:
         prompt = pool.wordings[index].over(model.prompt)
         model = model.model_copy(update={"prompt": prompt})
-    return sample_payload(model, pool.rollout, pool.samples, verifier, _apart(seed, index))
+    return sample_payload(model, pool.rollout, pool.samples, grading, _apart(seed, index))
 
 
 def _apart(seed: int, index: int) -> int:
@@ -151,7 +151,7 @@ def engine_of(task: Task) -> str:
 
 
 def _questions(data: Data) -> dict[str, Any]:
-    return {"name": "", "sources": [], "verifier": data.verifier, "duplicates": "error"}
+    return {"name": "", "sources": [], **anonymous(data.grading), "duplicates": "error"}
 
 
 def _reader(model: Model) -> dict[str, Any]:

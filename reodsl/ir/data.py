@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import unicodedata
 from typing import Annotated, Literal
 
@@ -91,8 +93,88 @@ class Marks(IR):
     after: str = ""
 
 
+class Boxed(IR):
+    r"""An answer is the content of the last `\boxed{…}` whose braces are balanced."""
+
+    kind: Literal["boxed"] = "boxed"
+
+
+class LastNumber(IR):
+    """An answer is the number that stands last."""
+
+    kind: Literal["last_number"] = "last_number"
+
+
+class After(IR):
+    """An answer is the line after the last `marker`."""
+
+    kind: Literal["after"] = "after"
+    marker: str
+
+
+class Regex(IR):
+    """An answer is the first group of the last match of `pattern`, or the whole match where it has no group."""
+
+    kind: Literal["regex"] = "regex"
+    pattern: str
+
+
+AnswerReader = Annotated[Boxed | LastNumber | After | Regex, Field(discriminator="kind")]
+
+
+LARGEST_PATTERN = 2_000
+"""Characters of a regular expression, times how often its counted repetitions repeat. Its time grows with this."""
+_REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+
+
+def pattern_fault(pattern: str) -> str | None:
+    """Why a regular expression cannot be used, or None. The engine is Rust's, as polars has it: it never goes back."""
+    times = len(pattern)
+    for least, most in _REPEATED.findall(pattern):
+        times *= max(1, int(least[:9]), int((most or "0")[:9]))
+    if times > LARGEST_PATTERN:
+        return f"it is too large: its characters times its repetitions are {times:,}, and {LARGEST_PATTERN:,} is the most"
+    import polars as pl
+
+    try:
+        pl.Series([""]).str.contains(pattern)
+    except pl.exceptions.PolarsError as failure:
+        lines = [
+            line.strip() for line in str(failure).split("This error occurred")[0].splitlines() if line.strip()
+        ]
+        return lines[-1].removeprefix("error: ") if lines else "it is not a regular expression"
+    return None
+
+
+def reader_words(reader: AnswerReader) -> str:
+    """A way to read answers, as a spec has it."""
+    match reader:
+        case After(marker=marker):
+            return f"after({json.dumps(marker, ensure_ascii=False)})"
+        case Regex(pattern=pattern):
+            return f"regex({json.dumps(pattern, ensure_ascii=False)})"
+    return reader.kind
+
+
+class Grading(IR):
+    """How responses are graded: where an answer is read, of several ways the first that finds one; how it is compared
+    with the reference; and how far rounded numbers may be apart, as a share of the reference.
+    """
+
+    verifier: Literal["math", "exact", "package"] = "math"
+    answer: tuple[AnswerReader, ...] = (Boxed(),)
+    tolerance: float = 1e-4
+
+    @property
+    def words(self) -> str:
+        """Where answers are read, as a spec has it."""
+        return ", then ".join(reader_words(reader) for reader in self.answer)
+
+
 class Data(IR):
-    """A questions table: its sources one after another, how answers are verified, what to do with duplicates.
+    """A questions table: its sources one after another, how responses are graded, what to do with duplicates.
+
+    `answer` and `tolerance` are those of `Grading`.
 
     `strip` takes marks off the questions, one after another, where a question has them. `questions`, how many there are,
     is for pricing alone, before the sources are at hand.
@@ -104,6 +186,13 @@ class Data(IR):
     name: str
     sources: tuple[DataSource, ...]
     verifier: Literal["math", "exact", "package"] = "math"
+    answer: tuple[AnswerReader, ...] = (Boxed(),)
+    tolerance: float = 1e-4
     duplicates: Literal["error", "drop"] = "error"
     strip: tuple[Marks, ...] = ()
     questions: int | None = None
+
+    @property
+    def grading(self) -> Grading:
+        """How responses to these questions are graded."""
+        return Grading(verifier=self.verifier, answer=self.answer, tolerance=self.tolerance)

@@ -5,7 +5,21 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 from reodsl.ir.cluster import Cluster, Hardware
-from reodsl.ir.data import Columns, Data, DataSource, File, Generated, HubData, Marks, PackageData
+from reodsl.ir.data import (
+    After,
+    AnswerReader,
+    Boxed,
+    Columns,
+    Data,
+    DataSource,
+    File,
+    Generated,
+    HubData,
+    LastNumber,
+    Marks,
+    PackageData,
+    Regex,
+)
 from reodsl.ir.model import (
     Architecture,
     Dimensions,
@@ -23,7 +37,7 @@ from reodsl.ir.study import Benchmark, Engine, Suite
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Sampling
 from reodsl.language.resolve import grid_of
-from reodsl.language.values import Items, Record
+from reodsl.language.values import Items, Record, plain
 
 
 def model(record: Record) -> Model:
@@ -97,6 +111,8 @@ def data(record: Record) -> Data:
         name=record.name,
         sources=tuple(found),
         verifier=record.data("verifier"),
+        answer=_readers(record),
+        tolerance=record.data("tolerance"),
         duplicates=record.data("duplicates"),
         strip=_marks(record),
         questions=record.data("questions"),
@@ -108,6 +124,22 @@ def _marks(record: Record) -> tuple[Marks, ...]:
     value = record.get("strip")
     listed = () if value is None else cast(Any, value.data).values
     return tuple(Marks(**_given(each.data, "before", "after")) for each in listed)
+
+
+def _readers(record: Record) -> tuple[AnswerReader, ...]:
+    """Where answers are read, in order of preference."""
+    value = record.get("answer")
+    if value is None or not isinstance(value.data, Items):
+        return (Boxed(),)
+    readers: list[AnswerReader] = []
+    for each in value.data.values:
+        if not isinstance(each.data, Record):
+            readers.append(Boxed() if plain(each) == "boxed" else LastNumber())
+        elif each.data.kind == "after":
+            readers.append(After(marker=each.data.data("marker")))
+        else:
+            readers.append(Regex(pattern=each.data.data("pattern")))
+    return tuple(readers)
 
 
 def _columns(record: Record) -> Columns:

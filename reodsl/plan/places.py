@@ -125,7 +125,7 @@ class Places:
             if part == "model" and start is not None:
                 yield (_model(start).name,)
             return
-        if "verifier" in path:
+        if "verifier" in path or "grading" in path:
             # Data of unlike verifiers are one task's work, under the name of the first.
             yield from ((stage.data.name,) for stage in _stages(task, experiment))
         for stage in _stages(task, experiment) if task.kind == "train" else ():

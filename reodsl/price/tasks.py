@@ -46,7 +46,7 @@ def price_task(
     if kind == "sample":
         rollout = Sampling.model_validate(payload["rollout"])
         count = int(payload["samples"])
-        return _responses(rollout, count, payload["verifier"], None, sizes, facts, devices, words)
+        return _responses(rollout, count, payload["grading"]["verifier"], None, sizes, facts, devices, words)
     suite = Suite.model_validate(payload["suite"])
     verifier = suite.benchmarks[0].data.verifier
     return _responses(suite.rollout, suite.samples, verifier, suite, sizes, facts, devices, words)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from reodsl.ir.data import Grading
 from reodsl.ir.model import Forcing
 from runners.answers import answer_after_forcing
 from runners.engine.protocol import Forced, Response
 from runners.evaluate.reader import Question, Reader
-from runners.verify import Answer, Verdict, Verifier, final_answer
+from runners.verify import Answer, Verdict, Verifier, read_answer
 
 SAMPLES = {
     "benchmark": pl.String,
@@ -48,6 +49,16 @@ EXAMPLES = {
 }
 
 
+Kind = tuple[str, float]
+"""What answers are compared by: a verifier and its tolerance."""
+Verifiers = Mapping[Kind, Verifier]
+
+
+def kind_of(grading: Grading) -> Kind:
+    """What answers are compared by where they are graded so."""
+    return grading.verifier, grading.tolerance
+
+
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """A question's sample number `number`: its response and the answers forced out of it."""
@@ -60,15 +71,15 @@ class Sampled:
 
 @dataclass(slots=True)
 class _Grader:
-    """Collects answers by verifier kind, so that each kind is graded in one call."""
+    """Collects answers by how they are compared, so that each kind is graded in one call."""
 
-    verifiers: Mapping[str, Verifier]
-    kinds: Mapping[str, str]
-    waiting: dict[str, list[Answer]] = field(default_factory=dict)
-    verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
+    verifiers: Verifiers
+    gradings: Mapping[str, Grading]
+    waiting: dict[Kind, list[Answer]] = field(default_factory=dict)
+    verdicts: dict[Kind, list[Verdict]] = field(default_factory=dict)
 
-    def ask(self, question: Question, answer: str) -> tuple[str, int]:
-        kind = self.kinds[question.benchmark]
+    def ask(self, question: Question, answer: str) -> tuple[Kind, int]:
+        kind = kind_of(self.gradings[question.benchmark])
         answers = self.waiting.setdefault(kind, [])
         answers.append(Answer(answer, question.gold, question.meta))
         return kind, len(answers) - 1
@@ -77,17 +88,20 @@ class _Grader:
         for kind, answers in self.waiting.items():
             self.verdicts[kind] = self.verifiers[kind].grade(answers)
 
-    def verdict(self, ticket: tuple[str, int]) -> Verdict:
+    def verdict(self, ticket: tuple[Kind, int]) -> Verdict:
         return self.verdicts[ticket[0]][ticket[1]]
 
 
 def graded_samples(
-    sampled: Sequence[Sampled], reader: Reader, verifiers: Mapping[str, Verifier], kinds: Mapping[str, str]
+    sampled: Sequence[Sampled], reader: Reader, verifiers: Verifiers, gradings: Mapping[str, Grading]
 ) -> pl.DataFrame:
-    """Rows of `samples.parquet`. `kinds` maps a benchmark to the kind of its verifier."""
-    grader = _Grader(verifiers, kinds)
+    """Rows of `samples.parquet`. `gradings` maps a benchmark to how it is graded."""
+    grader = _Grader(verifiers, gradings)
     texts = [reader.text(item.response.tokens) for item in sampled]
-    answers = [final_answer(text) for text in texts]
+    answers = [
+        read_answer(gradings[item.question.benchmark].answer, text)
+        for item, text in zip(sampled, texts, strict=True)
+    ]
     tickets = [grader.ask(item.question, answer) for item, answer in zip(sampled, answers, strict=True)]
     grader.settle()
     rows = [
@@ -115,16 +129,16 @@ def graded_forced(
     forcing: Forcing,
     grid: Sequence[int],
     reader: Reader,
-    verifiers: Mapping[str, Verifier],
-    kinds: Mapping[str, str],
+    verifiers: Verifiers,
+    gradings: Mapping[str, Grading],
     shown: frozenset[tuple[str, str]],
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rows of `forced.parquet` at every budget of the grid, and of `examples.parquet` for the questions in `shown`.
 
     `whole` are the rows of `graded_samples`: a response no longer than the budget is graded as it is.
     """
-    grader = _Grader(verifiers, kinds)
-    pending: list[tuple[Sampled, int, str | None, str | None, tuple[str, int] | bool]] = []
+    grader = _Grader(verifiers, gradings)
+    pending: list[tuple[Sampled, int, str | None, str | None, tuple[Kind, int] | bool]] = []
     for item, answer, correct in zip(sampled, whole["answer"], whole["correct"], strict=True):
         found = {forced.cut: forced for forced in item.forced}
         for budget in grid:
@@ -132,7 +146,7 @@ def graded_forced(
                 pending.append((item, budget, None, answer, bool(correct)))
                 continue
             text = reader.text(found[budget].tokens)
-            forced = answer_after_forcing(forcing, text)
+            forced = answer_after_forcing(forcing, text, gradings[item.question.benchmark].answer)
             pending.append((item, budget, text, forced or None, grader.ask(item.question, forced)))
     grader.settle()
     rows, examples = [], []

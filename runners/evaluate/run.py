@@ -13,19 +13,20 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress, Resources
+from reodsl.ir.data import Grading
 from reodsl.ir.model import Model
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
 from runners.engine.protocol import Ahead, Response
 from runners.engine.versions import PLACE
 from runners.evaluate.chunks import Chunks
-from runners.evaluate.grade import Sampled, graded_forced, graded_samples
+from runners.evaluate.grade import Sampled, Verifiers, graded_forced, graded_samples, kind_of
 from runners.evaluate.reader import Question, Reader, open_reader
 from runners.evaluate.summary import curves, summary
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
 from runners.seeds import purpose
-from runners.verify import Verifier, make_verifier
+from runners.verify import make_verifier
 
 CHUNK = 256
 """Responses generated and graded at a time: what is in memory, and what an interruption can cost. Part of the result
@@ -48,24 +49,24 @@ def evaluate(job: Job) -> None:
     suite = Suite.model_validate(job.task.payload["suite"])
     model = Model.model_validate(job.task.payload["model"])
     seed = evaluation_seed(job.task.payload)
-    kinds = {benchmark.name: benchmark.data.verifier for benchmark in suite.benchmarks}
-    questions = [q for name in kinds for q in once(read_questions(job.inputs[f"data:{name}"], name))]
+    gradings = {benchmark.name: benchmark.data.grading for benchmark in suite.benchmarks}
+    questions = [q for name in gradings for q in once(read_questions(job.inputs[f"data:{name}"], name))]
     shown = frozenset(
         (name, q.id)
-        for name in kinds
+        for name in gradings
         for q in [q for q in questions if q.benchmark == name][:EXAMPLE_QUESTIONS]
     )
     parts = chunked(questions, suite.samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    with verifiers_of(kinds.values(), job.resources.confined) as verifiers:
+    with verifiers_of(gradings.values(), job.resources.confined) as verifiers:
 
         def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
             return respond(reader, part, suite.rollout, suite.samples, seed, suite)
 
         def graded(reader: Reader, sampled: Sequence[Sampled]) -> dict[str, pl.DataFrame]:
-            whole = graded_samples(sampled, reader, verifiers, kinds)
+            whole = graded_samples(sampled, reader, verifiers, gradings)
             forced, examples = graded_forced(
-                sampled, whole, suite.forcing, suite.grid, reader, verifiers, kinds, shown
+                sampled, whole, suite.forcing, suite.grid, reader, verifiers, gradings, shown
             )
             return {"samples": whole, "forced": forced, "examples": examples}
 
@@ -73,10 +74,10 @@ def evaluate(job: Job) -> None:
         work_through(job, model, chunks, parts, (ask, graded), room, suite.forcing.text)
     for table in ("samples", "forced", "examples"):
         chunks.join(len(parts), table, job.out / f"{table}.parquet")
-    write_json(job.out / "curves.json", curves(job.out / "forced.parquet", tuple(kinds)))
+    write_json(job.out / "curves.json", curves(job.out / "forced.parquet", tuple(gradings)))
     write_json(
         job.out / "summary.json",
-        summary(job.out / "samples.parquet", job.out / "forced.parquet", tuple(kinds)),
+        summary(job.out / "samples.parquet", job.out / "forced.parquet", tuple(gradings)),
     )
 
 
@@ -93,17 +94,17 @@ def sample(job: Job) -> None:
     model = Model.model_validate(payload["model"])
     rollout = Sampling.model_validate(payload["rollout"])
     samples, seed = int(payload["samples"]), int(payload["seed"])
-    kinds = {"": str(payload["verifier"])}
+    gradings = {"": Grading.model_validate(payload["grading"])}
     questions = {question.id: question for question in read_questions(job.inputs["data"], "")}
     parts = chunked(list(questions.values()), samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    with verifiers_of(kinds.values(), job.resources.confined) as verifiers:
+    with verifiers_of(gradings.values(), job.resources.confined) as verifiers:
 
         def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
             return respond(reader, part, rollout, samples, seed)
 
         def graded(reader: Reader, sampled: Sequence[Sampled]) -> dict[str, pl.DataFrame]:
-            return {"samples": graded_samples(sampled, reader, verifiers, kinds).drop("benchmark")}
+            return {"samples": graded_samples(sampled, reader, verifiers, gradings).drop("benchmark")}
 
         work_through(job, model, chunks, parts, (ask, graded), rollout.max_tokens)
     chunks.join(len(parts), "samples", job.out / "samples.parquet")
@@ -248,10 +249,12 @@ def work_through(
 
 
 @contextmanager
-def verifiers_of(kinds: Iterable[str], confined: bool) -> Any:
-    """A verifier for each kind, closed at the end; `confined` as for `make_verifier`."""
-    made: Mapping[str, Verifier] = {
-        kind: make_verifier(kind, confined=confined) for kind in dict.fromkeys(kinds)
+def verifiers_of(gradings: Iterable[Grading], confined: bool) -> Any:
+    """A verifier for each way in which answers are compared, closed at the end; `confined` as for `make_verifier`."""
+    kinds = dict.fromkeys(kind_of(grading) for grading in gradings)
+    made: Verifiers = {
+        (name, tolerance): make_verifier(name, tolerance=tolerance, confined=confined)
+        for name, tolerance in kinds
     }
     try:
         yield made

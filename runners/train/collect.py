@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from reodsl.diagnostics import Problem
+from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Reward, Steps
-from runners.answers import answer_after_forcing, bare_answers, response_text
+from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text
 from runners.clock import now, spent
 from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
@@ -23,7 +24,7 @@ from runners.rewards.step import CutVerdicts, Floats, Step, pad_places
 from runners.seeds import purpose
 from runners.train.asking import Asked, Asking, given_arrays
 from runners.train.questions import Question, shared_given
-from runners.verify import Answer, Unsettled, Verifier, final_answer
+from runners.verify import Answer, Unsettled, Verifier, read_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Collector:
     references: dict[str, Reference]
     seed: int
     asking: Asking | None = None
+    readers: tuple[AnswerReader, ...] = BOXED
 
     def ask(self, questions: Sequence[Question], number: int) -> list[list[Asked]]:
         """What each rollout of a step is generated from, by question."""
@@ -256,15 +258,18 @@ def _grade(
         answers.append(Answer(text, question.gold, question.meta))
         return len(answers) - 1
 
-    whole = [ask(final_answer(text), number) for number, text in enumerate(texts)]
+    whole = [ask(read_answer(collector.readers, text), number) for number, text in enumerate(texts)]
     at_cut = []
     for number, own in enumerate(forced):
         for one in own:
             assert collector.forcing is not None
-            answer = answer_after_forcing(collector.forcing, decode(one.tokens))
+            answer = answer_after_forcing(collector.forcing, decode(one.tokens), collector.readers)
             at_cut.append((number, one.cut, ask(answer, number)))
     changes = [
-        [(at, ask(answer, number)) for at, answer in bare_answers(response.tokens, decode, text)]
+        [
+            (at, ask(answer, number))
+            for at, answer in bare_answers(response.tokens, decode, text, collector.readers)
+        ]
         for number, (response, text) in enumerate(zip(responses, texts, strict=True))
     ]
     found = collector.verifier.grade(answers)

@@ -12,6 +12,7 @@ import torch
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
+from reodsl.ir.data import Grading
 from reodsl.ir.model import Model
 from reodsl.ir.reward import QuestionBudgets, Reward
 from reodsl.ir.reward import Steps as ReasoningSteps
@@ -40,7 +41,7 @@ from runners.verify import Verifier, make_verifier
 
 def ppo_steps(
     method: Ppo,
-    verifier_kind: str,
+    grading: Grading,
     model: Model,
     job: Job,
     loaded: Loaded,
@@ -71,7 +72,7 @@ def ppo_steps(
     parts = job.work / "rollouts"
     parts.mkdir(parents=True, exist_ok=True)
     # Last of all that can fail: until there are steps, nobody else would close what is opened here.
-    engine, verifier = _opened(method, verifier_kind, model, job, loaded, learner, begun)
+    engine, verifier = _opened(method, grading, model, job, loaded, learner, begun)
     collector = Collector(
         engine,
         verifier,
@@ -85,6 +86,7 @@ def ppo_steps(
         pool.references,
         seed,
         asking,
+        grading.answer,
     )
 
     def experience_of(draw: int) -> Experience:
@@ -141,7 +143,7 @@ def _pool(method: Ppo, model: Model, job: Job, loaded: Loaded) -> _Pool:
 
 def _opened(
     method: Ppo,
-    verifier_kind: str,
+    grading: Grading,
     model: Model,
     job: Job,
     loaded: Loaded,
@@ -157,7 +159,9 @@ def _opened(
         # Servers take minutes to start, and others wait less than that inside a collective.
         learner.ranks.wait()
         engine.load_weights(learner.weights(), begun)
-        return engine, make_verifier(verifier_kind, confined=job.resources.confined)
+        return engine, make_verifier(
+            grading.verifier, tolerance=grading.tolerance, confined=job.resources.confined
+        )
     except BaseException:
         engine.close()
         raise

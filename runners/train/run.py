@@ -136,7 +136,7 @@ def _steps_of(
 ) -> Steps:
     if isinstance(stage.method, Ppo):
         frozen = _frozen(stage, job, learner) if stage.method.kl else None
-        return ppo_steps(stage.method, stage.data.verifier, model, job, loaded, learner, seed, frozen, begun)
+        return ppo_steps(stage.method, stage.data.grading, model, job, loaded, learner, seed, frozen, begun)
     if isinstance(stage.method, Sft):
         return sft_steps(stage.method, model, job, loaded, learner, seed)
     return simpo_steps(stage.method, model, job, loaded, learner, seed)

@@ -2,6 +2,7 @@
 
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Unsettled, Verdict, Verifier
 from runners.verify.extract import final_answer, forced_answer
+from runners.verify.readers import answer_changes, opens_box, read_answer
 from runners.verify.verifier import ExactVerifier, PooledVerifier, make_verifier
 
 __all__ = [
@@ -14,7 +15,10 @@ __all__ = [
     "Unsettled",
     "Verdict",
     "Verifier",
+    "answer_changes",
     "final_answer",
     "forced_answer",
     "make_verifier",
+    "opens_box",
+    "read_answer",
 ]

@@ -36,7 +36,9 @@ def test_samples_are_graded_responses_to_every_question(
 ) -> None:
     told = payload()
     wanted = {"model": told["model"], "rollout": told["suite"]["rollout"], "samples": 4, "seed": 1}
-    made = job("sample", wanted | {"verifier": "exact"}, {"start": checkpoint, "data": questions})
+    made = job(
+        "sample", wanted | {"grading": {"verifier": "exact"}}, {"start": checkpoint, "data": questions}
+    )
     run.sample(made)
     samples = pl.read_parquet(made.out / "samples.parquet")
     assert samples.height == 7 * 4
@@ -54,7 +56,10 @@ def test_other_seeds_draw_other_samples(job: MakeJob, checkpoint: Path, question
     for seed in (1, 2):
         wanted = {"model": told["model"], "rollout": told["suite"]["rollout"], "samples": 1, "seed": seed}
         made = job(
-            "sample", wanted | {"verifier": "exact"}, {"start": checkpoint, "data": questions}, str(seed)
+            "sample",
+            wanted | {"grading": {"verifier": "exact"}},
+            {"start": checkpoint, "data": questions},
+            str(seed),
         )
         run.sample(made)
         texts.append(pl.read_parquet(made.out / "samples.parquet")["response"].to_list())
@@ -70,7 +75,9 @@ def test_a_question_with_several_worked_solutions_is_asked_once(
     wanted = {"model": told["model"], "rollout": told["suite"]["rollout"], "samples": 2, "seed": 1}
     found = []
     for name, data in (("several", tmp_path), ("one", questions)):
-        made = job("sample", wanted | {"verifier": "exact"}, {"start": checkpoint, "data": data}, name)
+        made = job(
+            "sample", wanted | {"grading": {"verifier": "exact"}}, {"start": checkpoint, "data": data}, name
+        )
         run.sample(made)
         found.append(pl.read_parquet(made.out / "samples.parquet"))
     assert found[0].equals(found[1])

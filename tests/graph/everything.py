@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from reodsl.ir import IR, Spec
 from reodsl.ir import expression as ex
-from reodsl.ir.data import Data, File, Generated, HubData, PackageData
+from reodsl.ir.data import After, Boxed, Data, File, Generated, HubData, LastNumber, PackageData, Regex
 from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
 from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Reward, Split, Steps
@@ -78,7 +78,8 @@ def _every_expression() -> Any:
 
 
 def _data(name: str, *sources: Any) -> Any:
-    return filled(Data, name=name, sources=sources or (filled(Generated, traces=None),))
+    readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex))
+    return filled(Data, name=name, sources=sources or (filled(Generated, traces=None),), answer=readers)
 
 
 def _model(name: str, source: Any) -> Any:

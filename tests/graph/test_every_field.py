@@ -43,8 +43,11 @@ BUT = {
     "model Prompt.prefix": "train sample evaluate",
     "model Prompt.system": "train sample",  # the suite's wording has its own
     # Answers are graded where they are given.
-    "data Data.verifier": "train",
-    "held Data.verifier": "evaluate",
+    **{
+        f"{part} {field}": kind
+        for part, kind in (("data", "train"), ("held", "evaluate"))
+        for field in ("Data.verifier", "Data.answer", "Data.tolerance", "After.marker", "Regex.pattern")
+    },
     # Samples that a reward refers to are drawn as the stage draws.
     "stage Ppo.reference_samples": "train sample",
     "stage Sampling.max_tokens": "train sample",

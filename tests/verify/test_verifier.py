@@ -369,6 +369,10 @@ def test_exact_grades_words_and_numbers() -> None:
     assert verifier.stats().fast == 4
 
 
+def test_mathematics_does_not_read_what_a_package_says_of_its_question(math: PooledVerifier) -> None:
+    assert math.grade([Answer("1+x", "x+1", '{"task": "sums"}')]) == [Verdict(True, "checked")]
+
+
 def test_any_of_several_references_will_do(math: PooledVerifier) -> None:
     several = SEPARATOR.join(["1", "1+x", "\\boxed{7}"])
     answers = [Answer(text, several) for text in ("7", "x+1", "3", "1")]

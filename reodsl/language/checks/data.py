@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, error
+from reodsl.ir.data import pattern_fault
 from reodsl.language.checks.cases import place
 from reodsl.language.program import Program
 from reodsl.language.values import Items, Record
@@ -41,6 +42,23 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
                     each.data.span,
                     "neither",
                     help='write what stands around the questions: `marks(before: "Q:", after: "A:")`',
+                )
+        yield from _patterns(data)
+
+
+def _patterns(data: Record) -> Iterator[Diagnostic]:
+    """Regular expressions by which answers are read, and that cannot be used."""
+    value = data.get("answer")
+    for each in value.data.values if value is not None and isinstance(value.data, Items) else ():
+        if isinstance(each.data, Record) and each.data.kind == "regex":
+            fault = pattern_fault(each.data.data("pattern"))
+            if fault is not None:
+                yield error(
+                    "E0722",
+                    f"this regular expression cannot be used: {fault}",
+                    place(each.data.fields.get("pattern"), each.data.span),
+                    help="write it in the dialect of Rust's `regex`, without look-around and back-references; "
+                    'a text before the answer is simpler as `after("…")`',
                 )
 
 

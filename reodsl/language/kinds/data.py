@@ -13,7 +13,11 @@ from reodsl.language.kinds.types import (
     SHARE,
     TOKENS,
 )
-from reodsl.language.schema import A, Between, Choice, Field, Flag, Kind, Many, Num, Text
+from reodsl.language.schema import A, Between, Choice, Either, Field, Flag, Kind, Many, Num, Text
+
+READER = Either(
+    (Choice(("boxed", "last_number")), A(("after", "regex"), '`after("…")` or `regex("…")`')),
+)
 
 KINDS_OF_DATA: tuple[Kind, ...] = (
     Kind(
@@ -29,6 +33,17 @@ KINDS_OF_DATA: tuple[Kind, ...] = (
             "verifier": Field(
                 Choice(("math", "exact", "package")), "how answers are compared", default="math"
             ),
+            "answer": Field(
+                Many(READER, lone=True, most=8),
+                "where a response's answer is read; of several, the first that finds one",
+                default="boxed",
+                example='answer = [boxed, after("####")]',
+            ),
+            "tolerance": Field(
+                Num(low=0, high=1, below=True, example="0.0001"),
+                "how far rounded numbers may be apart, a share of the reference; whole references are exact",
+                default=0.0001,
+            ),
             "duplicates": Field(
                 Choice(("error", "drop")), "what to do with equal questions", default="error"
             ),
@@ -40,6 +55,27 @@ KINDS_OF_DATA: tuple[Kind, ...] = (
             "questions": Field(COUNT, "how many there are, for the price alone"),
         },
         parents=("data",),
+    ),
+    Kind(
+        "after",
+        "Reads the line after the last marker as the answer.",
+        {"marker": Field(Text(), "what stands before it", required=True, example='after("####")')},
+        form="call",
+        positional=("marker",),
+    ),
+    Kind(
+        "regex",
+        "Reads the first group of the last match as the answer, or the whole match where there is no group.",
+        {
+            "pattern": Field(
+                Text(),
+                "a regular expression of Rust's dialect",
+                required=True,
+                example='regex("Answer: *(.+)")',
+            )
+        },
+        form="call",
+        positional=("pattern",),
     ),
     Kind(
         "pool",

@@ -1,0 +1,147 @@
+r"""Where an answer stands: a text and the ways to read it in; its answer out, and the places at which that changes.
+
+`boxed` is the content of the last closed box, `after` the line after the last marker, `last_number` the number that stands
+last, `regex` the first group of the last match. Each takes time linear in the text: regular expressions run in Rust's
+engine (that of polars), which does not go back, on patterns that are not too large (`reodsl.ir.data.pattern_fault`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+import polars as pl
+
+from reodsl.ir.data import After, AnswerReader, Boxed, LastNumber, Regex
+from runners.verify.extract import LONGEST_RESPONSE, final_answer
+
+Place = tuple[int, str]
+"""How many characters of a text it takes to have an answer, and that answer."""
+
+LONGEST_ANSWER = 2_000
+"""Characters of an answer after a marker or of a match; what is longer is none."""
+LONGEST_MATCHED = 100_000
+"""Characters at the end of a text in which a regular expression is looked for."""
+MOST_BOXES = 64
+"""Boxes of one text after which the answers of its prefixes are no longer followed."""
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_NUMBER = re.compile(
+    r"(?<![0-9A-Za-z.])(?:(?<![)\]}])[+-])?\$?(?:[0-9]{1,3}(?:,[0-9]{3}){1,30}(?![0-9])|[0-9]{1,60}(?![0-9]))"
+    r"(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,4}(?![0-9A-Za-z]))?(?:/[0-9]{1,30}(?![0-9]))?(?:\\?%)?"
+)
+_START, _MIDDLE, _END = "\ue000", "\ue001", "\ue002"
+
+
+def read_answer(readers: Sequence[AnswerReader], text: str, since: int = 0) -> str:
+    """The answer of a text by the first way that finds one, empty where none does. It ends after `since` characters."""
+    for reader in readers:
+        if isinstance(reader, Boxed):
+            answer = final_answer(text[since:])
+        else:
+            answer = next((found for end, found in reversed(_places(reader, text)) if end > since), "")
+        if answer:
+            return answer
+    return ""
+
+
+def answer_changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
+    """Every place at which the answer that a text has given until then becomes another one, rising.
+
+    What a text has answered is told by what stands in it whole: a number or a line that a prefix breaks off is no answer of
+    that prefix.
+    """
+    events = sorted(
+        ((end, rank, answer) for rank, reader in enumerate(readers) for end, answer in _places(reader, text)),
+        key=lambda event: event[:2],
+    )
+    answers = [""] * len(readers)
+    changes: list[Place] = []
+    last = ""
+    for end, rank, answer in events:
+        answers[rank] = answer
+        now = next(filter(None, answers), "")
+        if now != last:
+            if changes and changes[-1][0] == end:
+                changes.pop()
+            changes.append((end, now))
+            last = now
+    return changes
+
+
+def box_ends(text: str) -> list[int]:
+    """Characters up to and with the closing of each boxed answer, rising: where the answer of a prefix can change."""
+    openings = {opening.end() for opening in islice(_BOX.finditer(text), MOST_BOXES)}
+    if not openings:
+        return []
+    ends: list[int] = []
+    # What is open, and whether it is a box: one pass, whatever a response repeats.
+    stack: list[bool] = []
+    for mark in _BRACE.finditer(text, min(openings) - 1):
+        if mark[0] == "{":
+            stack.append(mark.end() in openings)
+        elif mark[0] == "}" and stack and stack.pop():
+            ends.append(mark.end())
+    return ends
+
+
+def opens_box(text: str) -> bool:
+    r"""Whether a text ends inside a `\boxed{`, so that the answer is what comes up to its closing."""
+    found = list(_BOX.finditer(text))
+    return bool(found) and "}" not in text[found[-1].end() :]
+
+
+def _places(reader: AnswerReader, text: str) -> list[Place]:
+    """Every answer that a text holds by one way of reading, where it ends."""
+    match reader:
+        case Boxed():
+            return [(end, final_answer(text[:end])) for end in box_ends(text)]
+        case LastNumber():
+            first = max(0, len(text) - LONGEST_RESPONSE)
+            return [(number.end(), number[0]) for number in _NUMBER.finditer(text, first)]
+        case After(marker=marker):
+            return _after(text, marker)
+        case Regex(pattern=pattern):
+            return _matches(text, pattern)
+
+
+def _after(text: str, marker: str) -> list[Place]:
+    """What stands after each marker up to the end of its line, or of the next where that is empty."""
+    found: list[Place] = []
+    place = text.find(marker, max(0, len(text) - LONGEST_RESPONSE))
+    while place >= 0:
+        begin = place + len(marker)
+        ahead = text[begin : begin + LONGEST_ANSWER + 1]
+        blank = len(ahead) - len(ahead.lstrip())
+        line = ahead[blank:].split("\n", 1)[0]
+        # A second marker on the line has its own answer.
+        whole = blank + len(line) <= LONGEST_ANSWER
+        answer = line.split(marker, 1)[0].strip()
+        if answer and whole:
+            found.append((begin + blank + line.index(answer) + len(answer), answer))
+        place = text.find(marker, begin)
+    return found
+
+
+def _matches(text: str, pattern: str) -> list[Place]:
+    """Every match, by marks that Rust's engine puts around it: their places are read off the marked text."""
+    before = max(0, len(text) - LONGEST_MATCHED)
+    part = text[before:].translate({0xE000: " ", 0xE001: " ", 0xE002: " "})
+    series = pl.Series([part])
+    groups = re.search(r"(?<!\\)\((?!\?)|\(\?P?<", pattern) is not None
+    marked = series.str.replace_all(pattern, f"{_START}${{{1 if groups else 0}}}{_MIDDLE}${{0}}{_END}").item()
+    found: list[Place] = []
+    length = before
+    for piece in str(marked).split(_START):
+        answer, middle, rest = piece.partition(_MIDDLE)
+        if not middle:
+            length += len(piece)
+            continue
+        whole, _, after = rest.partition(_END)
+        length += len(whole)
+        if answer.strip() and len(answer) <= LONGEST_ANSWER:
+            found.append((length, answer.strip()))
+        length += len(after)
+    return found

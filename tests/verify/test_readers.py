@@ -1,0 +1,231 @@
+"""Where answers stand: each way against a slow reading, prefixes against the whole, hostile text and patterns in moments."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reodsl.ir.data import After, AnswerReader, Boxed, LastNumber, Regex, pattern_fault
+from reodsl.ir.model import Forcing
+from runners.answers import answer_after_forcing, bare_answers
+from runners.verify import answer_changes, final_answer, read_answer
+
+MARKED, ENDED = After(marker="####"), Regex(pattern="answer is ([0-9]+)")
+READERS: dict[str, tuple[AnswerReader, ...]] = {
+    "boxed": (Boxed(),),
+    "after": (MARKED,),
+    "number": (LastNumber(),),
+    "regex": (ENDED,),
+    "several": (Boxed(), MARKED, LastNumber()),
+}
+PIECES = [
+    "#### ",
+    "14",
+    " 3",
+    ",500",
+    ".",
+    "\n",
+    " answer is ",
+    "\\boxed{",
+    "}",
+    "x",
+    "-",
+    "$",
+    " 1/2 ",
+    "%",
+    "e5",
+    "####",
+]
+
+
+@pytest.mark.parametrize(
+    ("readers", "text", "answer"),
+    [
+        ("boxed", "so \\boxed{7} and 8", "7"),
+        ("boxed", "#### 14", ""),
+        ("after", "3 + 11 = 14\n#### 14", "14"),
+        ("after", "#### 13\nno:\n#### 1,400 apples\nthat is it", "1,400 apples"),
+        ("after", "####\n  \n 14 \nmore", "14"),
+        ("after", "#### 13 #### 14", "14"),
+        ("after", "14", ""),
+        ("after", "#### ", ""),
+        ("number", "from 3 to 14.", "14"),
+        ("number", "it is $1,234.50.", "$1,234.50"),
+        ("number", "so x = -7", "-7"),
+        ("number", "10-3", "3"),
+        ("number", "about 4.5e33 erg", "4.5e33"),
+        ("number", "half: 1/2", "1/2"),
+        ("number", "x2 and y3", ""),
+        ("number", "none", ""),
+        ("regex", "the answer is 12, no, the answer is 14.", "14"),
+        ("regex", "it is 14", ""),
+        ("several", "5 #### 6 \\boxed{7} 8", "7"),
+        ("several", "5 #### 6\n8", "6"),
+        ("several", "5 and 8", "8"),
+        ("several", "", ""),
+    ],
+)
+def test_an_answer_stands_where_the_setting_says(readers: str, text: str, answer: str) -> None:
+    assert read_answer(READERS[readers], text) == answer
+
+
+def test_a_pattern_without_a_group_gives_the_whole_match() -> None:
+    assert read_answer((Regex(pattern="[A-E]\\b"),), "A, then C.") == "C"
+    assert read_answer((Regex(pattern="(?i)option (?P<letter>[a-e])"),), "Option b or option C") == "C"
+    assert read_answer((Regex(pattern="\\(([A-E])\\)|never"),), "(A) (D)") == "D"
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
+def test_matches_are_those_of_python(text: str) -> None:
+    """A pattern that both engines read alike."""
+    found = re.findall("answer is ([0-9]+)", text)
+    assert read_answer((ENDED,), text) == (found[-1] if found else "")
+
+
+def slow_changes(readers: tuple[AnswerReader, ...], text: str) -> list[str]:
+    """The answer given by each number of characters: the last one of each way that the whole text holds until there."""
+    whole = [answer_places(reader, text) for reader in readers]
+    found = []
+    for length in range(len(text) + 1):
+        own = [[answer for end, answer in places if end <= length] for places in whole]
+        found.append(next((answers[-1] for answers in own if answers and answers[-1]), ""))
+    return found
+
+
+def answer_places(reader: AnswerReader, text: str) -> list[tuple[int, str]]:
+    """Every answer of a text by one way, found one character after another."""
+    match reader:
+        case Boxed():
+            return [(end, final_answer(text[:end])) for end in range(len(text) + 1)]
+        case After(marker=marker):
+            found = []
+            for place in range(len(text)):
+                if text.startswith(marker, place) and marker not in text[max(0, place - 3) : place + 3]:
+                    begin = place + len(marker)
+                    while begin < len(text) and text[begin].isspace():
+                        begin += 1
+                    end = begin
+                    while end < len(text) and text[end] != "\n" and not text.startswith(marker, end):
+                        end += 1
+                    answer = text[begin:end].strip()
+                    if answer:
+                        found.append((begin + len(answer), answer))
+            return found
+        case Regex(pattern=pattern):
+            return [(found.end(), found[1]) for found in re.finditer(pattern, text)]
+        case LastNumber():
+            numbers = "[0-9]+(?:/[0-9]+)?"
+            return [(found.end(), found[0]) for found in re.finditer(numbers, text)]
+
+
+@pytest.mark.parametrize("name", ["boxed", "regex", "number", "several"])
+@settings(max_examples=150)
+@given(
+    pieces=st.lists(
+        st.sampled_from(["14 ", "\n", " answer is ", "\\boxed{", "}", "x ", " 1/2 ", "7 ", " #### "]),
+        max_size=14,
+    )
+)
+def test_prefixes_answer_what_has_been_said_by_then(name: str, pieces: list[str]) -> None:
+    text = "".join(pieces).replace("####", "" if name != "several" else "####")
+    if text.count("####") > 1:
+        return
+    changes = answer_changes(READERS[name], text)
+    told = [
+        next((answer for end, answer in reversed(changes) if end <= at), "") for at in range(len(text) + 1)
+    ]
+    if "#" not in text:
+        assert told == slow_changes(READERS[name], text)
+    # All of it has answered what the whole text answers.
+    assert told[-1] == read_answer(READERS[name], text)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.sampled_from(["14", " 3", "\n#### ", "x", " \\boxed{5", "}", " "]), max_size=12))
+def test_bare_answers_of_tokens_are_those_of_their_characters(pieces: list[str]) -> None:
+    """Tokens are pieces here: the answer of a prefix is the last that ends within it."""
+
+    def decode(tokens: object) -> str:
+        return "".join(pieces[at] for at in tokens)  # type: ignore[attr-defined]
+
+    tokens = list(range(len(pieces)))
+    for readers in READERS.values():
+        changes = answer_changes(readers, "".join(pieces))
+        found = bare_answers(tokens, decode, None, readers)
+        for count in range(len(tokens) + 1):
+            length = len(decode(tokens[:count]))
+            expected = next((answer for end, answer in reversed(changes) if end <= length), "")
+            assert next((answer for at, answer in reversed(found) if at <= count), "") == expected
+
+
+def test_a_forced_answer_is_read_where_the_setting_says_or_in_the_box_that_was_opened() -> None:
+    marked = Forcing(text="\nFinal.\n#### ", answer_tokens=8)
+    assert answer_after_forcing(marked, "14\nbecause", (MARKED,)) == "14"
+    assert answer_after_forcing(marked, "so 14", (LastNumber(),)) == "14"
+    # What the forcing text itself says is no answer.
+    counted = Forcing(text="Only 4096 tokens. ", answer_tokens=8, close="")
+    assert answer_after_forcing(counted, "hm", (LastNumber(),)) == ""
+    assert answer_after_forcing(counted, "12", (LastNumber(),)) == "12"
+    opened = Forcing(text="The answer is \\boxed{", answer_tokens=8)
+    assert answer_after_forcing(opened, "7} and 8", (LastNumber(),)) == "7"
+    closed = Forcing(text="so ", close=".", answer_tokens=8)
+    assert answer_after_forcing(closed, "seven. Or", (Boxed(),)) == "seven"
+
+
+HOSTILE = [
+    "9",
+    "1,000",
+    "#### ",
+    "####",
+    "\\boxed{",
+    "answer is ",
+    "a",
+    "$",
+    "-",
+    "1/",
+    "\n",
+    "\ue000",
+    "\ue001\ue002",
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_million_hostile_characters_are_read_in_moments(piece: str) -> None:
+    """A bound with a huge margin: what is quadratic takes hours."""
+    began = time.process_time()
+    for readers in READERS.values():
+        read_answer(readers, piece * (1_000_000 // len(piece)))
+    assert time.process_time() - began < 60
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a*)*b", "(a|aa)+$", "(.*)(.*)(.*)=(.*)!", "(?:a?){10}a{10}", "(x+x+)+y"]
+)
+def test_no_pattern_goes_on_for_ever(pattern: str) -> None:
+    """Those on which engines that go back take longer than the universe has."""
+    assert pattern_fault(pattern) is None
+    began = time.process_time()
+    assert read_answer((Regex(pattern=pattern),), "a" * 1_000_000 + "x" * 50) in ("", "a", "a" * 20, "a" * 10)
+    assert time.process_time() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("(unclosed", "unclosed group"),
+        ("(?<=x)y", "look-around"),
+        ("(a)\\1", "backreferences"),
+        ("(?:(?:(?:a?){30}){30}){30}", "too large"),
+        ("a{99999999999999999999}", "too large"),
+        ("a" * 3000, "too large"),
+    ],
+)
+def test_what_is_wrong_with_a_pattern_is_said(pattern: str, why: str) -> None:
+    fault = pattern_fault(pattern)
+    assert fault is not None
+    assert why in fault
