@@ -65,7 +65,7 @@ def _value(note: Any) -> Any:
     if isinstance(note, type) and issubclass(note, (IR, Node)):
         return filled(note)
     number = next(_number)
-    return {bool: True, int: number, float: number / 8, str: f"text {number}"}[note]
+    return {bool: True, int: number, float: number / 8, str: f"text{number}.gguf"}[note]
 
 
 def _every_expression() -> Any:
