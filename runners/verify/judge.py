@@ -2,7 +2,7 @@
 
 The shapes that answers have are taken apart here: numbers with their units, percent and powers of ten, choices and words,
 tuples, intervals, sets, lists, matrices, assignments. What remains in their places are expressions, and only these are
-asked of math-verify.
+asked of math-verify; docs/GRADING.md is the account of it.
 """
 
 from __future__ import annotations
