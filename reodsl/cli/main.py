@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import io
 import os
 import pkgutil
 import re
@@ -153,6 +154,10 @@ def _open_streams() -> None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal may lack letters (Latin-1 has no `…`): they are shown by number, and nothing ends for that.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _flush() -> None:

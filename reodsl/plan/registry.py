@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -16,6 +17,9 @@ from reodsl.plan.keys import Keys
 from reodsl.store.store import Store
 
 GROUP = "reodsl.runners"
+PACKAGE = "reodsl"
+CHOICE = "REODSL_RUNNERS"
+"""The variable that names another package whose runners are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,29 @@ class Registry:
 
 
 def load_registry() -> Registry:
-    """The installed registry. Raises E0964 when there is none or it cannot be imported."""
-    found = next(iter(metadata.entry_points(group=GROUP)), None)
+    """The registry of the package `reodsl`, or the one of the package that REODSL_RUNNERS names. Any package can provide
+    one, and none is imported for being there.
+
+    Raises E0964 when it is not there or cannot be imported.
+    """
+    wanted = os.environ.get(CHOICE) or PACKAGE
+    those = {
+        each.dist.name.lower().replace("_", "-"): each
+        for each in reversed(tuple(metadata.entry_points(group=GROUP)))
+        if each.dist is not None
+    }
+    found = those.get(wanted.lower().replace("_", "-"))
     if found is None:
+        others = sorted(those.keys() - {PACKAGE})
         raise problem(
-            "E0964", "no runners are installed", help="install them with: pip install 'reodsl[run]'"
+            "E0964",
+            "no runners are installed"
+            if wanted == PACKAGE
+            else f"the package `{wanted}` provides no runners",
+            notes=[f"of other packages there are those of {', '.join(others)}"] if others else (),
+            help="install them with: pip install 'reodsl[run]'"
+            if not others
+            else f"install ours with: pip install 'reodsl[run]', or choose a package that you trust: {CHOICE}=NAME",
         )
     try:
         registry = found.load()

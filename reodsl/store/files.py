@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Problem, problem
+from reodsl.store.locks import Lockless
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -78,6 +79,13 @@ def is_full(error: BaseException) -> bool:
 def storage_problem(error: BaseException, place: Path) -> Problem | None:
     """The diagnostic for a write that the disk refused; None for an error of another kind."""
     number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, Lockless):
+        return problem(
+            "E0958",
+            f"the file system has no locks: {(error.strerror or str(error)).lower()}",
+            where=str(place),
+            help="name a store on a file system with locks, such as a local disk: --store DIR (or REODSL_STORE)",
+        )
     if number == errno.EFBIG:
         return problem(
             "E0951",

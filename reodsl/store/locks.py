@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -11,6 +12,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _NEXT_LOOK = 0.05
+_LOCKLESS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+
+
+class Lockless(OSError):
+    """The file system has no locks that this machine can take."""
+
+
 # A record lock belongs to the process: it does not shut out other threads of it, and closing any handle of the file
 # lets it go. So no file that this process holds is opened a second time.
 _OURS: dict[str, int] = {}
@@ -63,6 +71,9 @@ def is_held(place: Path) -> bool:
         try:
             # Shared, so that a store that may only be read can be asked too.
             return not _lock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except Lockless:
+            # Nobody can have it.
+            return False
         finally:
             os.close(handle)
 
@@ -106,6 +117,10 @@ def _lock(handle: int, how: int) -> bool:
         fcntl.lockf(handle, how)
     except (BlockingIOError, PermissionError):
         return False
+    except OSError as fault:
+        if fault.errno not in _LOCKLESS:
+            raise
+        raise Lockless(fault.errno, fault.strerror) from None
     return True
 
 

@@ -52,6 +52,9 @@ def read_source(path: Path, shown: str | None = None) -> Source:
             if not stat.S_ISREG(mode):
                 raise Problem(_not_a_file(name, directory=stat.S_ISDIR(mode)))
             data = file.read(MAX_BYTES + 1)
+            if data is None:
+                # A file of the system, such as /proc/kmsg, that would have to be waited for.
+                raise Problem(_not_a_file(name, directory=False))
     except IsADirectoryError:
         raise Problem(_not_a_file(name, directory=True)) from None
     except OSError as failure:
@@ -127,7 +130,7 @@ def _files_like(path: Path) -> list[str]:
 
 
 def _not_a_file(name: str, *, directory: bool) -> Diagnostic:
-    what = "a directory" if directory else "a pipe or a device"
+    what = "a directory" if directory else "a pipe, a device or a file of the system"
     remedy = f"name the specs in it: `{name.rstrip('/')}/*.reo`" if directory else "give a `.reo` file"
     return error("E0102", f"this is {what}, not a spec", where=name, help=remedy)
 

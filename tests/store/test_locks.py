@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from reodsl.diagnostics import Problem
 from reodsl.store.locks import held, is_held, keep, let_go, turn
+from reodsl.store.store import Store
 from tests.store.holder import other_process_holds
 
 
@@ -77,3 +84,20 @@ def test_a_lock_file_that_was_removed_shuts_nobody_out(tmp_path: Path) -> None:
         with held(place) as got:
             assert got
             assert place.exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_named_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None], number: int
+) -> None:
+    store = Store(tmp_path / "store").open()
+
+    def none(handle: int, how: int) -> None:
+        raise OSError(number, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", none)
+    with pytest.raises(Problem) as caught, store.lock("key"):
+        pass
+    refusal("execute/E0958.txt", caught.value)
+    with pytest.raises(Problem, match="no locks"), store.turn("runs"):
+        pass
