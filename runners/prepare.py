@@ -15,6 +15,7 @@ from runners.data.load import load_data
 from runners.models import architecture as sizes
 from runners.models.folder import Loaded, load_config, load_tokenizer, require_fit, save
 from runners.models.impossible import impossible
+from runners.models.template import require_ending
 from runners.models.tensors import weight_files
 from runners.models.tokenizer import require_written, word_tokenizer
 from runners.models.unpack import unpack
@@ -90,9 +91,12 @@ def fresh(source: Architecture, context: int, seed: int) -> Loaded:
 
 
 def copy_model(source: Path, place: Path) -> None:
-    """The weights, settings and tokenizer of a model folder, and nothing else of it. Raises E0801, E0803 to E0806."""
+    """The weights, settings and tokenizer of a model folder, and nothing else of it.
+
+    Raises E0801, E0803 to E0806, E0817 to E0819.
+    """
     config = load_config(source)
-    load_tokenizer(source)
+    require_ending(getattr(load_tokenizer(source), "chat_template", None), source)
     require_fit(source, config)
     files = [
         *weight_files(source),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -20,15 +19,13 @@ from transformers.utils import logging as transformers_logging
 
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.store.files import is_full
+from runners.models.bounds import require_bounded
 from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
 from runners.models.spellings import spell_for_both
 from runners.models.tensors import tensor_shapes
 
 # Loading is a moment inside a task that shows its own progress.
 transformers_logging.disable_progress_bar()
-
-_LARGEST_CONFIG = 1 << 20
-_MOST_LAYERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +46,12 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Loaded:
 
 
 def load_config(folder: Path) -> Any:
-    """The transformers config of a model folder. Raises E0801, E0803, E0805."""
+    """The transformers config of a model folder. Raises E0801, E0803, E0805, E0817, E0818."""
     if not folder.is_dir():
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
     if not (folder / "config.json").is_file():
         raise problem("E0803", "the model folder has no config.json", where=str(folder), help=INCOMPLETE)
-    _check_config(folder / "config.json")
+    require_bounded(folder)
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except ValueError as fault:
@@ -63,27 +60,18 @@ def load_config(folder: Path) -> Any:
         remedy = "take a model whose architecture transformers has, such as Qwen3 or Llama"
         notes = [first_line(fault)]
         raise problem("E0801", message, where=str(folder), notes=notes, help=remedy) from fault
-    except (OSError, TypeError, AttributeError, KeyError) as fault:
+    except (
+        OSError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        ArithmeticError,
+        ImportError,
+        RecursionError,
+    ) as fault:
         message = f"config.json cannot be read: {first_line(fault)}"
         raise problem("E0805", message, where=str(folder), help=AGAIN) from fault
     return config
-
-
-def _check_config(path: Path) -> None:
-    """Refuses what transformers would choke on: no JSON object, or sizes that only a hostile file has."""
-    try:
-        if path.stat().st_size > _LARGEST_CONFIG:
-            raise ValueError(f"it is larger than {_LARGEST_CONFIG} bytes")
-        told = json.loads(path.read_text("utf-8"))
-        if not isinstance(told, dict):
-            raise ValueError("it is no JSON object")
-        layers = told.get("num_hidden_layers", 0)
-        # The config class makes a list of this length.
-        if not isinstance(layers, int) or not 0 <= layers <= _MOST_LAYERS:
-            raise ValueError(f"num_hidden_layers is {layers!r:.40}")
-    except (OSError, ValueError, RecursionError) as fault:
-        message = f"config.json cannot be read: {first_line(fault)}"
-        raise problem("E0805", message, where=str(path.parent), help=AGAIN) from fault
 
 
 def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:

@@ -93,6 +93,29 @@ def index_out(folder: Path) -> None:
     )
 
 
+def config_with(**changes: Any) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    return spoil
+
+
+def nested_config(folder: Path) -> None:
+    (folder / "config.json").write_text('{"a": ' + "[" * 100_000)
+
+
+def endless_template(folder: Path) -> None:
+    loop = "{% for i in range(99999) %}"
+    (folder / "chat_template.jinja").write_text(loop * 4 + "{% endfor %}" * 4)
+
+
+def pipe_for_weights(folder: Path) -> None:
+    weights_of(folder).unlink()
+    os.mkfifo(folder / "model.safetensors")
+
+
+QWEN = {"model_type": "qwen3", "num_hidden_layers": 100_000_000}
 FOLDERS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "nothing": (lambda folder: shutil.rmtree(folder), "E0803", "there is no model folder here"),
     "empty": (lambda folder: [path.unlink() for path in folder.iterdir()] and None, "E0803", "no weights"),
@@ -107,6 +130,19 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "code of its own": (own_code, "E0801", "code of its own"),
     "settings that are no JSON": (bad_config, "E0805", "config.json cannot be read"),
     "other shapes": (other_shapes, "E0806", "the config says 57×32"),
+    "a billion labels": (config_with(num_labels=10**9), "E0817", "`num_labels` is 1e+09"),
+    "layers by another name": (config_with(model_type="gpt2", n_layer=10**8), "E0817", "`n_layer` is 1e+08"),
+    "layers inside": (config_with(text_config=QWEN), "E0817", "`text_config.num_hidden_layers` is 1e+08"),
+    "a vocabulary of a trillion": (config_with(vocab_size=10**12), "E0817", "`vocab_size` is 1e+12"),
+    "nested settings": (config_with(a=[[[[[[[[[[1]]]]]]]]]]), "E0817", "more than 8 deep"),
+    "a config of brackets": (nested_config, "E0805", "nested too deeply"),
+    "quantized weights": (
+        config_with(quantization_config={"quant_method": "awq"}),
+        "E0818",
+        "quantized (awq)",
+    ),
+    "a template without end": (endless_template, "E0819", "does not end within 10 seconds"),
+    "a pipe for weights": (pipe_for_weights, "E0803", "it is a pipe"),
     "shards outside": (index_out, "E0805", "names `../outside.safetensors`"),
 }
 
@@ -122,6 +158,8 @@ def test_a_folder_that_holds_no_model(
     place.write(FROM_FOLDER)
     told = place.run()
     refused(told, code, "weights", words)
+    if code in ("E0818", "E0819") or kind == "a billion labels":
+        refusal(f"models/{code}.txt", told.err)
     if kind in ("shards outside", "other shapes"):  # in words of our own alone
         refusal(f"models/{code}.txt", told.err)
     assert not (place.folder / "unpickled").exists()

@@ -238,7 +238,7 @@ def broken_index(folder: Path) -> None:
         (missing_tensor, "E0806"),
         (other_width, "E0806"),
         (other_inner_width, "E0806"),
-        (endless_layers, "E0805"),
+        (endless_layers, "E0817"),
         (more_layers, "E0806"),
         (deep_json, "E0805"),
         (unknown_architecture, "E0801"),

@@ -1,0 +1,89 @@
+"""What a checkpoint's config may say before it is built: its settings in; the first that no model has, as a problem, out.
+
+transformers makes lists and tables as long as a config says, in whatever part of it: these bounds are far above every model
+that trains, and far below what fills a machine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import misread, problem
+from reodsl.store.external import LARGEST_CONFIG
+from reodsl.store.plain import read_plain
+from runners.models.names import AGAIN
+
+MOST_LAYERS = 1000
+MOST_LABELS = 1000
+LARGEST_SIZE = 1 << 24
+"""Of a size, such as a width or a vocabulary; positions and bases of rotary embeddings may be larger."""
+DEEPEST = 8
+MOST_VALUES = 20_000
+_LAYERS = re.compile(r"(^|_)(n_)?(layers?|blocks?|depths?)($|_)|hidden_layers")
+_LABELS = re.compile(r"(^|_)labels?$")
+_UNBOUNDED = re.compile(r"position|length|theta|base|context|window|seed|token_id|factor|scale|n_ctx")
+
+
+def require_bounded(folder: Path) -> dict[str, Any]:
+    """The settings in a folder's `config.json`, which are within the bounds. Raises E0805, E0817, E0818."""
+    place = folder / "config.json"
+    try:
+        told = json.loads(read_plain(place, LARGEST_CONFIG).decode("utf-8"))
+        if not isinstance(told, dict):
+            raise ValueError("it is no JSON object")
+    except (OSError, ValueError, RecursionError) as fault:
+        why = fault.strerror if isinstance(fault, OSError) and fault.strerror else misread(fault)
+        raise problem("E0805", f"config.json cannot be read: {why}", where=str(folder), help=AGAIN) from fault
+    quantized = told.get("quantization_config")
+    if quantized is not None:
+        method = quantized.get("quant_method") if isinstance(quantized, dict) else None
+        raise problem(
+            "E0818",
+            f"the weights are quantized ({method or 'quantization_config'!s:.40}), and whole ones are trained",
+            where=str(place),
+            help="take the model's bfloat16 weights, or dequantize it (`model.dequantize()`) and save it again",
+        )
+    for count, (name, value, depth) in enumerate(_settings(told, (), 1)):
+        beyond = _beyond(name, value, depth, count)
+        if beyond is not None:
+            shown = ".".join(name)
+            raise problem(
+                "E0817",
+                f"config.json is out of bounds: `{shown[:80]}` {beyond}",
+                where=str(place),
+                help="take the config.json that the model was published with; no model that trains has such a one",
+            )
+    return told
+
+
+def _settings(told: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, int]]:
+    """Every value in a config with its name and how deep it stands."""
+    items = (
+        told.items() if isinstance(told, dict) else ((str(index), item) for index, item in enumerate(told))
+    )
+    for key, value in items:
+        yield (*name, key), value, depth
+        if isinstance(value, (dict, list)) and depth <= DEEPEST:
+            yield from _settings(value, (*name, key), depth + 1)
+
+
+def _beyond(name: tuple[str, ...], value: Any, depth: int, count: int) -> str | None:
+    """Why a setting is out of bounds; None where it is not."""
+    last = next((part for part in reversed(name) if not part.isdigit()), "")
+    if depth > DEEPEST:
+        return f"stands more than {DEEPEST} deep"
+    if count >= MOST_VALUES:
+        return f"is one of more than {MOST_VALUES:,} values"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if _LAYERS.search(last) and not 0 <= value <= MOST_LAYERS and isinstance(value, int):
+        return f"is {value:.6g}, and at most {MOST_LAYERS:,} layers are built"
+    if _LABELS.search(last) and not 0 <= value <= MOST_LABELS:
+        return f"is {value:.6g}, and at most {MOST_LABELS:,} labels are read"
+    if isinstance(value, int) and not _UNBOUNDED.search(last) and abs(value) > LARGEST_SIZE:
+        return f"is {value:.6g}, and sizes are at most {LARGEST_SIZE:,}"
+    return None
