@@ -1,0 +1,246 @@
+"""docs/MINIATURE.md's tables of the two ways and of the readings: finished runs' tables in, the page's tables out.
+
+    python -m benchmarks.miniature TABLE=RUN…   # keep runs' numbers in benchmarks/tables/, and write the page's tables
+    python -m benchmarks.miniature              # write the page's tables from the numbers that are kept
+
+Tables are `two_ways`, `two_ways_early`, `two_ways_tuned` and `readings`. Two arms are compared seed by seed, so that what
+a seed does to both drops out, with Student's 95% interval over seeds. With one seed there is no interval, and no pair
+counts as apart. Of the main study, whose run is older than these scripts, REG by seed is kept (`miniature.csv`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean, stdev
+
+from benchmarks.ordering import PAGE, PAPER, ROOT, SAME, order, placed, published, trained_by_rl
+from reodsl.language import compile_file
+from reodsl.numbers.student import t_quantile
+
+KEPT = ROOT / "benchmarks" / "tables"
+CONFIDENCE = 0.95
+MEASURES = ("accuracy", "length", "reg")
+WAYS = ("two_ways", "two_ways_early", "two_ways_tuned")
+READINGS = {
+    "vanilla_once": ("vanilla", "one epoch in place of two"),
+    "reo_exp_once": ("reo_exp", "one epoch in place of two"),
+    "vanilla_batch": ("vanilla", "advantages normalised over the batch as well"),
+    "reo_exp_batch": ("reo_exp", "advantages normalised over the batch as well"),
+    "reo_exp_printed": ("reo_exp", "credit as printed"),
+    "reo_qspec_printed": ("reo_qspec", "weights as printed"),
+    "mrt_all": ("mrt", "a step compared with all rollouts"),
+}
+
+OFFLINE = ("sft_shortest", "sft_tops", "simpo_dast", "simpo_shortest", "simpo_tops", "hgpo")
+"""Arms of the main study that learn from selected responses, and HGPO, whose reward minds no length within a mode."""
+LONG = ("base", "vanilla", "l1_exact", *OFFLINE)
+"""Its arms that do not press for short responses; the rest do."""
+
+Numbers = Mapping[str, Mapping[int, float]]
+"""A measure of each arm by seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One arm less another: the mean over their common seeds, and how far its interval reaches; None with one seed."""
+
+    mean: float
+    reach: float | None
+
+    @property
+    def apart(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.reach is not None and abs(self.mean) > self.reach
+
+
+def compare(one: Mapping[int, float], two: Mapping[int, float]) -> Difference:
+    """`one` less `two`, paired by seed."""
+    gaps = [one[seed] - two[seed] for seed in sorted(set(one) & set(two))]
+    if len(gaps) < 2:
+        return Difference(fmean(gaps), None)
+    quantile = t_quantile((1 + CONFIDENCE) / 2, len(gaps) - 1)
+    return Difference(fmean(gaps), quantile * stdev(gaps) / math.sqrt(len(gaps)))
+
+
+def keep(table: str, run: Path) -> None:
+    """Write a run's numbers by arm, seed and benchmark into `benchmarks/tables/`."""
+    import polars as pl
+
+    frame = pl.read_parquet(run / "tables" / "per_seed.parquet")
+    rounded = [pl.col(measure).round(4) for measure in MEASURES]
+    KEPT.mkdir(exist_ok=True)
+    frame.select("arm", "seed", "benchmark", *rounded).write_csv(KEPT / f"{table}.csv")
+
+
+def numbers(study: str, measure: str, benchmark: str = "mean") -> Numbers:
+    """A measure of every arm by seed, arms in the study's order."""
+    found: dict[str, dict[int, float]] = {}
+    with (KEPT / f"{study}.csv").open() as file:
+        for row in csv.DictReader(file):
+            if row["benchmark"] == benchmark and row[measure]:
+                found.setdefault(row["arm"], {})[int(row["seed"])] = float(row[measure])
+    return found
+
+
+def benchmarks_of(study: str) -> list[str]:
+    """The benchmarks of a kept study, their mean left out, in their order."""
+    with (KEPT / f"{study}.csv").open() as file:
+        names = dict.fromkeys(row["benchmark"] for row in csv.DictReader(file))
+    return [name for name in names if name != "mean"]
+
+
+def signed(difference: Difference, scale: float = 1.0) -> str:
+    """A difference with its interval, as in `-3.1 ± 0.8`."""
+    text = f"{scale * difference.mean:+.1f}"
+    return text if difference.reach is None else f"{text} ± {scale * difference.reach:.1f}"
+
+
+def arms_table(study: str) -> str:
+    """A row for each arm: means over seeds, its REG less vanilla RL's, and accuracy and length on each benchmark."""
+    accuracy, length, gap = (numbers(study, measure) for measure in MEASURES)
+    parts = benchmarks_of(study)
+    seeds = sorted({seed for own in gap.values() for seed in own})
+    by_part = {part: (numbers(study, "accuracy", part), numbers(study, "length", part)) for part in parts}
+    lines = [
+        f"| {counted(len(seeds))} | accuracy | length | REG | less vanilla RL's | "
+        + " | ".join(part.replace("_", " ") for part in parts)
+        + " | REG by seed |",
+        "| --- | ---: | ---: | ---: | ---: |" + " ---: |" * len(parts) + " --- |",
+    ]
+    for arm in gap:
+        cells = [
+            f"{100 * fmean(right[arm].values()):.0f}% in {fmean(long[arm].values()):.0f}"
+            for right, long in by_part.values()
+        ]
+        lines.append(
+            f"| {arm} | {100 * fmean(accuracy[arm].values()):.1f}% | {fmean(length[arm].values()):.1f} | "
+            f"{fmean(gap[arm].values()):.1f} | "
+            f"{'' if arm == 'vanilla' else signed(compare(gap[arm], gap['vanilla']))} | {' | '.join(cells)} | "
+            f"{', '.join(f'{value:.1f}' for _, value in sorted(gap[arm].items()))} |"
+        )
+    return "\n".join(lines)
+
+
+def counted(seeds: int) -> str:
+    """How many seeds a table is of."""
+    return "1 seed" if seeds == 1 else f"mean of {seeds} seeds"
+
+
+def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
+    """A sentence on which pairs of trained arms are apart in REG, each pair by its own interval."""
+    gap = numbers(study, "reg")
+    pairs = [pair for pair in combinations(gap, 2) if not set(pair) & set(left_out)]
+    found = [(one, two, compare(gap[one], gap[two])) for one, two in pairs]
+    apart = [
+        (one, two, each) if each.mean < 0 else (two, one, each) for one, two, each in found if each.apart
+    ]
+    if all(each.reach is None for _, _, each in found):
+        return "One seed does not say how much trainings vary, so that no pair of arms counts as apart."
+    beaten: dict[str, list[str]] = {}
+    for low, high, _ in apart:
+        beaten.setdefault(low, []).append(high)
+    listed = "; ".join(f"{low} below {', '.join(highs)}" for low, highs in beaten.items())
+    chance = f"about {0.05 * len(pairs):.1f} would be by chance alone if all were equal"
+    return (
+        f"{len(apart)} of {len(pairs)} pairs of trained arms are apart in REG ({chance})"
+        f"{': ' + listed if listed else ''}."
+    )
+
+
+def groups() -> str:
+    """Which pairs of the main study's arms are apart in REG, by what its arms have in common."""
+    gap = numbers("miniature", "reg")
+    short = [arm for arm in gap if arm not in LONG]
+
+    def below(arms: Sequence[str], other: str) -> list[str]:
+        found = [(arm, compare(gap[arm], gap[other])) for arm in arms]
+        return [arm for arm, each in found if each.apart and each.mean < 0]
+
+    across = sum(len(below(short, other)) for other in OFFLINE)
+    pairs = list(combinations(short, 2))
+    within = [pair for pair in pairs if compare(gap[pair[0]], gap[pair[1]]).apart]
+    exact, vanilla = below(short, "l1_exact"), below(short, "vanilla")
+    exp = signed(compare(gap["reo_exp"], gap["vanilla"]))
+    lines = [
+        f"{across} of {len(OFFLINE) * len(short)} pairs of an arm of SFT, SimPO or HGPO with one of the {len(short)} RL arms"
+        " that press for short responses are apart, the latter lower.",
+        f"{len(within)} of {len(pairs)} pairs among those {len(short)} are apart; about {0.05 * len(pairs):.0f} would be by"
+        " chance if all were equal.",
+        f"{len(exact)} of the {len(short)} are below L1-Exact.",
+        f"{len(vanilla)} of the {len(short)} are below vanilla RL ({', '.join(vanilla)}), although all have a lower mean:"
+        f" with three seeds intervals are wide, for REO-RL (Exp) {exp} tokens.",
+    ]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def kept_order() -> str:
+    """How far the main study's order is the paper's, as `benchmarks.ordering` says it of a run, by its REG by seed."""
+    gap = numbers("miniature", "reg")
+    study = compile_file(ROOT / "specs" / "miniature" / "paper.reo").spec
+    assert study is not None
+    signs = {}
+    for one, two in combinations(gap, 2):
+        each = compare(gap[one], gap[two])
+        signs[SAME.get(one, one), SAME.get(two, two)] = 0 if not each.apart else 1 if each.mean > 0 else -1
+    paper = {size: published(model) for size, model in PAPER.items()}
+    return order(signs, trained_by_rl(study.study), paper)
+
+
+def readings_table() -> str:
+    """A row for each reading: its differences from the usual one, paired by seed."""
+    accuracy, length, gap = (numbers("readings", measure) for measure in MEASURES)
+    seeds = {seed for own in gap.values() for seed in own}
+    lines = [
+        f"| {counted(len(seeds))} | arm | accuracy | length | REG | accuracy, points | length | REG, tokens |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for arm, (usual, what) in READINGS.items():
+        lines.append(
+            f"| {what} | {usual} | {100 * fmean(accuracy[arm].values()):.1f}% | {fmean(length[arm].values()):.1f} | "
+            f"{fmean(gap[arm].values()):.1f} | {signed(compare(accuracy[arm], accuracy[usual]), 100)} | "
+            f"{signed(compare(length[arm], length[usual]))} | {signed(compare(gap[arm], gap[usual]))} |"
+        )
+    return "\n".join(lines)
+
+
+def tables() -> dict[str, str]:
+    """By the name of its markers in the page, every table whose numbers are kept."""
+    found = {"apart": groups(), "order": kept_order()}
+    for study in WAYS:
+        if (KEPT / f"{study}.csv").exists():
+            found[study] = f"{arms_table(study)}\n\n{separated(study)}"
+    if (KEPT / "readings.csv").exists():
+        found["readings"] = readings_table()
+    return found
+
+
+def written(page: str) -> str:
+    """The page with all tables in their places."""
+    for name, text in tables().items():
+        page = placed(page, name, text)
+    return page
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="*", metavar="TABLE=RUN")
+    for argument in parser.parse_args().runs:
+        table, _, run = argument.partition("=")
+        if table not in (*WAYS, "readings"):
+            raise SystemExit(
+                f"there is no table `{table}`: write one of {', '.join((*WAYS, 'readings'))}, then `=RUN`"
+            )
+        keep(table, Path(run))
+    PAGE.write_text(written(PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()
