@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from reodsl.cli.output import show
 from reodsl.diagnostics import Diagnostic
+from reodsl.graph.event import Event
 from reodsl.plan.ready import Ready
 from reodsl.plan.registry import Results
+
+ANSWERED = "answered"
+"""A number of a step that is told where few of the responses that ended have an answer: their share."""
 
 
 class Doubts:
@@ -19,12 +23,17 @@ class Doubts:
         self.ready, self.quiet = ready, quiet
         self.tables: dict[str, Path] = {}
         self.told: set[Diagnostic] = set()
+        self.silent: set[str] = set()
 
     def done(self, task_id: str, key: str) -> None:
-        """Take in a result; where it is a table of questions, warn of those that are trained and evaluated on, and of
-        marks of a chat in them.
+        """Take in a result. Warn of questions that are trained and evaluated on, of marks of a chat in them, and of
+        responses without answers.
         """
-        if self.quiet or self.ready.graph[task_id].kind != "data":
+        kind = self.ready.graph[task_id].kind
+        if self.quiet or kind not in ("data", "evaluate"):
+            return
+        if kind == "evaluate":
+            self._tell(self._unanswered({task_id: self.ready.store.path(key)}))
             return
         from reodsl.report.overlap import overlaps
 
@@ -34,8 +43,33 @@ class Doubts:
             *self._marked({task_id: folder}),
             *overlaps(self.ready.graph, self.tables, task_id),
         ]
+        self._tell(found)
+
+    def hear(self, event: Event) -> None:
+        """Take in an event; where most responses of a step have no answer, warn of it once."""
+        share = event.progress.numbers.get(ANSWERED) if event.progress is not None else None
+        if self.quiet or share is None or event.task in self.silent:
+            return
+        from reodsl.report.unanswered import untrained
+
+        self.silent.add(event.task)
+        self._tell(self._at_lines({event.task: [untrained(self.ready.graph[event.task], share)]}))
+
+    def _tell(self, found: list[Diagnostic]) -> None:
         self.told.update(found)
         show(found, self.ready.spec.sources)
+
+    def _at_lines(self, found: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
+        from reodsl.plan.faults import at_their_lines
+
+        placed = at_their_lines(self.ready.spec, self.ready.graph, found)
+        return [each for own in placed.values() for each in own]
+
+    def _unanswered(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
+        """Evaluations in which most responses have no answer."""
+        from reodsl.report.unanswered import unanswered
+
+        return self._at_lines(unanswered(self.ready.graph, folders))
 
     def all(self, results: Results, page: Path) -> list[Diagnostic]:
         """Every doubt about a finished run, those that were told among them."""
@@ -47,18 +81,16 @@ class Doubts:
         return [
             *self._marked(folders),
             *overlaps(self.ready.graph, folders),
+            *self._unanswered(folders),
             *unended(page.parent),
             *unlearnt(page.parent),
         ]
 
-    def _marked(self, folders: Mapping[str, Path]) -> Iterator[Diagnostic]:
+    def _marked(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
         """Marks of a chat in questions, at the lines of the spec that read them."""
-        from reodsl.plan.faults import at_their_lines
         from reodsl.report.chats import chats
 
-        ready = self.ready
-        for found in at_their_lines(ready.spec, ready.graph, chats(ready.graph, folders)).values():
-            yield from found
+        return self._at_lines(chats(self.ready.graph, folders))
 
     def rest(self, results: Results, page: Path) -> list[Diagnostic]:
         """Those that have not been told."""

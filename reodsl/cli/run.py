@@ -177,7 +177,8 @@ class Watcher:
         self.begun, self.display = True, self.open()
 
     def hear(self, event: Event) -> None:
-        """Show an event."""
+        """Show an event, and tell of responses without answers."""
+        self.doubts.hear(event)
         if self.display is not None:
             self.display.hear(event)
 

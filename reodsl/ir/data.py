@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import unicodedata
 from typing import Annotated, Literal
 
@@ -120,30 +119,6 @@ class Regex(IR):
 
 
 AnswerReader = Annotated[Boxed | LastNumber | After | Regex, Field(discriminator="kind")]
-
-
-LARGEST_PATTERN = 2_000
-"""Characters of a regular expression, times how often its counted repetitions repeat. Its time grows with this."""
-_REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
-
-
-def pattern_fault(pattern: str) -> str | None:
-    """Why a regular expression cannot be used, or None. The engine is Rust's, as polars has it: it never goes back."""
-    times = len(pattern)
-    for least, most in _REPEATED.findall(pattern):
-        times *= max(1, int(least[:9]), int((most or "0")[:9]))
-    if times > LARGEST_PATTERN:
-        return f"it is too large: its characters times its repetitions are {times:,}, and {LARGEST_PATTERN:,} is the most"
-    import polars as pl
-
-    try:
-        pl.Series([""]).str.contains(pattern)
-    except pl.exceptions.PolarsError as failure:
-        lines = [
-            line.strip() for line in str(failure).split("This error occurred")[0].splitlines() if line.strip()
-        ]
-        return lines[-1].removeprefix("error: ") if lines else "it is not a regular expression"
-    return None
 
 
 def reader_words(reader: AnswerReader) -> str:

@@ -15,6 +15,8 @@ _ABOUT: Mapping[tuple[str, str], Path] = {
     ("budgets", "E0429"): ("reward",),
     ("data", "W0714"): ("data", "sources"),
     **{("train", code): _REWARD for code in ("E0920", "E0922", "E0923", "E0924", "E0930", "E0932")},
+    ("train", "W0804"): ("stage", "data", "answer"),
+    ("evaluate", "W0804"): ("suite", "benchmarks"),
     ("train", "E0926"): ("stage", "optim", "lr"),
     ("train", "E0929"): ("stage", "plateau"),
     ("train", "E0935"): ("stage", "method", "batch"),

@@ -55,6 +55,8 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
             f"{name} {version}" for name, version in made_with(material, installed).items()
         ),
     }
+    if read := answers_read(spec):
+        facts["Answers"] = "; ".join(read)
     unconfined = sorted({made.unconfined for made in material.artifacts.values() if made.unconfined})
     if unconfined:
         facts["Sandbox"] = f"answers were checked without one: {'; '.join(unconfined)}"
@@ -72,6 +74,21 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
     if material.artifacts:
         parts.append(_artifacts(material))
     return parts
+
+
+def answers_read(spec: Spec) -> list[str]:
+    """Where the answers of each benchmark were read and how they were compared: benchmarks that agree in one text."""
+    found: dict[str, list[str]] = {}
+    for arm in spec.study.arms:
+        for benchmark in arm.suite.benchmarks:
+            grading = benchmark.data.grading
+            words = f"read by {grading.words}, compared by {grading.verifier}"
+            if grading.verifier == "math":
+                words += f" (rounded numbers within {100 * grading.tolerance:g}%)"
+            names = found.setdefault(words, [])
+            if benchmark.name not in names:
+                names.append(benchmark.name)
+    return [f"{', '.join(names)}: {words}" for words, names in found.items()]
 
 
 def made_with(material: Material, installed: Mapping[str, str]) -> dict[str, str]:

@@ -155,6 +155,8 @@ def _of_folder(source: Path, place: Path, copy: bool = False) -> Iterator[_Piece
 def _bring(pieces: list[_Piece], store: Store, out: Path) -> None:
     """Put files under `out`, each in one step. Raises E0118, before anything is written, for what may not be replaced."""
     require_place(out, store)
+    if not pieces:
+        return
     with storing(out), store.turn("layout"):
         before = _written(out)
         for piece in pieces:

@@ -64,6 +64,9 @@ class Collector:
         return [self.asking.ask(question, number, at) for at, question in enumerate(questions)]
 
 
+LEAST_ENDED = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Experience:
     """A step's responses, question by question and rollout by rollout, and what was found of them.
@@ -84,6 +87,8 @@ class Experience:
     seconds: dict[str, float]
     unsettled: Mapping[Unsettled, int] = field(default_factory=dict)
     """How many answers, whole, forced or of prefixes, the verifier could not judge, by the reason."""
+    answered: float = 1.0
+    """The share of the responses that ended in which an answer was found; 1 where fewer than `LEAST_ENDED` did."""
 
 
 def collect(collector: Collector, questions: Sequence[Question], number: int) -> Experience:
@@ -123,6 +128,7 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
             **spent("grade", (generated, measured), (answered, finished)),
         },
         graded.unsettled,
+        graded.answered,
     )
 
 
@@ -237,6 +243,7 @@ class _Graded:
     bare: list[tuple[int, int, bool]]
     prefixes: tuple[tuple[tuple[int, bool], ...], ...]
     unsettled: Mapping[Unsettled, int]
+    answered: float
 
 
 def _grade(
@@ -279,12 +286,14 @@ def _grade(
     bare = [
         (number, cut, _bare_at(prefixes[number], cut)) for number, own in enumerate(cuts.bare) for cut in own
     ]
+    ended = [bool(answers[i].text) for i, one in zip(whole, responses, strict=True) if one.finish == "stop"]
     return _Graded(
         [verdicts[i] for i in whole],
         [(n, cut, verdicts[i]) for n, cut, i in at_cut],
         bare,
         prefixes,
         unsettled,
+        sum(ended) / len(ended) if len(ended) >= LEAST_ENDED else 1.0,
     )
 
 

@@ -49,6 +49,8 @@ from runners.train.update import Learner
 SAVE_SECONDS, SAVE_SHARE = 10.0, 50.0
 """A stage without `save_every` is saved after this many seconds and this many times the seconds that saving took."""
 SHOWN = ("reward", "accuracy", "length", "loss")
+FEW_ANSWERED = 0.5
+"""The share of responses with an answer, among those that ended, below which it is shown too."""
 
 
 def train(job: Job) -> None:
@@ -173,6 +175,8 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
         standing.rows.append({"step": number + 1, **row, "lr": stage.optim.lr * factor})
         standing.seconds.append({"step": number + 1, **seconds})
         shown = {name: row[name] for name in SHOWN if name in row}
+        if row.get("answered", 1.0) < FEW_ANSWERED:
+            shown["answered"] = row["answered"]
         shown["tokens_per_second"] = row["tokens"] / seconds["seconds"]
         job.progress(Progress(standing.steps, stage.steps, shown))
         if standing.steps % stage.save_every == 0 if stage.save_every > 0 else due:

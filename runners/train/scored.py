@@ -96,6 +96,7 @@ def step_metrics(experience: Experience, scored: Scored) -> dict[str, float]:
         "accuracy": float(experience.step.correct.mean()),
         "length": float(experience.step.length.mean()),
         "unfinished": float(np.mean([r.finish == "length" for r in responses])),
+        "answered": experience.answered,
         "entropy": float(-logprobs.mean()),
         "equal_groups": scored.equal_groups,
         "tokens": float(experience.step.length.sum()),

@@ -2,7 +2,7 @@ r"""Where an answer stands: a text and the ways to read it in; its answer out, a
 
 `boxed` is the content of the last closed box, `after` the line after the last marker, `last_number` the number that stands
 last, `regex` the first group of the last match. Each takes time linear in the text: regular expressions run in Rust's
-engine (that of polars), which does not go back, on patterns that are not too large (`reodsl.ir.data.pattern_fault`).
+engine (that of polars), which does not go back, on patterns that are not too large (`reodsl.ir.pattern.pattern_fault`).
 """
 
 from __future__ import annotations

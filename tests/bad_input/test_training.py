@@ -65,6 +65,11 @@ def test_a_reward_that_is_no_number(place: Place) -> None:
 def test_a_model_that_never_ends_its_answer_and_learns_nothing(
     place: Place, refusal: Callable[..., None]
 ) -> None:
+    short = SPEC.replace("  max_tokens = 16 tokens\n  samples", "  max_tokens = 2 tokens\n  samples")
+    short = short.replace(
+        "[0 tokens, 8 tokens, 16 tokens]\n  reg_to     = 16", "[0 tokens, 2 tokens]\n  reg_to     = 2"
+    )
+    place.write(short)
     told = place.call("run", "tiny.reo", "--local")
     assert told.code == 0
     (report,) = Path("runs").iterdir()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
+from reodsl.ir.data import After, Boxed
 from reodsl.ir.reward import QuestionBudgets
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.report import provenance, schedules
@@ -180,3 +181,22 @@ def test_versions_are_those_that_made_the_results(one_seed: World, tmp_path: Pat
     assert "answers were checked without one: the kernel (4.4) has no Landlock<" in text
     assert "61.5" in text
     assert "cuda" in text
+
+
+def test_it_says_where_answers_were_read_and_how_they_were_compared(one_seed: World) -> None:
+    spec = one_seed.spec
+    first, *rest = spec.study.arms
+    easy, *others = first.suite.benchmarks
+    data = easy.data.model_copy(
+        update={"verifier": "math", "answer": (After(marker="####"), Boxed()), "tolerance": 0.001}
+    )
+    suite = first.suite.model_copy(update={"benchmarks": (easy.model_copy(update={"data": data}), *others)})
+    arms = (first.model_copy(update={"suite": suite}), *rest[:0])
+    found = provenance.answers_read(
+        spec.model_copy(update={"study": spec.study.model_copy(update={"arms": arms})})
+    )
+    assert (
+        found[0]
+        == f'{easy.name}: read by after("####"), then boxed, compared by math (rounded numbers within 0.1%)'
+    )
+    assert found[1:] == [f"{', '.join(each.name for each in others)}: read by boxed, compared by exact"]

@@ -39,3 +39,14 @@ def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "arms" / "mine.s1" / "stages" / "0" / "metrics.parquet").write_bytes(b"no parquet")
     (tmp_path / "arms" / "stray.txt").write_text("")
     assert unlearnt(tmp_path) == []
+
+
+def test_where_most_responses_have_no_answer_that_is_the_remedy(tmp_path: Path) -> None:
+    stage(tmp_path, "mine.s1", 0, {"equal_groups": [1.0, 1.0], "answered": [0.0, 0.1]})
+    (found,) = unlearnt(tmp_path)
+    assert found.help is not None
+    assert "`answer` in the data" in found.help
+    stage(tmp_path, "other.s1", 0, {"equal_groups": [1.0], "answered": [1.0]})
+    (found,) = unlearnt(tmp_path)
+    assert found.help is not None
+    assert "easier questions" in found.help

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from reodsl.store.layout import MARK
 from reodsl.store.manifest import MANIFEST
 from reodsl.store.store import MATERIAL, Store
 from reodsl.store.sweep import refuse
@@ -236,7 +237,7 @@ class Place:
         root = self.store.root
         left = [path for name in ("work", "tmp", "live", "errors") for path in (root / name).iterdir()]
         left += [path for path in root.rglob(".*") if path.is_file()]
-        left += list((self.folder / "out").rglob(".*"))
+        left += [path for path in (self.folder / "out").rglob(".*") if path.name != MARK]
         left += list(root.glob("runs/*.lock"))
         assert left == []
         assert refuse(self.store, keep=10**6) == ()

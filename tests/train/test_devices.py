@@ -147,7 +147,7 @@ def test_the_engine_is_opened_on_the_tasks_device(bench, monkeypatch):
 
 def test_what_a_gpu_is_given(tmp_path):
     for device, precision in (("cpu", torch.float32), (NAME, torch.bfloat16), ("cuda", torch.bfloat16)):
-        assert _passes_in(sft(), device) == precision
+        assert _passes_in(sft(), job(tmp_path, Resources(device=device))) == precision
     assert token_bound(torch.device("cuda")) == GPU_TOKENS
     with simulated():
         assert peak_flops(torch.device(NAME)) is None

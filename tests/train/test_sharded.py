@@ -122,8 +122,12 @@ def test_an_error_elsewhere_is_told_here(tmp_path):
 
 
 def test_bfloat16_passes_over_float32_weights(bench):
-    """One process: weights and moments stay float32, and the losses are those of float32 within bfloat16's eight bits."""
+    """One process: weights and moments stay float32, and the losses are those of float32 within bfloat16's eight bits.
+
+    At a tenth of the usual learning rate: at that one, two steps make 5% of a difference of 1%.
+    """
     stage = sft(steps=3, algorithm="adamw")
+    stage = stage.model_copy(update={"optim": stage.optim.model_copy(update={"lr": 1e-3})})
     rough = bench.train(
         stage.model_copy(update={"precision": "bfloat16"}), "rough", start="base", data="traces"
     )
@@ -134,7 +138,7 @@ def test_bfloat16_passes_over_float32_weights(bench):
     weight = load_file(rough / "checkpoint" / "model.safetensors")["model.embed_tokens.weight"]
     assert not torch.equal(weight, weight.bfloat16().float())
     losses = [pl.read_parquet(out / "metrics.parquet")["loss"].to_list() for out in (rough, fine)]
-    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[0] == pytest.approx(losses[1], rel=0.01)
     assert losses[0] != losses[1]
 
 

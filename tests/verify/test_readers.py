@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reodsl.ir.data import After, AnswerReader, Boxed, LastNumber, Regex, pattern_fault
+from reodsl.ir.data import After, AnswerReader, Boxed, LastNumber, Regex
 from reodsl.ir.model import Forcing
+from reodsl.ir.pattern import pattern_fault
 from runners.answers import answer_after_forcing, bare_answers
 from runners.verify import answer_changes, final_answer, read_answer
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, error
-from reodsl.ir.data import pattern_fault
+from reodsl.ir.pattern import pattern_fault
 from reodsl.language.checks.cases import place
 from reodsl.language.program import Program
 from reodsl.language.values import Items, Record

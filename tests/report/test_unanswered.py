@@ -1,0 +1,61 @@
+"""Evaluations whose responses hold no answer where one is looked for are told, with what would read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from reodsl.diagnostics import Diagnostic
+from reodsl.diagnostics.render import render
+from reodsl.graph.task import Graph, Task
+from reodsl.report.unanswered import unanswered, untrained
+
+BOXED = {"verifier": "math", "answer": [{"kind": "boxed"}], "tolerance": 1e-4}
+TASK = Task("mine.eval", "evaluate", {"suite": {"benchmarks": [{"name": "easy", "data": BOXED}]}}, {})
+
+
+def warned(folder: Path, rows: list[tuple[str, str, str | None]]) -> list[Diagnostic]:
+    """What is told of responses as (text, finish, answer)."""
+    responses, finish, answers = (list(each) for each in zip(*rows, strict=True))
+    table = {"benchmark": ["easy"] * len(rows), "response": responses, "finish": finish, "answer": answers}
+    pl.DataFrame(table, schema_overrides={"answer": pl.String}).write_parquet(folder / "samples.parquet")
+    return unanswered(Graph((TASK,)), {TASK.id: folder})[TASK.id]
+
+
+def test_responses_in_another_form_are_told_with_what_reads_them(
+    tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
+    silent = [(f"so it is {n}.\n#### {n}", "stop", None) for n in range(7)]
+    (found,) = warned(tmp_path, [*silent, (r"\boxed{4}", "stop", "4"), ("and so", "length", None)])
+    assert found.code == "W0804"
+    golden("runs/W0804.txt", render([found], {}) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("end", "advice"),
+    [("#### 14", 'after("####")'), ("the answer is 14", "last_number"), ("I do not know", "regex")],
+)
+def test_the_advice_follows_how_responses_end(end: str, advice: str, tmp_path: Path) -> None:
+    (found,) = warned(tmp_path, [(end, "stop", None)] * 8)
+    assert found.help is not None
+    assert advice in found.help
+
+
+def test_as_many_answers_as_not_and_responses_that_were_cut_are_no_reason(tmp_path: Path) -> None:
+    assert warned(tmp_path, [("#### 1", "stop", None), (r"\boxed{1}", "stop", "1")] * 8) == []
+    assert warned(tmp_path, [("and so", "length", None)] * 20) == []
+    assert warned(tmp_path, [("#### 1", "stop", None)] * 7) == []
+
+
+def test_what_is_not_there_or_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    assert unanswered(Graph((TASK,)), {}) == {}
+    (tmp_path / "samples.parquet").write_bytes(b"no parquet")
+    assert unanswered(Graph((TASK,)), {TASK.id: tmp_path}) == {}
+
+
+def test_a_step_of_training_is_told_of_by_its_share() -> None:
+    found = untrained(Task("mine.train", "train", {"stage": {"data": BOXED}}, {}), 0.25)
+    assert found.message == "75% of the responses that ended have no answer: `answer = boxed` found none"
