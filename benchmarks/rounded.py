@@ -9,6 +9,7 @@ import argparse
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -58,11 +59,11 @@ def main() -> None:
     for _ in range(rounds):
         for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
             learner = Learner.of(model, (), 0.0, products=dtype)
-            trained = seconds_of(lambda one=learner: take_step(one, examples, batch_loss, 1.0, "here"))
+            trained = seconds_of(partial(take_step, learner, examples, batch_loss, 1.0, "here"))
             spent.setdefault(("training", name), []).append(trained)
             kind = EmbeddedSettings(dtype=name)  # type: ignore[arg-type]
             engine = EmbeddedEngine(model.config, model.state_dict(), settings=kind)
-            drawn = seconds_of(lambda one=engine: one.generate(requests, sampling))
+            drawn = seconds_of(partial(engine.generate, requests, sampling))
             spent.setdefault(("generation", name), []).append(drawn)
     for what, tokens in (("training", sum(LENGTHS)), ("generation", responses * sampling.max_tokens)):
         plain, rounded = (median(spent[what, name]) for name in ("float32", "bfloat16"))
