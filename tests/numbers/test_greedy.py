@@ -88,6 +88,10 @@ def test_five_budgets_are_within_one_percent_on_every_published_frontier(publish
     assert abs(approximation_error(published, schedule)) < 0.01
 
 
+def test_five_budgets_are_the_same_with_candidates_at_every_token_and_at_every_64th(published):
+    assert greedy(published, 32768, 5, 1).budgets == greedy(published, 32768, 5, 64).budgets
+
+
 def test_picks_on_a_published_frontier_are_the_brute_force(all_published):
     edge = all_published["deepseek_7b"]
     chosen, errors = brute_force(edge, 32768, 5, 1024)
