@@ -57,8 +57,9 @@ def test_a_worker_that_dies_is_replaced(ray_bench: Bench) -> None:
             and event.task == "overthinker.train.s1"
             and not (ray_bench.folder / "go").exists()
         ):
-            (ray_bench.folder / "go").touch()
+            # While it still waits: one that goes on may have ended before it is found.
             os.kill(worker_of("overthinker.train.s1"), signal.SIGKILL)
+            (ray_bench.folder / "go").touch()
 
     ray_bench.on_event = kill
     results = ray_bench.run(make.spec(make.arm("base", make.base())))
