@@ -12,8 +12,8 @@ from reodsl.diagnostics import Diagnostic, warning
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.data import Grading
 
-MOST = 0.5
-"""The share of ended responses that may be without an answer before it is told of."""
+FEW_ANSWERED = 0.5
+"""The share of ended responses with an answer below which it is told of."""
 LEAST = 8
 """Ended responses below which nothing is said."""
 _SHOWN = 60
@@ -56,7 +56,7 @@ def untrained(task: Task, answered: float) -> Diagnostic:
 
 def _without(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | None:
     silent = rows.filter(pl.col("answer").is_null())
-    if rows.height < LEAST or silent.height <= MOST * rows.height:
+    if rows.height < LEAST or silent.height <= (1 - FEW_ANSWERED) * rows.height:
         return None
     data = next(each["data"] for each in task.payload["suite"]["benchmarks"] if each["name"] == benchmark)
     ends = [" ".join(text[-4 * _SHOWN :].split())[-_SHOWN:] for text in silent["response"].head(20)]

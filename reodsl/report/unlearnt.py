@@ -7,7 +7,6 @@ from pathlib import Path
 from reodsl.diagnostics import Diagnostic, warning
 
 _NAMED = 12
-FEW_ANSWERED = 0.5
 
 
 def unlearnt(folder: Path) -> list[Diagnostic]:
@@ -43,6 +42,8 @@ def _stages(arm: Path) -> list[tuple[int, int, bool]]:
     """The positions of an arm's stages without any advantage, with how many stages there are, and whether most of the
     stage's responses that ended held no answer."""
     import polars as pl
+
+    from reodsl.report.unanswered import FEW_ANSWERED
 
     metrics = sorted((arm / "stages").glob("*/metrics.parquet"))
     found = []
