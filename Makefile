@@ -32,7 +32,7 @@ LIST    = -r constraints/$$($(BIN)/python -m pip show torch 2>/dev/null | grep -
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study smollm2 sglang test lint heavy bench gpu scale intervals golden sbom lock clean
+.PHONY: run study smollm2 sglang test lint heavy bench gpu scale intervals golden grammar sbom lock clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -95,6 +95,10 @@ lock: $(DEV)
 
 golden: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --update-goldens
+
+# The parser's tables, after a change of reodsl/syntax/grammar.lark.
+grammar: $(DEV)
+	$(BIN)/python -m reodsl.syntax.grammar
 
 clean:
 	rm -rf $(VENV) build dist
