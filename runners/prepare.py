@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from reodsl.graph.job import Job
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
-from runners.data.load import load_data
+from runners.data.load import doubts, join_sources, read_sources
 from runners.models import architecture as sizes
 from runners.models.folder import Loaded, load_config, load_tokenizer, require_fit, save
 from runners.models.impossible import impossible
@@ -23,9 +24,18 @@ from runners.seeds import purpose
 
 
 def data(job: Job) -> None:
-    """Writes `questions.parquet`; a Problem (E07xx) says what is wrong with a source."""
+    """Writes `questions.parquet`, and `references.json` where references are doubtful.
+
+    Raises a Problem (E07xx) that says what is wrong with a source.
+    """
     declared = Data.model_validate(job.task.payload["data"])
-    load_data(declared, job.folder).write_parquet(job.out / "questions.parquet")
+    read = read_sources(declared, job.folder)
+    join_sources(declared, read).write_parquet(job.out / "questions.parquet")
+    found = doubts(declared, read)
+    if found is not None:
+        (job.out / "references.json").write_text(
+            json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8"
+        )
 
 
 def model(job: Job) -> None:

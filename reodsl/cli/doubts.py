@@ -26,8 +26,8 @@ class Doubts:
         self.silent: set[str] = set()
 
     def done(self, task_id: str, key: str) -> None:
-        """Take in a result. Warn of questions that are trained and evaluated on, of marks of a chat in them, and of
-        responses without answers.
+        """Take in a result. Warn of questions that are trained and evaluated on, of marks of a chat in them, of
+        doubtful references, and of responses without answers.
         """
         kind = self.ready.graph[task_id].kind
         if self.quiet or kind not in ("data", "evaluate"):
@@ -40,7 +40,7 @@ class Doubts:
         folder = self.ready.store.path(key)
         self.tables[task_id] = folder
         found = [
-            *self._marked({task_id: folder}),
+            *self._questioned({task_id: folder}),
             *overlaps(self.ready.graph, self.tables, task_id),
         ]
         self._tell(found)
@@ -79,18 +79,22 @@ class Doubts:
 
         folders = {name: self.ready.store.path(key) for name, key in results.keys.items()}
         return [
-            *self._marked(folders),
+            *self._questioned(folders),
             *overlaps(self.ready.graph, folders),
             *self._unanswered(folders),
             *unended(page.parent),
             *unlearnt(page.parent),
         ]
 
-    def _marked(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
-        """Marks of a chat in questions, at the lines of the spec that read them."""
+    def _questioned(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
+        """Marks of a chat in questions and doubtful references, at the lines of the spec that read them."""
         from reodsl.report.chats import chats
+        from reodsl.report.references import doubtful
 
-        return self._at_lines(chats(self.ready.graph, folders))
+        return [
+            *self._at_lines(chats(self.ready.graph, folders)),
+            *self._at_lines(doubtful(self.ready.graph, folders)),
+        ]
 
     def rest(self, results: Results, page: Path) -> list[Diagnostic]:
         """Those that have not been told."""

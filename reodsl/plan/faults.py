@@ -13,7 +13,7 @@ from reodsl.plan.places import Path, Places
 _REWARD: Path = ("stage", "method", "reward")
 _ABOUT: Mapping[tuple[str, str], Path] = {
     ("budgets", "E0429"): ("reward",),
-    ("data", "W0714"): ("data", "sources"),
+    **{("data", code): ("data", "sources") for code in ("W0714", "W0716", "W0717")},
     **{("train", code): _REWARD for code in ("E0920", "E0922", "E0923", "E0924", "E0930", "E0932")},
     ("train", "W0804"): ("stage", "data", "answer"),
     ("evaluate", "W0804"): ("suite", "benchmarks"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -13,6 +15,7 @@ from runners.data.fold import generate_questions
 from runners.data.hub import hub_problem, local_files, read_hub
 from runners.data.marks import unused_marks, without_marks
 from runners.data.package import package_problem, read_package
+from runners.data.references import doubtful_references
 from runners.data.table import require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
 
@@ -27,11 +30,24 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
     a question or answer, for duplicates unless they are to be dropped, and for ids of several questions. Questions
     generated with worked solutions may repeat.
     """
-    tables: list[pl.DataFrame] = []
-    repeating: list[pl.DataFrame] = []
+    return join_sources(data, read_sources(data, folder))
+
+
+def read_sources(data: Data, folder: Path) -> list[pl.DataFrame]:
+    """The questions table of each source, without marks around its questions; every row is filled."""
+    tables = []
     for source in data.sources:
         table = without_marks(read_source(source, folder), data.strip)
         require_filled(table, _where(source))
+        tables.append(table)
+    return tables
+
+
+def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The tables of the sources one after another, as `load_data` says."""
+    tables: list[pl.DataFrame] = []
+    repeating: list[pl.DataFrame] = []
+    for source, table in zip(data.sources, read, strict=True):
         solved = isinstance(source, (Generated, PackageData)) and source.traces is not None
         (repeating if solved else tables).append(table)
     if tables and repeating:
@@ -47,6 +63,11 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
     settled = settle_duplicates(pl.concat(tables, how="diagonal"), data.duplicates, where)
     require_names(settled, where)
     return settled
+
+
+def doubts(data: Data, read: Sequence[pl.DataFrame]) -> dict[str, Any] | None:
+    """What `doubtful_references` finds in the tables of the sources."""
+    return doubtful_references(list(zip(map(_where, data.sources), read, strict=True)), data)
 
 
 def read_source(source: DataSource, folder: Path) -> pl.DataFrame:

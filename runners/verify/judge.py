@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from runners.verify.fast import several
-from runners.verify.notation import HIDDEN, closing, plain, split_top
+from runners.verify.notation import HIDDEN, balanced, closing, plain, split_top
 from runners.verify.quantity import Quantity, quantity, same_quantity
 from runners.verify.units import unit_of
 
@@ -105,6 +105,39 @@ def judge(gold: str, answer: str, tolerance: float) -> Plan:
     return _Judge(Fraction(str(tolerance)), tolerance).compare(plain(gold), plain(answer), 0)
 
 
+def expressions(reference: str) -> list[str]:
+    """The parts of a reference that only computer algebra can read, each once; "" stands for a part that nothing reads.
+
+    Numbers with their units, choices and words are read without it. Groups and equations are taken apart, as in `judge`.
+    """
+    if len(reference) > LONGEST:
+        return [""]
+    return list(dict.fromkeys(_expressions(plain(reference), 0)))
+
+
+def _expressions(text: str, depth: int) -> list[str]:
+    if depth > DEEPEST:
+        return [text]
+    if quantity(text, reference=True) is not None or _is_words(text):
+        return []
+    if not text or several(text) or not balanced(text):
+        return [""]
+    inner = _opened(text)
+    if inner != text:
+        return _expressions(inner, depth + 1)
+    sides = _chain(text)
+    if len(sides) > 1:
+        if _strict_name(sides[0]):
+            sides = sides[-1:]
+        elif len(sides) > MOST_LINKS or any(map(_is_words, sides)):
+            return [""]
+        return [part for side in sides for part in _expressions(side, depth + 1)]
+    group = _group(text)
+    if group is not None:
+        return [part for item in _unnamed(group).items for part in _expressions(item, depth + 1)]
+    return [_without_unit(text)[0]]
+
+
 _WORD = re.compile(r"[0-9A-Za-z]")
 _COMMANDS = re.compile(r"\\[A-Za-z]+")
 _CONSTANT = re.compile(
@@ -118,6 +151,8 @@ _CHOICE_SAID = re.compile(r"(?:\\text\{ ?)?\(([A-Z])\)[.:]?\}?[ :]*(.*)", re.DOT
 _BARE_WORDS = re.compile(r"[A-Za-z]{4,}+(?:[ ,'-]+[A-Za-z0-9]+)*+[.!]?|[A-Za-z]{2,}+(?: [A-Za-z]+)++[.!]?")
 _COUNTED = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
 _LETTERS = re.compile(r"[A-Za-z][A-Za-z ,.'-]*+")
+_ANY_WORDS = re.compile(r"[^\W\d_]+(?:[ .,'\u2019&-]+[^\W\d_]+)*[.!]?")
+_LONG_WORD = re.compile(r"[A-Za-z]{4}|[^\x00-\x7f]")
 _PLAIN_WORD = re.compile(r"[^\W_]+", re.UNICODE)
 _EQUALS = re.compile(r"(?<![<>!:])==?(?![<>])")
 _IN = re.compile(r"\\in(?![A-Za-z])")
@@ -351,6 +386,16 @@ def _said(text: str) -> str | None:
     if _ALL_TEXT.fullmatch(text):
         return _TEXT.sub(r"\1", text).strip()
     return text if _BARE_WORDS.fullmatch(text) else None
+
+
+def _is_words(text: str) -> bool:
+    """Whether a reference is a choice or words, in any script: what is compared as text."""
+    said = _said(text)
+    if _CHOICE.fullmatch(text if said is None else said) is not None:
+        return True
+    if said is not None:
+        return _spoken(said)
+    return _ANY_WORDS.fullmatch(text) is not None and _LONG_WORD.search(text) is not None
 
 
 def _folded(words: str) -> list[str]:

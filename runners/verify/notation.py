@@ -122,6 +122,16 @@ def closing(text: str, start: int) -> int | None:
     return None
 
 
+def balanced(text: str) -> bool:
+    """Whether every bracket that opens closes, of all kinds together, and none closes that is not open."""
+    depth, place = 0, 0
+    while place < len(text) and depth >= 0:
+        step, change = _bracket(text, place)
+        depth += change
+        place += step
+    return depth == 0
+
+
 def split_top(text: str, marks: re.Pattern[str]) -> list[str]:
     """The pieces between the matches of `marks` that stand in no bracket; each stripped."""
     pieces, depth, place, begun = list[str](), 0, 0, 0

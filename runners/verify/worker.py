@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import select
 import sys
@@ -57,6 +58,30 @@ def load_math() -> Check:
             return bool(verify(expected, given, timeout_seconds=None))
         share = max(Fraction(meta or 0), EXACT if one[1] or other[1] else Fraction(0))
         return abs(one[0] - other[0]) <= share * abs(one[0])
+
+    return check
+
+
+_ASIDE = re.compile(
+    r"\\(?:text|mathrm|operatorname)\{[^{}]*\}|\\(?:begin|end)\{(?:[pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?"
+    r"|_\{[^{}]*\}|\\[A-Za-z]+|[A-Z]{4,}"
+)
+_LETTERS = re.compile(
+    r"[A-Za-z]{4}|(?<![A-Za-z])(?:sin|cos|tan|cot|sec|csc|log|ln|exp|max|min|gcd|lcm|pi)(?![A-Za-z])"
+)
+"""Words, and names that LaTeX writes with a backslash: without one they are products of their letters."""
+
+
+def load_references() -> Check:
+    """Whether math-verify reads a reference: as more than a text, and no word in it as a product of letters."""
+    from math_verify import parse
+
+    guard_sympy()
+
+    def check(gold: str, text: str, meta: str) -> bool:
+        read = parse(f"\\boxed{{{gold}}}", parsing_timeout=None)
+        taken = [part for part in read if isinstance(part, str)]
+        return len(read) > len(taken) and not any(_LETTERS.search(_ASIDE.sub(" ", part)) for part in taken)
 
     return check
 
@@ -107,8 +132,16 @@ def compares_only(meta: str) -> bool:
     return _COMPARING.issuperset(code.co_names) and not code.co_freevars
 
 
-CHECKS: dict[str, Callable[[], Check]] = {"math": load_math, "reasoning_gym": load_reasoning_gym}
-TAKEN_HERE: dict[str, Callable[[str], bool]] = {"math": lambda meta: True, "reasoning_gym": compares_only}
+CHECKS: dict[str, Callable[[], Check]] = {
+    "math": load_math,
+    "math_references": load_references,
+    "reasoning_gym": load_reasoning_gym,
+}
+TAKEN_HERE: dict[str, Callable[[str], bool]] = {
+    "math": lambda meta: True,
+    "math_references": lambda meta: True,
+    "reasoning_gym": compares_only,
+}
 """Whether an answer with such metadata is checked without a copy, because its scorer runs nothing of it. math-verify reads
 a grammar, and formulas that sympy's parser is kept from running as code."""
 

@@ -14,7 +14,7 @@ import pytest
 from reodsl.ir.chat import find_turn
 from reodsl.ir.data import Data
 from reodsl.language import compile_file
-from runners.data.load import file_problems, load_data
+from runners.data.load import doubts, file_problems, load_data, read_sources
 from runners.verify import SEPARATOR, Answer, make_verifier
 
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -167,6 +167,7 @@ def test_a_data_set_as_published_is_bare_questions_and_their_answers(name: str, 
     data = declared(name, tmp_path)
     assert file_problems(data, tmp_path) == []
     table = load_data(data, tmp_path)
+    assert doubts(data, read_sources(data, tmp_path)) is None
     assert table.select("question", "answer").rows() == PUBLISHED[name].table
     assert not any(find_turn(question) for question in table["question"])
     if PUBLISHED[name].ids:

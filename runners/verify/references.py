@@ -1,0 +1,32 @@
+"""References in; which of them no parser reads, so that nothing but their own text counts as right, out."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+from runners.verify.answer import SEPARATOR, Answer
+from runners.verify.judge import expressions
+from runners.verify.pool import WorkerPool
+
+SECONDS, MEMORY_MIB = 5.0, 1024
+
+
+def unread(references: Sequence[str], workers: int = 1) -> list[bool]:
+    """Whether a mathematical verifier reads none of the answers that a reference stands for, one verdict a reference.
+
+    It reads numbers, choices and words itself, and asks math-verify for the rest. What math-verify takes longer than
+    `SECONDS` for is unread. Without math-verify on this machine nothing that it would be asked for is.
+    """
+    parts = {each: expressions(each) for text in references for each in text.split(SEPARATOR)}
+    asked = dict.fromkeys(each for own in parts.values() for each in own if each)
+    known = dict.fromkeys(asked, True)
+    if asked and importlib.util.find_spec("math_verify") is not None:
+        pool = WorkerPool("math_references", workers, SECONDS, MEMORY_MIB, confined=False)
+        try:
+            verdicts = pool.check([Answer("", each) for each in asked])
+        finally:
+            pool.close()
+        known = {each: verdict.correct for each, verdict in zip(asked, verdicts, strict=True)}
+    read = {text: all(each and known[each] for each in own) for text, own in parts.items()}
+    return [not any(read[each] for each in text.split(SEPARATOR)) for text in references]
