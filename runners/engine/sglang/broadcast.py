@@ -1,10 +1,10 @@
-"""Weights by broadcast: tensors and addresses in; one group of this process and all servers for as long as they are sent."""
+"""Broadcast weights to servers, in one group of this process and all of theirs."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -12,41 +12,34 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from runners.engine.sglang.control import Line, Refused, asking, together
+from runners.engine.sglang.buckets import Bucket
+from runners.engine.sglang.control import Lines, together, update_session
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.silence import Lost
-
-Part = Sequence[tuple[str, torch.Tensor]]
 
 _JOIN = timedelta(seconds=60)
-"""Until everybody has joined, and each tensor has arrived."""
+"""Until everybody has joined, and each bucket has arrived."""
 
 
-def send(parts: Iterator[Part], servers: Sequence[Address], ranks: int, version: int) -> None:
-    """Sends each tensor once to all servers, of `ranks` processes each: over NCCL from a GPU, over gloo from a CPU.
+def send(buckets: Iterable[Bucket], servers: Sequence[Address], ranks: int, version: int) -> None:
+    """Send each bucket once to all servers, of `ranks` processes each: over NCCL from a GPU, over gloo from a CPU.
 
-    Raises `Refused`, `Lost`, and torch's RuntimeError where tensors do not arrive.
+    Raises `Refused`, `Lost`, and torch's RuntimeError where a bucket does not arrive.
     """
-    first = next(parts)
-    with ExitStack() as stack:
-        lines = [stack.enter_context(Line(address)) for address in servers]
-        backend = "nccl" if first[0][1].is_cuda else "gloo"
-        name = f"reodsl-{version}"
-        with _group(lines, servers[0], ranks, backend, name) as group:
-            for line in lines:
-                line.ask("/begin_weight_update", {})
-            for part in (first, *parts):
-                told = {
-                    "names": [name for name, _ in part],
-                    "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in part],
-                    "shapes": [list(tensor.shape) for _, tensor in part],
-                    "group_name": name,
-                    "weight_version": str(version),
-                }
-                taking = [asking(line, "/update_weights_from_distributed", told) for line in lines]
-                together([*taking, partial(group.send, [tensor for _, tensor in part])])
-            for line in lines:
-                line.ask("/end_weight_update", {})
+    rest = iter(buckets)
+    first = next(rest)
+    backend, name = "nccl" if first.flat.is_cuda else "gloo", f"reodsl-{version}"
+    with Lines(servers) as lines, _group(lines, ranks, backend, name) as group, update_session(lines):
+        for bucket in (first, *rest):
+            message = {
+                "names": [name for name, _ in bucket.tensors],
+                "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in bucket.tensors],
+                "shapes": [list(tensor.shape) for _, tensor in bucket.tensors],
+                "load_format": "flattened_bucket",
+                "group_name": name,
+                "weight_version": str(version),
+            }
+            taking = partial(lines.ask, "/update_weights_from_distributed", message)
+            together([taking, partial(group.send, bucket.flat)])
 
 
 class _Own:
@@ -61,13 +54,12 @@ class _Own:
         _world.pg_group_ranks[self._group] = {rank: rank for rank in range(world)}
         self._left = False
 
-    def send(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Sends them to all others. Where one does not take them the others, who wait for more, are let go."""
+    def send(self, tensor: torch.Tensor) -> None:
+        """Send a tensor to all others. Where one does not take it the others, who wait for it, are let go."""
         options = dist.BroadcastOptions()
         options.rootRank = 0
         try:
-            for tensor in tensors:
-                self._group.broadcast([tensor.detach().contiguous()], options).wait()
+            self._group.broadcast([tensor], options).wait()
         except RuntimeError:
             self.leave()
             raise
@@ -80,32 +72,29 @@ class _Own:
 
 
 @contextmanager
-def _group(lines: Sequence[Line], one: Address, ranks: int, backend: str, name: str) -> Iterator[_Own]:
-    """This process and all servers, joined until the block ends."""
-    store, host, port = _meeting(one)
-    world = 1 + ranks * len(lines)
+def _group(lines: Lines, ranks: int, backend: str, name: str) -> Iterator[_Own]:
+    """Join this process and all servers in a group until the block ends."""
+    store, host, port = _meeting(lines.servers[0])
+    world = 1 + ranks * len(lines.servers)
     joined: list[_Own] = []
-    told = {"master_address": host, "master_port": port, "world_size": world, "group_name": name}
-    joining = [
-        asking(
-            line,
-            "/init_weights_update_group",
-            told | {"rank_offset": 1 + ranks * number, "backend": backend},
-        )
-        for number, line in enumerate(lines)
-    ]
+    meeting = {
+        "master_address": host,
+        "master_port": port,
+        "world_size": world,
+        "group_name": name,
+        "backend": backend,
+    }
+    messages = [meeting | {"rank_offset": 1 + ranks * number} for number in range(len(lines.servers))]
 
     def join() -> None:
         joined.append(_Own(backend, store, world, name))
 
     try:
-        together([*joining, join])
+        together([partial(lines.ask, "/init_weights_update_group", messages), join])
         yield joined[0]
     finally:
-        for line in lines:
-            # A server that is gone has none; what failed before is what is told.
-            with suppress(Lost, Refused):
-                line.ask("/destroy_weights_update_group", {"group_name": name})
+        # A server that is gone has none; what failed before is what is told.
+        lines.tell("/destroy_weights_update_group", {"group_name": name})
         for own in joined:
             own.leave()
 

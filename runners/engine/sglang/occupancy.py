@@ -7,7 +7,7 @@ has no content: weights are taken first, then sent, and caches last, when nothin
 
 from __future__ import annotations
 
-from runners.engine.sglang.control import Line
+from runners.engine.sglang.control import Lines
 from runners.engine.sglang.server import Address
 
 _IDLE = 60.0
@@ -20,20 +20,20 @@ def release(address: Address) -> None:
     A server that is told to give memory back while its scheduler still holds an answered request ends; it says of a
     flush when that is over.
     """
-    with Line(address) as line:
-        line.ask("/pause_generation", {"mode": "abort"})
-        line.ask(f"/flush_cache?timeout={_IDLE:g}", {})
-        line.ask("/release_memory_occupation", {"tags": ["kv_cache", "weights"]})
+    with Lines([address]) as lines:
+        lines.ask("/pause_generation", {"mode": "abort"})
+        lines.ask(f"/flush_cache?timeout={_IDLE:g}", {})
+        lines.ask("/release_memory_occupation", {"tags": ["kv_cache", "weights"]})
 
 
 def take_weights(address: Address) -> None:
     """Room for weights, which have to be sent next. Raises `Refused`, `Lost`."""
-    with Line(address) as line:
-        line.ask("/resume_memory_occupation", {"tags": ["weights"]})
+    with Lines([address]) as lines:
+        lines.ask("/resume_memory_occupation", {"tags": ["weights"]})
 
 
 def take_caches(address: Address) -> None:
     """Room for keys and values, and requests are answered again. Raises `Refused`, `Lost`."""
-    with Line(address) as line:
-        line.ask("/resume_memory_occupation", {"tags": ["kv_cache"]})
-        line.ask("/continue_generation", {})
+    with Lines([address]) as lines:
+        lines.ask("/resume_memory_occupation", {"tags": ["kv_cache"]})
+        lines.ask("/continue_generation", {})

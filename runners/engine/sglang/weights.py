@@ -1,6 +1,7 @@
-"""New weights for running servers: named tensors or a folder in, the same on every server out, by one of three ways.
+"""Bring new weights to running servers, to all of them at once.
 
-From shared memory where server and trainer are on one machine, by broadcast where they are apart, through files else.
+They go through shared memory where servers and trainer are on one machine, by broadcast where they are apart, and through
+files where neither works.
 """
 
 from __future__ import annotations
@@ -16,20 +17,16 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Literal
 
-import torch
 import torch.multiprocessing as sharing
 from safetensors.torch import save_file
 
 from reodsl.diagnostics import first_line, problem
 from runners.engine.sglang.broadcast import send
-from runners.engine.sglang.control import Line, Refused
+from runners.engine.sglang.buckets import State, buckets, parts
+from runners.engine.sglang.control import Lines, Refused, update_session
 from runners.engine.sglang.server import Address
 
 Way = Literal["tensor", "broadcast", "disk"]
-State = Mapping[str, torch.Tensor]
-
-_BUCKET = 1 << 29
-"""Bytes of weights that are on their way at once."""
 _WHOLE = "load the weights of the same model, whole"
 
 
@@ -64,7 +61,7 @@ def update(
         elif way == "tensor":
             _from_tensor(state, servers, ranks, version)
         else:
-            send(_buckets(state), servers, ranks, version)
+            send(buckets(state), servers, ranks, version)
     except (RuntimeError, OSError, ValueError, TypeError) as fault:
         raise Refused(f"{type(fault).__name__}: {first_line(fault)}") from fault
 
@@ -73,22 +70,18 @@ def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
     """Lets every server read the weights of a model folder. Raises `Refused`, `Lost`."""
     told = {"model_path": str(folder.resolve()), "weight_version": str(version)}
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    for address in servers:
-        with Line(address) as line:
-            line.ask("/update_weights_from_disk", told, size)
+    with Lines(servers) as lines:
+        lines.ask("/update_weights_from_disk", told, size)
 
 
 def _from_tensor(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
-    """Hands the servers pieces of shared memory (on a GPU: handles of its memory) to copy from."""
-    for address in servers:
-        with Line(address) as line, _session(line):
-            for part in _buckets(state):
-                with _shared_by_name():
-                    # A copy: the trainer's own tensors stay out of shared memory, and the servers' view of them does too.
-                    named = [(name, tensor.detach().clone()) for name, tensor in part]
-                    packed = base64.b64encode(_pickled(named)).decode()
-                    told = {"serialized_named_tensors": [packed] * ranks, "weight_version": str(version)}
-                    line.ask("/update_weights_from_tensor", told)
+    """Hand servers pieces of shared memory (on a GPU: handles of its memory) to copy from, all of them the same."""
+    with Lines(servers) as lines, update_session(lines):
+        for bucket in buckets(state):
+            with _shared_by_name():
+                packed = base64.b64encode(_pickled(list(bucket.tensors))).decode()
+                message = {"serialized_named_tensors": [packed] * ranks, "weight_version": str(version)}
+                lines.ask("/update_weights_from_tensor", message)
 
 
 @contextmanager
@@ -101,7 +94,7 @@ def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
             if (model / name).is_file():
                 shutil.copyfile(model / name, folder / name)
         places: dict[str, str] = {}
-        for number, part in enumerate(_buckets(state)):
+        for number, part in enumerate(parts(state)):
             file = f"model-{number:05d}.safetensors"
             save_file({name: tensor.detach().cpu().contiguous() for name, tensor in part}, folder / file)
             places |= dict.fromkeys((name for name, _ in part), file)
@@ -110,13 +103,6 @@ def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _session(line: Line) -> Iterator[None]:
-    line.ask("/begin_weight_update", {})
-    yield
-    line.ask("/end_weight_update", {})
 
 
 @contextmanager
@@ -134,23 +120,3 @@ def _pickled(value: object) -> bytes:
     buffer = io.BytesIO()
     ForkingPickler(buffer).dump(value)
     return buffer.getvalue()
-
-
-def _buckets(state: State) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """The tensors in their order, some at a time. A tensor that is tied to one before it is left out, as in files."""
-    part: list[tuple[str, torch.Tensor]] = []
-    held = 0
-    seen: set[tuple[int, tuple[int, ...]]] = set()
-    for name, tensor in state.items():
-        mark = (tensor.data_ptr(), tuple(tensor.shape))
-        if mark in seen and name.startswith("lm_head"):
-            continue
-        seen.add(mark)
-        size = tensor.numel() * tensor.element_size()
-        if part and held + size > _BUCKET:
-            yield part
-            part, held = [], 0
-        part.append((name, tensor))
-        held += size
-    if part:
-        yield part

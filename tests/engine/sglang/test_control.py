@@ -14,7 +14,7 @@ import torch
 
 from runners.engine.requests import Limits
 from runners.engine.sglang import broadcast, silence
-from runners.engine.sglang.control import Line, Refused, together
+from runners.engine.sglang.control import Lines, Refused, together
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
@@ -76,22 +76,22 @@ def serving(server: Server) -> Iterator[Server]:
 
 
 def test_a_server_that_hung_is_not_waited_for_again(frozen: Address, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Line(frozen) as line:
+    with Lines([frozen]) as lines:
         with pytest.raises(Hung) as caught:
-            line.ask("/begin_weight_update", {})
+            lines.ask("/begin_weight_update", {})
         assert caught.value.servers == (frozen,)
         # Not even once: it would be asked as many times anew.
-        monkeypatch.setattr(Line, "_posted", None)
+        monkeypatch.setattr(Lines, "_post", None)
         with pytest.raises(Hung):
-            line.ask("/end_weight_update", {})
+            lines.ask("/end_weight_update", {})
 
 
 def test_a_server_that_takes_long_and_says_that_it_works_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(silence, "_ANSWER", 60.0)
-    with serving(Server("/slow")) as server, Line(server.address) as line:
-        line.ask("/slow", {})
+    with serving(Server("/slow")) as server, Lines([server.address]) as lines:
+        lines.ask("/slow", {})
     # Both are asked at once, by two connections.
     assert sorted(server.told[:2]) == ["/health_generate", "/slow"]
 
@@ -99,12 +99,12 @@ def test_a_server_that_takes_long_and_says_that_it_works_is_waited_for(
 def test_what_a_server_refuses_and_one_that_is_gone_are_told_apart() -> None:
     with (
         serving(Server(status=400)) as server,
-        Line(server.address) as line,
+        Lines([server.address]) as lines,
         pytest.raises(Refused, match="400"),
     ):
-        line.ask("/any", {})
-    with Line(server.address) as line, pytest.raises(Lost) as caught:
-        line.ask("/any", {})
+        lines.ask("/any", {})
+    with Lines([server.address]) as lines, pytest.raises(Lost) as caught:
+        lines.ask("/any", {})
     assert not isinstance(caught.value, Hung)
 
 

@@ -29,7 +29,7 @@ from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 from runners.engine.sglang.turns import turns
-from runners.engine.sglang.weights import _buckets, ways
+from runners.engine.sglang.weights import ways
 from runners.models.folder import save
 from runners.models.tokenizer import word_tokenizer
 from tests.engine.engine_reference import VOCAB, make_model
@@ -331,11 +331,7 @@ def test_only_what_has_no_answer_is_open() -> None:
     assert work.done
 
 
-def test_weights_go_in_buckets_without_what_is_tied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.engine.sglang.weights._BUCKET", 64)
-    shared = torch.zeros(4, 4)
-    state = {"a": shared, "b": torch.zeros(2), "c": torch.zeros(3), "lm_head.weight": shared}
-    assert [[name for name, _ in part] for part in _buckets(state)] == [["a"], ["b", "c"]]
+def test_the_fastest_way_comes_first() -> None:
     assert ways(near=True) == ("tensor", "broadcast", "disk")
     assert ways(near=False)[0] == "broadcast"
 

@@ -18,7 +18,7 @@ from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Response, Sampling
 from runners.engine.sglang import weights
-from runners.engine.sglang.control import Line
+from runners.engine.sglang.control import Lines
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.models.folder import save
@@ -54,14 +54,14 @@ SENT: dict[weights.Way, list[str]] = {
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What servers are told besides requests, in order."""
     found: list[str] = []
-    ask = Line.ask
+    ask = Lines.ask
 
-    def recorded(own: Line, path: str, message: Mapping[str, Any], reads: int = 0) -> None:
+    def recorded(own: Lines, path: str, message: Mapping[str, Any], reads: int = 0) -> None:
         words = [path.partition("?")[0], *message.get("tags", ()), message.get("mode", "")]
         found.append(" ".join(word for word in words if word))
         ask(own, path, message, reads)
 
-    monkeypatch.setattr(Line, "ask", recorded)
+    monkeypatch.setattr(Lines, "ask", recorded)
     return found
 
 
