@@ -94,6 +94,15 @@ def resolved(extras: tuple[str, ...], constraints: list[str]) -> Entries:
     return compiled(wanted, constraints)
 
 
+def with_servers_torch(run: Entries) -> list[str]:
+    """The versions of `run`, but with the torch that SGLang has on CUDA, and so with its NCCL.
+
+    NCCL joins no group of two versions, and handles of GPU memory are pickled by torch.
+    """
+    (torch,) = pins({"torch": listed("sglang-cuda")["torch"]})
+    return [*pins({name: run[name] for name in run if name != "torch" and not CUDA.match(name)}), torch]
+
+
 def write(name: str, found: Entries) -> None:
     """Write a list, packages in order."""
     lines = [f"# {HEADS[name]}", *(found[package] for package in sorted(found))]
@@ -107,12 +116,12 @@ def main() -> None:
     )
     parser.add_argument("--upgrade-all", action="store_true", help="take the newest version of everything")
     args = parser.parse_args()
-    kept = {**listed("cuda"), **listed("cpu"), **listed("dev"), **listed("gym")}
+    kept = {**listed("cpu"), **listed("dev"), **listed("gym")}
     new = set(kept) if args.upgrade_all else set(map(canonical, args.upgrade))
     constraints = pins({name: entry for name, entry in kept.items() if name not in new})
     run = resolved(("run",), constraints)
-    write("cuda", run)
     write("cpu", {name: entry for name, entry in run.items() if not CUDA.match(name)})
+    write("cuda", resolved(("run",), with_servers_torch(run)))
     for name, extras in GROUPS.items():
         # The same versions as in the list that it is installed with.
         held = [*constraints, *pins(run)]

@@ -1,4 +1,4 @@
-"""The lists of versions: the CUDA one is the CPU's and what a CUDA build of torch adds, each version named once."""
+"""The lists of versions: hashes, what is listed where, and what has to be equal in two of them."""
 
 from __future__ import annotations
 
@@ -61,11 +61,19 @@ def test_what_is_installed_besides_is_listed_once(profile: str) -> None:
 
 
 def test_the_cuda_profile_is_the_cpus_and_cudas_libraries() -> None:
+    """But for torch, which is the one of the servers."""
     cpu, cuda = pins("cpu"), pins("cuda")
-    assert {name: cuda.get(name) for name in cpu} == cpu
+    assert {name: cuda.get(name) for name in cpu} == cpu | {"torch": cuda["torch"]}
     added = set(cuda) - set(cpu)
     assert {"triton", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "cuda-toolkit"} <= added
     assert all(ADDED.match(name) for name in added)
+
+
+def test_trainer_and_servers_have_one_torch_and_one_nccl_on_cuda() -> None:
+    """NCCL refuses a group of two versions: every weight update would fall back to files."""
+    trainer, server = pins("cuda"), pins("sglang-cuda")
+    for name in ("torch", "triton", "nvidia-nccl-cu13"):
+        assert trainer[name] == server[name], name
 
 
 @pytest.mark.parametrize("profile", ["sglang-cpu", "sglang-cuda"])
