@@ -98,7 +98,7 @@ golden: $(DEV)
 
 # The parser's tables, after a change of reodsl/syntax/grammar.lark.
 grammar: $(DEV)
-	$(BIN)/python -m reodsl.syntax.grammar
+	$(BIN)/python -P reodsl/syntax/grammar.py
 
 clean:
 	rm -rf $(VENV) build dist

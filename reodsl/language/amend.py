@@ -13,8 +13,7 @@ from reodsl.language.modules import Loaded
 from reodsl.language.schema import Block, Type
 from reodsl.language.suggest import advice
 from reodsl.language.units import dimension, scaled
-from reodsl.syntax import tree
-from reodsl.syntax.parse import parse_expression
+from reodsl.syntax import parse_expression, tree
 from reodsl.syntax.source import Source
 
 

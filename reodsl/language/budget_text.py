@@ -14,8 +14,7 @@ from reodsl.language.suggest import advice, nearest
 from reodsl.language.values import Record, Value
 from reodsl.numbers.budgets import Schedule
 from reodsl.numbers.curves import Curve, Curves
-from reodsl.syntax import tree
-from reodsl.syntax.parse import parse, parse_expression
+from reodsl.syntax import parse, parse_expression, tree
 from reodsl.syntax.source import Source
 
 SHOWN = "<budgets>"

@@ -23,7 +23,7 @@ from reodsl.language.schema import (
 )
 from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, as_written, describe
-from reodsl.syntax.place import clipped
+from reodsl.syntax.scanner import clipped
 
 MOST_COUNTED = 16
 

@@ -12,11 +12,9 @@ from reodsl.diagnostics.model import Diagnostic, Problem, Span, error
 from reodsl.language.bounds import MOST_ERRORS, Enough, Spent
 from reodsl.language.doubled import doubled
 from reodsl.language.suggest import advice, there_is
-from reodsl.syntax import tree
-from reodsl.syntax.parse import parse
-from reodsl.syntax.place import clipped
+from reodsl.syntax import parse, tree
+from reodsl.syntax.scanner import MOST_TOKENS, clipped
 from reodsl.syntax.source import MAX_BYTES, Source, read_source, source_from_bytes
-from reodsl.syntax.tokens import MOST_TOKENS
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # A wheel carries the library inside the package; a checkout has it beside.

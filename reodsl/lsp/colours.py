@@ -10,9 +10,8 @@ from typing import Literal, get_args
 from reodsl.diagnostics.model import Span
 from reodsl.lsp.positions import UTF16, lines_of, units
 from reodsl.syntax import tree
-from reodsl.syntax.place import KEYWORDS
+from reodsl.syntax.scanner import KEYWORDS, Token, scan
 from reodsl.syntax.source import Source
-from reodsl.syntax.tokens import Tok, lex
 
 Sort = Literal[
     "keyword",
@@ -60,8 +59,8 @@ class Symbol:
 
 def colours(text: str) -> list[Colour]:
     """The pieces of a text that have a colour, in order; those over several lines are cut at line ends."""
-    lexed = lex(Source("", "\n".join(lines_of(text))))
-    found = [*_words(lexed.tokens), *(Colour(each.span, "comment") for each in lexed.comments)]
+    scanned = scan(Source("", "\n".join(lines_of(text))))
+    found = [*_words(scanned.tokens), *(Colour(each.span, "comment") for each in scanned.comments)]
     lines = lines_of(text)
     pieces = [piece for each in found for piece in _by_line(each, lines)]
     return sorted(pieces, key=lambda each: (each.span.line, each.span.column))
@@ -100,7 +99,7 @@ def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[Symbol
     return tuple(found)
 
 
-def _words(tokens: list[Tok]) -> Iterator[Colour]:
+def _words(tokens: list[Token]) -> Iterator[Colour]:
     opened: list[str] = []
     item: list[str] = []  # the types of the item's tokens so far
     for token, after in zip_longest(tokens, tokens[1:]):

@@ -13,8 +13,8 @@ from reodsl.diagnostics.model import Span
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.kinds import KINDS
 from reodsl.language.schema import A, Block, Field, Many
+from reodsl.syntax.scanner import Token, scan
 from reodsl.syntax.source import Source
-from reodsl.syntax.tokens import Tok, lex
 
 OPENERS = {"LBRACE": "{", "LPAR": "(", "LSQB": "["}
 CLOSERS = frozenset({"RBRACE", "RPAR", "RSQB"})
@@ -36,7 +36,7 @@ class Frame:
     owner: str = ""
     path: tuple[str, ...] | None = ()
     setting: Field | None = None
-    statement: list[Tok] = field(default_factory=list)
+    statement: list[Token] = field(default_factory=list)
     given: set[str] = field(default_factory=set)
 
     def fields(self) -> Mapping[str, Field]:
@@ -61,9 +61,9 @@ class Site:
     """
 
     frame: Frame
-    before: list[Tok]
-    word: Tok | None
-    after: Tok | None
+    before: list[Token]
+    word: Token | None
+    after: Token | None
     locals: dict[str, Local]
     given: set[str]
 
@@ -79,7 +79,7 @@ def fields_of(kind: str) -> Mapping[str, Field]:
     return found.fields if found is not None else {}
 
 
-def wanted(frame: Frame, before: list[Tok]) -> Field | None:
+def wanted(frame: Frame, before: list[Token]) -> Field | None:
     """The field whose value begins or goes on after these tokens."""
     if frame.bracket == "(" and frame.kind:
         for name, colon in pairwise(before):
@@ -94,7 +94,7 @@ def wanted(frame: Frame, before: list[Tok]) -> Field | None:
 
 def site(text: str, line: int, column: int) -> Site:
     """Where line and column (from 1) are in a text; the word is the one that the place touches."""
-    tokens = lex(Source("", text.replace("\r\n", "\n").replace("\r", "\n"))).tokens
+    tokens = scan(Source("", text.replace("\r\n", "\n").replace("\r", "\n"))).tokens
     at = next(
         (
             i
@@ -127,21 +127,21 @@ def site(text: str, line: int, column: int) -> Site:
     return Site(frame, before, tokens[at] if at is not None else None, after, locals_, given)
 
 
-def is_word(token: Tok) -> bool:
+def is_word(token: Token) -> bool:
     """Whether a token is a name, or a keyword, which may be one elsewhere."""
     return (token.text[:1].isalpha() and token.text.isidentifier()) or (
         token.text[:1] == "_" and token.type == "NAME"
     )
 
 
-def _first_after(tokens: list[Tok], line: int, column: int) -> int:
+def _first_after(tokens: list[Token], line: int, column: int) -> int:
     return next(
         (i for i, token in enumerate(tokens) if (token.span.line, token.span.column) >= (line, column)),
         len(tokens),
     )
 
 
-def _take(stack: list[Frame], token: Tok, before: Tok | None) -> None:
+def _take(stack: list[Frame], token: Token, before: Token | None) -> None:
     """Follow one token: brackets open and close frames, breaks end statements."""
     frame = stack[-1]
     if token.type in OPENERS:
@@ -163,7 +163,7 @@ def _take(stack: list[Frame], token: Tok, before: Tok | None) -> None:
         frame.statement.append(token)
 
 
-def _opened(frame: Frame, bracket: str, before: Tok | None) -> Frame:
+def _opened(frame: Frame, bracket: str, before: Token | None) -> Frame:
     """The frame that a bracket opens after the statement so far."""
     said = frame.statement
     words = [token.text for token in said]
@@ -199,7 +199,7 @@ def _amended(field_: Field | None) -> str:
     return next((kind for kind in type_.kinds if kind in KINDS), "") if isinstance(type_, A) else ""
 
 
-def _top_of(tokens: list[Tok], stop: int) -> int:
+def _top_of(tokens: list[Token], stop: int) -> int:
     """Where the declaration around a token begins: after the last line end outside of all brackets."""
     depth, start = 0, 0
     for i, token in enumerate(tokens[:stop]):
@@ -209,7 +209,7 @@ def _top_of(tokens: list[Tok], stop: int) -> int:
     return start
 
 
-def _locals(tokens: list[Tok], start: int) -> dict[str, Local]:
+def _locals(tokens: list[Token], start: int) -> dict[str, Local]:
     """The names that the declaration beginning at `start` has inside."""
     found: dict[str, Local] = {}
     depth = 0
@@ -241,7 +241,7 @@ def _locals(tokens: list[Tok], start: int) -> dict[str, Local]:
     return found
 
 
-def _params(tokens: list[Tok], start: int) -> int:
+def _params(tokens: list[Token], start: int) -> int:
     """How many tokens of a declaration come before its `=` or block: `kind name(params)`; 0 without parameters."""
     if start + 2 >= len(tokens) or tokens[start + 2].type != "LPAR":
         return 0

@@ -9,7 +9,7 @@ from string import Template
 from reodsl.start.methods import METHODS, Method
 from reodsl.start.places import PLACES, Place
 from reodsl.syntax import format_source, source_from_bytes
-from reodsl.syntax.place import KEYWORDS
+from reodsl.syntax.scanner import KEYWORDS
 
 LIBRARY: Mapping[str, tuple[str, ...]] = {
     "std.rewards": (

@@ -2,7 +2,7 @@
 
 from reodsl.syntax import tree
 from reodsl.syntax.format import FormatResult, format_module, format_source
-from reodsl.syntax.parse import ExpressionResult, ParseResult, parse, parse_expression
+from reodsl.syntax.parser import ExpressionResult, ParseResult, parse, parse_expression
 from reodsl.syntax.source import Source, read_source, source_from_bytes
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from reodsl.diagnostics.model import Span
 from reodsl.syntax import tree
-from reodsl.syntax.walk import children
+from reodsl.syntax.tree import children
 
 Container: TypeAlias = tree.Module | tree.Block | tree.Call | tree.ListExpr | tree.Nested | tree.Decl
 Entry: TypeAlias = tree.Node | Span

@@ -1,45 +1,43 @@
-"""Tokens to what the grammar reads: brackets matched (and mended), newlines free in ( ) and [ ], one SEP between items."""
+"""Match and mend brackets, free newlines in ( ) and [ ], and put one SEP between items: what the grammar reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
-from reodsl.syntax.tokens import Tok
+from reodsl.syntax.scanner import CLOSERS, OPENERS, Token
 
 MAX_NESTING = 64
 
 _CLOSER = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
-_OPENERS = frozenset(_CLOSER)
-_CLOSERS = frozenset(_CLOSER.values())
 _TEXT = {"RPAR": ")", "RSQB": "]", "RBRACE": "}"}
 _ITEM_WORDS = frozenset({"FROM", "PARAM", "LET", "DENSE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class Balanced:
     """Balanced tokens with their depth: of a bracket, the depth outside it; of anything else, the depth it is at."""
 
-    tokens: list[Tok]
+    tokens: list[Token]
     depths: list[int]
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
 
-def lay_out(tokens: list[Tok]) -> Laid:
-    """Never raises; brackets come out balanced and at most `MAX_NESTING` deep (E0131, E0132, E0138)."""
+def balance(tokens: list[Token]) -> Balanced:
+    """Balance the brackets. Never raises; they come out at most `MAX_NESTING` deep (E0131, E0132, E0138)."""
     diagnostics: list[Diagnostic] = []
-    if not _balanced(tokens):
+    if not _is_balanced(tokens):
         tokens, diagnostics = _Mender(tokens).mend()
     tokens = _prune(tokens, diagnostics)
     return _separate(tokens, diagnostics)
 
 
-def _balanced(tokens: list[Tok]) -> bool:
+def _is_balanced(tokens: list[Token]) -> bool:
     stack: list[str] = []
     for token in tokens:
-        if token.type in _OPENERS:
+        if token.type in OPENERS:
             stack.append(_CLOSER[token.type])
-        elif token.type in _CLOSERS and (not stack or stack.pop() != token.type):
+        elif token.type in CLOSERS and (not stack or stack.pop() != token.type):
             return False
     return not stack
 
@@ -47,15 +45,15 @@ def _balanced(tokens: list[Tok]) -> bool:
 class _Mender:
     """Balances brackets that do not match, guided by the indentation, and reports each place once."""
 
-    def __init__(self, tokens: list[Tok]) -> None:
+    def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
-        self.out: list[Tok] = []
-        self.stack: list[Tok] = []
+        self.out: list[Token] = []
+        self.stack: list[Token] = []
         self.indents: dict[int, int] = {}
         self.diagnostics: list[Diagnostic] = []
         self.reported: set[int] = {-1}
 
-    def mend(self) -> tuple[list[Tok], list[Diagnostic]]:
+    def mend(self) -> tuple[list[Token], list[Diagnostic]]:
         line = 0
         for index, token in enumerate(self.tokens):
             if token.type == "NEWLINE":
@@ -66,10 +64,10 @@ class _Mender:
             if first:
                 self.indents[token.span.line] = token.span.column
                 self._end_what_this_line_cannot_be_in(index)
-            if token.type in _OPENERS:
+            if token.type in OPENERS:
                 self.stack.append(token)
                 self.out.append(token)
-            elif token.type in _CLOSERS:
+            elif token.type in CLOSERS:
                 self._close(token, first)
             else:
                 self.out.append(token)
@@ -78,7 +76,7 @@ class _Mender:
         self._end(len(self.stack), None, silent=swallowed)
         return self.out, self.diagnostics
 
-    def _indent(self, opener: Tok) -> int:
+    def _indent(self, opener: Token) -> int:
         return self.indents.get(opener.span.line, 1)
 
     def _end_what_this_line_cannot_be_in(self, index: int) -> None:
@@ -100,7 +98,7 @@ class _Mender:
             count += 1
         self._end(count, token)
 
-    def _close(self, closer: Tok, first: bool) -> None:
+    def _close(self, closer: Token, first: bool) -> None:
         if first and closer.type == "RBRACE":
             count = self._opened_deeper(closer)
             self._end(count, closer)
@@ -126,7 +124,7 @@ class _Mender:
                     help=f"write `{wanted}` for `{closer.text}`",
                 ),
             )
-            self.out.append(Tok(_CLOSER[opener.type], wanted, closer.span, mended=True))
+            self.out.append(Token(_CLOSER[opener.type], wanted, closer.span, mended=True))
         else:
             self._report(
                 closer.span.line,
@@ -134,7 +132,7 @@ class _Mender:
             )
             self._taint()
 
-    def _opened_deeper(self, closer: Tok) -> int:
+    def _opened_deeper(self, closer: Token) -> int:
         """How many open brackets a `}` first on its line leaves open: those begun on deeper lines than its own."""
         for count, opener in enumerate(reversed(self.stack)):
             if opener.type == "LBRACE" and self._indent(opener) == closer.span.column:
@@ -144,7 +142,7 @@ class _Mender:
     def _crosses_brace(self, count: int) -> bool:
         return any(opener.type == "LBRACE" for opener in self.stack[len(self.stack) - count :])
 
-    def _end(self, count: int, before: Tok | None, *, silent: bool = False) -> None:
+    def _end(self, count: int, before: Token | None, *, silent: bool = False) -> None:
         """Close the `count` innermost brackets that the text leaves open, before the token `before`."""
         for _ in range(count):
             opener = self.stack.pop()
@@ -153,7 +151,7 @@ class _Mender:
             if before is not None:
                 what = (
                     f"`{before.text}` closes an outer one"
-                    if before.type in _CLOSERS
+                    if before.type in CLOSERS
                     else "a new item begins here"
                 )
                 others.append(Label(before.span, what))
@@ -173,7 +171,7 @@ class _Mender:
                 at -= 1
             place = self.out[at - 1].span if at else opener.span
             end = Span(place.path, place.end_line, place.end_column, place.end_line, place.end_column)
-            self.out.insert(at, Tok(closer, _TEXT[closer], end, mended=True))
+            self.out.insert(at, Token(closer, _TEXT[closer], end, mended=True))
 
     def _report(self, line: int, diagnostic: Diagnostic) -> None:
         if line not in self.reported:
@@ -185,20 +183,20 @@ class _Mender:
             self.out[-1].mended = True
 
 
-def _prune(tokens: list[Tok], diagnostics: list[Diagnostic]) -> list[Tok]:
+def _prune(tokens: list[Token], diagnostics: list[Diagnostic]) -> list[Token]:
     """Balanced tokens without what lies deeper than `MAX_NESTING` brackets; one report for all of it.
 
     Brackets piled up are one mistake: everything in the outermost of them counts as mended.
     """
-    out: list[Tok] = []
+    out: list[Token] = []
     depth = outermost = 0
     piled = False
     for token in tokens:
-        if token.type in _CLOSERS:
+        if token.type in CLOSERS:
             depth -= 1
-        if depth == 0 and token.type in _OPENERS:
+        if depth == 0 and token.type in OPENERS:
             outermost, piled = len(out), False
-        bracket = token.type in _OPENERS or token.type in _CLOSERS
+        bracket = token.type in OPENERS or token.type in CLOSERS
         if depth < MAX_NESTING or (depth == MAX_NESTING and not bracket):
             token.mended = token.mended or piled
             out.append(token)
@@ -208,7 +206,7 @@ def _prune(tokens: list[Tok], diagnostics: list[Diagnostic]) -> list[Tok]:
                 inside.mended = True
             if not any(diagnostic.code == "E0138" for diagnostic in diagnostics):
                 diagnostics[:] = [too_deep(token.span)]
-        if token.type in _OPENERS:
+        if token.type in OPENERS:
             depth += 1
     return out
 
@@ -223,12 +221,12 @@ def too_deep(span: Span) -> Diagnostic:
     )
 
 
-def _separate(tokens: list[Tok], diagnostics: list[Diagnostic]) -> Laid:
+def _separate(tokens: list[Token], diagnostics: list[Diagnostic]) -> Balanced:
     """Newlines, `;` and commas between items to SEP tokens, none by a brace, behind the `:` of a `dense` or at an end."""
-    out: list[Tok] = []
+    out: list[Token] = []
     depths: list[int] = []
     stack: list[str] = []
-    mark: Tok | None = None  # the `,` or `;` since the last item
+    mark: Token | None = None  # the `,` or `;` since the last item
     after_brace = True
     first = ""  # what the item at hand begins with
     for token in tokens:
@@ -244,7 +242,7 @@ def _separate(tokens: list[Tok], diagnostics: list[Diagnostic]) -> Laid:
             if kind != "NEWLINE":
                 mark = token
             if out and out[-1].type != "SEP" and not after_brace:
-                out.append(Tok("SEP", token.text, token.span, mended=token.mended))
+                out.append(Token("SEP", token.text, token.span, mended=token.mended))
                 depths.append(len(stack))
             continue
         if kind == "NEWLINE":
@@ -252,17 +250,17 @@ def _separate(tokens: list[Tok], diagnostics: list[Diagnostic]) -> Laid:
         if in_block and (after_brace or not out or out[-1].type == "SEP"):
             first = kind
         mark, after_brace = None, False
-        if kind in _CLOSERS:
+        if kind in CLOSERS:
             if out and out[-1].type == "SEP":
                 out.pop()
                 depths.pop()
             stack.pop()
         out.append(token)
         depths.append(len(stack))
-        if kind in _OPENERS:
+        if kind in OPENERS:
             stack.append(kind)
             after_brace = kind == "LBRACE"
     if out and out[-1].type == "SEP":
         out.pop()
         depths.pop()
-    return Laid(out, depths, diagnostics)
+    return Balanced(out, depths, diagnostics)

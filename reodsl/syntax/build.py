@@ -7,11 +7,11 @@ from typing import Any
 
 from reodsl.diagnostics.model import Diagnostic, Span, error
 from reodsl.syntax import tree
-from reodsl.syntax.docstrings import bare_doc, clean_doc
+from reodsl.syntax.literals import clean_doc
 
 Children = list[
     Any
-]  # of tokens (`tokens.Tok`) and of what the methods below return; all of them have a `span`
+]  # of tokens (`scanner.Token`) and of what the methods below return; all of them have a `span`
 
 
 class Rejected(Exception):
@@ -82,16 +82,17 @@ class Builder:
         c[0].append(c[1])
         return c[0]  # type: ignore[no-any-return]
 
-    def dotted(self, c: Children) -> Children:
-        c[0] += c[1:]
-        return c[0]  # type: ignore[no-any-return]
+    def dotted(self, c: Children) -> tree.Ident:
+        return tree.Ident(f"{c[0].name}.{c[2].name}", over(c))
 
     def module_name(self, c: Children) -> tree.Ident:
-        words = [token for part in c for token in part]
-        return tree.Ident("".join(token.text for token in words), over(words))
+        dots = c[0] if isinstance(c[0], list) else []
+        names = c[1:] if dots else c
+        words = [token.text for token in dots] + [ident.name for ident in names]
+        return tree.Ident("".join(words), over([*dots, *names]))
 
     def import_name(self, c: Children) -> tree.ImportName:
-        return tree.ImportName(_ident(c[0]), _ident(c[2]) if len(c) == 3 else None, over(c))
+        return tree.ImportName(c[0], c[2] if len(c) == 3 else None, over(c))
 
     def import_(self, c: Children) -> tree.Import:
         names = next(child for child in c if isinstance(child, list))
@@ -130,7 +131,7 @@ class Builder:
         return tree.ParamDecl(c[0], c[2], default, bounds, over(c))
 
     def type_name(self, c: Children) -> tree.TypeName:
-        return tree.TypeName(c[0].text, c[0].span)
+        return tree.TypeName(c[0].name, c[0].span)
 
     def list_type(self, c: Children) -> tree.ListType:
         return tree.ListType(c[1], over(c))
@@ -139,7 +140,7 @@ class Builder:
 
     def block(self, c: Children) -> tree.Block:
         items = unlink(c[1]) if isinstance(c[1], tuple) else ()
-        doc = bare_doc(items[0]) if items else None
+        doc = _bare_doc(items[0]) if items else None
         if doc is None:
             return tree.Block(None, items, over(c))
         return tree.Block(doc, items[1:], over(c), items[0].span)
@@ -288,3 +289,14 @@ def _trailing_doc(value: object, text: Any) -> str | None:
             )
         )
     return clean_doc(text.payload)
+
+
+def _bare_doc(item: object) -> str | None:
+    """The text of a triple-quoted statement without brackets around it."""
+    if isinstance(item, tree.ExprStatement) and isinstance(item.expr, tree.String) and item.expr.long:
+        value, span = item.expr.value, item.span
+        last = value.rpartition("\n")[2]
+        start = span.column + 3 if "\n" not in value else 1
+        if span.end_column == start + len(last) + 3:
+            return clean_doc(value)
+    return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Diagnostic
 from reodsl.syntax import tree
-from reodsl.syntax.parse import parse
+from reodsl.syntax.parser import parse
 from reodsl.syntax.source import Source
 
 WIDTH = 120

@@ -1,7 +1,8 @@
 """Build the parser's tables from `grammar.lark` with lark: `make grammar` writes them to `tables.json`.
 
-Importing lark takes a quarter of the time that `reodsl check` has, so the tables are shipped and lark is not imported
-when a spec is read. A test holds the shipped tables equal to what lark makes of the grammar.
+Importing lark takes a quarter of the time that `reodsl check` has, so the tables are shipped, and reading a spec does
+not import lark. A test holds the shipped tables equal to what lark makes of the grammar. Nothing of reodsl is imported
+here: it could not be while there are no tables.
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ from typing import Any
 
 import lark
 from lark.grammar import Rule
-from lark.lexer import Token
+from lark.lexer import PatternStr, Token
 from lark.parsers.lalr_analysis import Shift
-
-from reodsl.syntax.tables import TABLES, Tables
 
 GRAMMAR = Path(__file__).with_name("grammar.lark")
 STARTS = ("expression", "module")
 
 
 class KeepAll:
-    """Keep the terminals in the lexer that no rule uses; `tokens.py` and `brackets.py` deal with them."""
+    """Keep the terminals in the lexer that no rule uses; `scanner.py` and `brackets.py` deal with them."""
 
     always_accept = ("NEWLINE", "COMMENT", "OPEN_TEXT", "OPEN_STRING", "FOREIGN", "STRAY", "SEP")
 
@@ -46,10 +45,10 @@ def load_lark(**options: Any) -> lark.Lark:
     )
 
 
-def build_tables(*, strict: bool = False) -> Tables:
-    """Build the tables from the grammar's text. The same text always gives the same tables."""
+def build_tables(*, strict: bool = False) -> dict[str, Any]:
+    """Build the fields of `tables.Tables` from the grammar's text. The same text always gives the same tables."""
     frontend: Any = load_lark(strict=strict).parser
-    table = frontend.parser._parse_table
+    table, lexer = frontend.parser._parse_table, frontend.lexer.lexer
     numbers = _number_states(table)
     used = {target for row in table.states.values() for action, target in row.values() if action is not Shift}
     rules = sorted(used, key=_rule_key)
@@ -58,19 +57,21 @@ def build_tables(*, strict: bool = False) -> Tables:
     for state, number in numbers.items():
         for symbol, (action, target) in sorted(table.states[state].items()):
             steps[number][str(symbol)] = numbers[target] if action is Shift else ~rule_numbers[target]
-    starts = {name: (numbers[table.start_states[name]], numbers[table.end_states[name]]) for name in STARTS}
-    lexer = frontend.lexer.lexer
     terminals = [
         (t.name, t.pattern.to_regexp()) for t in lexer.scanner.terminals
     ]  # this also sets `callback`
     words = {t.pattern.value: t.name for t in lexer.callback["NAME"].scanner.terminals}
-    return Tables(
-        steps=steps,
-        rules=[(str(rule.origin.name), len(rule.expansion), _method(rule)) for rule in rules],
-        starts=starts,
-        terminals=terminals,
-        words=dict(sorted(words.items())),
-    )
+    signs = [t for t in lexer.terminals if isinstance(t.pattern, PatternStr) and t.pattern.value not in words]
+    return {
+        "steps": steps,
+        "rules": [(str(rule.origin.name), len(rule.expansion), _method(rule)) for rule in rules],
+        "terminals": terminals,
+        "starts": {
+            name: (numbers[table.start_states[name]], numbers[table.end_states[name]]) for name in STARTS
+        },
+        "words": dict(sorted(words.items())),
+        "signs": {t.name: t.pattern.value for t in signs},
+    }
 
 
 def _number_states(table: Any) -> dict[int, int]:
@@ -96,17 +97,22 @@ def _method(rule: Rule) -> str:
     return "" if passes else str(rule.alias or rule.origin.name)
 
 
-def write_tables(tables: Tables) -> str:
-    """Lay the tables out as JSON, one state, rule or terminal a line."""
-    lines = {
-        "steps": [json.dumps(row) for row in tables.steps],
-        "rules": [json.dumps(rule) for rule in tables.rules],
-        "terminals": [json.dumps(terminal) for terminal in tables.terminals],
-    }
-    parts = [f'"{name}": [\n' + ",\n".join(rows) + "\n]" for name, rows in lines.items()]
-    parts += [f'"starts": {json.dumps(tables.starts)}', f'"words": {json.dumps(tables.words)}']
+def dump_tables(tables: dict[str, Any]) -> str:
+    """Lay the tables out as JSON, one state, rule, terminal or word a line."""
+    parts = []
+    for name, field in tables.items():
+        if isinstance(field, list):
+            lines, brackets = [json.dumps(each) for each in field], "[]"
+        else:
+            lines, brackets = (
+                [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in field.items()],
+                "{}",
+            )
+        parts.append(f"{json.dumps(name)}: {brackets[0]}\n" + ",\n".join(lines) + f"\n{brackets[1]}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 if __name__ == "__main__":
-    TABLES.write_text(write_tables(build_tables(strict=True)), encoding="utf-8")
+    Path(__file__).with_name("tables.json").write_text(
+        dump_tables(build_tables(strict=True)), encoding="utf-8"
+    )

@@ -1,4 +1,4 @@
-"""The spelling of a number or a text to its value, or to what is wrong with it."""
+"""Read numbers, texts and docstrings: a spelling to its value, or to what is wrong with it."""
 
 from __future__ import annotations
 
@@ -146,3 +146,10 @@ def quote(value: str) -> str:
         else:
             parts.append(f"\\u{{{ord(character):x}}}")
     return '"' + "".join(parts) + '"'
+
+
+def clean_doc(text: str) -> str:
+    """Strip a docstring of its indentation and of the empty lines around it."""
+    lines = [line.rstrip() for line in text.expandtabs().split("\n")]
+    margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line), default=0)
+    return "\n".join([lines[0].lstrip(), *(line[margin:] for line in lines[1:])]).strip("\n")

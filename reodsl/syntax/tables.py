@@ -17,7 +17,8 @@ class Tables:
     `steps[state]` maps a terminal to the state to go to, or to `~rule` for the rule to reduce by, and a rule's origin
     to the state to go to. `rules` are (origin, length, method): the method of `build.Builder` that makes the value,
     empty where one child passes through. `starts` maps a start symbol to its first and last state. `terminals` are
-    (name, pattern), tried in this order; `words` are the names that are terminals of their own.
+    (name, pattern), tried in this order; `words` are the names that are terminals of their own. `signs` are the others
+    with one spelling, by their terminals: `PLUS` is `+`.
     """
 
     steps: list[dict[str, int]]
@@ -25,6 +26,7 @@ class Tables:
     terminals: list[tuple[str, str]]
     starts: dict[str, tuple[int, int]]
     words: dict[str, str]
+    signs: dict[str, str]
 
 
 @cache

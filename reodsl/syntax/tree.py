@@ -1,9 +1,10 @@
-"""The syntax tree of one `.reo` file: frozen nodes with spans, as written, before any meaning is given to them."""
+"""The syntax tree of one `.reo` file, as written: frozen nodes with spans, and ways through them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal, TypeAlias
 
 from reodsl.diagnostics.model import Span
 
@@ -393,3 +394,63 @@ class Comment:
 Node: TypeAlias = (
     Expr | TypeExpr | BlockItem | ModuleItem | Module | Block | Import | ImportName | ParamDecl | Arg
 ) | (Binding | Comprehension | Ident)
+
+
+# Ways through a tree, none of which recurses
+
+_PLACES = frozenset({"span", "unit_span", "module_span", "doc_span", "text", "path"})
+_WORDS = _PLACES | {"doc", "op", "module", "suffix", "unit", "long"}
+_KINDS = [kind for kind in list(globals().values()) if isinstance(kind, type) and is_dataclass(kind)]
+# For each class of node: the fields that can hold nodes, as written; those that say what it is, wherever it stands.
+_BELOW = {kind: tuple(f.name for f in fields(kind) if f.name not in _WORDS) for kind in _KINDS}
+_COMPARED = {kind: tuple(f.name for f in fields(kind) if f.name not in _PLACES) for kind in _KINDS}
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly below a node, in the order in which they are written."""
+    for name in _BELOW[type(node)]:
+        value: Any = getattr(node, name)
+        if isinstance(value, tuple):
+            yield from value
+        elif hasattr(value, "span"):
+            yield value
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all nodes below it, parents first, in the order in which they are written."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(list(children(node))))
+
+
+def depth_exceeding(node: Node, limit: int) -> Span | None:
+    """The place of the first node more than `limit` levels below `node`, if there is one."""
+    stack = [(node, 0)]
+    while stack:
+        node, depth = stack.pop()
+        if depth > limit:
+            return node.span
+        # An argument and a block are no levels of their own: they stand for what holds them.
+        below = depth if isinstance(node, Arg | Block) else depth + 1
+        stack.extend((child, below) for child in children(node) if not isinstance(child, Ident))
+    return None
+
+
+def same(left: Node, right: Node) -> bool:
+    """Whether two trees say the same, wherever it stands: equal but for spans, paths and the spelling of numbers."""
+    stack: list[tuple[Any, Any]] = [(left, right)]
+    while stack:
+        one, other = stack.pop()
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, tuple):
+            if len(one) != len(other):
+                return False
+            stack.extend(zip(one, other, strict=True))
+        elif hasattr(one, "span"):
+            stack.extend((getattr(one, name), getattr(other, name)) for name in _COMPARED[type(one)])
+        elif one != other:
+            return False
+    return True

@@ -10,8 +10,8 @@ from reodsl.graph.lower import lower
 from reodsl.language import check_file, compile_file
 from reodsl.language.bounds import MOST_ARMS, MOST_ERRORS, MOST_SEEDS
 from reodsl.language.stages import MOST_STAGES
+from reodsl.syntax.scanner import MOST_TOKENS
 from reodsl.syntax.source import MAX_BYTES
-from reodsl.syntax.tokens import MOST_TOKENS
 
 HEAD = """from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
 from std.recipes import ppo, sft

@@ -16,7 +16,7 @@ from reodsl.language.kinds import KINDS
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.schema import Between, Either, Field, Many, Num, Type
 from reodsl.language.values import Value
-from reodsl.syntax.parse import parse, parse_expression
+from reodsl.syntax import parse, parse_expression
 from reodsl.syntax.source import Source
 
 WRONG = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reodsl.syntax.docstrings import clean_doc
+from reodsl.syntax.literals import clean_doc
 
 
 @pytest.mark.parametrize(

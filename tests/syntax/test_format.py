@@ -10,7 +10,7 @@ import pytest
 from reodsl.syntax import Source, format_source, parse
 from reodsl.syntax.flat import text_of
 from reodsl.syntax.literals import quote, read_string
-from reodsl.syntax.walk import same
+from reodsl.syntax.tree import same
 from tests.syntax.trees import EVERY_SPEC, SPECS, source
 
 

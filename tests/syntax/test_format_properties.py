@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from reodsl.diagnostics import Span
 from reodsl.syntax import Source, format_module, format_source, parse, tree
-from reodsl.syntax.brackets import lay_out
-from reodsl.syntax.docstrings import clean_doc
-from reodsl.syntax.tokens import lex
-from reodsl.syntax.walk import same
+from reodsl.syntax.brackets import balance
+from reodsl.syntax.literals import clean_doc
+from reodsl.syntax.scanner import scan
+from reodsl.syntax.tree import same
 from tests.syntax.trees import EVERY_SPEC, source
 from tests.syntax.words import WORDS
 
@@ -239,11 +239,11 @@ def test_every_expression_survives_as_every_kind_of_value(expr: Any) -> None:
 
 def strewn(text: str, draw: random.Random) -> str:
     """The text with numbered comments behind lines, on lines of their own, and inside ( ) and [ ]."""
-    lexed = lex(Source("spec", text))
-    laid = lay_out(lexed.tokens)
+    scanned = scan(Source("spec", text))
+    balanced = balance(scanned.tokens)
     free = set()
     opened: list[str] = []
-    for token in laid.tokens:
+    for token in balanced.tokens:
         if token.type in ("LPAR", "LSQB", "LBRACE"):
             opened.append(token.type)
         elif token.type in ("RPAR", "RSQB", "RBRACE"):
@@ -252,11 +252,11 @@ def strewn(text: str, draw: random.Random) -> str:
             free.add((token.span.end_line, token.span.end_column))
     inside = {
         line
-        for token in lexed.tokens
+        for token in scanned.tokens
         if token.type == "TEXT"
         for line in range(token.span.line, token.span.end_line)
     }
-    commented = {comment.span.line for comment in lexed.comments}
+    commented = {comment.span.line for comment in scanned.comments}
     out = []
     for number, line in enumerate(text.split("\n"), 1):
         places = [c for (at, c) in free if at == number]

@@ -10,12 +10,16 @@ import lark
 import pytest
 
 from reodsl.syntax import Source, grammar, parse, tree
-from reodsl.syntax.brackets import lay_out
-from reodsl.syntax.build import Builder
-from reodsl.syntax.tables import TABLES
-from reodsl.syntax.tokens import lex
+from reodsl.syntax.brackets import balance
+from reodsl.syntax.build import Builder, Rejected
+from reodsl.syntax.parser import InteractiveParser, Unfit
+from reodsl.syntax.scanner import scan
+from reodsl.syntax.tables import TABLES, tables
+from tests.syntax.test_recovery import MISTAKES
 from tests.syntax.trees import SPECS, source
 from tests.syntax.words import WORDS
+
+LARK = grammar.load_lark(transformer=Builder())
 
 
 def test_builds_without_conflicts_or_colliding_terminals() -> None:
@@ -23,12 +27,12 @@ def test_builds_without_conflicts_or_colliding_terminals() -> None:
 
 
 def test_the_shipped_tables_are_those_of_the_grammar() -> None:
-    built = grammar.write_tables(grammar.build_tables())
+    built = grammar.dump_tables(grammar.build_tables())
     assert TABLES.read_text() == built, "the grammar and its tables differ: run `make grammar`"
 
 
 def test_the_tables_are_the_same_in_every_process() -> None:
-    code = "from reodsl.syntax.grammar import *; print(write_tables(build_tables()), end='')"
+    code = "from reodsl.syntax.grammar import *; print(dump_tables(build_tables()), end='')"
     for seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": seed}
         out = subprocess.run(
@@ -38,28 +42,44 @@ def test_the_tables_are_the_same_in_every_process() -> None:
 
 
 def test_every_rule_has_its_method() -> None:
-    for origin, length, method in grammar.build_tables().rules:
+    for origin, length, method in tables().rules:
         assert hasattr(Builder, method) if method else length == 1, origin
 
 
 def test_reads_what_lark_reads() -> None:
-    """The automaton and the lexer against lark's own, on the same grammar."""
-    reference = grammar.load_lark(transformer=Builder())
+    """The parser and the scanner against lark's own, on the same grammar."""
     for path in SPECS:
         text = source(path)
-        lexed = lex(text)
-        kept = [token for token in reference.lex(text.text) if token.type != "COMMENT"]
+        scanned = scan(text)
+        kept = [token for token in LARK.lex(text.text) if token.type != "COMMENT"]
         assert [
             (t.type, t.text, t.span.line, t.span.column, t.span.end_line, t.span.end_column)
-            for t in lexed.tokens
+            for t in scanned.tokens
         ] == [(t.type, str(t), t.line, t.column, t.end_line, t.end_column) for t in kept]
-        parse_state = reference.parse_interactive("", start="module").parser_state
-        for token in lay_out(lexed.tokens).tokens:
+        parse_state = LARK.parse_interactive("", start="module").parser_state
+        for token in balance(scanned.tokens).tokens:
             parse_state.feed_token(token)  # type: ignore[arg-type]
         _, items = parse_state.feed_token(lark.Token("$END", ""), True)
         module = parse(text).module
         assert [item for item in items if isinstance(item, tree.Import)] == list(module.imports)
         assert [item for item in items if not isinstance(item, tree.Import)] == list(module.items)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_accepts_what_lark_accepts(name: str) -> None:
+    ours = InteractiveParser("module")
+    theirs = LARK.parse_interactive("", start="module")
+    for token in balance(scan(Source(name, MISTAKES[name])).tokens).tokens:
+        assert ours.accepts(ours.states) == theirs.accepts()
+        try:
+            ours.feed_token(token)
+        except Unfit:
+            with pytest.raises(lark.UnexpectedToken):
+                theirs.feed_token(token)  # type: ignore[arg-type]
+            return
+        except Rejected:
+            return
+        theirs.feed_token(token)  # type: ignore[arg-type]
 
 
 def test_reading_needs_no_lark() -> None:

@@ -14,7 +14,7 @@ import pytest
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.diagnostics.render import render
 from reodsl.syntax import Source, format_source, parse, source_from_bytes
-from reodsl.syntax.walk import same, walk
+from reodsl.syntax.tree import same, walk
 from tests.syntax.trees import EVERY_SPEC
 
 COUNT = int(os.environ.get("REODSL_MUTATIONS", "600"))

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from reodsl.syntax import Source, format_source, parse
-from reodsl.syntax.walk import same, walk
+from reodsl.syntax.tree import same, walk
 
 MANY = 3000
 DEEP = {

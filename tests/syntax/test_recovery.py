@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reodsl.diagnostics.model import Diagnostic
 from reodsl.diagnostics.pages import codes, page
 from reodsl.diagnostics.render import render
-from reodsl.syntax import Source, parse, parse_expression
+from reodsl.syntax import Source, mistakes, parse, parse_expression
 
 MISTAKES = {
     "setting_at_top_level": "lr = 3\n",
@@ -69,6 +71,11 @@ MISTAKES = {
     "brace_too_many_inside": "study s {\n  batch { a = 1 } }\n  lr = 3\n}\n",
     "nested_too_deep": "reward r {\n  " + "(" * 65 + "1" + ")" * 65 + "\n}\n",
     "chain_too_long": "reward r {\n  " + "1 + " * 65 + "1\n}\n",
+    "item_begins_with_a_sign": "= 1\nstudy s {\n  : 1\n}\n",
+    "name_in_quotes": 'experiment "my-run" = ppo\n',
+    "name_with_hyphen": "experiment my-run = ppo\n",
+    "block_of_python": "experiment mine = ppo:\nreward r(a: int):\n",
+    "blocks_on_a_line": "study s {\n  table main { rows = arms } chart curves { x = budget }\n}\n",
     "blocks_too_deep": "study s " + "{ a " * 150 + "}" * 150 + "\n",
 }
 
@@ -96,6 +103,25 @@ def test_mistakes_look_as_they_did(name: str, golden: Callable[[str, str], None]
         "LIST",
     }
     assert words <= forms
+
+
+def test_every_named_mistake_is_met_by_one_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: set[str] = set()
+
+    def noting(each: mistakes.Mistake) -> mistakes.Mistake:
+        def say(place: mistakes.Place) -> Diagnostic | None:
+            diagnostic = each.say(place)
+            if diagnostic is not None:
+                met.add(each.say.__name__)
+            return diagnostic
+
+        return replace(each, say=say)
+
+    names = {each.say.__name__ for each in mistakes.MISTAKES}
+    monkeypatch.setattr(mistakes, "MISTAKES", [noting(each) for each in mistakes.MISTAKES])
+    for name, text in MISTAKES.items():
+        parse(Source(name, text))
+    assert met == names
 
 
 def _used() -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.diagnostics import Span
 from reodsl.syntax import Source, parse, parse_expression, tree
-from reodsl.syntax.walk import children, same, walk
+from reodsl.syntax.tree import children, same, walk
 from tests.syntax.trees import EVERY_SPEC, SPECS, dump, source
 
 

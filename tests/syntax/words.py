@@ -1,5 +1,5 @@
 """The words of the language, as its tests go through them."""
 
-from reodsl.syntax.place import KEYWORDS
+from reodsl.syntax.scanner import KEYWORDS
 
 WORDS = sorted(word.lower() for word in KEYWORDS)

@@ -17,7 +17,7 @@ from reodsl.language.reward.warnings import report_blind, report_constant
 from reodsl.language.units import PLAIN, TOKENS, unit_words
 from reodsl.language.values import Record
 from reodsl.syntax import tree
-from reodsl.syntax.walk import walk
+from reodsl.syntax.tree import walk
 
 
 @dataclass(frozen=True, slots=True)

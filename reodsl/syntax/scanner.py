@@ -1,4 +1,4 @@
-"""A source to its tokens and comments; what no token can be made of is reported, and mended or left out."""
+"""Scan a source into tokens and comments; report what is no token, and mend it or leave it out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reodsl.syntax.tree import Comment
 
 
 @dataclass(slots=True)
-class Tok:
+class Token:
     """A token as the parser takes it. `payload` is a literal's value; `mended` when its surroundings were changed."""
 
     type: str
@@ -25,6 +25,11 @@ class Tok:
     mended: bool = False
 
 
+KEYWORDS = frozenset(tables().words.values())
+SIGNS = tables().signs
+OPENERS = frozenset({"LPAR", "LSQB", "LBRACE"})
+CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
+
 MOST_TOKENS = 100_000
 """Words, numbers, signs, comments and line ends of a spec and what it imports: two thousand arms have some 65,000."""
 MOST_FAULTS = 1000
@@ -32,13 +37,13 @@ MOST_FAULTS = 1000
 
 
 @dataclass(slots=True)
-class Lexed:
+class Scanned:
     """What a source consists of; `tokens` still holds the newlines, `;` and commas as they stand.
 
     `count` is how many there were, comments included. `cut` says that the rest of the source was not read.
     """
 
-    tokens: list[Tok]
+    tokens: list[Token]
     comments: list[Comment] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     count: int = 0
@@ -83,13 +88,13 @@ def _pattern() -> re.Pattern[str]:
     return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in tables().terminals))
 
 
-def lex(source: Source, most: int = MOST_TOKENS) -> Lexed:
+def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
     """Tokens, comments, and the diagnostics E0133 to E0137 and W0101. Never raises on any text.
 
     Stops with E0216 at a source of more than `most` tokens, and at one that has a thousand findings.
     """
-    lexed = Lexed([])
-    tokens, path = lexed.tokens, source.path
+    scanned = Scanned([])
+    tokens, path = scanned.tokens, source.path
     drop_next = False
     last_line, line, start = 0, 1, 0
     words = tables().words
@@ -99,14 +104,14 @@ def lex(source: Source, most: int = MOST_TOKENS) -> Lexed:
         first_line, column = line, at - start + 1
         if kind == "WS" or kind is None:
             continue
-        lexed.count += 1
-        if lexed.count > most:
+        scanned.count += 1
+        if scanned.count > most:
             here = Span(path, line, column, line, column + 1)
-            lexed.diagnostics[:], lexed.cut = [_too_many(here)], True
-            return lexed
-        if len(lexed.diagnostics) >= MOST_FAULTS:
-            lexed.cut = True
-            return lexed
+            scanned.diagnostics[:], scanned.cut = [_too_many(here)], True
+            return scanned
+        if len(scanned.diagnostics) >= MOST_FAULTS:
+            scanned.cut = True
+            return scanned
         if kind in _TALL:
             line += text.count("\n")
             if line > first_line:
@@ -115,26 +120,26 @@ def lex(source: Source, most: int = MOST_TOKENS) -> Lexed:
             kind = words[text]
         span = Span(path, first_line, column, line, found.end() - start + 1)
         if kind == "COMMENT":
-            lexed.comments.append(Comment(text.rstrip(), span.line != last_line, span))
+            scanned.comments.append(Comment(text.rstrip(), span.line != last_line, span))
             continue
         if kind != "NEWLINE":
             last_line = span.end_line
-        token = Tok(kind, text, span, mended=drop_next)
+        token = Token(kind, text, span, mended=drop_next)
         drop_next = False
         if kind == "NUMBER":
-            _number(token, lexed.diagnostics)
+            _number(token, scanned.diagnostics)
         elif kind == "STRING":
             token.payload, faults = read_string(text)
-            lexed.diagnostics.extend(_at(fault, span) for fault in faults)
+            scanned.diagnostics.extend(_at(fault, span) for fault in faults)
         elif kind == "TEXT":
             token.payload = text[3:-3]
         elif kind in ("OPEN_STRING", "OPEN_TEXT"):
-            _unclosed(token, lexed.diagnostics)
-        elif kind in ("FOREIGN", "STRAY") and not _mend(token, lexed.diagnostics):
+            _unclosed(token, scanned.diagnostics)
+        elif kind in ("FOREIGN", "STRAY") and not _mend(token, scanned.diagnostics):
             drop_next = True
             continue
         tokens.append(token)
-    return lexed
+    return scanned
 
 
 def _too_many(span: Span) -> Diagnostic:
@@ -153,7 +158,7 @@ def _at(fault: Fault, span: Span) -> Diagnostic:
     return error(fault.code, fault.message, place, help=fault.help)
 
 
-def _number(token: Tok, diagnostics: list[Diagnostic]) -> None:
+def _number(token: Token, diagnostics: list[Diagnostic]) -> None:
     read = read_number(token.text)
     if isinstance(read, Fault):
         diagnostics.append(_at(read, token.span))
@@ -161,7 +166,7 @@ def _number(token: Tok, diagnostics: list[Diagnostic]) -> None:
     token.payload = read
 
 
-def _unclosed(token: Tok, diagnostics: list[Diagnostic]) -> None:
+def _unclosed(token: Token, diagnostics: list[Diagnostic]) -> None:
     """A text without its closing quotes ends with its line, or with the file."""
     triple = token.type == "OPEN_TEXT"
     span, quotes = token.span, '"""' if triple else '"'
@@ -182,7 +187,7 @@ def _unclosed(token: Tok, diagnostics: list[Diagnostic]) -> None:
     token.mended = True
 
 
-def _mend(token: Tok, diagnostics: list[Diagnostic]) -> bool:
+def _mend(token: Token, diagnostics: list[Diagnostic]) -> bool:
     """Report what is not of the language; True if a token of the language takes its place."""
     text, span = token.text, token.span
     if text.startswith("//"):
@@ -193,7 +198,7 @@ def _mend(token: Tok, diagnostics: list[Diagnostic]) -> bool:
     if text.startswith("'") and len(text) > 1:
         inner = text[1:-1].replace('"', '\\"')
         diagnostics.append(
-            error("E0135", "a text is written in double quotes", span, help=f'write `"{_short(inner)}"`')
+            error("E0135", "a text is written in double quotes", span, help=f'write `"{clipped(inner)}"`')
         )
         token.type, token.payload = "STRING", text[1:-1]
         return True
@@ -205,19 +210,20 @@ def _mend(token: Tok, diagnostics: list[Diagnostic]) -> bool:
         token.type, token.mended = taken_for, True
         return True
     diagnostics.append(
-        error("E0135", f"{_named(text)} is not part of the language", span, help=_advice(text))
+        error("E0135", f"{_name_character(text)} is not part of the language", span, help=_advice(text))
     )
     return False
 
 
-def _short(text: str) -> str:
+def clipped(text: str) -> str:
+    """Shorten a text of a spec to a length that may be quoted."""
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-def _named(text: str) -> str:
+def _name_character(text: str) -> str:
     """Printable text in backticks; anything invisible by its number and name."""
     if text.isprintable() and not text.isspace():
-        return f"`{_short(text)}`"
+        return f"`{clipped(text)}`"
     name = unicodedata.name(text[0], "a control character").lower()
     return f"U+{ord(text[0]):04X} ({name})"
 
@@ -232,7 +238,7 @@ def _advice(text: str) -> str:
     return "delete it, or put it in a text or a comment"
 
 
-def escape_warnings(tokens: list[Tok]) -> list[Diagnostic]:
+def escape_warnings(tokens: list[Token]) -> list[Diagnostic]:
     """W0101 for a triple-quoted value that spells `\\n`: no escapes are read there, so it is two characters."""
     found = []
     for before, token in zip([None, *tokens], tokens, strict=False):

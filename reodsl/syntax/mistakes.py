@@ -1,0 +1,791 @@
+"""Name the mistake at a place where the grammar cannot go on, and say what to write instead.
+
+Each function with `@mistake` knows one mistake: by what the parser has read of the item, in the grammar's symbols
+(`PARAM name` of `param n`), by the token that does not fit, and by the rules that could begin there. They are tried in
+the order in which they stand here; one may still answer None. What none of them knows is said by `explain` itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TypeAlias
+
+from reodsl.diagnostics.model import Diagnostic, Span, error
+from reodsl.syntax.scanner import CLOSERS, KEYWORDS, OPENERS, SIGNS, Token, clipped
+
+BINARY = frozenset({"PLUS", "MINUS", "STAR", "SLASH", "CARET", "AND", "OR", "NOT", "DOTDOT"})
+COMPARISONS = frozenset({"EQ", "NE", "LE", "GE", "LT", "GT", "IN"})
+OPERATORS = BINARY | COMPARISONS
+LITERALS = frozenset({"NUMBER", "STRING", "TEXT"})
+VALUES = KEYWORDS | LITERALS | {"NAME", "LPAR", "LSQB"}
+ASSIGNMENTS = frozenset({"EQUAL", "PLUS_EQUAL"})
+ENDS = frozenset({"SEP", "$END", "RBRACE"})
+VALUE_RULES = frozenset(
+    {"atom", "postfix", "power", "unary", "product", "sum", "range", "comparison", "inversion"}
+    | {"conjunction", "disjunction", "expr"}
+)
+
+
+@dataclass(slots=True)
+class Place:
+    """The tokens of an item up to a few after the one that does not fit, at `index`, and the parser's state there.
+
+    `read` is what the parser has read of the item, as the grammar's symbols. Of the rules, those in `rules` may begin
+    here and those in `complete` may end; the terminals in `accepted` may stand here. `alone`: there is no item, only an
+    expression, as on a command line.
+    """
+
+    tokens: list[Token]
+    index: int
+    in_block: bool
+    alone: bool
+    read: str
+    rules: set[str]
+    complete: set[str]
+    accepted: set[str]
+
+    @property
+    def found(self) -> Token:
+        """The token that does not fit."""
+        return self.tokens[self.index]
+
+    @property
+    def before(self) -> Token | None:
+        """The token before it; None where it is the first of its item."""
+        return self.tokens[self.index - 1] if self.index else None
+
+    @property
+    def first(self) -> Token:
+        """The token that the item begins with."""
+        return self.tokens[0]
+
+    @property
+    def wants_value(self) -> bool:
+        """Whether a value may begin here."""
+        return "atom" in self.rules
+
+    @property
+    def after_value(self) -> bool:
+        """Whether a value has just been read; a name that begins an item or an argument may be one."""
+        last = self.read.rpartition(" ")[2]
+        return last in VALUE_RULES or "atom" in self.complete
+
+    @property
+    def after_whole_value(self) -> bool:
+        """Whether that value may be of any form: a default and a bound are sums."""
+        return self.after_value and not self.read.endswith("sum")
+
+    def type_at(self, offset: int) -> str:
+        """The type of the token `offset` from the one that does not fit; empty outside the item."""
+        at = self.index + offset
+        return self.tokens[at].type if 0 <= at < len(self.tokens) else ""
+
+    def opener(self) -> str:
+        """The type of the innermost bracket around the place that the item itself opens; empty without one."""
+        depth = 0
+        for token in reversed(self.tokens[: self.index]):
+            if token.type in CLOSERS:
+                depth += 1
+            elif token.type in OPENERS:
+                if depth == 0:
+                    return token.type
+                depth -= 1
+        return ""
+
+    def ends_line(self) -> bool:
+        """Whether what is missing is missing at the end of a line: the next token is on another one."""
+        token, before = self.found, self.before
+        if before is None or token.text in (",", ";"):
+            return False
+        return token.type in ("SEP", "$END") or (
+            token.type in CLOSERS and token.span.line > before.span.end_line
+        )
+
+    def span(self) -> Span:
+        """Where to point: the token itself, or just behind the last one for the end of a line or of the file."""
+        before = self.before
+        return behind(before) if before is not None and self.ends_line() else self.found.span
+
+    def wanted(self) -> str:
+        """What fits, for the underline: `wanted: `,` or `)``; what would continue a value is left out."""
+        if self.wants_value:
+            return "wanted: a value"
+        names = set(self.accepted)
+        if self.after_value:
+            names -= OPERATORS | {"DOT", "LPAR", "LSQB", "LBRACE", "IF", "NAME", "TEXT"}
+            if not self.after_whole_value:
+                names |= self.accepted & {"DOTDOT"}
+        words = ["a name"] if "NAME" in names else []
+        for name in sorted(names - {"SEP"}):
+            if name in SIGNS:
+                words.append(f"`{SIGNS[name]}`")
+            elif name in KEYWORDS and "NAME" not in names:
+                words.append(f"`{name.lower()}`")
+        if names & {"SEP", "$END"}:
+            words.append("a new line")
+        if not words:
+            return ""
+        return "wanted: " + (words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}")
+
+
+Say: TypeAlias = Callable[[Place], Diagnostic | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """When a mistake is met, and the function that says it."""
+
+    read: re.Pattern[str]
+    found: frozenset[str] | None
+    where: str
+    say: Say
+
+    def met(self, place: Place) -> bool:
+        """Whether the place is one of this mistake, as far as a table can say."""
+        if self.found is not None and place.found.type not in self.found:
+            return False
+        if (self.where and place.alone) or (place.in_block and self.where == "file"):
+            return False
+        if self.where == "block" and not place.in_block:
+            return False
+        return self.read.search(place.read) is not None
+
+
+MISTAKES: list[Mistake] = []
+
+
+def mistake(read: str = "", found: Iterable[str] | None = None, where: str = "") -> Callable[[Say], Say]:
+    """Enter a function into the table: `read` is searched for, `where` is item, block, file or anywhere."""
+
+    def enter(say: Say) -> Say:
+        pattern = re.compile(read)
+        MISTAKES.append(Mistake(pattern, None if found is None else frozenset(found), where, say))
+        return say
+
+    return enter
+
+
+def explain(place: Place) -> Diagnostic:
+    """Say what is wrong at a place: the first mistake that knows it, else what was found and what would fit."""
+    for each in MISTAKES:
+        diagnostic = each.say(place) if each.met(place) else None
+        if diagnostic is not None:
+            return diagnostic
+    return error(
+        "E0130",
+        f"{describe(place.found)} does not fit here",
+        place.span(),
+        place.wanted(),
+        help="write what is wanted before it, or delete it",
+    )
+
+
+# Heads of items
+
+
+@mistake(where="item")
+def return_word(place: Place) -> Diagnostic | None:
+    """`return x`, which would read as a declaration."""
+    if place.index == 0 or place.first.type != "NAME" or place.first.text != "return":
+        return None
+    return error(
+        "E0130",
+        "nothing is returned by a word",
+        place.first.span,
+        help="the last line of a block is its value: write it alone, without `return`",
+    )
+
+
+@mistake(found=KEYWORDS, where="item")
+def keyword_as_name(place: Place) -> Diagnostic | None:
+    """`budgets from = …`: a keyword where a new name is given."""
+    if place.index == 0 or "name" not in place.rules:
+        return None
+    word = place.found
+    return error(
+        "E0143",
+        f"`{word.text}` is a word of the language and cannot be a name here",
+        word.span,
+        help=f"write another name, such as `{word.text}_`",
+    )
+
+
+@mistake(read="^NAME$", found=["STRING"], where="item")
+def quoted_name(place: Place) -> Diagnostic | None:
+    """`experiment "my-run" = …`."""
+    if place.type_at(1) not in ("EQUAL", "LBRACE"):
+        return None
+    return error(
+        "E0130",
+        "a name stands without quotes",
+        place.found.span,
+        help=f"write `{place.first.text} {_as_name(str(place.found.payload))}`",
+    )
+
+
+@mistake(read="^NAME( name)?$", found=LITERALS, where="item")
+def missing_equals(place: Place) -> Diagnostic:
+    """`lr 5e-6` or `arm x 5`: a head and a value with nothing between."""
+    head = " ".join(token.text for token in place.tokens[: place.index])
+    return error(
+        "E0142",
+        f"`=` is missing before {describe(place.found)}",
+        place.found.span,
+        help=f"write `{head} = {spelled(place.found)}`",
+    )
+
+
+@mistake(read="^(NAME|any_name)", found=["COLON"], where="item")
+def python_block(place: Place) -> Diagnostic | None:
+    """`experiment mine = ppo:`, as Python opens a block."""
+    before = place.before
+    if before is None or before.type not in ("NAME", "RPAR"):
+        return None
+    if place.type_at(1) not in ENDS or place.opener():
+        return None
+    return error(
+        "E0130",
+        "a block is opened by `{`, not by `:`",
+        place.found.span,
+        help="write `{` here, and `}` behind the block: indentation means nothing",
+    )
+
+
+@mistake(read="^NAME$", found=["COLON"], where="file")
+def declaration_with_colon(place: Place) -> Diagnostic:
+    """`experiment: e`."""
+    return error(
+        "E0141",
+        "no declaration is written with `:`",
+        place.found.span,
+        help="a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`",
+    )
+
+
+@mistake(read="^$", found=["TEXT"], where="file")
+def late_docstring(place: Place) -> Diagnostic:
+    """A triple-quoted text behind other items."""
+    return error(
+        "E0139",
+        "a docstring comes first in its file or block",
+        place.found.span,
+        help="move it to the start of the file or block, or after a param's or a setting's value, or write `# …`",
+    )
+
+
+@mistake(read="^$", found=["LBRACE"], where="file")
+def brace_on_next_line(place: Place) -> Diagnostic:
+    """`reward r(a: int)` and its `{` on the line below."""
+    return error(
+        "E0139",
+        "a block belongs to the declaration on its line",
+        place.found.span,
+        help="put the `{` at the end of the line above: `experiment NAME = parent {`",
+    )
+
+
+@mistake(read="^$", found=["IMPORT"], where="file")
+def import_without_from(place: Place) -> Diagnostic:
+    """`import std.models`."""
+    words = takewhile(lambda token: token.type in ("NAME", "DOT"), place.tokens[1:])
+    module = "".join(word.text for word in words)
+    return error(
+        "E0130",
+        "an import names its module first",
+        place.found.span,
+        help=f"write `from {clipped(module) or '…'} import NAME`",
+    )
+
+
+@mistake(read="^$", found=["LET", "DENSE"], where="file")
+def let_in_file(place: Place) -> Diagnostic:
+    """`let a = 1` outside a block."""
+    return error(
+        "E0139",
+        f"`{place.found.text}` belongs in the block of a reward or a selection",
+        place.found.span,
+        help="put it between the `{` and `}` of `reward NAME(…) { … }`",
+    )
+
+
+@mistake(read="^$", where="file")
+def item_of_no_file(place: Place) -> Diagnostic:
+    """Anything else that begins no item of a file."""
+    return error(
+        "E0139",
+        f"an item of a file cannot begin with {describe(place.found)}",
+        place.found.span,
+        help="a file holds imports, params and declarations: `KIND NAME = VALUE` or `KIND NAME { … }`",
+    )
+
+
+@mistake(read="^NAME$", where="file")
+def setting_in_file(place: Place) -> Diagnostic:
+    """`lr = 3`, `batch { … }` or a value outside a block."""
+    name, found = place.first.text, place.found.type
+    what, advice = "an expression", "a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`"
+    if found in ASSIGNMENTS:
+        what, advice = "a setting", f"if `{name}` is a kind, it lacks its name: `{name} NAME = …`"
+    elif found == "LBRACE":
+        what, advice = "a nested block", f"if `{name}` is a kind, it lacks its name: `{name} NAME {{ … }}`"
+    return error("E0139", f"{what} belongs in the block of a declaration", place.first.span, help=advice)
+
+
+@mistake(read="^(any_name|FROM|PARAM|IMPORT)$", where="block")
+def import_in_block(place: Place) -> Diagnostic | None:
+    """`from …` or `param …` in a block."""
+    if place.index != 1 or place.first.type not in ("FROM", "PARAM", "IMPORT"):
+        return None
+    return error(
+        "E0139",
+        f"{'a param' if place.first.type == 'PARAM' else 'an import'} belongs at the top level of the file",
+        place.first.span,
+        help="move the line out of the block, above its declaration",
+    )
+
+
+@mistake(read="^(any_name|FOR|IF|ELSE)$", where="block")
+def loop_in_block(place: Place) -> Diagnostic | None:
+    """`for …` or `if …` as a statement."""
+    word = place.first
+    if place.index != 1 or word.type not in ("FOR", "IF", "ELSE"):
+        return None
+    advice = "choose between two values: `A if CONDITION else B`"
+    if word.type == "FOR":
+        advice = (
+            "there are no loops: write each line, or stages as `stages(NAME in LIST) { … }`; "
+            "in a reward go through a group in a call, `mean(len(z) for z in group)`"
+        )
+    return error("E0130", f"no statement begins with `{word.text}`", word.span, help=advice)
+
+
+@mistake(read="^$", found=OPERATORS, where="block")
+def operator_begins_line(place: Place) -> Diagnostic:
+    """A line that goes on with the value of the line above."""
+    return error(
+        "E0130",
+        f"a line cannot begin with `{place.found.text}`",
+        place.found.span,
+        help="to go on with the line above, put the whole value in ( ): newlines are free there",
+    )
+
+
+@mistake(read="^$", found=["LBRACE"], where="block")
+def block_without_name(place: Place) -> Diagnostic:
+    """`{ … }` alone."""
+    return error(
+        "E0139",
+        "a block belongs to a name on its line",
+        place.found.span,
+        help="put the `{` at the end of the line above, or name the block: `optim { … }`",
+    )
+
+
+@mistake(read="^NAME name( decl_params)?$", found=ENDS, where="item")
+def declaration_without_value(place: Place) -> Diagnostic:
+    """`arm base` and nothing behind it."""
+    kind, name = place.tokens[0], place.tokens[1]
+    if place.type_at(1) == "LBRACE":
+        advice = f"put the `{{` on the same line: `{kind.text} {name.text} {{`"
+    else:
+        advice = f"write `{kind.text} {name.text} = …` or `{kind.text} {name.text} {{ … }}`"
+    return error(
+        "E0140",
+        f"`{clipped(kind.text)} {clipped(name.text)}` has neither a value nor a block",
+        name.span,
+        help=advice,
+    )
+
+
+@mistake(found=["NAME"], where="block")
+def item_behind_block(place: Place) -> Diagnostic | None:
+    """`table main { … } chart curves { … }`, in one line with nothing between."""
+    if place.type_at(-1) != "RBRACE" or place.opener() not in ("", "LBRACE"):
+        return None
+    return error(
+        "E0142",
+        f"{describe(place.found)} follows a complete block",
+        place.found.span,
+        help=f"start a new line, or put a comma before `{spelled(place.found)}`",
+    )
+
+
+# `=` and `:`
+
+
+@mistake(read=r"^\w+$", found=["COLON"])
+def setting_with_colon(place: Place) -> Diagnostic | None:
+    """`lr: 5e-6`."""
+    if place.index != 1 or not (place.in_block or place.alone):
+        return None
+    return error(
+        "E0141",
+        "a setting is written with `=`",
+        place.found.span,
+        help=f"write `{spelled(place.first)} = {value_after(place)}`",
+    )
+
+
+@mistake(read="^(LET|NAME) name$", found=["COLON"])
+def value_with_colon(place: Place) -> Diagnostic:
+    """`let a: 1` or `arm x: 5`."""
+    return error(
+        "E0141", "a value is given with `=`", place.found.span, help=f"write `= {value_after(place)}`"
+    )
+
+
+@mistake(read=r"postfix LPAR (args COMMA )?(NAME|any_name)$", found=ASSIGNMENTS)
+def argument_with_equals(place: Place) -> Diagnostic:
+    """`exp(from = 1K tokens)`."""
+    return error(
+        "E0141",
+        "an argument is written with `:`",
+        place.found.span,
+        help=f"write `{place.tokens[place.index - 1].text}: {value_after(place)}`",
+    )
+
+
+@mistake(read="^expr$", found=ASSIGNMENTS)
+def dotted_setting(place: Place) -> Diagnostic | None:
+    """`optim.lr = 1e-6`."""
+    if place.index != 3 or place.type_at(-2) != "DOT":
+        return None
+    return error(
+        "E0141",
+        "a setting has a plain name",
+        place.first.span,
+        help=f"write `{place.first.text} {{ {place.tokens[2].text} = … }}`",
+    )
+
+
+@mistake(read="(^|EQUAL )expr$", found=ASSIGNMENTS)
+def settings_on_one_line(place: Place) -> Diagnostic | None:
+    """`lr = 5e-6 clip = 3`, in which `clip` reads as a unit."""
+    if place.opener() or place.type_at(-1) != "NAME" or place.type_at(-2) != "NUMBER":
+        return None
+    name = place.tokens[place.index - 1]
+    return error(
+        "E0142",
+        f"nothing separates `{name.text}` from what comes before it",
+        name.span,
+        help=f"start a new line before `{name.text}`" + (", or put a comma" if place.in_block else ""),
+    )
+
+
+@mistake(found=ASSIGNMENTS)
+def equals_in_value(place: Place) -> Diagnostic | None:
+    """`[b = 1]`."""
+    if not place.after_value:
+        return None
+    return error(
+        "E0141",
+        f"`{place.found.text}` does not fit in a value",
+        place.found.span,
+        help="write `==` to compare",
+    )
+
+
+# A value is wanted
+
+
+@mistake(found=KEYWORDS)
+def keyword_as_value(place: Place) -> Diagnostic | None:
+    """`a = import`."""
+    if not place.wants_value:
+        return None
+    word = place.found
+    return error(
+        "E0143",
+        f"`{word.text}` is a word of the language, not a value",
+        word.span,
+        help=keyword_advice(word),
+    )
+
+
+@mistake(found=["LBRACE"])
+def block_without_parent(place: Place) -> Diagnostic | None:
+    """`experiment e = { … }`."""
+    if not place.wants_value:
+        return None
+    advice = "write `NAME = parent { … }`, or, for a block that amends nothing, leave out the `=`"
+    if place.read == "any_name EQUAL" and place.first.type == "NAME":
+        advice = f"write `{place.first.text} {{ … }}`, without the `=`"
+    return error(
+        "E0140", "this block amends nothing: no value comes before it", place.found.span, help=advice
+    )
+
+
+@mistake(read="^$")
+def no_value_begins(place: Place) -> Diagnostic | None:
+    """Something else where an item of a block or an expression begins."""
+    if not place.wants_value:
+        return None
+    if place.alone:
+        return error(
+            "E0140", "a value is wanted here", place.span(), help="write a number, a name or a call `f(…)`"
+        )
+    return error(
+        "E0130",
+        f"an item cannot begin with {describe(place.found)}",
+        place.span(),
+        help="an item of a block is a setting `NAME = VALUE`, a nested block `NAME { … }`, a declaration or a value",
+    )
+
+
+@mistake(read="(EQUAL|COLON)$")
+def no_value_follows_name(place: Place) -> Diagnostic | None:
+    """`a =` or `f(n:)`."""
+    before = place.before
+    if before is None or not place.wants_value:
+        return None
+    name = place.tokens[place.index - 2].text if place.index > 1 else ""
+    head = f"{name}:" if before.text == ":" else f"{name} {before.text}"
+    advice = f"write `{head} VALUE`"
+    if place.ends_line() and place.type_at(1) in LITERALS | {"LSQB", "LPAR", "MINUS"}:
+        advice = f"move the value up: `{head} {value_after(place)}`"
+    return error("E0140", f"no value follows `{head}`", behind(before), help=advice)
+
+
+@mistake()
+def no_value_follows_operator(place: Place) -> Diagnostic | None:
+    """`1 +` or `not`."""
+    before = place.before
+    if before is None or before.type not in OPERATORS | KEYWORDS or not place.wants_value:
+        return None
+    advice = f"write a value after `{before.text}`"
+    if place.ends_line():
+        advice = "put the whole value in ( ) to go on in the next line"
+    return error("E0140", f"no value follows `{before.text}`", behind(before), help=advice)
+
+
+@mistake(found=["COMMA"])
+def comma_without_value(place: Place) -> Diagnostic | None:
+    """`[1,,2]`."""
+    if not place.wants_value:
+        return None
+    return error(
+        "E0142", "nothing comes before this `,`", place.found.span, help="delete it, or write the value"
+    )
+
+
+@mistake()
+def no_value(place: Place) -> Diagnostic | None:
+    """Anything else where a value has to stand."""
+    if not place.wants_value:
+        return None
+    return error(
+        "E0140",
+        f"a value is wanted here, and this is {describe(place.found)}",
+        place.span(),
+        help="a value is a number, a text in double quotes, a name, a call `f(…)` or a list `[…]`",
+    )
+
+
+# A value is complete
+
+
+@mistake(found=COMPARISONS)
+def chained_comparison(place: Place) -> Diagnostic | None:
+    """`1 < len(y) < 3`."""
+    if not place.after_whole_value:
+        return None
+    return error(
+        "E0144", "comparisons are not chained", place.found.span, help="compare twice: `a < b and b < c`"
+    )
+
+
+@mistake(read="(?<!IN )disjunction IF disjunction$")
+def choice_without_else(place: Place) -> Diagnostic:
+    """`1 if correct(y)`."""
+    return error("E0140", "this choice has no `else`", place.span(), help="write `A if CONDITION else B`")
+
+
+@mistake(found=["FOR", "IF", "ELSE"])
+def word_behind_value(place: Place) -> Diagnostic | None:
+    """`[z for z in group]`: such a word goes elsewhere."""
+    if not place.after_value:
+        return None
+    word = place.found
+    return error("E0130", f"`{word.text}` does not fit here", word.span, help=keyword_advice(word))
+
+
+@mistake()
+def suffix_apart(place: Place) -> Diagnostic | None:
+    """`16 K tokens`."""
+    if not place.after_value or place.type_at(-2) != "NUMBER" or place.type_at(-1) != "NAME":
+        return None
+    number, suffix = place.tokens[place.index - 2 : place.index]
+    if suffix.text.upper() not in ("K", "M", "G"):
+        return None
+    unit = f" {place.found.text}" if place.found.type == "NAME" else ""
+    return error(
+        "E0136",
+        "a suffix is written directly after its number",
+        suffix.span,
+        help=f"write `{number.text}{suffix.text.upper()}{unit}`",
+    )
+
+
+@mistake(read="(?<!postfix )LPAR expr$", found=["COMMA"])
+def tuple_in_brackets(place: Place) -> Diagnostic:
+    """`(1, 2)`."""
+    return error("E0130", "( ) holds one value", place.found.span, help="a list is written `[a, b]`")
+
+
+@mistake(found=VALUES | {"LBRACE"})
+def two_values(place: Place) -> Diagnostic | None:
+    """`a = b c = d` or `[b c]`: a complete value and then another."""
+    before, token = place.before, place.found
+    if before is None or not place.after_value:
+        return None
+    if place.opener() not in ("", "LBRACE"):
+        return error(
+            "E0142",
+            f"nothing joins {describe(before)} and {describe(token)}",
+            token.span,
+            help=f"put a comma or an operator before `{spelled(token)}`",
+        )
+    advice = "start a new line, put a comma," if place.in_block else "start a new line"
+    advice += f" or write an operator before `{spelled(token)}`"
+    if place.alone:
+        advice = f"write an operator before `{spelled(token)}`, or delete it"
+    return error("E0142", f"{describe(token)} follows a complete value", token.span, help=advice)
+
+
+@mistake(read="FOR name$")
+def comprehension_without_in(place: Place) -> Diagnostic:
+    """`mean(z for group)`."""
+    return error(
+        "E0130",
+        "this `for` has no `in`",
+        place.span(),
+        help="the form is `mean(len(z) for z in group)`",
+    )
+
+
+# Forms: an import, a param, a `let`, a `dense` and the head of a declaration
+
+_FORMS = {
+    "FROM": "from MODULE import NAME, NAME",
+    "PARAM": "param NAME: TYPE = DEFAULT in LOWEST..HIGHEST",
+    "LET": "let NAME = VALUE",
+    "DENSE": "dense L in BUDGETS: VALUE",
+}
+
+
+@mistake(where="item")
+def broken_form(place: Place) -> Diagnostic | None:
+    """Inside an item that begins with a keyword: show its whole form."""
+    first, token = place.first, place.found
+    if place.index == 0 or first.type not in _FORMS:
+        return None
+    message = f"{describe(token)} does not fit in this `{first.text}`"
+    if first.type == "FROM":
+        message = f"{describe(token)} does not fit in this import"
+        if token.type == "STAR":
+            message = "an import lists its names"
+    return error("E0130", message, place.span(), place.wanted(), help=f"the form is `{_FORMS[first.type]}`")
+
+
+@mistake(read="^NAME name LPAR", where="item")
+def broken_parameters(place: Place) -> Diagnostic:
+    """`reward r(alpha) { … }`."""
+    return error(
+        "E0130",
+        f"{describe(place.found)} does not fit in these parameters",
+        place.span(),
+        place.wanted(),
+        help="a parameter is `NAME: TYPE`, with `= DEFAULT` and `in LOWEST..HIGHEST` if wanted",
+    )
+
+
+@mistake(read="^NAME name$", found=["MINUS"], where="item")
+def name_with_hyphen(place: Place) -> Diagnostic | None:
+    """`experiment my-run = …`."""
+    if place.type_at(1) not in ("NAME", "NUMBER"):
+        return None
+    kind, name, _, rest = place.tokens[:4]
+    return error(
+        "E0130",
+        "a name is made of letters, digits and `_`",
+        place.span(),
+        help=f"write `{kind.text} {clipped(f'{name.text}_{rest.text}')}`",
+    )
+
+
+@mistake(read="^NAME name$", where="item")
+def broken_head(place: Place) -> Diagnostic:
+    """`experiment e ppo { … }`."""
+    kind, name = place.tokens[:2]
+    head = f"{kind.text} {name.text}"
+    advice = f"write `{head} = VALUE` or `{head} {{ … }}`"
+    if place.found.type == "IN":
+        advice = f"there are no loops: write `{kind.text} NAME = VALUE` for each value"
+    return error(
+        "E0130",
+        f"{describe(place.found)} does not fit after `{head}`",
+        place.span(),
+        place.wanted(),
+        help=advice,
+    )
+
+
+# Words for messages
+
+
+def describe(token: Token) -> str:
+    """Name a token in the user's words, never the grammar's."""
+    if token.type == "$END":
+        return "the end of the file"
+    if token.type == "SEP":
+        return f"`{token.text}`" if token.text in (",", ";") else "the end of the line"
+    if token.type == "NUMBER":
+        return f"the number `{clipped(token.text)}`"
+    if token.type in ("STRING", "TEXT"):
+        return "a text"
+    if token.type == "NAME":
+        return f"the name `{clipped(token.text)}`"
+    if token.type in KEYWORDS:
+        return f"the word `{token.text}`"
+    return f"`{token.text}`"
+
+
+def spelled(token: Token) -> str:
+    """Quote a token in a line of advice."""
+    if token.type in ENDS:
+        return "…"
+    return clipped(token.text) if "\n" not in token.text else "…"
+
+
+def value_after(place: Place) -> str:
+    """Quote the value that follows the token in a line of advice; `…` unless it is short."""
+    token, unit = place.tokens[place.index + 1], place.type_at(2)
+    if token.type == "NUMBER" and unit == "NAME":
+        return f"{spelled(token)} {place.tokens[place.index + 2].text}"
+    return "…" if unit in ("LPAR", "DOT", "LBRACE", "LSQB") or token.type in OPENERS else spelled(token)
+
+
+def behind(token: Token) -> Span:
+    """Point one column behind a token."""
+    span = token.span
+    return Span(span.path, span.end_line, span.end_column, span.end_line, span.end_column + 1)
+
+
+def keyword_advice(token: Token) -> str:
+    """Say what a keyword is for, where it stands and does not fit."""
+    if token.type == "FOR":
+        return "go through a group in a call: `mean(len(z) for z in group)`"
+    if token.type in ("IF", "ELSE"):
+        return "choose between two values: `A if CONDITION else B`"
+    if token.type in ("AND", "OR", "IN"):
+        return f"`{token.text}` goes between two values"
+    return f"`{token.text}` names a setting (`{token.text} = …`), an argument (`{token.text}: …`) or a member only"
+
+
+def _as_name(words: str) -> str:
+    """Turn a text into a name: `my-run 2` into `my_run_2`."""
+    name = re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_")
+    return clipped(name if name and not name[0].isdigit() else f"_{name}")

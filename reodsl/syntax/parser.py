@@ -1,0 +1,349 @@
+"""Parse a source into its tree; after an error go on at the next item, so that one pass reports every error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from reodsl.diagnostics.model import Diagnostic, Span, note
+from reodsl.syntax import tree
+from reodsl.syntax.brackets import MAX_NESTING, Balanced, balance, too_deep
+from reodsl.syntax.build import Builder, Rejected
+from reodsl.syntax.literals import clean_doc
+from reodsl.syntax.mistakes import VALUE_RULES, Place, explain
+from reodsl.syntax.scanner import MOST_TOKENS, Token, escape_warnings, scan
+from reodsl.syntax.source import Source
+from reodsl.syntax.tables import tables
+from reodsl.syntax.tree import depth_exceeding
+
+MAX_REPORTED = 100
+END = "$END"
+# States that no tree within the limit of nesting needs: a level takes a few of them.
+_DEEPEST = 32 * MAX_NESTING
+
+
+@dataclass(frozen=True, slots=True)
+class ParseResult:
+    """The tree of what could be read (all of it when no diagnostic is an error), the diagnostics, the comments.
+
+    `tokens` is how many words, signs and comments the source has.
+    """
+
+    module: tree.Module
+    diagnostics: tuple[Diagnostic, ...]
+    comments: tuple[tree.Comment, ...]
+    tokens: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """True when nothing is wrong with the syntax, so that the tree is the whole file."""
+        return not any(diagnostic.severity == "error" for diagnostic in self.diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionResult:
+    """One expression, or None and why not."""
+
+    expression: tree.Expr | None
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
+    """Parse a file. Never raises on any text; items with an error in them are left out of the tree.
+
+    Nothing is read of a source of more than `most` tokens.
+    """
+    scanned = scan(source, most)
+    if scanned.cut:
+        # What is missing at the end would make mistakes of what stands before it.
+        empty = tree.Module(source.path, None, (), (), source.whole(), None)
+        return ParseResult(empty, _in_order(scanned.diagnostics, gave_up=True), (), scanned.count)
+    balanced = balance(scanned.tokens)
+    reader = Reader(balanced, "module", source.whole())
+    text, items = reader.run() or (None, ())
+    diagnostics = [
+        *scanned.diagnostics,
+        *balanced.diagnostics,
+        *reader.diagnostics,
+        *escape_warnings(balanced.tokens),
+    ]
+    cut = [d.labels[0].span.line for d in balanced.diagnostics if d.code == "E0138"]
+    kept = []
+    for item in items:
+        if any(item.span.line <= line <= item.span.end_line for line in cut):
+            # Not what was written any more: whatever else is said of it would only be a consequence.
+            continue
+        deep = depth_exceeding(item, MAX_NESTING) if reader.may_be_deep else None
+        if deep is None:
+            kept.append(item)
+        elif not any(diagnostic.code == "E0138" for diagnostic in diagnostics):
+            diagnostics.append(too_deep(deep))
+    module = tree.Module(
+        source.path,
+        clean_doc(text.payload) if text is not None else None,
+        tuple(item for item in kept if isinstance(item, tree.Import)),
+        tuple(item for item in kept if not isinstance(item, tree.Import)),
+        source.whole(),
+        text.span if text is not None else None,
+    )
+    comments = tuple(scanned.comments)
+    return ParseResult(module, _in_order(diagnostics, reader.gave_up), comments, scanned.count)
+
+
+def parse_expression(source: Source) -> ExpressionResult:
+    """Parse a text that is one expression, such as the value of `--set` or a budget schedule."""
+    scanned = scan(source)
+    if scanned.cut:
+        return ExpressionResult(None, _in_order(scanned.diagnostics, gave_up=True))
+    balanced = balance([token for token in scanned.tokens if token.type != "NEWLINE"])
+    reader = Reader(balanced, "expression", source.whole())
+    expression = reader.run()
+    diagnostics = [*scanned.diagnostics, *balanced.diagnostics, *reader.diagnostics]
+    if expression is not None and reader.may_be_deep:
+        deep = depth_exceeding(expression, MAX_NESTING)
+        if deep is not None:
+            diagnostics.append(too_deep(deep))
+    return ExpressionResult(None if diagnostics else expression, _in_order(diagnostics))
+
+
+def _in_order(diagnostics: list[Diagnostic], gave_up: bool = False) -> tuple[Diagnostic, ...]:
+    diagnostics.sort(key=lambda d: (d.labels[0].span.line, d.labels[0].span.column, d.code))
+    if len(diagnostics) > MAX_REPORTED:
+        more = len(diagnostics) - MAX_REPORTED
+        del diagnostics[MAX_REPORTED:]
+        place = diagnostics[-1].labels[0].span
+        count = "the" if gave_up else more
+        diagnostics.append(
+            note("N0101", f"{count} further errors are not shown", place, help="mend these first")
+        )
+    return tuple(diagnostics)
+
+
+class Unfit(Exception):
+    """The grammar has no place for the token."""
+
+
+class InteractiveParser:
+    """Feed tokens to lark's tables one at a time, as lark's own `InteractiveParser` does.
+
+    `states` is the stack of states, and `values` has what was made for each of them but the first.
+    """
+
+    def __init__(self, start: str) -> None:
+        self._steps, self._rules = tables().steps, tables().rules
+        self._methods = _methods()
+        first, self._last = tables().starts[start]
+        self.states = [first]
+        self.values: list[Any] = []
+
+    def feed_token(self, token: Token) -> Any:
+        """Read a token; the start rule's value after `END`. Raises Unfit, and what the rules' methods raise."""
+        kind, states, values = token.type, self.states, self.values
+        while True:
+            step = self._steps[states[-1]].get(kind)
+            if step is None:
+                raise Unfit
+            if step >= 0:
+                states.append(step)
+                values.append(token)
+                return None
+            origin, length, _ = self._rules[~step]
+            method = self._methods[~step]
+            if length:
+                below = values[-length:]
+                del states[-length:], values[-length:]
+            else:
+                below = []
+            states.append(self._steps[states[-1]][origin])
+            values.append(below[0] if method is None else method(below))
+            if kind == END and states[-1] == self._last:
+                return values[-1]
+
+    def accepts(self, states: list[int]) -> set[str]:
+        """The terminals that can be read in these states.
+
+        The table's row has more: LALR shares rows between contexts, and finds out after some reductions.
+        """
+        return {
+            kind for kind in self._steps[states[-1]] if kind.isupper() and self._reads(states.copy(), kind)
+        }
+
+    def _reads(self, states: list[int], kind: str) -> bool:
+        while True:
+            step = self._steps[states[-1]].get(kind)
+            if step is None or step >= 0:
+                return step is not None
+            self._reduce(states, ~step)
+            if kind == END and states[-1] == self._last:
+                return True
+
+    def rules_next(self, states: list[int]) -> set[str]:
+        """The rules that may begin in these states."""
+        return {name for name in self._steps[states[-1]] if name.islower()}
+
+    def rules_complete(self, states: list[int]) -> set[str]:
+        """The rules that may be complete in these states."""
+        return {self._rules[~step][0] for step in self._steps[states[-1]].values() if step < 0}
+
+    def settle(self, states: list[int], start: int) -> list[int]:
+        """The states once values, names and lists in heads that were read since `start` of the stack are whole."""
+        states = states.copy()
+        while len(states) > start:
+            rules = {~step for step in self._steps[states[-1]].values() if step < 0}
+            if len(rules) != 1 or self._rules[min(rules)][0] not in _WHOLE:
+                break
+            if self.rules_complete(states) == {"any_name"} and self.rules_next(states):
+                break  # `not` and `let` are names only if nothing else can come of them
+            self._reduce(states, rules.pop())
+        return states
+
+    def _reduce(self, states: list[int], rule: int) -> None:
+        origin, length, _ = self._rules[rule]
+        if length:
+            del states[-length:]
+        states.append(self._steps[states[-1]][origin])
+
+
+# The rules that `settle` makes whole.
+_WHOLE = VALUE_RULES | {"name", "dots", "any_name", "type", "block", "decl_params"}
+
+
+@cache
+def _methods() -> list[Callable[[list[Any]], Any] | None]:
+    """For each rule what makes its value; None where a child passes through."""
+    builder = Builder()
+    return [getattr(builder, method) if method else None for _, _, method in tables().rules]
+
+
+@cache
+def _symbols() -> dict[int, str]:
+    """For each state but the first ones the symbol that leads to it: always the same."""
+    return {step: symbol for row in tables().steps for symbol, step in row.items() if step >= 0}
+
+
+@dataclass(slots=True)
+class _Mark:
+    """The parser's stack at the start of an item, to come back to when the item is wrong."""
+
+    states: list[int]
+    values: list[Any]
+    start: int
+    depth: int
+
+
+class Reader:
+    """Read balanced tokens to the start rule's value; report an error, drop its item and go on behind it."""
+
+    def __init__(self, balanced: Balanced, start: str, whole: Span) -> None:
+        self.tokens, self.depths = balanced.tokens, balanced.depths
+        self.brackets_broken = any(d.code in ("E0131", "E0132") for d in balanced.diagnostics)
+        self.parser = InteractiveParser(start)
+        self.marks = [self._mark(-1, 0)]
+        self.diagnostics: list[Diagnostic] = []
+        last = self.tokens[-1].span if self.tokens else whole
+        end = Span(whole.path, last.end_line, last.end_column, last.end_line, last.end_column)
+        self.end = Token(END, "", end)
+        self.items = start == "module"
+        self.longest = 0
+        self.gave_up = False
+
+    @property
+    def may_be_deep(self) -> bool:
+        """Whether the tree could be deeper than the limit: brackets and the longest item without them say."""
+        return max(self.depths, default=0) + self.longest >= MAX_NESTING
+
+    def run(self) -> Any:
+        """Read all tokens; None for an expression with an error."""
+        index, count = 0, len(self.tokens)
+        while len(self.diagnostics) <= MAX_REPORTED:
+            token = self.tokens[index] if index < count else self.end
+            states = self.parser.states.copy()
+            try:
+                if len(states) > _DEEPEST:
+                    raise Rejected(too_deep(token.span))
+                result = self.parser.feed_token(token)
+            except Unfit:
+                self._report(index, explain(self._place(index, states)))
+            except Rejected as rejected:
+                self._report(index, rejected.diagnostic)
+            else:
+                if token is self.end:
+                    self._measure(index)
+                    return result
+                self._note(index, token)
+                index += 1
+                continue
+            if not self.items:
+                return None
+            index = self._recover(index)
+        # Nothing more is worth saying, and recovery costs more than reading.
+        self.gave_up = True
+        return None
+
+    def _note(self, index: int, token: Token) -> None:
+        """Keep the place to come back to."""
+        if token.type == "LBRACE":
+            self._measure(index)
+            self.marks.append(self._mark(index, self.depths[index] + 1))
+        elif token.type == "RBRACE":
+            self._measure(index)
+            self.marks.pop()
+        elif token.type == "SEP":
+            self._measure(index)
+            self.marks[-1] = self._mark(index, self.depths[index])
+
+    def _mark(self, index: int, depth: int) -> _Mark:
+        return _Mark(self.parser.states.copy(), self.parser.values.copy(), index + 1, depth)
+
+    def _measure(self, index: int) -> None:
+        self.longest = max(self.longest, index - self.marks[-1].start)
+
+    def _place(self, index: int, states: list[int]) -> Place:
+        """The place of an error, from the states before the token that does not fit."""
+        mark = self.marks[-1]
+        settled = self.parser.settle(states, len(mark.states))
+        return Place(
+            tokens=[*self.tokens[mark.start : index + 4], self.end],
+            index=index - mark.start,
+            in_block=mark.depth > 0,
+            alone=not self.items,
+            read=" ".join(_symbols()[state] for state in settled[len(mark.states) :]),
+            rules=self.parser.rules_next(settled),
+            complete=self.parser.rules_complete(settled),
+            accepted=self.parser.accepts(states),
+        )
+
+    def _report(self, index: int, diagnostic: Diagnostic) -> None:
+        """Not where brackets or characters were mended before: the error would only be a consequence."""
+        if any(token.mended for token in self.tokens[self.marks[-1].start : index + 1]):
+            return
+        if self.brackets_broken and diagnostic.code == "E0139":
+            return
+        self.diagnostics.append(diagnostic)
+
+    def _recover(self, index: int) -> int:
+        """Go back to before the item and on behind it, or into its block; the index to go on at."""
+        mark = self.marks[-1]
+        self.parser.states[:] = mark.states
+        self.parser.values[:] = mark.values
+        while index < len(self.tokens):
+            token, depth = self.tokens[index], self.depths[index]
+            if depth < mark.depth:
+                return index
+            behind = self.tokens[index + 1].type if index + 1 < len(self.tokens) else ""
+            if (
+                depth == mark.depth
+                and token.type == "SEP"
+                and not (behind == "LBRACE" and token.text == "\n")
+            ):
+                self.marks[-1] = replace(mark, start=index + 1)
+                return index + 1
+            if depth == mark.depth and token.type == "LBRACE":
+                # The head is wrong; a nameless declaration stands in for it, so that its block is still read.
+                for _ in range(2):
+                    self.parser.feed_token(Token("NAME", "", token.span))
+                return index
+            index += 1
+        return index
