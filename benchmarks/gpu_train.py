@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.training import Optimizer
 from reodsl.price.machine import processor
 from runners.models.architecture import Architecture, build
-from runners.train.batches import Example
+from runners.train.batch import Batch
 from runners.train.forward import keep_little
 from runners.train.optimizers import build_optimizers
 from runners.train.ranks import joined
@@ -57,11 +58,9 @@ def measure(
     """One line of figures: `steps` steps on `rows` sequences of `tokens` tokens each, after two that are left out."""
     vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
     draw = np.random.default_rng(1)
-    examples = []
-    for _ in range(rows):
-        ids = tuple(int(one) for one in draw.integers(2, vocabulary, tokens + 1))
-        weights = np.full(tokens, 1.0 / (rows * tokens), dtype=np.float32)
-        examples.append(Example(ids[:1], ids[1:], weights))
+    ids = draw.integers(2, vocabulary, (rows, tokens + 1)).tolist()
+    batch = Batch.of([row[:1] for row in ids], [row[1:] for row in ids])
+    batch = replace(batch, weights=torch.full_like(batch.weights, 1.0 / (rows * tokens)))
     found: dict[str, Any] = {"shape": shape, "tokens": tokens, "rows": rows, "checkpointing": recompute}
     found |= {"device": name_of(device), "torch": torch.__version__, "precision": "bfloat16"}
     with tempfile.TemporaryDirectory() as folder, joined(0, 1, Path(folder) / "meeting", device) as ranks:
@@ -81,7 +80,7 @@ def measure(
                     wait(device)
                     learner.tally.empty(1.0, sizes, 1, None)
                     began = time.perf_counter()
-                take_step(learner, examples, batch_loss, 1.0, f"step {number + 1}")
+                take_step(learner, batch, batch_loss, 1.0, f"step {number + 1}")
             wait(device)
         except Problem as caught:
             return found | {"error": caught.diagnostics[0].message, "notes": caught.diagnostics[0].notes}

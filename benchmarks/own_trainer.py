@@ -15,11 +15,11 @@ from reodsl.ir.training import Sampling as Draws
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Sampling
 from runners.models.folder import load
-from runners.train.collect import Collector, collect
+from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.questions import Question
-from runners.train.scored import learnt_of, score
+from runners.train.rollouts import Collector, collect
 from runners.train.update import Learner
 from runners.verify import Answer, Stats, Verdict
 
@@ -100,7 +100,7 @@ class Trainer:
         asked = range(self.method.batch.prompts)
         questions = [Question(f"q{number}-{i}", self.prompt, "1", "{}", {}) for i in asked]
         self.engine.load_weights(self.learner.model.state_dict(), number)
-        experience = collect(self.collector, questions, number)
-        learnt = learnt_of(experience, score(experience, self.method))
-        update(self.learner, learnt, self.method, 1, number)
-        return [len(response.tokens) for response in experience.responses]
+        rollouts = collect(self.collector, questions, number)
+        batch = batch_of(score(rollouts, self.method))
+        update(self.learner, batch, self.method, 1, number)
+        return [len(response.tokens) for response in rollouts.responses]

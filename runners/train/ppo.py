@@ -1,29 +1,26 @@
-"""PPO from what is learnt of a step: minibatches and clipped steps; what happened, as numbers, comes back."""
+"""PPO on a step's batch: minibatches and clipped steps; what happened, as numbers, comes back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from reodsl.ir.training import Ppo
 from runners.seeds import purpose
-from runners.train.agreement import Learnt, Old, agreement, old_logprobs, recomputed, require_agreement
-from runners.train.batches import Example, Microbatch
+from runners.train.agreement import Gaps, agreement, old_logprobs, require_agreement
+from runners.train.batch import Batch
 from runners.train.draws import permutation
 from runners.train.ppo_loss import clipped_loss, divergence, token_weights
 from runners.train.update import Learner, Loss, Stepped, take_step
 
-Logprobs = NDArray[np.float32]
-
 
 def update(
     learner: Learner,
-    learnt: Learnt,
+    batch: Batch,
     method: Ppo,
     seed: int,
     number: int,
@@ -32,23 +29,26 @@ def update(
 ) -> dict[str, float]:
     """All epochs and minibatches of one step; its numbers for `metrics.parquet`.
 
-    A response is only run as far as its last token with an advantage, and not at all without one: what
-    is left out has no gradient. It still counts in the mean. `same_numbers` says that the engine's log-probabilities
-    are computed as the trainer's. With `reference` the divergence from it is part of the loss, over all tokens of `learnt`,
-    which has to be `whole`. Raises a Disagreement before anything changes where they differ too much.
+    A response is only run as far as its last token with an advantage, and not at all without one: what is left out has no
+    gradient. It still counts in the mean. With `reference` the divergence from it, over all tokens, is part of the
+    loss. `same_numbers` says that the engine's log-probabilities are computed as the trainer's. Raises a Disagreement
+    before anything changes where they differ too much.
     """
     temperature = method.rollout.temperature or 1.0
     orders = [
-        permutation(purpose(seed, "minibatches", number, epoch), len(learnt.tokens))
-        for epoch in range(method.epochs)
+        permutation(purpose(seed, "minibatches", number, epoch), len(batch)) for epoch in range(method.epochs)
     ]
-    cuts = learnt.cuts
-    shown = any(cuts[i] for i in np.array_split(orders[0], method.minibatches)[0])
-    old = old_logprobs(learner, learnt, method, temperature, same_numbers, shown)
-    apart = old.apart
+    lengths, drawn = batch.trained.tolist(), bool(batch.drawn.all())
+    if reference is None:
+        batch = batch.crop(batch.last_advantages())
+    shown = bool(batch.trained[np.array_split(orders[0], method.minibatches)[0]].any())
+    batch, apart, numbers = old_logprobs(
+        learner, batch, method, temperature, same_numbers, drawn=drawn, shown=shown
+    )
     if apart is not None:
         require_agreement(apart, method.mismatch_limit, number)
-    frozen = None if reference is None else recomputed(reference, learnt, cuts, temperature)
+    if reference is not None:
+        batch = replace(batch, reference=reference.score(batch, temperature))
     seen = _Seen()
 
     def check() -> None:
@@ -60,11 +60,11 @@ def update(
 
     stepped: list[Stepped] = []
     for epoch, order in enumerate(orders):
-        for part, members in enumerate(np.array_split(order, method.minibatches)):
-            examples = _examples(learnt, old, frozen, members.tolist(), method)
-            loss = _loss(method, seen, first=not stepped, diverges=frozen is not None)
-            at = f"step {number + 1}, epoch {epoch + 1}, minibatch {part + 1}"
-            stepped.append(take_step(learner, examples, loss, temperature, at, check))
+        for place, members in enumerate(np.array_split(order, method.minibatches), 1):
+            part = _minibatch(batch, members.tolist(), lengths, method)
+            loss = _loss(method, seen, first=not stepped, diverges=reference is not None)
+            at = f"step {number + 1}, epoch {epoch + 1}, minibatch {place}"
+            stepped.append(take_step(learner, part, loss, temperature, at, check))
     clipped, trained, diverged = seen.totals(learner)
     errors = np.abs(seen.differences(learner))
     return {
@@ -73,36 +73,18 @@ def update(
         "clip_fraction": clipped / max(trained, 1.0),
         "ratio_error": float(errors.max()) if len(errors) else 0.0,
         "ratio_error_median": float(torch.from_numpy(errors).median()) if len(errors) else 0.0,
-        **({} if frozen is None else {"kl": diverged / len(stepped)}),
+        **({} if reference is None else {"kl": diverged / len(stepped)}),
         **agreement(apart),
-        **old.numbers,
+        **numbers,
         "trained_tokens": trained / method.epochs,
     }
 
 
-def _examples(
-    learnt: Learnt,
-    old: Old,
-    frozen: Sequence[Logprobs] | None,
-    members: Sequence[int],
-    method: Ppo,
-) -> list[Example]:
-    """The responses of a minibatch as far as they are run, each token with its share of the minibatch's mean."""
-    cuts = [len(own) for own in old.logprobs]
-    lengths = [len(learnt.advantages[i]) for i in members]
-    shares = token_weights(lengths, method.loss_mean, method.rollout.max_tokens)
-    return [
-        Example(
-            learnt.prompts[i],
-            learnt.tokens[i][: cuts[i]],
-            np.full(cuts[i], share, dtype=np.float32) * old.weights[i],
-            learnt.advantages[i][: cuts[i]],
-            old.logprobs[i],
-            None if frozen is None else frozen[i],
-        )
-        for i, share in zip(members, shares, strict=True)
-        if cuts[i]
-    ]
+def _minibatch(batch: Batch, members: Sequence[int], lengths: Sequence[int], method: Ppo) -> Batch:
+    """Some rows of a batch, each token with its share of their mean; `lengths` are the trained tokens of whole rows."""
+    part = batch.select(members)
+    shares = token_weights([lengths[i] for i in members], method.loss_mean, method.rollout.max_tokens)
+    return replace(part, weights=torch.tensor(shares).repeat_interleave(part.trained) * part.weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +103,7 @@ class _Seen:
         own = [sum(column) for column in torch.stack(self.counted, 1).tolist()] if self.counted else [0.0] * 3
         return learner.ranks.total(own)
 
-    def differences(self, learner: Learner) -> Logprobs:
+    def differences(self, learner: Learner) -> Gaps:
         """`moved` of all processes as one array."""
         own = torch.cat(self.moved).float().cpu().numpy() if self.moved else np.zeros(0, dtype=np.float32)
         return np.concatenate(learner.ranks.gather(own))
@@ -130,8 +112,8 @@ class _Seen:
 def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
     """The clipped loss, and the weighed divergence where there is one; `first` before anything has changed."""
 
-    def loss(batch: Microbatch, logprobs: Tensor) -> Tensor:
-        if first and batch.members:
+    def loss(batch: Batch, logprobs: Tensor) -> Tensor:
+        if first:
             seen.moved.append(logprobs.detach() - batch.old)
         found = clipped_loss(
             logprobs, batch.old, batch.advantages, batch.weights, method.clip_low, method.clip_high

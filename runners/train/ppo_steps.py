@@ -25,15 +25,14 @@ from runners.engine.versions import PLACE
 from runners.models.folder import Loaded
 from runners.prompts import stop_tokens
 from runners.rewards.splits import budget_places, question_places
-from runners.train.agreement import Learnt
 from runners.train.asking import Asking, longest_of
-from runners.train.collect import Collector, Experience, Reference, collect
+from runners.train.batch import Batch
 from runners.train.draws import drawn
-from runners.train.gather import gather
+from runners.train.gather import ROLLOUTS, gather
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
 from runners.train.questions import Question, questions_of, read_table
-from runners.train.scored import ROLLOUTS
+from runners.train.rollouts import Collector, Reference, Rollouts, collect
 from runners.train.steps import Numbers, Steps
 from runners.train.update import Learner
 from runners.verify import Verifier, make_verifier
@@ -89,19 +88,19 @@ def ppo_steps(
         grading.answer,
     )
 
-    def experience_of(draw: int) -> Experience:
+    def sample(draw: int) -> Rollouts:
         chosen = drawn(seed, draw, method.batch.prompts, len(pool.questions))
         return collect(collector, [pool.questions[i] for i in chosen], draw)
 
     def take(number: int) -> Numbers:
-        found = gather(experience_of, method, number)
+        gathered = gather(sample, method, number)
         began = now()
         engine.release()
-        learnt = learner.ranks.share(found.learnt)
-        row = {**found.row, **update(learner, learnt, method, seed, number, same_numbers, reference)}
+        batch = learner.ranks.share(gathered.batch)
+        row = {**gathered.row, **update(learner, batch, method, seed, number, same_numbers, reference)}
         engine.load_weights(learner.weights(), number + 1)
-        seconds = {**found.seconds, **spent("update", (began, now()))}
-        write_parquet(found.rollouts, _part(parts, number))
+        seconds = {**gathered.seconds, **spent("update", (began, now()))}
+        write_parquet(gathered.table, _part(parts, number))
         # On the disk before any standing that takes this step for done.
         sync(_part(parts, number))
         return row, seconds
@@ -188,8 +187,8 @@ def _following(
     learner.weights()
 
     def take(number: int) -> Numbers:
-        learnt: Learnt = learner.ranks.share(None)
-        row = update(learner, learnt, method, seed, number, same_numbers, reference)
+        batch: Batch = learner.ranks.share(None)
+        row = update(learner, batch, method, seed, number, same_numbers, reference)
         learner.weights()
         return row, {}
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
+import torch
 from torch import Tensor
 
 from runners.seeds import purpose
-from runners.train.batches import Example, Microbatch
+from runners.train.batch import Batch
 from runners.train.draws import drawn, permutation
 from runners.train.questions import Trace
 from runners.train.update import Learner, take_step
@@ -41,16 +42,20 @@ def _bucketed(lengths: tuple[int, ...], seed: int, epoch: int, batch: int) -> li
     return [batches[i] for i in permutation(purpose(seed, "batches", epoch), len(batches))]
 
 
-def batch_loss(batch: Microbatch, logprobs: Tensor) -> Tensor:
+def batch_loss(batch: Batch, logprobs: Tensor) -> Tensor:
     """The weighted sum of minus the log-probabilities."""
     return -(batch.weights * logprobs).sum()
 
 
+def batch_of_traces(traces: Sequence[Trace]) -> Batch:
+    """Traces as a batch; prompts are read and not learnt."""
+    return Batch.of([trace.prompt for trace in traces], [trace.tokens for trace in traces])
+
+
 def sft_step(learner: Learner, traces: Sequence[Trace], number: int) -> dict[str, float]:
-    """One step on the mean loss over all trace tokens of the batch; prompts are read and not learnt."""
-    total = sum(len(trace.tokens) for trace in traces)
-    examples = [
-        Example(t.prompt, t.tokens, np.full(len(t.tokens), 1.0 / total, dtype=np.float32)) for t in traces
-    ]
-    stepped = take_step(learner, examples, batch_loss, 1.0, f"step {number + 1}")
+    """One step on the mean loss over all trace tokens of the batch."""
+    batch = batch_of_traces(traces)
+    total = len(batch.weights)
+    batch = replace(batch, weights=torch.full_like(batch.weights, 1.0 / total))
+    stepped = take_step(learner, batch, batch_loss, 1.0, f"step {number + 1}")
     return {"loss": stepped.loss, "grad_norm": stepped.grad_norm, "tokens": float(total)}

@@ -1,4 +1,4 @@
-"""One optimizer step: examples and their loss in, changed parameters out, with gradients summed over micro-batches and
+"""One optimizer step: a batch and its loss in, changed parameters out, with gradients summed over micro-batches and
 processes."""
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reodsl.diagnostics import problem
 from reodsl.price.sizes import Sizes, from_config
 from runners.rounded import HALF
 from runners.train import bfloat16
-from runners.train.batches import Example, Microbatch, microbatches, token_bound
+from runners.train.batch import Batch, Inputs, padded
+from runners.train.deal import deal_padded, token_bound
 from runners.train.exhaustion import room
 from runners.train.forward import Forward, make_forward
 from runners.train.logprobs import token_logprobs
@@ -26,7 +25,7 @@ from runners.train.ranks import ALONE, Ranks
 from runners.train.sharding import Scorer, whole, whole_state
 from runners.train.throughput import Tally
 
-Loss = Callable[[Microbatch, Tensor], Tensor]
+Loss = Callable[[Batch, Tensor], Tensor]
 """From a micro-batch and the log-probabilities of its trained tokens to a sum that adds up over micro-batches."""
 
 
@@ -83,33 +82,42 @@ class Learner:
         """The model's sizes, for FLOPs and bytes; None where its config does not tell them."""
         return from_config(self.model.config.to_dict())
 
-    def batches(self, examples: Sequence[Example], passes: int) -> list[Microbatch]:
-        """This process's micro-batches of all examples, which are run `passes` times: 3 with a backward pass, else 1."""
-        self.tally.add([len(example) for example in examples], passes)
-        return microbatches(examples, self.bound, self.device, self.ranks.rank, self.ranks.world)
+    def microbatches(self, batch: Batch, passes: int) -> list[tuple[Inputs, Batch]]:
+        """This process's share of a batch, in parts that are run at once, on its device.
 
-    def logprobs(
-        self, batch: Microbatch, temperature: float, derived: Sequence[Tensor] | None = None
-    ) -> Tensor:
+        They are run `passes` times: 3 with a backward pass, else 1. Rows without trained tokens are left out.
+        """
+        run = batch.trained.nonzero().flatten()
+        lengths = batch.lengths[run].tolist()
+        self.tally.add(lengths, passes)
+        own = []
+        for members in deal_padded(lengths, self.bound, self.ranks.world)[self.ranks.rank]:
+            rows = run[torch.tensor(members, dtype=torch.int64)]
+            part = batch.select(rows)
+            own.append((padded(part, rows, self.device), part.to(self.device)))
+        return own
+
+    def logprobs(self, inputs: Inputs, temperature: float, derived: Sequence[Tensor] | None = None) -> Tensor:
         """Log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given."""
-        with room(self.model.config, self.device, batch.ids, self.bound):
+        with room(self.model.config, self.device, inputs.ids, self.bound):
             if self.scorer is not None:
-                return self.scorer(batch.ids, batch.at, batch.targets, temperature)
+                return self.scorer(inputs.ids, inputs.at, inputs.targets, temperature)
             made = self.forward.derive() if derived is None else derived
-            hidden = self.forward.hidden(batch.ids, batch.at, made)
+            hidden = self.forward.hidden(inputs.ids, inputs.at, made)
             logprobs_of = bfloat16.token_logprobs if self.products == HALF else token_logprobs
-            return logprobs_of(hidden, self.model.get_output_embeddings().weight, batch.targets, temperature)
+            return logprobs_of(hidden, self.model.get_output_embeddings().weight, inputs.targets, temperature)
 
-    def score(self, examples: Sequence[Example], temperature: float) -> list[NDArray[np.float32]]:
-        """The log-probabilities of each example's tokens, on every process and without a gradient."""
-        own: dict[int, NDArray[np.float32]] = {}
+    def score(self, batch: Batch, temperature: float) -> Tensor:
+        """The log-probabilities of a batch's trained tokens, on every process and without a gradient."""
+        own = []
         with torch.no_grad():
-            for batch in self.batches(examples, 1):
-                found = self.logprobs(batch, temperature).float().cpu().numpy()
-                ends = np.cumsum([len(examples[member].tokens) for member in batch.members])
-                own.update(zip(batch.members, np.split(found, ends[:-1]), strict=False))
-        every = {member: part for parts in self.ranks.gather(own) for member, part in parts.items()}
-        return [every[member] for member in range(len(examples))]
+            for inputs, _ in self.microbatches(batch, 1):
+                own.append((inputs.rows, self.logprobs(inputs, temperature).float().cpu()))
+        scores = torch.zeros(int(batch.trained.sum()))
+        for parts in self.ranks.gather(own):
+            for rows, values in parts:
+                scores[batch.places(rows)] = values
+        return scores
 
     def weights(self) -> dict[str, Tensor]:
         """All tensors by their `transformers` names, as the passes see them; every process has to ask, and only the
@@ -147,15 +155,15 @@ class Stepped:
 
 def take_step(
     learner: Learner,
-    examples: Sequence[Example],
+    batch: Batch,
     loss: Loss,
     temperature: float,
     at: str,
     check: Callable[[], None] = lambda: None,
 ) -> Stepped:
-    """One step of the optimizers on the summed loss of all examples; none of them means a gradient of zero.
+    """One step of the optimizers on the summed loss of a batch; without trained tokens the gradient is zero.
 
-    `examples` are those of all processes, the same on each. `at` says where training is, for the message of E0926,
+    The batch is that of all processes, the same on each. `at` says where training is, for the message of E0926,
     which is raised before anything changes when the loss or the gradient is not finite; `check` is called then too.
     """
     parameters = list(learner.model.parameters())
@@ -169,12 +177,12 @@ def take_step(
     # Gradients of what is derived from the parameters add up over micro-batches, and go back to them once.
     derived = learner.forward.derive()
     leaves = [tensor.detach().requires_grad_() for tensor in derived]
-    for batch in learner.batches(examples, 3):
-        value = loss(batch, learner.logprobs(batch, temperature, leaves))
-        with room(learner.model.config, learner.device, batch.ids, learner.bound):
+    for inputs, part in learner.microbatches(batch, 3):
+        value = loss(part, learner.logprobs(inputs, temperature, leaves))
+        with room(learner.model.config, learner.device, inputs.ids, learner.bound):
             value.backward()
         losses.append(value.detach())
-    if examples and derived:
+    if losses and derived:
         torch.autograd.backward(derived, [leaf.grad for leaf in leaves])
     norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
     # Read once, since a GPU works on while nobody asks it for a number.

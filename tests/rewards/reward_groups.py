@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs, pad_places
 from runners.rewards.rollout import Group, Rollout
-from runners.rewards.step import CutVerdicts, Floats, Step, pad_places
 
 
 @dataclass(frozen=True)
 class Arrays:
-    step: Step
+    inputs: RewardInputs
     forced: CutVerdicts
     bare: CutVerdicts
 
 
 def arrays(groups: Sequence[Group], places: Sequence[Sequence[Sequence[int]]]) -> Arrays:
-    """The step that groups of one size make, its forced and its bare verdicts."""
+    """What a reward reads of groups of one size, their forced and their bare verdicts."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     width = 1 + max(rollout.length for rollout in rollouts)
     padded, present = pad_places(places)
     references = [group.reference for group in groups]
-    step = Step(
+    inputs = RewardInputs(
         questions=tuple(group.question for group in groups),
         length=_table((group.rollouts for group in groups), lambda r: r.length),
         correct=_table((group.rollouts for group in groups), lambda r: r.correct),
@@ -39,7 +39,7 @@ def arrays(groups: Sequence[Group], places: Sequence[Sequence[Sequence[int]]]) -
     )
     forced = [(n, c, v) for n, r in enumerate(rollouts) for c, v in r.forced.items() if c < r.length]
     bare = [(n, c, v) for n, r in enumerate(rollouts) for c, v in r.bare.items() if c < r.length]
-    return Arrays(step, CutVerdicts.of(forced, width), CutVerdicts.of(bare, width))
+    return Arrays(inputs, CutVerdicts.of(forced, width), CutVerdicts.of(bare, width))
 
 
 def _table(groups: Iterable[Sequence[Rollout]], measure: Callable[[Rollout], float]) -> Floats:

@@ -20,7 +20,7 @@ def dense(value):
 
 
 def cuts(reward):
-    return needed_cuts(reward, arrays([GROUP], [[PLACES] * 3]).step)
+    return needed_cuts(reward, arrays([GROUP], [[PLACES] * 3]).inputs)
 
 
 def test_budgets_below_each_end():

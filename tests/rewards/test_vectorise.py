@@ -152,7 +152,7 @@ def steps(draw):
 def test_equal_to_the_interpreter(reward, step):
     groups, places = step
     made = arrays(groups, places)
-    values, _ = evaluate(reward, made.step, made.forced.look_up, made.bare.look_up)
+    values, _ = evaluate(reward, made.inputs, made.forced.look_up, made.bare.look_up)
     for question, group in enumerate(groups):
         for index in range(len(group.rollouts)):
             own = places[question][index]
@@ -174,7 +174,7 @@ def test_a_reward_that_is_not_finite_names_reward_question_and_values():
     ]
     made = arrays(groups, [[(8,), (8,)], [(8,), (8,)]])
     with pytest.raises(Problem) as caught:
-        vectorise(reward, made.step, made.forced.look_up, made.bare.look_up)
+        vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
     found = caught.value.diagnostics[0]
     assert found.code == "E0920"
     assert "ratio" in found.message
@@ -188,11 +188,11 @@ def test_what_a_response_does_not_have_may_be_nan():
     reward = Reward(name="r", dense=dense)
     group = Group("q", (Rollout(9, True), Rollout(5, True)))
     made = arrays([group], [[(2, 9), (9,)]])
-    values = vectorise(reward, made.step, made.forced.look_up, made.bare.look_up)
+    values = vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
     assert values[0, 0].tolist() == [-1 / 3, 0.25]
     bad = arrays([group], [[(2, 9), (5,)]])
     with pytest.raises(Problem) as caught:
-        vectorise(reward, bad.step, bad.forced.look_up, bad.bare.look_up)
+        vectorise(reward, bad.inputs, bad.forced.look_up, bad.bare.look_up)
     assert "split 1" in (caught.value.diagnostics[0].where or "")
 
 
@@ -200,6 +200,6 @@ def test_reference_samples_are_asked_for_by_name():
     reward = Reward(name="r", outcome=stat("mean", length("z"), over="ref"))
     made = arrays([Group("q", (Rollout(2, True),))], [[(2,)]])
     with pytest.raises(Problem) as caught:
-        vectorise(reward, made.step, made.forced.look_up, made.bare.look_up)
+        vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
     assert caught.value.diagnostics[0].code == "E0923"
-    assert not math.isnan(made.step.length.sum())
+    assert not math.isnan(made.inputs.length.sum())

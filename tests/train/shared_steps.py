@@ -11,11 +11,11 @@ from reodsl.graph.job import Job
 from reodsl.ir.training import Optimizer, Sampling, Simpo
 from runners.train.agreement import Disagreement
 from runners.train.forward import keep_little
+from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.questions import Trace
 from runners.train.ranks import Ranks
-from runners.train.scored import learnt_of, score
 from runners.train.sft import sft_step
 from runners.train.sharding import local, shard
 from runners.train.simpo import simpo_step
@@ -53,9 +53,8 @@ def take_steps(case: str, ranks: Ranks) -> tuple[Learner, list[dict[str, float]]
             rollout = Sampling(max_tokens=12, temperature=0.7 if case == "ppo_tempered" else 1.0)
             ours = method(rollout=rollout, minibatches=4, kl=0.0 if frozen is None else 0.3)
             # What the first process has drawn, the others are handed.
-            learnt = learnt_of(found, score(found, ours), frozen is not None)
-            learnt = ranks.share(learnt if ranks.first else None)
-            rows.append(update(learner, learnt, ours, 5, number, reference=frozen))
+            batch = ranks.share(batch_of(score(found, ours)) if ranks.first else None)
+            rows.append(update(learner, batch, ours, 5, number, reference=frozen))
         else:
             rows.append(sft_step(learner, BATCHES[number], number))
     return learner, rows
@@ -84,11 +83,11 @@ def body(job: Job, ranks: Ranks) -> None:
 def disagree(learner: Learner, ranks: Ranks) -> None:
     """An engine with other weights stops every process alike, before anything changes."""
     found, ours = experience(small_model(seed=1)), method(mismatch_limit=1.05)
-    learnt = ranks.share(learnt_of(found, score(found, ours)) if ranks.first else None)
+    batch = ranks.share(batch_of(score(found, ours)) if ranks.first else None)
     before = [local(p.detach()).clone() for p in learner.model.parameters()]
     told = ""
     try:
-        update(learner, learnt, ours, 5, 0)
+        update(learner, batch, ours, 5, 0)
     except Disagreement as caught:
         told = str(caught)
     assert told

@@ -18,11 +18,12 @@ from reodsl.ir.training import Sampling
 from reodsl.price.tasks import scored_again
 from runners.engine.embedded import engine as embedded
 from runners.seeds import purpose
-from runners.train.agreement import Disagreement, Learnt, agreement, old_logprobs, require_agreement
+from runners.train.agreement import Disagreement, agreement, old_logprobs, require_agreement
+from runners.train.batch import Batch
 from runners.train.draws import permutation
+from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
-from runners.train.scored import learnt_of, score
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_train import OUTCOME, ppo, same
@@ -65,15 +66,24 @@ def rule(**changes):
     return method(minibatches=1, epochs=1, **changes)
 
 
-def trainers(model, learnt, temperature=1.0):
-    """Log-probabilities of every response by the model's own forward, one after another."""
+def rows_of(batch):
+    """Each row's tokens, and how many of them are its prompt."""
+    rows = batch.tokens.split(batch.lengths.tolist())
+    return [(row, len(row) - count) for row, count in zip(rows, batch.trained.tolist(), strict=True)]
+
+
+def trainers(model, batch, temperature=1.0):
+    """Log-probabilities of all trained tokens by the model's own forward, row after row."""
     found = []
-    for prompt, tokens in zip(learnt.prompts, learnt.tokens, strict=True):
+    for row, prompt in rows_of(batch):
         with torch.no_grad():
-            logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
-        own = (logits / temperature).log_softmax(-1).gather(1, torch.tensor(tokens)[:, None])
-        found.append(own.squeeze(1).numpy())
-    return found
+            logits = model(input_ids=row[None]).logits[0, prompt - 1 : -1]
+        found.append((logits / temperature).log_softmax(-1).gather(1, row[prompt:, None]).squeeze(1))
+    return torch.cat(found)
+
+
+def cropped(batch):
+    return batch.crop(batch.last_advantages())
 
 
 @pytest.mark.parametrize(
@@ -93,12 +103,11 @@ def test_whose_log_probabilities_ratios_divide_by(changes, same_numbers, mine):
     temperature = changes.get("rollout", Sampling(max_tokens=12)).temperature
     found = experience(small_model(seed=1), temperature)
     ours = rule(**changes)
-    learnt = learnt_of(found, score(found, ours))
-    old = old_logprobs(own, learnt, ours, temperature, same_numbers)
-    wanted = trainers(own.model, learnt, temperature) if mine else learnt.behaviour
-    for got, expected, cut in zip(old.logprobs, wanted, learnt.cuts, strict=True):
-        np.testing.assert_allclose(got, expected[:cut], atol=2e-5)
-    assert (old.apart is None) == (not mine and temperature == 1.0)
+    batch = cropped(batch_of(score(found, ours)))
+    scored, apart, _ = old_logprobs(own, batch, ours, temperature, same_numbers)
+    wanted = trainers(own.model, batch, temperature) if mine else batch.behaviour
+    torch.testing.assert_close(scored.old, wanted, atol=2e-5, rtol=0)
+    assert (apart is None) == (not mine and temperature == 1.0)
 
 
 CUT = Sampling(max_tokens=12, temperature=0.7, top_p=0.9)
@@ -114,10 +123,10 @@ def test_a_plan_counts_the_passes_before_the_update(monkeypatch, old, cap, rollo
     """What `reodsl plan` charges for is what is done: passes over all responses, counted."""
     ours = rule(old_logprobs=old, importance_cap=cap, rollout=rollout)
     found = experience(small_model(seed=1), rollout.temperature)
-    learnt = learnt_of(found, score(found, ours))
+    batch = batch_of(score(found, ours))
     passes, scores = [], Learner.score
     monkeypatch.setattr(Learner, "score", lambda *given: passes.append(1) or scores(*given))
-    old_logprobs(learner(), learnt, ours, rollout.temperature, (engine, precision) == ("embedded", "float32"))
+    old_logprobs(learner(), batch, ours, rollout.temperature, (engine, precision) == ("embedded", "float32"))
     stage = ppo(OUTCOME, steps=1).model_copy(update={"method": ours, "precision": precision})
     assert scored_again(stage, ours, engine, 4) == len(passes)
 
@@ -125,17 +134,14 @@ def test_a_plan_counts_the_passes_before_the_update(monkeypatch, old, cap, rollo
 def test_the_difference_is_the_trainers_minus_the_engines():
     own, ours = learner(), rule(old_logprobs="trainer")
     found = experience(small_model(seed=1))
-    learnt = learnt_of(found, score(found, ours))
-    gaps = [
-        (mine - theirs)[:cut]
-        for mine, theirs, cut in zip(trainers(own.model, learnt), learnt.logprobs, learnt.cuts, strict=True)
-    ]
-    wanted = agreement(np.concatenate(gaps))
-    row = update(own, learnt, ours, 5, 0)
+    batch = batch_of(score(found, ours))
+    run = cropped(batch)
+    wanted = agreement((trainers(own.model, run) - run.logprobs).numpy())
+    row = update(own, batch, ours, 5, 0)
     assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-4)
     assert row["ratio_error"] == 0
     # The same without a pass of its own: the first one of the update shows it.
-    row = update(learner(), learnt, rule(), 5, 0)
+    row = update(learner(), batch, rule(), 5, 0)
     assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-4)
 
 
@@ -145,17 +151,18 @@ def test_importance_weights_are_ratios_up_to_the_cap():
     slow = copy.deepcopy(own.model)
     ours = rule(importance_cap=cap)
     found = experience(small_model(seed=1))
-    learnt = learnt_of(found, score(found, ours))
-    row = update(own, learnt, ours, 5, 0)
-    total = sum(len(tokens) for tokens in learnt.tokens)
+    batch = batch_of(score(found, ours))
+    row = update(own, batch, ours, 5, 0)
+    total, counts = len(batch.weights), batch.trained.tolist()
+    columns = zip(batch.behaviour.split(counts), batch.advantages.split(counts), strict=True)
     loss, weights = torch.zeros(()), []
-    for i, (prompt, tokens) in enumerate(zip(learnt.prompts, learnt.tokens, strict=True)):
-        logits = slow(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
-        new = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
-        ratio = torch.exp(new.detach() - torch.from_numpy(learnt.behaviour[i]))
-        weights.extend(ratio.tolist() if learnt.cuts[i] else [])
+    for (tokens, prompt), (behaviour, advantages) in zip(rows_of(batch), columns, strict=True):
+        logits = slow(input_ids=tokens[None]).logits[0, prompt - 1 : -1]
+        new = logits.log_softmax(-1).gather(1, tokens[prompt:, None]).squeeze(1)
+        ratio = torch.exp(new.detach() - behaviour)
+        weights.extend(ratio.tolist() if advantages.any() else [])
         # New over old is 1 before any change; its gradient is that of the log-probability.
-        moved = torch.exp(new - new.detach()) * torch.from_numpy(learnt.advantages[i])
+        moved = torch.exp(new - new.detach()) * advantages
         loss = loss - (ratio.clamp(max=cap) * moved).sum() / total
     loss.backward()
     assert row["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)
@@ -169,17 +176,23 @@ def test_importance_weights_are_ratios_up_to_the_cap():
 
 def test_a_prefix_that_is_learnt_is_the_trainers_own_and_has_no_weight():
     own, ours = learner(), rule(importance_cap=3.0)
-    theirs = np.array([-1.0, -2.0, -3.0], dtype=np.float32)
-    advantages = np.ones(5, dtype=np.float32)
-    learnt = Learnt(((3, 4),), ((5, 6, 7, 8, 9),), (2,), [theirs], [theirs], [advantages])
-    old = old_logprobs(own, learnt, ours, 1.0, True)
-    (mine,) = trainers(own.model, learnt)
-    np.testing.assert_allclose(old.logprobs[0], mine, atol=2e-5)
-    np.testing.assert_allclose(old.weights[0][:2], [1, 1])
-    np.testing.assert_allclose(old.weights[0][2:], np.minimum(np.exp(mine[2:] - theirs), 3.0), rtol=1e-4)
-    np.testing.assert_allclose(old.apart, mine[2:] - theirs, atol=2e-5)
-    kept = old_logprobs(own, learnt, rule(old_logprobs="engine"), 1.0, True)
-    np.testing.assert_allclose(kept.logprobs[0], [*mine[:2], *theirs], atol=2e-5)
+    theirs = torch.tensor([0.0, 0.0, -1.0, -2.0, -3.0])
+    batch = replace(
+        Batch.of([(3, 4)], [(5, 6, 7, 8, 9)]),
+        drawn=torch.tensor([False, False, True, True, True]),
+        logprobs=theirs,
+        behaviour=theirs,
+        advantages=torch.ones(5),
+    )
+    scored, apart, _ = old_logprobs(own, batch, ours, 1.0, True, drawn=False)
+    mine = trainers(own.model, batch)
+    gaps = (mine - theirs)[2:]
+    torch.testing.assert_close(scored.old, mine, atol=2e-5, rtol=0)
+    assert scored.weights[:2].tolist() == [1, 1]
+    torch.testing.assert_close(scored.weights[2:], gaps.exp().clamp(max=3.0), rtol=1e-4, atol=0)
+    np.testing.assert_allclose(apart, gaps.numpy(), atol=2e-5)
+    kept, _, _ = old_logprobs(own, batch, rule(old_logprobs="engine"), 1.0, True, drawn=False)
+    torch.testing.assert_close(kept.old, torch.cat((mine[:2], theirs[2:])), atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize("old", ["engine", "trainer"])
@@ -189,14 +202,14 @@ def test_too_far_apart_stops_before_anything_changes(old):
     found = experience(small_model(seed=1))
     ours = rule(old_logprobs=old, mismatch_limit=1.05)
     with pytest.raises(Problem) as caught:
-        update(own, learnt_of(found, score(found, ours)), ours, 5, 6)
+        update(own, batch_of(score(found, ours)), ours, 5, 6)
     (told,) = caught.value.diagnostics
     assert (told.code, told.where) == ("E0936", "step 7")
     assert "`mismatch_limit` is 1.05" in told.message
     assert "nats a token" in told.notes[0]
     assert all(torch.equal(value, before[name]) for name, value in own.model.state_dict().items())
     near = experience(own.model)
-    update(own, learnt_of(near, score(near, ours)), ours, 5, 0)
+    update(own, batch_of(score(near, ours)), ours, 5, 0)
 
 
 def test_a_first_minibatch_with_nothing_to_learn_does_not_hide_the_difference():
@@ -204,18 +217,17 @@ def test_a_first_minibatch_with_nothing_to_learn_does_not_hide_the_difference():
     own, ours = learner(), method(minibatches=2, epochs=1, old_logprobs="engine", mismatch_limit=1.05)
     before = copy.deepcopy(own.model.state_dict())
     found = experience(small_model(seed=1))
-    learnt = learnt_of(found, score(found, ours))
-    first, second = np.array_split(permutation(purpose(5, "minibatches", 6, 0), len(learnt.tokens)), 2)
-    told = [np.ones_like(values) for values in learnt.advantages]
-    for member in first:
-        told[member] = np.zeros_like(told[member])
-    quiet = replace(learnt, advantages=told)
+    batch = batch_of(score(found, ours))
+    first, second = np.array_split(permutation(purpose(5, "minibatches", 6, 0), len(batch)), 2)
+    advantages = torch.ones_like(batch.advantages)
+    advantages[batch.places(torch.from_numpy(first))] = 0
+    quiet = replace(batch, advantages=advantages)
     with pytest.raises(Disagreement):
         update(own, quiet, ours, 5, 6)
     assert all(torch.equal(value, before[name]) for name, value in own.model.state_dict().items())
     numbers = update(own, quiet, ours.model_copy(update={"mismatch_limit": None}), 5, 6)
     mine = trainers(small_model(seed=0), quiet)
-    gaps = np.abs(np.concatenate([mine[i] - learnt.logprobs[i] for i in second]))
+    gaps = (mine - batch.logprobs)[batch.places(torch.from_numpy(second))].abs().numpy()
     assert numbers["mismatch_median"] == pytest.approx(float(np.exp(np.median(gaps))), rel=1e-4)
 
 

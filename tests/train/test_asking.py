@@ -2,6 +2,7 @@
 
 import collections
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ from reodsl.ir.training import Advantage
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
 from runners.train.asking import Asking, longest_of, longest_prefix
+from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.questions import Question
-from runners.train.scored import learnt_of, score
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import ROLLOUTS, SETTINGS, experience, method
@@ -110,19 +111,8 @@ HGPO = Reward(name="r", parts=(Part(value=Correct(of="y")), Part(value=INTER, we
 def with_modes(found, lead):
     """The same experience, its rollouts in two modes by turns, the last `lead` tokens of each prompt a prefix."""
     modes = np.array([[0.0, 1.0] * (ROLLOUTS // 2)] * len(found.questions))
-    found.step.given["mode"] = modes
-    return type(found)(
-        found.questions,
-        found.requests,
-        found.responses,
-        found.step,
-        found.forced,
-        found.bare,
-        found.cuts,
-        found.prefixes,
-        (lead,) * len(found.requests),
-        {},
-    )
+    found.inputs.given["mode"] = modes
+    return replace(found, leads=(lead,) * len(found.requests))
 
 
 @pytest.mark.parametrize("lead", [0, 2])
@@ -138,12 +128,13 @@ def test_parts_are_normalised_apart_and_added_where_they_belong(lead):
     root = 3**0.5
     intra = [1, -1, 1, -1, 0, 0, 0, 0, -1 / root, -1 / root, -1 / root, root]
     inter = [1, -1, 1, -1, -1, 1, -1, 1, -1, 1, -1, 1]
-    advantages = learnt_of(found, scored).advantages
+    batch = batch_of(scored)
+    advantages = batch.advantages.split(batch.trained.tolist())
     for own, within, between, response in zip(advantages, intra, inter, found.responses, strict=True):
         assert len(own) == lead + len(response.tokens)
         first = max(lead, 1)
-        assert own[:first] == pytest.approx([within + 0.5 * between] * first, rel=1e-6)
-        assert own[first:] == pytest.approx([within] * (len(own) - first), rel=1e-6)
+        assert own[:first].tolist() == pytest.approx([within + 0.5 * between] * first, rel=1e-6)
+        assert own[first:].tolist() == pytest.approx([within] * (len(own) - first), rel=1e-6)
 
 
 def test_a_prefix_that_is_learnt_is_trained_as_if_it_had_been_sampled():
@@ -164,14 +155,11 @@ def test_a_prefix_that_is_learnt_is_trained_as_if_it_had_been_sampled():
         changed = type(response)(tokens, logprobs, logprobs, response.finish, 0)
         longer.append((Request(prompt, request.seed), changed))
     requests, responses = zip(*longer, strict=True)
-    sampled = type(base)(
-        base.questions, requests, responses, base.step, base.forced, base.bare, base.cuts, base.prefixes,
-        (0,) * len(requests), {},
-    )  # fmt: skip
+    sampled = replace(scored, requests=requests, responses=responses, leads=(0,) * len(requests))
     results = []
-    for found in (led, sampled):
+    for found in (scored, sampled):
         own = copy.deepcopy(model)
-        update(Learner.of(own, build_optimizers(own, SETTINGS), 0.5), learnt_of(found, scored), rule, 5, 0)
+        update(Learner.of(own, build_optimizers(own, SETTINGS), 0.5), batch_of(found), rule, 5, 0)
         results.append(torch.cat([p.detach().ravel() for p in own.parameters()]))
     assert float((results[0] - results[1]).abs().mean()) < 1e-5
     start = torch.cat([p.detach().ravel() for p in model.parameters()])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch.nn.functional as F
 from runners.engine.protocol import Sampling
 from runners.rounded import HALF, computes_bfloat16, rounded_inputs
 from runners.train import bfloat16
-from runners.train.batches import Example
+from runners.train.batch import Batch
 from runners.train.forward import lean_forward, make_forward
 from runners.train.sft import batch_loss
 from runners.train.update import Learner, take_step
@@ -127,9 +129,9 @@ def test_masters_and_their_gradients_stay_float32_and_learn_as_in_float32() -> N
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
         learner = Learner.of(model, [optimizer], 1.0, products=products)
         assert learner.precision == products
-        weight = np.full(6, 1 / 12, dtype=np.float32)
-        examples = [Example((1, 2), (3, 4, 5, 6, 7, 8), weight), Example((2, 1), (8, 7, 6, 5, 4, 3), weight)]
-        losses = [take_step(learner, examples, batch_loss, 1.0, "here").loss for _ in range(12)]
+        batch = Batch.of([(1, 2), (2, 1)], [(3, 4, 5, 6, 7, 8), (8, 7, 6, 5, 4, 3)])
+        batch = replace(batch, weights=batch.weights / 12)
+        losses = [take_step(learner, batch, batch_loss, 1.0, "here").loss for _ in range(12)]
         held = {value.dtype for value in learner.weights().values()}
         held |= {part.dtype for own in optimizer.state.values() for part in own.values()}
         return losses, held
@@ -156,15 +158,12 @@ def test_what_engine_and_trainer_round_is_alike() -> None:
     responses = engine.generate(requests, Sampling(24, stop_ids=(1,)))
     again = engine_of(model, dtype="bfloat16").generate(requests, Sampling(24, stop_ids=(1,)))
     assert responses == again
-    examples = [
-        Example(request.prompt, response.tokens, np.zeros(len(response.tokens), dtype=np.float32))
-        for request, response in zip(requests, responses, strict=True)
-    ]
+    batch = Batch.of([request.prompt for request in requests], [response.tokens for response in responses])
     theirs = np.concatenate([response.logprobs for response in responses])
 
     def gap(products: torch.dtype) -> float:
-        scored = Learner.of(model, (), 0.0, products=products).score(examples, 1.0)
-        return float(np.median(np.abs(np.concatenate(scored) - theirs)))
+        scored = Learner.of(model, (), 0.0, products=products).score(batch, 1.0)
+        return float(np.median(np.abs(scored.numpy() - theirs)))
 
     assert gap(HALF) < 0.02
     assert gap(HALF) < 1.2 * gap(torch.float32)

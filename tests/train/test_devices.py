@@ -9,7 +9,7 @@ import torch
 
 from reodsl.graph.job import Resources
 from runners.train import ppo_steps as module
-from runners.train.batches import GPU_TOKENS, by_length, token_bound
+from runners.train.deal import GPU_TOKENS, by_length, token_bound
 from runners.train.exhaustion import room
 from runners.train.follower import Part
 from runners.train.optimizers import build_optimizers

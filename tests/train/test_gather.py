@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from reodsl.ir.training import Advantage, Batch, Ppo
-from runners.rewards.step import CutVerdicts, Step
+from runners.rewards.inputs import CutVerdicts
 from runners.train import gather as module
-from runners.train.collect import Experience
+from runners.train.batch import Batch as Columns
 from runners.train.gather import _merged as merged
-from runners.train.gather import gather
-from runners.train.scored import Scored, learnt_of, score, step_metrics
+from runners.train.gather import batch_of, gather, score, step_metrics
+from runners.train.rollouts import Rollouts
 from tests.train.models import small_model
 from tests.train.test_update import QUESTIONS, ROLLOUTS, experience, method
 
@@ -36,10 +37,10 @@ class Draws:
         self.asked: list[int] = []
         self.seconds = seconds
 
-    def __call__(self, draw: int) -> Experience:
+    def __call__(self, draw: int) -> Rollouts:
         round_ = self.order[len(self.asked)]
         self.asked.append(draw)
-        step = replace(self.base.step, correct=np.array(VERDICTS[round_], dtype=float))
+        inputs = replace(self.base.inputs, correct=np.array(VERDICTS[round_], dtype=float))
         names = tuple(f"draw{draw}-q{i}" for i in range(QUESTIONS))
         questions = tuple(replace(q, id=n) for q, n in zip(self.base.questions, names, strict=True))
         shifted = tuple(
@@ -50,9 +51,19 @@ class Draws:
             self.base,
             questions=questions,
             responses=shifted,
-            step=replace(step, questions=names),
+            inputs=replace(inputs, questions=names),
             seconds={"seconds_generate": self.seconds},
         )
+
+
+def rows_of(batch: Columns) -> list[tuple[int, ...]]:
+    """The trained tokens of each row."""
+    ends = zip(batch.offsets.tolist()[1:], batch.trained.tolist(), strict=True)
+    return [tuple(batch.tokens[end - count : end].tolist()) for end, count in ends]
+
+
+def advantages_of(batch: Columns) -> tuple[torch.Tensor, ...]:
+    return batch.advantages.split(batch.trained.tolist())
 
 
 def slowly(order: list[int], resample: int) -> tuple[int, list[tuple[int, ...]], list[float]]:
@@ -64,7 +75,7 @@ def slowly(order: list[int], resample: int) -> tuple[int, list[tuple[int, ...]],
     while used <= resample and groups < QUESTIONS:
         found = draws(used)
         used += 1
-        for q, right in enumerate(found.step.correct):
+        for q, right in enumerate(found.inputs.correct):
             if groups == QUESTIONS or right.std() == 0:
                 continue
             groups += 1
@@ -83,17 +94,17 @@ def test_rounds_replace_questions_without_a_gradient(order: list[int], resample:
     found = gather(draws, method(resample=resample), 7)
     used, tokens, firsts = slowly(order, resample)
     assert draws.asked == [7 * (1 + resample) + k for k in range(used)]
-    assert list(found.learnt.tokens) == tokens
-    assert [own[0] for own in found.learnt.advantages] == pytest.approx(firsts, rel=1e-5)
-    for part in (found.learnt.prompts, found.learnt.leads, found.learnt.logprobs, found.learnt.behaviour):
-        assert len(part) == len(tokens)
+    assert rows_of(found.batch) == tokens
+    assert [float(own[0]) for own in advantages_of(found.batch)] == pytest.approx(firsts, rel=1e-5)
+    for column in (found.batch.drawn, found.batch.logprobs, found.batch.behaviour):
+        assert len(column) == sum(len(own) for own in tokens)
     assert (found.row["rounds"], found.row["groups_short"]) == (used, QUESTIONS - len(tokens) // ROLLOUTS)
     assert found.seconds["seconds_generate"] == 1.5 * used
     right = np.mean([VERDICTS[k] for k in order[:used]])
     assert found.row["accuracy"] == pytest.approx(right)
     assert found.row["tokens"] == used * sum(len(r.tokens) for r in draws.base.responses)
-    assert found.rollouts.height == used * QUESTIONS * ROLLOUTS
-    assert set(found.rollouts["step"]) == {8}
+    assert found.table.height == used * QUESTIONS * ROLLOUTS
+    assert set(found.table["step"]) == {8}
 
 
 @pytest.mark.parametrize(
@@ -102,17 +113,18 @@ def test_rounds_replace_questions_without_a_gradient(order: list[int], resample:
 def test_a_batch_of_several_rounds_is_normalised_as_one(order: list[int], resample: int) -> None:
     """Over the trained tokens of all questions that are learnt from, whichever round they came with, and of no others."""
     rule = method(resample=resample, advantage=Advantage(batch=True))
-    found = gather(Draws(order), rule, 7).learnt
-    plain = gather(Draws(order), method(resample=resample), 7).learnt
-    assert found.tokens == plain.tokens
-    groups = [plain.advantages[at : at + ROLLOUTS] for at in range(0, len(plain.tokens), ROLLOUTS)]
+    batch = gather(Draws(order), rule, 7).batch
+    plain = gather(Draws(order), method(resample=resample), 7).batch
+    assert rows_of(batch) == rows_of(plain)
+    before = [own.numpy() for own in advantages_of(plain)]
+    groups = [before[at : at + ROLLOUTS] for at in range(0, len(before), ROLLOUTS)]
     trained = [own for group in groups if any(each.any() for each in group) for own in group]
     every = np.concatenate(trained).astype(float)
     expected = [
         (own - every.mean()) / every.std() if any(own is each for each in trained) else own * 0
-        for own in plain.advantages
+        for own in before
     ]
-    for own, wanted in zip(found.advantages, expected, strict=True):
+    for own, wanted in zip(advantages_of(batch), expected, strict=True):
         np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -123,30 +135,31 @@ def test_rounds_with_unlike_numbers_of_sections_are_normalised_as_one(
     made = []
     for number, sections in enumerate(([[[2.0], [-2.0]]], [[[1.0, 4.0], [-1.0, 0.0]]])):
         tokens = [[[3], [1]]] if number == 0 else [[[1, 2], [4, 0]]]
-        rewards = np.zeros((1, 2, 1))
-        made.append(Scored(rewards, np.array(sections), np.array(tokens), 0.0))
+        scores = {"rewards": np.zeros((1, 2, 1)), "advantages": np.array(sections)}
+        made.append({**scores, "sections": np.array(tokens)})
     waiting = iter(made)
-    monkeypatch.setattr(module, "score", lambda experience, rule: next(waiting))
+    monkeypatch.setattr(module, "score", lambda rollouts, rule: replace(rollouts, **next(waiting)))
     base = experience(small_model())
     few = tuple(
-        replace(one, tokens=one.tokens[:1] * n) for one, n in zip(base.responses, (3, 1), strict=False)
+        replace(
+            one, tokens=one.tokens[:1] * n, logprobs=one.logprobs[:1] * n, behaviour=one.behaviour[:1] * n
+        )
+        for one, n in zip(base.responses, (3, 1), strict=False)
     )
-    step = replace(base.step, length=np.array([[3.0, 1.0]]), correct=np.zeros((1, 2)))
+    inputs = replace(base.inputs, length=np.array([[3.0, 1.0]]), correct=np.zeros((1, 2)))
     pair = replace(
         base,
         requests=base.requests[:2],
         responses=few,
         leads=(0, 0),
-        step=step,
+        inputs=inputs,
         questions=base.questions[:1],
         prefixes=((), ()),
     )
     rule = method(resample=1, batch=Batch(prompts=2, rollouts=2), advantage=Advantage(batch=True))
-    found = gather(lambda draw: pair, rule, 0).learnt
+    found = gather(lambda draw: pair, rule, 0).batch
     every = np.array([2, 2, 2, -2, 1, 4, 4, -1, -1, -1, -1])
-    np.testing.assert_allclose(
-        np.concatenate(found.advantages), (every - every.mean()) / every.std(), rtol=1e-6
-    )
+    np.testing.assert_allclose(found.advantages.numpy(), (every - every.mean()) / every.std(), rtol=1e-6)
 
 
 def test_of_a_round_only_what_is_learnt_from_stays_in_memory() -> None:
@@ -155,10 +168,10 @@ def test_of_a_round_only_what_is_learnt_from_stays_in_memory() -> None:
     made: list[weakref.ref[np.ndarray]] = []
     most = 0
 
-    def watched(draw: int) -> Experience:
+    def watched(draw: int) -> Rollouts:
         nonlocal most
         found = draws(draw)
-        made.append(weakref.ref(found.step.correct))
+        made.append(weakref.ref(found.inputs.correct))
         most = max(most, sum(each() is not None for each in made))
         return found
 
@@ -170,8 +183,8 @@ def test_of_a_round_only_what_is_learnt_from_stays_in_memory() -> None:
 
 def test_nothing_with_a_gradient_leaves_the_first_round() -> None:
     found = gather(Draws([1, 1]), method(resample=1), 0)
-    assert len(found.learnt.tokens) == QUESTIONS * ROLLOUTS
-    assert not any(own.any() for own in found.learnt.advantages)
+    assert len(found.batch) == QUESTIONS * ROLLOUTS
+    assert not found.batch.advantages.any()
     assert found.row["groups_short"] == QUESTIONS
 
 
@@ -180,17 +193,16 @@ def test_without_resampling_a_step_is_one_draw_as_it_is() -> None:
     rule: Ppo = method()
     found = gather(draws, rule, 7)
     assert draws.asked == [7]
-    own = Draws([0])(7)
-    expected = learnt_of(own, score(own, rule))
-    assert found.learnt.tokens == expected.tokens
-    assert found.row == step_metrics(own, score(own, rule))
+    scored = score(Draws([0])(7), rule)
+    assert rows_of(found.batch) == rows_of(batch_of(scored))
+    assert found.row == step_metrics(scored)
 
 
 def test_means_over_tokens_and_forced_answers_count_each_of_them_once() -> None:
     """Rounds have unlike numbers of both."""
-    draws, made = Draws([0, 2]), list[Experience]()
+    draws, made = Draws([0, 2]), list[Rollouts]()
 
-    def of_other_lengths(draw: int) -> Experience:
+    def of_other_lengths(draw: int) -> Rollouts:
         found = draws(draw)
         kept = [i % (1 + len(made)) == 0 for i in range(6)]
         forced = CutVerdicts.of([(i, 0, i % 4 == 0) for i, own in enumerate(kept) if own], found.forced.width)
@@ -199,15 +211,14 @@ def test_means_over_tokens_and_forced_answers_count_each_of_them_once() -> None:
         )
         if made:
             responses = tuple(replace(r, tokens=r.tokens[:2], logprobs=r.logprobs[:2]) for r in responses)
-        length = np.array([len(r.tokens) for r in responses], dtype=float).reshape(found.step.length.shape)
+        length = np.array([len(r.tokens) for r in responses], dtype=float).reshape(found.inputs.length.shape)
         made.append(
-            replace(found, responses=responses, forced=forced, step=replace(found.step, length=length))
+            replace(found, responses=responses, forced=forced, inputs=replace(found.inputs, length=length))
         )
         return made[-1]
 
     nothing = np.zeros((QUESTIONS, ROLLOUTS, 1))
-    scored = Scored(nothing, nothing, nothing.astype(int), 1.0)
-    rows = [step_metrics(of_other_lengths(draw), scored) for draw in range(2)]
+    rows = [step_metrics(replace(of_other_lengths(draw), rewards=nothing)) for draw in range(2)]
     found = merged(rows)
     logprobs = np.concatenate([r.logprobs for one in made for r in one.responses])
     assert len(logprobs) == found["tokens"]
@@ -228,18 +239,18 @@ def test_rollouts_say_how_each_response_was_asked() -> None:
     budgets = np.repeat([[16.0], [32.0], [64.0]], ROLLOUTS, axis=1)
     assert modes.shape == budgets.shape == shape
 
-    def asked(draw: int) -> Experience:
+    def asked(draw: int) -> Rollouts:
         found = draws(draw)
-        step: Step = replace(found.step, given={"mode": modes, "budget": budgets, "level": budgets})
-        return replace(found, step=step)
+        inputs = replace(found.inputs, given={"mode": modes, "budget": budgets, "level": budgets})
+        return replace(found, inputs=inputs)
 
-    rows = gather(asked, method(), 0).rollouts
+    rows = gather(asked, method(), 0).table
     assert rows["mode"].to_list() == [0, 1, 0, 1] * QUESTIONS
     assert rows["budget"].to_list() == [16] * 4 + [32] * 4 + [64] * 4
     # A question's own number is no wording's.
     bare = gather(
-        lambda draw: replace(draws.base, step=replace(draws.base.step, given={"budget": budgets})),
+        lambda draw: replace(draws.base, inputs=replace(draws.base.inputs, given={"budget": budgets})),
         method(),
         0,
     )
-    assert bare.rollouts.select(pl.col("mode", "budget").is_null().all()).row(0) == (True, True)
+    assert bare.table.select(pl.col("mode", "budget").is_null().all()).row(0) == (True, True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from reodsl.ir.training import Optimizer, Simpo
-from runners.train import update as module
-from runners.train.agreement import Learnt
+from runners.train.batch import Batch
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.questions import Trace
@@ -36,32 +37,31 @@ def simpo(learner):
 def ppo(learner):
     """Old log-probabilities are recomputed, so that scoring and training both have to keep the bound."""
     draw = np.random.default_rng(0)
-    made = [draw.normal(-2, 0.1, n).astype(np.float32) for n in LENGTHS]
-    learnt = Learnt(
-        tuple(t.prompt for t in TRACES),
-        tuple(t.tokens for t in TRACES),
-        (0,) * len(TRACES),
-        made,
-        made,
-        [draw.normal(size=n).astype(np.float32) for n in LENGTHS],
+    made = torch.from_numpy(draw.normal(-2, 0.1, sum(LENGTHS)).astype(np.float32))
+    batch = replace(
+        Batch.of([t.prompt for t in TRACES], [t.tokens for t in TRACES]),
+        drawn=torch.ones(sum(LENGTHS), dtype=torch.bool),
+        logprobs=made,
+        behaviour=made,
+        advantages=torch.from_numpy(draw.normal(size=sum(LENGTHS)).astype(np.float32)),
     )
-    update(learner, learnt, method(epochs=1, minibatches=1, old_logprobs="trainer"), 5, 0)
+    update(learner, batch, method(epochs=1, minibatches=1, old_logprobs="trainer"), 5, 0)
 
 
 @pytest.mark.parametrize("steps", [sft, simpo, ppo])
 def test_one_long_sequence_among_many_short_ones_runs_alone(steps, monkeypatch):
     ran = []
-    whole = module.microbatches
+    whole = Learner.microbatches
 
     def noted(*given):
-        batches = whole(*given)
-        ran.append([(tuple(batch.ids.shape), batch.members) for batch in batches])
-        return batches
+        parts = whole(*given)
+        ran.append([(tuple(inputs.ids.shape), inputs.rows.tolist()) for inputs, _ in parts])
+        return parts
 
     weights = []
     for bound in (BOUND, 100_000):
         ran.clear()
-        monkeypatch.setattr(module, "microbatches", noted)
+        monkeypatch.setattr(Learner, "microbatches", noted)
         model = small_model()
         optim = Optimizer(algorithm="adamw", lr=1e-3)
         steps(Learner.of(model, build_optimizers(model, optim), 1.0, microbatch=bound))

@@ -18,7 +18,7 @@ from runners.evaluate.reader import open_reader
 from runners.models.folder import load
 from runners.train import ppo_steps
 from runners.train import run as module
-from runners.train.collect import collect
+from runners.train.rollouts import collect
 from runners.verify import Answer, final_answer, make_verifier
 from tests.methods import dense, plain_ppo
 from tests.train.conftest import FORCING, MODEL, Stopped

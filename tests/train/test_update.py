@@ -11,16 +11,15 @@ from reodsl.ir.expression import Correct
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo, Sampling
 from runners.engine.protocol import Request, Response
-from runners.rewards.cuts import Cuts
-from runners.rewards.step import CutVerdicts, Step, pad_places
+from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.seeds import purpose
 from runners.train import update as module
-from runners.train.collect import Experience
 from runners.train.draws import permutation
+from runners.train.gather import batch_of, rollout_columns, score, step_metrics
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
 from runners.train.questions import Question
-from runners.train.scored import learnt_of, rollout_columns, score, step_metrics
+from runners.train.rollouts import Rollouts
 from runners.train.update import Learner
 from tests.train.models import small_model
 
@@ -62,14 +61,13 @@ def experience(model, temperature=1.0):
     places, present = pad_places([[(12,)]])
     nothing = CutVerdicts.of([], 1)
     questions = tuple(Question(f"q{i}", requests[i * ROLLOUTS].prompt, "1", "", {}) for i in range(QUESTIONS))
-    return Experience(
+    return Rollouts(
         questions,
         tuple(requests),
         tuple(responses),
-        Step(tuple(q.id for q in questions), length, correct, places, present),
+        RewardInputs(tuple(q.id for q in questions), length, correct, places, present),
         nothing,
         nothing,
-        Cuts(((),) * len(requests), ((),) * len(requests)),
         ((),) * len(requests),
         (0,) * len(requests),
         {},
@@ -89,7 +87,7 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
         eps=settings.eps,
         weight_decay=settings.weight_decay,
     )
-    rewards = found.step.correct
+    rewards = found.inputs.correct
     spread = rewards.std(axis=1, keepdims=True)
     advantages = np.where(
         spread > 0, (rewards - rewards.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1), 0
@@ -141,7 +139,7 @@ def test_the_update_equals_one_without_shortcuts(monkeypatch, loss_mean, tempera
     rule = method(loss_mean=loss_mean, rollout=Sampling(max_tokens=12, temperature=temperature))
     found = experience(model, temperature)
     learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
-    numbers = update(learner, learnt_of(found, score(found, rule)), rule, seed=5, number=0)
+    numbers = update(learner, batch_of(score(found, rule)), rule, seed=5, number=0)
     expected = slow_update(slow, found, rule, SETTINGS, 5)
     assert numbers["loss"] == pytest.approx(expected, abs=1e-5)
     for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
@@ -155,7 +153,7 @@ def test_ratio_error_shows_weights_that_differ_from_those_that_sampled():
     model = small_model()
     found = experience(small_model(seed=1))
     learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
-    numbers = update(learner, learnt_of(found, score(found, method())), method(), 5, 0)
+    numbers = update(learner, batch_of(score(found, method())), method(), 5, 0)
     assert numbers["ratio_error"] > 0.1
 
 
@@ -163,11 +161,11 @@ def test_a_divergence_says_where_and_changes_nothing(refusal):
     model = small_model()
     found = experience(model)
     scored = score(found, method())
-    scored.sections[0, 0] = np.inf
+    scored.advantages[0, 0] = np.inf
     before = copy.deepcopy(model.state_dict())
     learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
     with pytest.raises(Problem) as caught:
-        update(learner, learnt_of(found, scored), method(minibatches=1), 5, 6)
+        update(learner, batch_of(scored), method(minibatches=1), 5, 6)
     diagnostic = caught.value.diagnostics[0]
     refusal("train/E0926.txt", caught.value, task="tiny.train.s1")
     assert diagnostic.where == "step 7, epoch 1, minibatch 1"
@@ -178,11 +176,11 @@ def test_a_divergence_says_where_and_changes_nothing(refusal):
 def test_a_step_in_which_all_groups_agree_leaves_only_momentum_and_decay():
     model = small_model()
     found = experience(model)
-    found.step.correct[:] = 1
+    found.inputs.correct[:] = 1
     scored = score(found, method())
     assert scored.equal_groups == 1
     learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
-    numbers = update(learner, learnt_of(found, scored), method(), 5, 0)
+    numbers = update(learner, batch_of(scored), method(), 5, 0)
     assert (numbers["loss"], numbers["grad_norm"], numbers["trained_tokens"]) == (0, 0, 0)
 
 
@@ -198,9 +196,7 @@ def test_a_divergence_is_over_all_tokens_those_without_an_advantage_too(loss_mea
     rule = method(loss_mean=loss_mean, rollout=Sampling(max_tokens=12, temperature=temperature), kl=0.7)
     found = experience(model, temperature)
     learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
-    learnt = learnt_of(found, score(found, rule), whole=True)
-    assert learnt.cuts == [len(one.tokens) for one in found.responses]
-    numbers = update(learner, learnt, rule, 5, 0, reference=Learner.of(far, (), 0.0))
+    numbers = update(learner, batch_of(score(found, rule)), rule, 5, 0, reference=Learner.of(far, (), 0.0))
     expected = slow_update(slow, found, rule, SETTINGS, 5, far)
     assert numbers["loss"] == pytest.approx(expected, abs=2e-5)
     assert numbers["kl"] > 1e-3
@@ -212,12 +208,11 @@ def test_a_divergence_from_itself_is_nothing_at_first():
     model = small_model()
     frozen = Learner.of(copy.deepcopy(model), (), 0.0)
     found = experience(model)
-    found.step.correct[:] = 1
+    found.inputs.correct[:] = 1
     rule = method(kl=1.0, epochs=1, minibatches=1)
-    learnt = learnt_of(found, score(found, rule), whole=True)
     settings = SETTINGS.model_copy(update={"weight_decay": 0.0})
     learner = Learner.of(model, build_optimizers(model, settings), 1.0)
-    numbers = update(learner, learnt, rule, 5, 0, reference=frozen)
+    numbers = update(learner, batch_of(score(found, rule)), rule, 5, 0, reference=frozen)
     assert numbers["kl"] == pytest.approx(0, abs=1e-9)
     assert numbers["grad_norm"] < 1e-5
 
@@ -225,12 +220,12 @@ def test_a_divergence_from_itself_is_nothing_at_first():
 def test_what_is_reported_of_a_step():
     found = experience(small_model())
     scored = score(found, method())
-    row = step_metrics(found, scored)
+    row = step_metrics(scored)
     assert row["accuracy"] == row["reward"] == pytest.approx(7 / 12)
     assert row["equal_groups"] == pytest.approx(1 / 3)
     assert row["tokens"] == sum(len(r.tokens) for r in found.responses)
     assert row["entropy"] == pytest.approx(-np.mean([x for r in found.responses for x in r.logprobs]))
-    columns = rollout_columns(found, scored, 3)
+    columns = rollout_columns(scored, 3)
     assert columns["question"][4:6] == ["q1", "q1"]
     assert columns["rollout"][:5] == [0, 1, 2, 3, 0]
     assert columns["correct"][:4] == [True, False, True, False]

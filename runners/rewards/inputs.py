@@ -44,7 +44,7 @@ class CutVerdicts:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RewardInputs:
     """The responses of a step. Arrays are [questions, rollouts]; the reference's [questions, samples].
 
     `places` [questions, rollouts, splits] in tokens, or with 1 for an axis that it does not vary along; `present`
@@ -63,7 +63,7 @@ class Step:
 
 
 def pad_places(places: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Bools]:
-    """Ragged places by question and rollout as `places` and `present` of a `Step`; padding repeats the last place."""
+    """Ragged places by question and rollout as those of `RewardInputs`; padding repeats the last place."""
     width = max(len(own) for group in places for own in group)
     padded = np.array(
         [[[*own, *[own[-1]] * (width - len(own))] for own in group] for group in places], dtype=float

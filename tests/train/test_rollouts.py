@@ -1,5 +1,7 @@
 """One step's experience with an engine and a verifier that are read like a book: what is forced, graded, and when."""
 
+from dataclasses import replace
+
 import pytest
 
 from reodsl.ir.expression import Bare, Binary, Forced, Length, Name, Number
@@ -8,9 +10,9 @@ from reodsl.ir.reward import Budgets, Dense, Reward, Steps
 from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Response, Sampling
 from runners.models.tokenizer import word_tokenizer
-from runners.train.collect import Collector, Reference, collect
+from runners.train.gather import step_metrics
 from runners.train.questions import Question
-from runners.train.scored import Scored, step_metrics
+from runners.train.rollouts import Collector, Reference, collect
 from runners.verify import Verdict, make_verifier
 
 TOKENIZER = word_tokenizer(("a", "b", "wait", "7", "8", "\\boxed{", "}", "so"))
@@ -80,10 +82,10 @@ def test_budgets_are_forced_below_the_end_and_everything_is_graded():
     kind, cuts, forcing, sampling = engine.calls[1]
     assert (kind, cuts, forcing) == ("force", [(2, 5), (2, 5)], ids("so \\boxed{"))
     assert (sampling.max_tokens, sampling.temperature, sampling.stop_ids) == (2, 0.0, (STOP,))
-    assert found.step.correct.tolist() == [[1, 1]]
-    assert found.step.length.tolist() == [[8, 9]]
+    assert found.inputs.correct.tolist() == [[1, 1]]
+    assert found.inputs.length.tolist() == [[8, 9]]
     assert found.forced.values.tolist() == [True, False, False, True]
-    assert found.step.given["n_gold"].tolist() == [[3, 3]]
+    assert found.inputs.given["n_gold"].tolist() == [[3, 3]]
     # A boxed answer counts from the token that closes it on, until the next one.
     assert found.prefixes == (((7, True),), ((4, False), (9, True)))
     parts = ("generate", "force", "grade")
@@ -94,7 +96,7 @@ def test_nothing_is_forced_for_a_reward_that_does_not_ask():
     engine = ScriptedEngine(RESPONSES, {})
     found = collect(collector(engine, reward(Length(of="y")), (20,)), [QUESTION], 0)
     assert [call[0] for call in engine.calls] == ["generate"]
-    assert not found.cuts.any
+    assert not len(found.forced.keys)
 
 
 def test_bare_prefixes_are_graded_without_the_engine():
@@ -102,7 +104,8 @@ def test_bare_prefixes_are_graded_without_the_engine():
     rule = reward(Bare(of="y", cut=Name(name="L")), Budgets(budgets=(3, 4, 8), l_max=20))
     found = collect(collector(engine, rule, (3, 4, 8, 20)), [QUESTION], 0)
     assert [call[0] for call in engine.calls] == ["generate"]
-    assert found.cuts.bare == ((3, 4), (3, 4, 8))
+    assert (found.bare.keys // found.bare.width).tolist() == [0, 0, 1, 1, 1]
+    assert (found.bare.keys % found.bare.width).tolist() == [3, 4, 3, 4, 8]
     assert not found.bare.values.any()
     late = reward(Bare(of="y", cut=Binary(fn="-", left=Length(of="y"), right=Number(value=1))))
     assert collect(
@@ -118,8 +121,8 @@ def test_reasoning_steps_give_each_response_its_own_places():
     engine = ScriptedEngine(RESPONSES, {(1, 4): "7"})
     found = collect(collector(engine, rule), [QUESTION], 0)
     assert engine.calls[1][1] == [(), (4,)]
-    assert found.step.places[0].tolist() == [[8, 8], [4, 9]]
-    assert found.step.present[0].tolist() == [[True, False], [True, True]]
+    assert found.inputs.places[0].tolist() == [[8, 8], [4, 9]]
+    assert found.inputs.present[0].tolist() == [[True, False], [True, True]]
 
 
 def test_draws_depend_on_seed_step_question_and_rollout_alone():
@@ -141,10 +144,10 @@ def test_reference_and_own_budgets_follow_the_question():
         own_places={"q": (3, 20)},
         references={"q": Reference((4.0, 6.0, 8.0), (1.0, 0.0, 1.0))},
     )
-    step = collect(made, [QUESTION], 0).step
-    assert step.places.tolist() == [[[3, 20]]]
-    assert step.reference_length is not None
-    assert step.reference_length.tolist() == [[4, 6, 8]]
+    inputs = collect(made, [QUESTION], 0).inputs
+    assert inputs.places.tolist() == [[[3, 20]]]
+    assert inputs.reference_length is not None
+    assert inputs.reference_length.tolist() == [[4, 6, 8]]
     assert made.references["q"].correct == (1.0, 0.0, 1.0)
 
 
@@ -178,6 +181,5 @@ def test_answers_that_were_never_judged_are_counted():
     found = collect(collector(engine, rule, (2, 12, 20), verifier=Stopping()), [QUESTION], 4)
     # One forced answer, and the first box of the second response.
     assert found.unsettled == {"timeout": 2}
-    rewards = found.step.correct[:, :, None]
-    row = step_metrics(found, Scored(rewards, rewards, rewards.astype(int), 0.0))
+    row = step_metrics(replace(found, rewards=found.inputs.correct[:, :, None]))
     assert (row["verifier_timeouts"], row["verifier_failures"]) == (2, 0)

@@ -1,4 +1,4 @@
-"""One step's experience: questions and an engine in; responses, their verdicts whole and at cuts, and seconds out."""
+"""A step's rollouts: questions and an engine in; responses, their verdicts whole and at cuts, and seconds out."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sa
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
 from runners.rewards.cuts import Cuts, needed_cuts
+from runners.rewards.inputs import CutVerdicts, Floats, Ints, RewardInputs, pad_places
 from runners.rewards.splits import step_places
-from runners.rewards.step import CutVerdicts, Floats, Step, pad_places
 from runners.seeds import purpose
 from runners.train.asking import Asked, Asking, given_arrays
 from runners.train.questions import Question, shared_given
@@ -37,7 +37,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """What experience is made with; the same for every step of a stage.
+    """What rollouts are made with; the same for every step of a stage.
 
     `places` are splits that all questions share; where it is None they are each question's own (`own_places`), or the
     reasoning steps of each response. `asking` says how questions are worded, where not all are asked as they come.
@@ -67,31 +67,42 @@ class Collector:
 LEAST_ENDED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Experience:
-    """A step's responses, question by question and rollout by rollout, and what was found of them.
+def _nothing() -> Floats:
+    return np.zeros((0, 0, 0))
 
-    `prefixes[i]` follows the answer of response i's prefixes: (tokens, verdict) wherever a boxed answer closes.
-    `leads[i]` is how many tokens at the end of request i's prompt are learnt with the response.
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """A step's responses, question by question and rollout by rollout, and what is known of them.
+
+    `inputs` is what a reward reads of them. `prefixes[i]` follows the answer of response i's prefixes: (tokens, verdict)
+    wherever a boxed answer closes. `leads[i]` is how many tokens at the end of request i's prompt are trained with the
+    response. `unsettled` counts answers, whole, forced or of prefixes, that the verifier could not judge, by the reason.
+    `answered` is the share of the responses that ended in which there is an answer; 1 where fewer than `LEAST_ENDED` did.
+
+    `score` fills in the rest. `rewards` are [questions, rollouts, splits], 0 for an absent split. `advantages` are those of
+    sections, [questions, rollouts, sections], before any normalisation over the batch; `sections` says how many tokens
+    each has, those of a prefix that is trained first. `equal_groups` is the share of questions without any advantage.
     """
 
     questions: tuple[Question, ...]
     requests: tuple[Request, ...]
     responses: tuple[Response, ...]
-    step: Step
+    inputs: RewardInputs
     forced: CutVerdicts
     bare: CutVerdicts
-    cuts: Cuts
     prefixes: tuple[tuple[tuple[int, bool], ...], ...]
     leads: tuple[int, ...]
     seconds: dict[str, float]
     unsettled: Mapping[Unsettled, int] = field(default_factory=dict)
-    """How many answers, whole, forced or of prefixes, the verifier could not judge, by the reason."""
     answered: float = 1.0
-    """The share of the responses that ended in which an answer was found; 1 where fewer than `LEAST_ENDED` did."""
+    rewards: Floats = field(default_factory=_nothing)
+    advantages: Floats = field(default_factory=_nothing)
+    sections: Ints = field(default_factory=lambda: _nothing().astype(np.int64))
+    equal_groups: float = 0.0
 
 
-def collect(collector: Collector, questions: Sequence[Question], number: int) -> Experience:
+def collect(collector: Collector, questions: Sequence[Question], number: int) -> Rollouts:
     """Generates, forces and grades. Every draw is a function of the seed, the step's `number` and a response's position."""
     began = now()
     asked = collector.ask(questions, number)
@@ -103,32 +114,35 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
     responses = collector.engine.generate(requests, collector.sampling, _ahead(collector, questions, asked))
     generated = now()
     texts = [response_text(collector.tokenizer, r.tokens, collector.sampling.stop_ids) for r in responses]
-    step = _unjudged(collector, questions, responses, asked)
-    cuts = needed_cuts(collector.reward, step)
+    inputs = _ungraded(collector, questions, responses, asked)
+    cuts = needed_cuts(collector.reward, inputs)
     measured = now()
     forced = _force(collector, requests, responses, cuts)
     answered = now()
-    graded = _grade(collector, questions, responses, texts, cuts, forced)
+    answers = _Answers.of(collector, questions, responses, texts, forced)
+    verdicts = collector.verifier.grade(answers.asked)
     finished = now()
-    shape = step.length.shape
-    width = 1 + int(step.length.max())
-    return Experience(
-        tuple(questions),
-        tuple(requests),
-        tuple(responses),
-        _with_verdicts(step, np.array(graded.whole, dtype=float).reshape(shape)),
-        CutVerdicts.of(graded.forced, width),
-        CutVerdicts.of(graded.bare, width),
-        cuts,
-        graded.prefixes,
-        tuple(one.lead for own in asked for one in own),
-        {
+    right = [verdict.correct for verdict in verdicts]
+    prefixes = tuple(tuple((at, right[i]) for at, i in own) for own in answers.prefixes)
+    bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, own in enumerate(cuts.bare) for cut in own]
+    width = 1 + int(inputs.length.max())
+    correct = np.array([right[i] for i in answers.whole], dtype=float).reshape(inputs.length.shape)
+    return Rollouts(
+        questions=tuple(questions),
+        requests=tuple(requests),
+        responses=tuple(responses),
+        inputs=replace(inputs, correct=correct),
+        forced=CutVerdicts.of([(n, cut, right[i]) for n, cut, i in answers.forced], width),
+        bare=CutVerdicts.of(bare, width),
+        prefixes=prefixes,
+        leads=tuple(one.lead for own in asked for one in own),
+        seconds={
             **spent("generate", (began, generated)),
             **spent("force", (measured, answered)),
             **spent("grade", (generated, measured), (answered, finished)),
         },
-        graded.unsettled,
-        graded.answered,
+        unsettled=Counter(verdict.unsettled for verdict in verdicts if verdict.unsettled is not None),
+        answered=_share_answered([answers.asked[i] for i in answers.whole], responses),
     )
 
 
@@ -143,8 +157,8 @@ def _ahead(
         position, rollout = divmod(index, collector.rollouts)
         alone = replace(collector, rollouts=1, references={})
         try:
-            step = _unjudged(alone, [questions[position]], [response], [[asked[position][rollout]]])
-            return needed_cuts(collector.reward, step).forced[0]
+            inputs = _ungraded(alone, [questions[position]], [response], [[asked[position][rollout]]])
+            return needed_cuts(collector.reward, inputs).forced[0]
         except Problem:
             # What a reward asks of all rollouts of a question is not there yet; it is forced after generation.
             return ()
@@ -163,12 +177,12 @@ def _forced_sampling(collector: Collector, forcing: Forcing) -> Sampling:
     )
 
 
-def _unjudged(
+def _ungraded(
     collector: Collector,
     questions: Sequence[Question],
     responses: Sequence[Response],
     asked: Sequence[Sequence[Asked]],
-) -> Step:
+) -> RewardInputs:
     """The step's arrays as far as they are known before anything is graded."""
     shape = (len(questions), collector.rollouts)
     length = np.array([len(r.tokens) for r in responses], dtype=np.float64).reshape(shape)
@@ -179,7 +193,7 @@ def _unjudged(
     }
     given.update((name, np.array(values)) for name, values in given_arrays(asked).items())
     references = [collector.references[q.id] for q in questions] if collector.references else []
-    return Step(
+    return RewardInputs(
         questions=tuple(q.id for q in questions),
         length=length,
         correct=np.zeros(shape),
@@ -209,20 +223,6 @@ def _places(
     return pad_places([[collector.own_places[question.id]] for question in questions])
 
 
-def _with_verdicts(step: Step, correct: Floats) -> Step:
-    return Step(
-        step.questions,
-        step.length,
-        correct,
-        step.places,
-        step.present,
-        step.given,
-        step.reference_length,
-        step.reference_correct,
-        step.reference_given,
-    )
-
-
 def _force(
     collector: Collector, requests: Sequence[Request], responses: Sequence[Response], cuts: Cuts
 ) -> list[list[Forced]]:
@@ -237,64 +237,55 @@ def _force(
 
 
 @dataclass(frozen=True, slots=True)
-class _Graded:
-    whole: list[bool]
-    forced: list[tuple[int, int, bool]]
-    bare: list[tuple[int, int, bool]]
-    prefixes: tuple[tuple[tuple[int, bool], ...], ...]
-    unsettled: Mapping[Unsettled, int]
-    answered: float
+class _Answers:
+    """All answers of a step, to be graded at once, and whose they are, by position in `asked`.
 
+    `forced` has (response, cut, position) of each forced answer, `prefixes` (tokens, position) of each response wherever the
+    answer of its prefix changes.
+    """
 
-def _grade(
-    collector: Collector,
-    questions: Sequence[Question],
-    responses: Sequence[Response],
-    texts: Sequence[str],
-    cuts: Cuts,
-    forced: Sequence[Sequence[Forced]],
-) -> _Graded:
-    """All answers of the step through the verifier at once: whole, forced, and of the prefixes that hold one."""
-    answers: list[Answer] = []
+    asked: list[Answer]
+    whole: list[int]
+    forced: list[tuple[int, int, int]]
+    prefixes: list[list[tuple[int, int]]]
 
-    def decode(tokens: Sequence[int]) -> str:
-        return response_text(collector.tokenizer, tokens, collector.sampling.stop_ids)
+    @staticmethod
+    def of(
+        collector: Collector,
+        questions: Sequence[Question],
+        responses: Sequence[Response],
+        texts: Sequence[str],
+        forced: Sequence[Sequence[Forced]],
+    ) -> _Answers:
+        """Those of whole responses, of forced ones, and of the prefixes that hold one."""
+        asked: list[Answer] = []
+        readers, forcing = collector.readers, collector.forcing
 
-    def ask(text: str, number: int) -> int:
-        question = questions[number // collector.rollouts]
-        answers.append(Answer(text, question.gold, question.meta))
-        return len(answers) - 1
+        def decode(tokens: Sequence[int]) -> str:
+            return response_text(collector.tokenizer, tokens, collector.sampling.stop_ids)
 
-    whole = [ask(read_answer(collector.readers, text), number) for number, text in enumerate(texts)]
-    at_cut = []
-    for number, own in enumerate(forced):
-        for one in own:
-            assert collector.forcing is not None
-            answer = answer_after_forcing(collector.forcing, decode(one.tokens), collector.readers)
-            at_cut.append((number, one.cut, ask(answer, number)))
-    changes = [
-        [
-            (at, ask(answer, number))
-            for at, answer in bare_answers(response.tokens, decode, text, collector.readers)
+        def ask(text: str, number: int) -> int:
+            question = questions[number // collector.rollouts]
+            asked.append(Answer(text, question.gold, question.meta))
+            return len(asked) - 1
+
+        whole = [ask(read_answer(readers, text), number) for number, text in enumerate(texts)]
+        at_cuts = []
+        for number, own in enumerate(forced):
+            for one in own:
+                assert forcing is not None
+                answer = answer_after_forcing(forcing, decode(one.tokens), readers)
+                at_cuts.append((number, one.cut, ask(answer, number)))
+        prefixes = [
+            [(at, ask(answer, number)) for at, answer in bare_answers(response.tokens, decode, text, readers)]
+            for number, (response, text) in enumerate(zip(responses, texts, strict=True))
         ]
-        for number, (response, text) in enumerate(zip(responses, texts, strict=True))
-    ]
-    found = collector.verifier.grade(answers)
-    verdicts = [verdict.correct for verdict in found]
-    unsettled = Counter(verdict.unsettled for verdict in found if verdict.unsettled is not None)
-    prefixes = tuple(tuple((at, verdicts[i]) for at, i in own) for own in changes)
-    bare = [
-        (number, cut, _bare_at(prefixes[number], cut)) for number, own in enumerate(cuts.bare) for cut in own
-    ]
-    ended = [bool(answers[i].text) for i, one in zip(whole, responses, strict=True) if one.finish == "stop"]
-    return _Graded(
-        [verdicts[i] for i in whole],
-        [(n, cut, verdicts[i]) for n, cut, i in at_cut],
-        bare,
-        prefixes,
-        unsettled,
-        sum(ended) / len(ended) if len(ended) >= LEAST_ENDED else 1.0,
-    )
+        return _Answers(asked, whole, at_cuts, prefixes)
+
+
+def _share_answered(answers: Sequence[Answer], responses: Sequence[Response]) -> float:
+    ended = [bool(own.text) for own, one in zip(answers, responses, strict=True) if one.finish == "stop"]
+    return sum(ended) / len(ended) if len(ended) >= LEAST_ENDED else 1.0
 
 
 def _bare_at(changes: Sequence[tuple[int, bool]], cut: int) -> bool:

@@ -1,0 +1,153 @@
+"""Sequences to learn from, as columns: one record from the rollout to the loss, and the micro-batches that are run of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+NONE = torch.zeros(0)
+ROW_COLUMNS = ("tokens", "offsets", "trained")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Row i is `tokens[offsets[i]:offsets[i + 1]]`: a prompt, which is only read, and then `trained[i]` tokens.
+
+    All other columns have one value for each trained token, row after row, or are empty where nobody needs them.
+
+    - `weights` multiply a token's loss, and carry its mean over the batch.
+    - `advantages` are PPO's.
+    - `drawn` is false for tokens that the engine was given as part of its prompt, and which are trained all the same.
+    - `logprobs` and `behaviour` are the engine's, as `Response` has them; 0 where it drew nothing.
+    - `old` are the log-probabilities that ratios divide by, `reference` those of the frozen model.
+    """
+
+    tokens: Tensor
+    offsets: Tensor
+    trained: Tensor
+    weights: Tensor = NONE
+    advantages: Tensor = NONE
+    drawn: Tensor = NONE
+    logprobs: Tensor = NONE
+    behaviour: Tensor = NONE
+    old: Tensor = NONE
+    reference: Tensor = NONE
+
+    @staticmethod
+    def of(prompts: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> Batch:
+        """Rows of prompts and the tokens after them that are trained; every weight is 1."""
+        lengths = [len(prompt) + len(own) for prompt, own in zip(prompts, tokens, strict=True)]
+        every = chain.from_iterable(part for pair in zip(prompts, tokens, strict=True) for part in pair)
+        trained = torch.tensor([len(own) for own in tokens], dtype=torch.int64)
+        return Batch(
+            torch.from_numpy(np.fromiter(every, dtype=np.int64, count=sum(lengths))),
+            _ends(torch.tensor(lengths, dtype=torch.int64)),
+            trained,
+            weights=torch.ones(int(trained.sum())),
+        )
+
+    @staticmethod
+    def concat(batches: Sequence[Batch]) -> Batch:
+        """Batches one after another; all have the same columns."""
+        columns = {
+            name: torch.cat([getattr(batch, name) for batch in batches])
+            for name in ("tokens", "trained", *TOKEN_COLUMNS)
+        }
+        return Batch(offsets=_ends(torch.cat([batch.lengths for batch in batches])), **columns)
+
+    def __len__(self) -> int:
+        return len(self.trained)
+
+    @property
+    def lengths(self) -> Tensor:
+        """The tokens of each row, prompt and all."""
+        return self.offsets.diff()
+
+    def places(self, rows: Tensor) -> Tensor:
+        """Where the trained tokens of these rows stand in the columns."""
+        return _spans(_ends(self.trained)[rows], self.trained[rows])
+
+    def select(self, rows: Sequence[int] | Tensor) -> Batch:
+        """These rows, in this order."""
+        at = torch.as_tensor(rows, dtype=torch.int64)
+        lengths = self.lengths[at]
+        return Batch(
+            self.tokens[_spans(self.offsets[at], lengths)],
+            _ends(lengths),
+            self.trained[at],
+            **self._columns(self.places(at)),
+        )
+
+    def crop(self, counts: Tensor) -> Batch:
+        """Each row up to the first `counts[i]` of its trained tokens."""
+        lengths = self.lengths - self.trained + counts
+        return Batch(
+            self.tokens[_spans(self.offsets[:-1], lengths)],
+            _ends(lengths),
+            counts,
+            **self._columns(_spans(_ends(self.trained)[:-1], counts)),
+        )
+
+    def last_advantages(self) -> Tensor:
+        """How many tokens of each row there are up to the last with an advantage."""
+        ends = _ends(self.trained)
+        numbers = torch.arange(1, len(self.advantages) + 1)
+        # The last one so far, of whichever row; those of rows before this one do not count.
+        last = torch.where(self.advantages != 0, numbers, 0).cummax(0).values
+        reached = torch.cat((torch.zeros(1, dtype=torch.int64), last))[ends]
+        return (reached[1:] - ends[:-1]).clamp(min=0)
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        return replace(self, **{each.name: getattr(self, each.name).to(device) for each in fields(self)})
+
+    def _columns(self, at: Tensor) -> dict[str, Tensor]:
+        """The columns of trained tokens, at these places."""
+        every = {name: getattr(self, name) for name in TOKEN_COLUMNS}
+        return {name: column[at] if len(column) else column for name, column in every.items()}
+
+
+TOKEN_COLUMNS = tuple(each.name for each in fields(Batch) if each.name not in ROW_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a model reads of a micro-batch, the rows of a batch at the positions `rows`.
+
+    `ids` [rows, width] are padded on the right. `at` is the flat position in `ids` whose output predicts each trained
+    token, and `targets` that token.
+    """
+
+    rows: Tensor
+    ids: Tensor
+    at: Tensor
+    targets: Tensor
+
+
+def padded(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
+    """The inputs of a micro-batch as rows of one width. One without rows is a single token from which nothing is learnt."""
+    # The last token is never an input: nothing is predicted from it.
+    lengths = batch.lengths - 1
+    width = max(int(lengths.max()), 1) if len(batch) else 1
+    ids = torch.zeros((max(len(batch), 1), width), dtype=torch.int64)
+    firsts = torch.arange(len(batch)) * width
+    ids.view(-1)[_spans(firsts, lengths)] = batch.tokens[_spans(batch.offsets[:-1], lengths)]
+    at = _spans(firsts + lengths - batch.trained, batch.trained)
+    targets = batch.tokens[_spans(batch.offsets[1:] - batch.trained, batch.trained)]
+    return Inputs(rows, ids.to(device), at.to(device), targets.to(device))
+
+
+def _ends(counts: Tensor) -> Tensor:
+    """Where each of some counts begins, and at last where all end."""
+    return torch.cat((torch.zeros(1, dtype=torch.int64), counts.cumsum(0)))
+
+
+def _spans(starts: Tensor, counts: Tensor) -> Tensor:
+    """`counts[i]` numbers from `starts[i]` on, for each i in turn."""
+    before = _ends(counts)
+    return torch.arange(int(before[-1])) + torch.repeat_interleave(starts - before[:-1], counts)

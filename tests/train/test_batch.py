@@ -1,0 +1,82 @@
+"""A batch against lists of rows: select, concat and crop, and what a model reads of it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.train.batch import Batch, padded
+
+CPU = torch.device("cpu")
+ROWS = st.lists(
+    st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.lists(st.integers(0, 9), max_size=5)),
+    min_size=1,
+    max_size=6,
+)
+
+
+def batch_of(rows):
+    """A batch whose advantages number its trained tokens from 1, every third of which is 0."""
+    batch = Batch.of([prompt for prompt, _ in rows], [tokens for _, tokens in rows])
+    numbers = torch.arange(1.0, len(batch.weights) + 1)
+    return replace(batch, advantages=torch.where(numbers % 3 == 0, 0.0, numbers), drawn=numbers % 2 == 0)
+
+
+def rows_of(batch):
+    """The rows as lists: prompt, trained tokens, and the columns that the tests fill in."""
+    found, trained, place = [], batch.trained.tolist(), 0
+    for number, count in enumerate(trained):
+        first, end = batch.offsets[number : number + 2].tolist()
+        own = slice(place, place + count)
+        columns = (batch.advantages[own].tolist(), batch.drawn[own].tolist(), batch.weights[own].tolist())
+        found.append(
+            (batch.tokens[first : end - count].tolist(), batch.tokens[end - count : end].tolist(), *columns)
+        )
+        place += count
+    assert place == len(batch.weights)
+    return found
+
+
+@given(ROWS, st.data())
+def test_rows_are_selected_and_joined_as_lists_are(rows, data):
+    batch = batch_of(rows)
+    every = rows_of(batch)
+    assert [(prompt, tokens) for prompt, tokens, *_ in every] == rows
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8))
+    part = batch.select(chosen)
+    assert rows_of(part) == [every[i] for i in chosen]
+    assert rows_of(Batch.concat([part, batch])) == [every[i] for i in chosen] + every
+    assert not len(part.old)
+
+
+@given(ROWS)
+def test_a_row_is_cropped_to_its_last_advantage(rows):
+    batch = batch_of(rows)
+    every = rows_of(batch)
+    wanted = [max((i + 1 for i, own in enumerate(row[2]) if own), default=0) for row in every]
+    counts = batch.last_advantages()
+    assert counts.tolist() == wanted
+    cut = [
+        (prompt, *(column[:n] for column in columns))
+        for (prompt, *columns), n in zip(every, wanted, strict=True)
+    ]
+    assert rows_of(batch.crop(counts)) == cut
+
+
+def test_inputs_point_at_what_predicts_each_trained_token():
+    batch = Batch.of([(5, 6), (1,)], [(7, 8, 9), (2, 3)])
+    rows = torch.tensor([1, 0])
+    inputs = padded(batch.select(rows), rows, CPU)
+    assert inputs.ids.tolist() == [[1, 2, 0, 0], [5, 6, 7, 8]]
+    assert inputs.at.tolist() == [0, 1, 5, 6, 7]
+    assert inputs.targets.tolist() == [2, 3, 7, 8, 9]
+
+
+@pytest.mark.parametrize("rows", [[], [0]])
+def test_a_micro_batch_without_rows_is_one_token_from_which_nothing_is_learnt(rows):
+    batch = Batch.of([(5,)], [(7, 8)]).select(rows)
+    inputs = padded(batch, torch.tensor(rows), CPU)
+    assert inputs.ids.shape == (1, 2 if rows else 1)
+    assert len(inputs.at) == len(inputs.targets) == len(batch.weights) == 2 * len(rows)
