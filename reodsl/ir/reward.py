@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import floor
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -97,6 +99,11 @@ class Cuts:
         return bool(self.fixed) or self.splits or self.computed
 
 
+def cuts_below(places: Iterable[int], length: float) -> tuple[int, ...]:
+    """Where a response of this length is cut: past its end, or at it, it is graded as it is."""
+    return tuple(place for place in places if place < length)
+
+
 class Reward(IR):
     """One of `outcome`, one number a response, `dense`, and `parts`. `lets` are seen by all."""
 
@@ -121,13 +128,21 @@ class Reward(IR):
 
     @property
     def forced(self) -> Cuts:
-        """Where it asks for forced answers: what a step generates once more, is priced for, and is told of by `diff`."""
+        """Where it asks for forced answers: what a step generates once more, is priced for, and is told of by `diff`.
+
+        Cuts are whole tokens, rounded down. `runners.rewards.cuts` finds the places that depend on responses.
+        """
         expressions = (*(let.value for let in self.lets), *self.values)
         places = [
             each.cut for value in expressions for each in expression.walk(value) if isinstance(each, Forced)
         ]
-        at_splits = [isinstance(place, Name | Previous) and self.dense is not None for place in places]
-        fixed = frozenset(round(place.value) for place in places if isinstance(place, Number))
+        lets = {let.name for let in self.lets}
+        at_splits = [
+            self.dense is not None
+            and (isinstance(place, Previous) or (isinstance(place, Name) and place.name not in lets))
+            for place in places
+        ]
+        fixed = frozenset(max(0, floor(place.value)) for place in places if isinstance(place, Number))
         computed = any(
             not isinstance(place, Number) and not split
             for place, split in zip(places, at_splits, strict=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.graph.task import Kind
-from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Sampling, Sft, Simpo, Stage
 from reodsl.price import memory
@@ -64,7 +64,7 @@ def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
         found.update(_places(reward.dense.split))
     if cuts.computed:
         found.add(longest // 4)
-    return tuple(sorted(cut for cut in found if cut < longest))
+    return cuts_below(sorted(found), longest)
 
 
 def _places(split: Split) -> tuple[int, ...]:
@@ -215,7 +215,7 @@ def _responses(
     lengths = Lengths.of(_length(facts, expected, rollout.max_tokens), rollout.max_tokens)
     prompt = facts.prompt or 0.0
     load = Load(responses, facts.questions, prompt, lengths)
-    cuts = tuple(cut for cut in suite.grid if cut < rollout.max_tokens) if suite is not None else ()
+    cuts = cuts_below(suite.grid, rollout.max_tokens) if suite is not None else ()
     text = text_tokens(suite.forcing.text, words) if suite is not None else 0.0
     answer = suite.forcing.answer_tokens if suite is not None else 0
     forced = force(load, cuts, text, answer, sizes, devices)

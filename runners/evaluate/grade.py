@@ -9,6 +9,7 @@ import polars as pl
 
 from reodsl.ir.data import Grading
 from reodsl.ir.model import Forcing
+from reodsl.ir.reward import cuts_below
 from runners.answers import answer_after_forcing
 from runners.engine.protocol import Forced, Response
 from runners.evaluate.reader import Question, Reader
@@ -141,8 +142,9 @@ def graded_forced(
     pending: list[tuple[Sampled, int, str | None, str | None, tuple[Kind, int] | bool]] = []
     for item, answer, correct in zip(sampled, whole["answer"], whole["correct"], strict=True):
         found = {forced.cut: forced for forced in item.forced}
+        cuts = cuts_below(grid, len(item.response.tokens))
         for budget in grid:
-            if budget >= len(item.response.tokens):
+            if budget not in cuts:
                 pending.append((item, budget, None, answer, bool(correct)))
                 continue
             text = reader.text(found[budget].tokens)

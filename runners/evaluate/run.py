@@ -15,9 +15,10 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress, Resources
 from reodsl.ir.data import Grading
 from reodsl.ir.model import Model
+from reodsl.ir.reward import cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
-from runners.engine.protocol import Ahead, Response
+from runners.engine.protocol import Ahead
 from runners.engine.versions import PLACE
 from runners.evaluate.chunks import Chunks
 from runners.evaluate.grade import Sampled, Verifiers, graded_forced, graded_samples, kind_of
@@ -159,21 +160,18 @@ def respond(
     else:
         grid, words = suite.grid, continuation_tokens(reader.tokenizer, suite.forcing.text)
         ahead = Ahead(
-            lambda _, response: cut_below(grid, response), words, reader.forced_sampling(suite.forcing)
+            lambda _, response: cuts_below(grid, len(response.tokens)),
+            words,
+            reader.forced_sampling(suite.forcing),
         )
         responses = reader.engine.generate(requests, reader.sampling(rollout), ahead)
-        cuts = [cut_below(grid, response) for response in responses]
+        cuts = [cuts_below(grid, len(response.tokens)) for response in responses]
         forced = reader.engine.force(requests, responses, cuts, words, ahead.sampling)
     owners = [(question, number) for question in part for number in range(samples)]
     return [
         Sampled(question, number, response, answers)
         for (question, number), response, answers in zip(owners, responses, forced, strict=True)
     ]
-
-
-def cut_below(grid: Sequence[int], response: Response) -> list[int]:
-    """The budgets that end within a response."""
-    return [budget for budget in grid if budget < len(response.tokens)]
 
 
 def asked_together(resources: Resources) -> int:

@@ -72,10 +72,11 @@ def test_a_reward_has_one_rule_of_weights_or_none(rules: tuple[str, ...], rule: 
     [
         ((), SPLIT, Cuts()),
         ((Name(name="L"), Previous()), SPLIT, Cuts(splits=True)),
-        ((Number(value=64, unit=1), Number(value=8.4)), None, Cuts(frozenset({64, 8}))),
+        ((Number(value=64, unit=1), Number(value=8.6)), None, Cuts(frozenset({64, 8}))),
         ((Binary(fn="/", left=Length(of="y"), right=Number(value=2)),), None, Cuts(computed=True)),
         ((Name(name="L"), Length(of="y")), SPLIT, Cuts(splits=True, computed=True)),
         ((Name(name="let1"),), None, Cuts(computed=True)),
+        ((Name(name="let1"),), SPLIT, Cuts(computed=True)),
     ],
 )
 def test_where_a_reward_asks_for_forced_answers(

@@ -1,13 +1,33 @@
 """Exactly the cuts that a reward needs: below the end, each once, and none whose place hangs on a verdict."""
 
 import pytest
+from hypothesis import given as forall
+from hypothesis import settings
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.reward import Budgets, Dense, Let, Reward
+from reodsl.ir.reward import Budgets, Dense, Let, Reward, cuts_below
+from reodsl.ir.reward import Cuts as Static
 from runners.rewards.cuts import needed_cuts
 from runners.rewards.rollout import Group, Rollout
 from tests.rewards.expressions import bare, correct, forced, length, op, stat, weight, where
 from tests.rewards.reward_groups import arrays
+from tests.rewards.test_vectorise import rewards, steps
+
+
+@settings(max_examples=100)
+@forall(rewards(), steps())
+def test_nothing_is_cut_but_where_the_reward_says_that_prices_and_diffs_read(reward, step):
+    """At fixed places, at those of the question's responses where it names splits, and nowhere else."""
+    groups, places = step
+    said = reward.forced
+    if said.computed:
+        return
+    cuts = iter(needed_cuts(reward, arrays(groups, places).inputs).forced)
+    for group, own in zip(groups, places, strict=True):
+        splits = {0, *(place for each in own for place in each)} if said.splits else set()
+        for rollout in group.rollouts:
+            assert set(next(cuts)) <= set(cuts_below(said.fixed | splits, rollout.length))
+
 
 GROUP = Group("q", (Rollout(40, True), Rollout(6, False), Rollout(4, True)))
 PLACES = (4, 8, 16, 32, 128)
@@ -28,6 +48,13 @@ def test_budgets_below_each_end():
     assert found.forced == ((4, 8, 16, 32), (4,), ())
     assert found.bare == ((), (), ())
     assert found.any
+
+
+def test_fixed_places_and_splits_are_those_that_the_reward_says():
+    rule = dense(op(forced(6), "+", op(forced("L"), "*", stat("mean", forced(2.7, "z")))))
+    assert rule.forced == Static(frozenset({6, 2}), splits=True)
+    for rollout, found in zip(GROUP.rollouts, cuts(rule).forced, strict=True):
+        assert found == cuts_below(sorted({*rule.forced.fixed, *PLACES}), rollout.length)
 
 
 def test_an_outcome_without_cuts_needs_none():
