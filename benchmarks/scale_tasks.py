@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 SIZES = (1000, 3000, 10000)
 ROOTS = 20
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 class Spent(NamedTuple):
@@ -121,13 +122,12 @@ def ours(tasks: int) -> Spent:
 
 def measure(sizes: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
     """A row a size: milliseconds a task, bare and ours, medians over rounds, and the driver's peak memory so far."""
-    import ray
-
     from runners.execute.instance import start_ray
 
-    start_ray(None)
+    # Workers import this file too, and nothing from the folder of the command.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
     rows = []
-    try:
+    with start_ray(None):
         bare(200)
         ours(200)
         for tasks in sizes:
@@ -152,8 +152,6 @@ def measure(sizes: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
                     "driver_peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
                 }
             )
-    finally:
-        ray.shutdown()
     return rows
 
 

@@ -40,6 +40,7 @@ RUNNERS_READ = {
     "offsets": set(),
     "rows": set(),
     "rounded": set(),
+    "scratch": set(),
     "models": set(),
     "sandbox": set(),
     "verify": {"sandbox"},
@@ -47,13 +48,13 @@ RUNNERS_READ = {
     "answers": {"offsets", "verify"},
     "rewards": {"offsets"},
     "data": {"verify"},
-    "engine": {"exhaustion", "models", "rounded", "rows", "seats"},
+    "engine": {"exhaustion", "models", "rounded", "rows", "scratch", "seats"},
     "prepare": {"data", "models", "seeds"},
     "select": {"rewards"},
     "train": {"answers", "clock", "engine", "exhaustion", "models", "prompts"}
     | {"rewards", "rounded", "rows", "seats", "seeds", "verify"},
     "evaluate": {"answers", "engine", "models", "prompts", "seeds", "verify"},
-    "execute": {"clock", "data", "engine", "models", "sandbox"},
+    "execute": {"clock", "data", "engine", "models", "sandbox", "scratch"},
     "registry": {"execute"},
 }  # fmt: skip
 

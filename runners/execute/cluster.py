@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,9 @@ class Cluster:
         self.refused: list[tuple[str, Outcome]] = []
         self.groups: dict[str, Any] = {}
         self.looked = 0.0
-        self.owner = not imported().is_initialized()
-        if self.owner:
-            start_ray(address)
         ray = imported()
+        # Empty where Ray was there before: whoever started it ends it.
+        self.session = ExitStack() if ray.is_initialized() else start_ray(address)
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.remote = ray.remote(max_retries=0)(perform_remotely)
         if address:
@@ -110,8 +110,7 @@ class Cluster:
             ray.wait(list(self.flying), num_returns=len(self.flying), timeout=_FAREWELL)
         for order in self.flying.values():
             self._give_room_back(order)
-        if self.owner:
-            ray.shutdown()
+        self.session.close()
         store = Store(self.store)
         for order in self.flying.values():
             with store.lock(order.key) as held:

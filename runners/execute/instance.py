@@ -6,11 +6,13 @@ import logging
 import os
 import signal
 import socket
+from contextlib import ExitStack
 from typing import Any
 
 from reodsl.diagnostics import Diagnostic, Problem, first_line, problem
 from runners.execute.perform import ENVIRONMENT
 from runners.execute.placement import Node
+from runners.execute.private import LOOPBACK, folder_of_nobody, is_private, private_place
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -38,36 +40,45 @@ def imported() -> Any:
     return ray
 
 
-def start_ray(address: str | None) -> None:
-    """Start Ray on this machine, quietly and small, or join it at `address`. Raises E0962."""
+def start_ray(address: str | None) -> ExitStack:
+    """Start Ray on this machine, quietly, small and for this process alone, or join it at `address`.
+
+    Closing what it returns leaves Ray again. Raises E0962.
+    """
     ray = imported()
     if address:
         answers(address)
     before = signal.getsignal(signal.SIGTERM)
-    options: dict[str, Any] = {
-        "log_to_driver": False,
-        "logging_level": logging.CRITICAL,
+    with ExitStack() as stack:
+        try:
+            options = _joining(address) if address else _starting(stack)
+            stack.callback(ray.shutdown)
+            with folder_of_nobody():
+                ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
+            if not address and not is_private():
+                raise RuntimeError(f"Ray {ray.__version__} does not keep to {LOOPBACK} and a token")
+        except Exception as caught:
+            raise _no_ray(first_line(caught), address, heard=True) from caught
+        finally:
+            # Ray takes the signal for itself; what stops a run cleanly is ours.
+            signal.signal(signal.SIGTERM, before)
+        return stack.pop_all()
+
+
+def _joining(address: str) -> dict[str, Any]:
+    return {"address": address, "runtime_env": {"env_vars": ENVIRONMENT}}
+
+
+def _starting(stack: ExitStack) -> dict[str, Any]:
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    return {
+        "address": "local",
         "include_dashboard": False,
+        "num_cpus": len(os.sched_getaffinity(0)),
+        "object_store_memory": _OBJECT_STORE,
+        "_temp_dir": str(stack.enter_context(private_place())),
     }
-    if address:
-        options |= {"address": address, "runtime_env": {"env_vars": ENVIRONMENT}}
-        del options["include_dashboard"]
-    else:
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        options |= {
-            "address": "local",
-            "num_cpus": len(os.sched_getaffinity(0)),
-            "object_store_memory": _OBJECT_STORE,
-        }
-    try:
-        ray.init(**options)
-    except Exception as caught:
-        ray.shutdown()
-        raise _no_ray(first_line(caught), address, heard=True) from caught
-    finally:
-        # Ray takes the signal for itself; what stops a run cleanly is ours.
-        signal.signal(signal.SIGTERM, before)
 
 
 def answers(address: str) -> None:
@@ -131,11 +142,7 @@ def nodes() -> tuple[Node, ...]:
 def nodes_at(address: str) -> tuple[Node, ...]:
     """The nodes of the Ray cluster at an address, which is left again. Raises E0962."""
     ray = imported()
-    joined = ray.is_initialized()
-    if not joined:
-        start_ray(address)
-    try:
+    if ray.is_initialized():
         return nodes()
-    finally:
-        if not joined:
-            ray.shutdown()
+    with start_ray(address):
+        return nodes()

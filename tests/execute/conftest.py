@@ -24,11 +24,8 @@ def ray_session() -> Iterator[None]:
     from runners.execute.instance import start_ray
 
     os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
-    start_ray(None)
-    yield
-    import ray
-
-    ray.shutdown()
+    with start_ray(None):
+        yield
 
 
 @pytest.fixture

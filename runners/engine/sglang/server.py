@@ -17,9 +17,9 @@ from typing import BinaryIO
 import httpx
 
 from reodsl.diagnostics import problem
-from runners.engine.sglang.scratch import Scratch
 from runners.engine.sglang.settings import LAUNCHER, Settings
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
+from runners.scratch import Scratch
 
 _PORTS = range(20_000, 32_000)
 """Below where systems take ports for outgoing connections, so that none comes between the choice and the server."""

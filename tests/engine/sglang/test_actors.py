@@ -29,9 +29,8 @@ def ray() -> Iterator[Any]:
 
     from runners.execute.instance import start_ray
 
-    start_ray(None)
-    yield ray
-    ray.shutdown()
+    with start_ray(None):
+        yield ray
 
 
 def answers(folder: Path, logs: Path) -> tuple[Tokens, Tokens, list[int]]:

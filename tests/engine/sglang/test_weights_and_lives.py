@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,10 +22,10 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang import silence, weights
 from runners.engine.sglang.engine import SGLangEngine
-from runners.engine.sglang.scratch import sweep
 from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import KEY
 from runners.engine.versions import recorded
+from runners.scratch import sweep
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
 pytestmark = pytest.mark.sglang
@@ -217,7 +218,9 @@ def test_servers_do_not_outlive_who_started_them(
         "engine = open_engine(Path(sys.argv[1]), Resources(engine='sglang'), 100, Path(sys.argv[2]))\n"
         "print('serving', flush=True); time.sleep(600)\n"
     )
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    # A longer name would not be taken for sockets.
+    aside = tempfile.mkdtemp(dir="/tmp")
+    monkeypatch.setenv("TMPDIR", aside)
     owner = psutil.Popen(
         [sys.executable, "-c", code, str(folder), str(tmp_path / "logs")], stdout=subprocess.PIPE, text=True
     )
@@ -233,10 +236,11 @@ def test_servers_do_not_outlive_who_started_them(
     owner.wait()
     _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert len(list(tmp_path.glob("sgl-*"))) == 1
+    monkeypatch.setattr(tempfile, "tempdir", aside)
+    assert len(list(Path(aside).glob("reodsl-*"))) == 1
     sweep()
-    assert not list(tmp_path.glob("sgl-*"))
+    assert not list(Path(aside).glob("reodsl-*"))
+    shutil.rmtree(aside)
 
 
 def test_weights_of_another_shape_are_refused_before_they_are_sent(
