@@ -10,7 +10,7 @@ import pytest
 
 from reodsl.cli.main import cli
 from reodsl.language import check_file
-from reodsl.syntax import format_source
+from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ import click
 from reodsl.cli import completing
 from reodsl.cli.output import failed, show
 from reodsl.diagnostics import problem
-from reodsl.syntax import format_source, read_source, source_from_bytes
+from reodsl.syntax import read_source, source_from_bytes
 from reodsl.syntax.source import MAX_BYTES
 
 
@@ -33,6 +33,9 @@ def command(paths: tuple[str, ...], check: bool) -> None:
     FILES are .reo files or folders of them; `-` reads a spec from standard input and writes it to standard output.
     Comments stay. A file with syntax errors is left as it is.
     """
+    # `check` takes `spec_files` from here and formats nothing.
+    from reodsl.syntax.formatter import format_source
+
     if "-" in paths and len(paths) > 1:
         raise problem("E0111", "`-` stands alone", help="write `reodsl fmt -`, or name files only")
     changed: list[str] = []

@@ -22,7 +22,7 @@ from reodsl.lsp.colours import SORTS, Symbol, encoded, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.meaning import meaning
 from reodsl.lsp.positions import Position, Range, place, range_of, whole
-from reodsl.syntax import format_source
+from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
 PAUSE = 0.15

@@ -8,7 +8,8 @@ from string import Template
 
 from reodsl.start.methods import METHODS, Method
 from reodsl.start.places import PLACES, Place
-from reodsl.syntax import format_source, source_from_bytes
+from reodsl.syntax import source_from_bytes
+from reodsl.syntax.formatter import format_source
 from reodsl.syntax.scanner import KEYWORDS
 
 LIBRARY: Mapping[str, tuple[str, ...]] = {

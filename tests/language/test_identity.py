@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reodsl.graph.lower import lower
 from reodsl.ir.base import canonical_json
 from reodsl.language import compile_file
-from reodsl.syntax import format_source
+from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
 ROOT = Path(__file__).resolve().parents[2]

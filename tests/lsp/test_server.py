@@ -16,7 +16,7 @@ import pytest
 
 from reodsl.cli.main import main
 from reodsl.language.modules import LIBRARY
-from reodsl.syntax import format_source
+from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
 

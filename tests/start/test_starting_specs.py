@@ -12,7 +12,8 @@ from reodsl.graph.lower import lower
 from reodsl.ir.training import FromTraining
 from reodsl.language import compile_file
 from reodsl.start import METHODS, PLACES, starting_spec
-from reodsl.syntax import format_source, source_from_bytes
+from reodsl.syntax import source_from_bytes
+from reodsl.syntax.formatter import format_source
 
 LIBRARY = Path(__file__).resolve().parents[2] / "stdlib"
 # Every method on two places, every place by three methods; the whole product is heavy.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.syntax import Source, format_source, parse
-from reodsl.syntax.flat import text_of
+from reodsl.syntax import Source, parse
+from reodsl.syntax.formatter import format_source, long_text
 from reodsl.syntax.literals import quote, read_string
 from reodsl.syntax.tree import same
 from tests.syntax.trees import EVERY_SPEC, SPECS, source
@@ -151,6 +151,6 @@ def test_a_warning_does_not_stand_in_the_way() -> None:
 
 @pytest.mark.parametrize("value", ['say """so"""', 'ends in "', "a\rb"])
 def test_a_text_that_cannot_be_in_triple_quotes_is_escaped(value: str) -> None:
-    spelled = text_of(value)
+    spelled = long_text(value)
     assert spelled == quote(value)
     assert read_string(spelled) == (value, [])

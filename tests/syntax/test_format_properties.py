@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reodsl.diagnostics import Span
-from reodsl.syntax import Source, format_module, format_source, parse, tree
+from reodsl.syntax import Source, parse, tree
 from reodsl.syntax.brackets import balance
+from reodsl.syntax.formatter import format_module, format_source
 from reodsl.syntax.literals import clean_doc
 from reodsl.syntax.scanner import scan
 from reodsl.syntax.tree import same

@@ -13,7 +13,8 @@ import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.diagnostics.render import render
-from reodsl.syntax import Source, format_source, parse, source_from_bytes
+from reodsl.syntax import Source, parse, source_from_bytes
+from reodsl.syntax.formatter import format_source
 from reodsl.syntax.tree import same, walk
 from tests.syntax.trees import EVERY_SPEC
 

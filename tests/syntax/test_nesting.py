@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from reodsl.syntax import Source, format_source, parse
+from reodsl.syntax import Source, parse
+from reodsl.syntax.formatter import format_source
 from reodsl.syntax.tree import same, walk
 
 MANY = 3000

@@ -1,4 +1,4 @@
-"""Comments to the places that keep them: before an item, behind it, behind an opening bracket, before a closing one."""
+"""Attach comments to what keeps them: an item they precede or follow, or the brackets they stand in."""
 
 from __future__ import annotations
 

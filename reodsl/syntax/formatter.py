@@ -1,0 +1,662 @@
+"""Write a tree and its comments as canonical text: the same tree gives the same text, and the text the same tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from reodsl.diagnostics.model import Diagnostic, Span
+from reodsl.syntax import tree
+from reodsl.syntax.comments import Attached, Container, Entry, attach, entries_of
+from reodsl.syntax.literals import canonical_number, quote
+from reodsl.syntax.parser import parse
+from reodsl.syntax.source import Source
+
+WIDTH = 120
+
+_Part = TypeVar("_Part", bound=tree.Node)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatResult:
+    """The canonical text, or None and the syntax errors that stand in its way."""
+
+    text: str | None
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def format_module(module: tree.Module, comments: Sequence[tree.Comment] = (), width: int = WIDTH) -> str:
+    """The canonical text of a whole module (one parsed without errors), with its comments."""
+    return print_lines(Layout(attach(module, comments), width).module(module))
+
+
+def format_source(source: Source) -> FormatResult:
+    """The canonical text of a file; a file with syntax errors is refused with their diagnostics."""
+    result = parse(source)
+    if not result.ok:
+        return FormatResult(None, result.diagnostics)
+    return FormatResult(format_module(result.module, result.comments), ())
+
+
+# Expressions on one line
+
+# How tightly an expression binds; one that binds looser than its place wants stands in ( ).
+CHOICE, OR, AND, NOT, COMPARISON, RANGE, SUM, PRODUCT, UNARY, POWER, POSTFIX, ATOM = range(12)
+_BINARY = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "^": POWER}
+
+
+def binding(expr: tree.Expr) -> int:
+    """How tightly an expression binds, from `CHOICE` to `ATOM`."""
+    match expr:
+        case tree.IfElse():
+            return CHOICE
+        case tree.Logic(op=op):
+            return OR if op == "or" else AND
+        case tree.Not():
+            return NOT
+        case tree.Compare():
+            return COMPARISON
+        case tree.Range():
+            return RANGE
+        case tree.Binary(op=op):
+            return _BINARY[op]
+        case tree.Unary():
+            return UNARY
+        case tree.Attribute() | tree.Index() | tree.Slice() | tree.Call() | tree.Amend():
+            return POSTFIX
+        case _:
+            return ATOM
+
+
+def operation_parts(expr: tree.Expr) -> list[str | tuple[tree.Expr, int]]:
+    """An operation as it is written: words, and operands with the binding that their place wants."""
+    match expr:
+        case tree.IfElse(then=then, condition=condition, otherwise=otherwise):
+            return [(then, OR), " if ", (condition, OR), " else ", (otherwise, CHOICE)]
+        case tree.Logic(op=op, left=left, right=right):
+            level = binding(expr)
+            return [(left, level), f" {op} ", (right, level + 1)]
+        case tree.Not(operand=operand):
+            return ["not ", (operand, NOT)]
+        case tree.Compare(op=op, left=left, right=right):
+            return [(left, RANGE), f" {op} ", (right, RANGE)]
+        case tree.Range(lower=lower, upper=upper):
+            return [(lower, SUM), "..", (upper, SUM)]
+        case tree.Binary(op="^", left=left, right=right):
+            return [(left, POSTFIX), "^", (right, UNARY)]
+        case tree.Binary(op=op, left=left, right=right):
+            level = binding(expr)
+            return [(left, level), f" {op} ", (right, level + 1)]
+        case tree.Unary(op=op, operand=operand):
+            return [op, (operand, UNARY)]
+        case tree.Attribute(value=value, name=name):
+            return [(value, POSTFIX), f".{name.name}"]
+        case tree.Index(value=value, index=index):
+            return [(value, POSTFIX), "[", (index, CHOICE), "]"]
+        case tree.Slice(value=value, lower=lower, upper=upper):
+            ends: list[str | tuple[tree.Expr, int]] = [(value, POSTFIX), "["]
+            if lower is not None:
+                ends.append((lower, CHOICE))
+            ends.append(":")
+            if upper is not None:
+                ends.append((upper, CHOICE))
+            return [*ends, "]"]
+        case _:
+            return [atom_text(expr)]
+
+
+def chain_parts(value: tree.Expr) -> list[tuple[str, tree.Expr, int]]:
+    """The operands of a chain of equally binding operators: the word before each, and the binding wanted."""
+    level = binding(value)
+    if isinstance(value, tree.IfElse):
+        return [
+            ("", value.then, OR),
+            ("if ", value.condition, OR),
+            ("else ", value.otherwise, CHOICE),
+        ]
+    if isinstance(value, tree.Compare):
+        return [("", value.left, RANGE), (f"{value.op} ", value.right, RANGE)]
+    found: list[tuple[str, tree.Expr, int]] = []
+    while isinstance(value, tree.Binary | tree.Logic) and binding(value) == level != POWER:
+        found.append((f"{value.op} ", value.right, level + 1))
+        value = value.left
+    return [("", value, level), *reversed(found)]
+
+
+def atom_text(expr: tree.Expr) -> str:
+    """An expression without operands, calls and lists set aside."""
+    match expr:
+        case tree.Number(text=text, unit=unit):
+            return canonical_number(text) + (f" {unit}" if unit else "")
+        case tree.String(value=value, long=long):
+            return long_text(value) if long else quote(value)
+        case tree.Bool(value=value):
+            return "true" if value else "false"
+        case tree.Name(name=name):
+            return name
+    raise TypeError(f"{type(expr).__name__} is no atom")
+
+
+def long_text(value: str) -> str:
+    """A text in triple quotes, or in double ones where it cannot stand in those."""
+    if '"""' in value or value.endswith('"') or "\r" in value:
+        return quote(value)
+    return f'"""{value}"""'
+
+
+def doc_text(doc: str, indent: int) -> str:
+    """A documentation text, its further lines indented; `clean_doc` gives back `doc` exactly."""
+    lines = doc.split("\n")
+    pad = "  " * indent
+    if len(lines) == 1:
+        return f'"""{doc}{" " if doc.endswith(chr(34)) else ""}"""'
+    rest = [pad + line if line else "" for line in lines]
+    # Where all further lines are indented deeper, only the first line's own place keeps that.
+    hanging = lines[0].startswith(" ") or all(line.startswith(" ") for line in lines[1:] if line)
+    first = ['"""', rest[0]] if hanging else [f'"""{lines[0]}']
+    return "\n".join([*first, *rest[1:], f'{pad}"""'])
+
+
+def type_text(type_: tree.TypeExpr) -> str:
+    """`tokens`, `[int]`."""
+    depth = 0
+    while isinstance(type_, tree.ListType):
+        type_, depth = type_.item, depth + 1
+    return "[" * depth + type_.name + "]" * depth
+
+
+def import_name_text(name: tree.ImportName) -> str:
+    """`name` or `name as alias`."""
+    return name.name.name + (f" as {name.alias.name}" if name.alias is not None else "")
+
+
+def needs_brackets(expr: tree.Expr) -> bool:
+    """Statements that, bare, would read as a nested block or as the text of their block."""
+    base = expr.base if isinstance(expr, tree.Amend) else None
+    named = base.function if isinstance(base, tree.Call) else base
+    return isinstance(named, tree.Name) or (isinstance(expr, tree.String) and expr.long)
+
+
+class Flat:
+    """Texts on one line, each made once; None where a comment or a block written over lines forbids it."""
+
+    def __init__(self, comments: Attached) -> None:
+        self.comments = comments
+        self.known: dict[int, str | None] = {}
+
+    def expr(self, expr: tree.Expr, level: int = CHOICE) -> str | None:
+        """An expression where something binding as `level` is wanted."""
+        own = id(expr)
+        if own not in self.known:
+            self.known[own] = self._expr(expr)
+        text = self.known[own]
+        return f"({text})" if text is not None and binding(expr) < level else text
+
+    def _expr(self, expr: tree.Expr) -> str | None:
+        match expr:
+            case tree.Call(function=function, args=args):
+                head = self.expr(function, POSTFIX)
+                inner = self._list(map(self.arg, args))
+                blocked = self.comments.inside(expr, args)
+                return None if head is None or inner is None or blocked else f"{head}({inner})"
+            case tree.ListExpr(items=items):
+                inner = self._list(map(self.expr, items))
+                return None if inner is None or self.comments.inside(expr, items) else f"[{inner}]"
+            case tree.Amend(base=base, block=block):
+                head, inner = self.expr(base, POSTFIX), self.block(block)
+                return None if head is None or inner is None else f"{head} {inner}"
+        words = []
+        for part in operation_parts(expr):
+            word = part if isinstance(part, str) else self.expr(*part)
+            if word is None:
+                return None
+            words.append(word)
+        return "".join(words)
+
+    def _list(self, texts: Iterable[str | None]) -> str | None:
+        found = list(texts)
+        return None if None in found else ", ".join(text for text in found if text is not None)
+
+    def arg(self, arg: tree.Arg) -> str | None:
+        """`value`, `name: value`, `var in over` or `expr for var in over if condition`."""
+        words: list[str | None]
+        match arg.value:
+            case tree.Binding(var=var, over=over):
+                words = [f"{var.name} in ", self.expr(over, RANGE)]
+            case tree.Comprehension(expr=expr, var=var, over=over, condition=condition):
+                words = [self.expr(expr), f" for {var.name} in ", self.expr(over, OR)]
+                if condition is not None:
+                    words += [" if ", self.expr(condition, OR)]
+            case tree.Compare(op="in", left=tree.Name()) if arg.name is None:
+                words = ["(", self.expr(arg.value), ")"]  # else it would read as a binding
+            case value:
+                words = ["" if arg.name is None else f"{arg.name.name}: ", self.expr(value)]
+        return None if None in words else "".join(word for word in words if word is not None)
+
+    def args(self, node: tree.Nested) -> str | None:
+        """`(a, b)` of a nested block; empty without arguments."""
+        inner = self._list(map(self.arg, node.args))
+        if inner is None or self.comments.inside(node, node.args):
+            return None
+        return f"({inner})" if node.args else ""
+
+    def params(self, decl: tree.Decl) -> str | None:
+        """`(a: int, b: number = 1 in 0..2)` of a declaration; empty without them."""
+        if decl.params is None:
+            return ""
+        inner = self._list(map(self.param, decl.params))
+        return None if inner is None or self.comments.inside(decl, decl.params) else f"({inner})"
+
+    def param(self, param: tree.Param | tree.ParamDecl) -> str | None:
+        """`name: type = default in lower..upper`."""
+        words: list[str | None] = [f"{param.name.name}: {type_text(param.type)}"]
+        if param.default is not None:
+            words += [" = ", self.expr(param.default, SUM)]
+        if param.range is not None:
+            words += [" in ", self.expr(param.range)]
+        return None if None in words else "".join(word for word in words if word is not None)
+
+    def block(self, block: tree.Block) -> str | None:
+        """`{ a = 1, b = 2 }`, if it was written on one line."""
+        own = id(block)
+        if own not in self.known:
+            self.known[own] = self._block(block)
+        return self.known[own]
+
+    def _block(self, block: tree.Block) -> str | None:
+        span = block.span
+        if span.line != span.end_line or block.doc is not None or self.comments.inside(block, block.items):
+            return None
+        inner = self._list(map(self._item, block.items))
+        if inner is None or "\n" in inner:
+            return None
+        return f"{{ {inner} }}" if inner else "{}"
+
+    def _item(self, item: tree.BlockItem) -> str | None:
+        words: list[str | None]
+        match item:
+            case tree.Setting(name=name, op=op, value=value, doc=None):
+                words = [f"{name.name} {op} ", self.expr(value)]
+            case tree.Let(name=name, value=value):
+                words = [f"let {name.name} = ", self.expr(value)]
+            case tree.Dense(var=var, over=over, body=body):
+                words = [f"dense {var.name} in ", self.expr(over), ": ", self.expr(body)]
+            case tree.Nested(name=name, block=block):
+                words = [name.name, self.args(item), " ", self.block(block)]
+            case tree.Decl(value=None, block=tree.Block() as block):
+                words = [f"{item.kind.name} {item.name.name}", self.params(item), " ", self.block(block)]
+            case tree.Decl(value=value, doc=None) if value is not None:
+                words = [f"{item.kind.name} {item.name.name}", self.params(item), " = ", self.expr(value)]
+            case tree.ExprStatement(expr=expr) if needs_brackets(expr):
+                words = ["(", self.expr(expr), ")"]
+            case tree.ExprStatement(expr=expr):
+                words = [self.expr(expr)]
+            case _:
+                return None
+        return None if None in words else "".join(word for word in words if word is not None)
+
+
+# Lines of a file
+
+
+@dataclass(slots=True)
+class Line:
+    """One line to be. A `text` with newlines holds a triple-quoted text, whose further lines stand as they are.
+
+    Lines with one `key`, in direct succession, get what begins at `split` (a `=` or a `{`) into one column.
+    """
+
+    indent: int
+    text: str
+    comment: str = ""
+    blank: bool = False
+    key: str = ""
+    split: int = 0
+
+    def width(self) -> int:
+        """The columns taken by its last line."""
+        last = self.text.rpartition("\n")
+        return len(last[2]) if last[1] else 2 * self.indent + len(self.text)
+
+
+def join_lines(first: list[Line], between: str, second: list[Line]) -> list[Line]:
+    """`second` begun on the last line of `first`."""
+    if not first:
+        return second
+    last, head = first[-1], second[0]
+    last.text += between + head.text
+    last.comment = last.comment or head.comment
+    return first + second[1:]
+
+
+def append_text(lines: list[Line], text: str) -> list[Line]:
+    """`text` at the end of the last line."""
+    lines[-1].text += text
+    return lines
+
+
+def in_brackets(lines: list[Line]) -> list[Line]:
+    """The lines in ( )."""
+    lines[0].text = "(" + lines[0].text
+    lines[-1].text += ")"
+    return lines
+
+
+def print_lines(lines: list[Line]) -> str:
+    """The file, ending in one newline; empty for no lines."""
+    for run in _runs(lines, lambda line: bool(line.key), lambda line: line.split, 8):
+        column = max(line.split for line in run)
+        for line in run:
+            line.text = line.text[: line.split].ljust(column) + line.text[line.split :]
+    for run in _runs(lines, lambda line: bool(line.comment and line.text), Line.width, 40):
+        column = max(line.width() for line in run)
+        for line in run:
+            line.text += " " * (column - line.width() + 2) + line.comment
+    texts: list[str] = []
+    for line in lines:
+        if line.blank and texts:
+            texts.append("")
+        text = line.text or line.comment
+        texts.append("  " * line.indent + text if text else "")
+    return "\n".join(texts) + "\n" if texts else ""
+
+
+def _runs(
+    lines: Iterable[Line], belongs: Callable[[Line], bool], extent: Callable[[Line], int], spread: int
+) -> Iterator[list[Line]]:
+    """Runs of lines that belong: in direct succession, of one indent and key, one line high, of like extents.
+
+    A line much longer than its neighbours starts a run of its own, lest it push all of them apart.
+    """
+    run: list[Line] = []
+    least = most = 0
+    for line in lines:
+        fits = belongs(line) and "\n" not in line.text
+        extended = extent(line)
+        if run and not (
+            fits
+            and not line.blank
+            and (line.indent, line.key) == (run[-1].indent, run[-1].key)
+            and max(most, extended) - min(least, extended) <= spread
+        ):
+            yield run
+            run = []
+        if fits:
+            least, most = (min(least, extended), max(most, extended)) if run else (extended, extended)
+            run.append(line)
+        elif belongs(line):
+            yield [line]
+    if run:
+        yield run
+
+
+# Items over as many lines as they need
+
+
+class Layout:
+    """Knows the comments and the width; everything else it is asked about comes in by arguments."""
+
+    def __init__(self, comments: Attached, width: int) -> None:
+        self.comments = comments
+        self.flat = Flat(comments)
+        self.width = width
+
+    # Items
+
+    def module(self, module: tree.Module) -> list[Line]:
+        """The lines of a file."""
+        lines = self._doc(module.doc, module.doc_span, 0)
+        last = module.doc_span
+        wide = len(lines) > 1 or any("\n" in line.text for line in lines)
+        imports = False
+        for item in entries_of(module):
+            item_lines = self._item(item, 0)
+            is_import = isinstance(item, tree.Import)
+            apart = bool(lines) and (wide or len(item_lines) > 1 or (imports and not is_import))
+            lines += self._with_comments(item, item_lines, last, 0, apart)
+            last, wide, imports = item.span, len(item_lines) > 1, is_import
+        return lines + self._comments(self.comments.closing.get(id(module), []), last, 0)
+
+    def _items(self, block: tree.Block, indent: int) -> list[Line]:
+        lines = self._doc(block.doc, block.doc_span, indent)
+        last = block.doc_span
+        for item in block.items:
+            lines += self._with_comments(item, self._item(item, indent), last, indent, False)
+            last = item.span
+        lines += self._comments(self.comments.closing.get(id(block), []), last, indent)
+        if lines:
+            lines[0].blank = False
+        return lines
+
+    def _doc(self, doc: str | None, span: Span | None, indent: int) -> list[Line]:
+        if doc is None:
+            return []
+        line = Line(indent, doc_text(doc, indent))
+        return [line] if span is None else self._with_comments(span, [line], None, indent, False)
+
+    def _with_comments(
+        self, entry: Entry, item_lines: list[Line], last: Span | None, indent: int, apart: bool
+    ) -> list[Line]:
+        """An entry's lines with the comments before and behind it; `apart` asks for a blank line first."""
+        before = self.comments.leading.get(id(entry), [])
+        lines = self._comments(before, last, indent)
+        span = entry if isinstance(entry, Span) else entry.span
+        above = before[-1].span if before else last
+        item_lines[0].blank = above is not None and span.line - above.end_line > 1
+        trailing = self.comments.trailing.get(id(entry))
+        if trailing is not None:
+            item_lines[-1].comment = trailing.text
+        lines += item_lines
+        lines[0].blank = lines[0].blank or apart
+        return lines
+
+    def _comments(self, comments: Sequence[tree.Comment], last: Span | None, indent: int) -> list[Line]:
+        lines = []
+        for comment in comments:
+            blank = last is not None and comment.span.line - last.end_line > 1
+            lines.append(Line(indent, "", comment.text, blank))
+            last = comment.span
+        return lines
+
+    def _item(self, item: tree.Import | tree.ModuleItem | tree.BlockItem, indent: int) -> list[Line]:
+        match item:
+            case tree.Import(module=module, names=names):
+                text = f"from {module} import {', '.join(map(import_name_text, names))}"
+                if 2 * indent + len(text) <= self.width:
+                    return [Line(indent, text, key="import", split=len(f"from {module} "))]
+                listed = [Line(indent + 1, f"{import_name_text(name)},") for name in names]
+                return [Line(indent, f"from {module} import ("), *listed, Line(indent, ")")]
+            case tree.Param():
+                lines = self._parameter(item, indent)
+                lines[0].text = f"param {lines[0].text}"
+                return append_text(lines, self._text_behind(item.doc, indent))
+            case tree.Decl():
+                return self._decl(item, indent)
+            case tree.Setting(name=name, op=op, value=value, doc=doc):
+                lines = self._assigned(f"{name.name} ", op, value, indent, "item" if op == "=" else "")
+                return append_text(lines, self._text_behind(doc, indent))
+            case tree.Let(name=name, value=value):
+                return self._assigned(f"let {name.name} ", "=", value, indent, "let")
+            case tree.Dense(var=var, over=over, body=body):
+                head = self.expr(over, CHOICE, indent, self.width)
+                head[0].text = f"dense {var.name} in {head[0].text}"
+                return join_lines(head, ": ", self._value(body, indent, head[-1].width() + 2))
+            case tree.Nested(name=name, args=args, block=block):
+                lines = [Line(indent, name.name)]
+                if args:
+                    lines = self._bracketed(lines, self.flat.args(item), item, args, self._arg)
+                return self._with_block(lines, block, "item")
+            case tree.ExprStatement(expr=expr):
+                return self._statement(expr, indent)
+
+    def _decl(self, decl: tree.Decl, indent: int) -> list[Line]:
+        lines = [Line(indent, f"{decl.kind.name} {decl.name.name}")]
+        if decl.params is not None:
+            lines = self._bracketed(lines, self.flat.params(decl), decl, decl.params, self._parameter)
+        if decl.block is not None:
+            return self._with_block(lines, decl.block, "decl {")
+        if decl.value is None:
+            return lines
+        split = len(lines[-1].text) + 1
+        single = len(lines) == 1
+        lines = join_lines(lines, " = ", self._value(decl.value, indent, lines[-1].width() + 3))
+        if single and len(lines) == 1:
+            lines[0].key, lines[0].split = "decl =", split
+        trailing = None if isinstance(decl.value, tree.Amend) else decl.doc
+        return append_text(lines, self._text_behind(trailing, indent))
+
+    def _parameter(self, param: tree.Param | tree.ParamDecl, indent: int) -> list[Line]:
+        lines = [Line(indent, f"{param.name.name}: {type_text(param.type)}")]
+        if param.default is not None:
+            lines = join_lines(lines, " = ", self.expr(param.default, SUM, indent, self.width))
+        if param.range is not None:
+            lines = join_lines(lines, " in ", self.expr(param.range, RANGE, indent, self.width))
+        return lines
+
+    def _text_behind(self, doc: str | None, indent: int) -> str:
+        return "" if doc is None else f" {doc_text(doc, indent)}"
+
+    def _assigned(self, head: str, op: str, value: tree.Expr, indent: int, key: str) -> list[Line]:
+        lines = join_lines(
+            [Line(indent, f"{head}{op} ")], "", self._value(value, indent, 2 * indent + len(head) + 2)
+        )
+        if len(lines) == 1 and key:
+            lines[0].key, lines[0].split = key, len(head)
+        return lines
+
+    def _statement(self, expr: tree.Expr, indent: int) -> list[Line]:
+        if needs_brackets(expr):
+            return in_brackets(self.expr(expr, CHOICE, indent, self.width))
+        return self._value(expr, indent, 2 * indent)
+
+    def _with_block(self, lines: list[Line], block: tree.Block, key: str) -> list[Line]:
+        split = len(lines[-1].text) + 1
+        single = len(lines) == 1
+        lines = join_lines(lines, " ", self.block(block, lines[0].indent, self.width - lines[-1].width() - 1))
+        if single and len(lines) == 1:
+            lines[0].key, lines[0].split = key, split
+        return lines
+
+    def block(self, block: tree.Block, indent: int, room: int) -> list[Line]:
+        """`{ a = 1, b = 2 }` where it was written on one line and fits, else one item to a line."""
+        text = self.flat.block(block)
+        if text is not None and len(text) <= room:
+            return [Line(indent, text)]
+        lines = [Line(indent, "{"), *self._items(block, indent + 1), Line(indent, "}")]
+        opening = self.comments.opening.get(id(block))
+        if opening is not None:
+            lines[0].comment = opening.text
+        return lines
+
+    # Expressions
+
+    def _value(self, value: tree.Expr, indent: int, column: int) -> list[Line]:
+        """An expression in an item, begun at `column`; a long chain of operators is put in ( ) and broken at them."""
+        text, room = self.flat.expr(value), self.width - column
+        links = chain_parts(value) if text is None or not _fits(text, room) else []
+        if len(links) < 2:
+            return self.expr(value, CHOICE, indent, room)
+        broken = [Line(indent, "(")]
+        for word, operand, level in links:
+            part = self.expr(operand, level, indent + 1, self.width - 2 * indent - 2 - len(word))
+            part[0].text = word + part[0].text
+            broken += part
+        return [*broken, Line(indent, ")")]
+
+    def expr(self, expr: tree.Expr, level: int, indent: int, room: int) -> list[Line]:
+        """An expression where something binding as `level` is wanted; calls and lists are broken if `room` is short."""
+        text = self.flat.expr(expr, level)
+        if text is not None and _fits(text, room):
+            return [Line(indent, text)]
+        match expr:
+            case tree.Call(function=function, args=args):
+                lines = self.expr(function, POSTFIX, indent, room)
+                lines[-1].text += "("
+                lines = self._broken(lines, ")", expr, args, self._arg)
+            case tree.ListExpr(items=items):
+                lines = self._broken([Line(indent, "[")], "]", expr, items, self._element)
+            case tree.Amend(base=base, block=block):
+                lines = self.expr(base, POSTFIX, indent, room)
+                lines = join_lines(lines, " ", self.block(block, indent, room - len(lines[-1].text) - 1))
+            case _:
+                lines = [Line(indent, "")]
+                for part in operation_parts(expr):
+                    if isinstance(part, str):
+                        lines[-1].text += part
+                    else:
+                        lines = join_lines(
+                            lines, "", self.expr(part[0], part[1], indent, room - len(lines[-1].text))
+                        )
+        return lines if binding(expr) >= level else in_brackets(lines)
+
+    def _bracketed(
+        self,
+        lines: list[Line],
+        text: str | None,
+        container: Container,
+        parts: Sequence[_Part],
+        lay: Callable[[_Part, int], list[Line]],
+    ) -> list[Line]:
+        """`(a, b)` behind a head: as `text` where that fits with a ` {` behind it, else one part to a line."""
+        if text is not None and _fits(text, self.width - lines[-1].width() - 2):
+            lines[-1].text += text
+            return lines
+        lines[-1].text += "("
+        return self._broken(lines, ")", container, parts, lay)
+
+    def _broken(
+        self,
+        lines: list[Line],
+        closer: str,
+        container: Container,
+        parts: Sequence[_Part],
+        lay: Callable[[_Part, int], list[Line]],
+    ) -> list[Line]:
+        """The parts in brackets, one to a line, each with its comments."""
+        indent = lines[0].indent
+        opening = self.comments.opening.get(id(container))
+        if opening is not None:
+            lines[-1].comment = opening.text
+        inner: list[Line] = []
+        last = None
+        for part in parts:
+            item_lines = lay(part, indent + 1)
+            item_lines[-1].text += ","
+            inner += self._with_comments(part, item_lines, last, indent + 1, False)
+            last = part.span
+        inner += self._comments(self.comments.closing.get(id(container), []), last, indent + 1)
+        if not inner and opening is None:
+            lines[-1].text += closer
+            return lines
+        if inner:
+            inner[0].blank = False
+        return [*lines, *inner, Line(indent, closer)]
+
+    def _element(self, item: tree.Expr, indent: int) -> list[Line]:
+        return self.expr(item, CHOICE, indent, self.width - 2 * indent - 1)
+
+    def _arg(self, arg: tree.Arg, indent: int) -> list[Line]:
+        room = self.width - 2 * indent - 1
+        match arg.value:
+            case tree.Binding(var=var, over=over):
+                head = f"{var.name} in "
+                return join_lines([Line(indent, head)], "", self.expr(over, RANGE, indent, room - len(head)))
+            case tree.Comprehension(expr=expr, var=var, over=over, condition=condition):
+                lines = self.expr(expr, CHOICE, indent, room)
+                lines = join_lines(lines, f" for {var.name} in ", self.expr(over, OR, indent, room))
+                if condition is not None:
+                    lines = join_lines(lines, " if ", self.expr(condition, OR, indent, room))
+                return lines
+            case tree.Compare(op="in", left=tree.Name()) if arg.name is None:
+                return in_brackets(self.expr(arg.value, CHOICE, indent, room - 2))
+            case value:
+                head = "" if arg.name is None else f"{arg.name.name}: "
+                return join_lines(
+                    [Line(indent, head)], "", self.expr(value, CHOICE, indent, room - len(head))
+                )
+
+
+def _fits(text: str, room: int) -> bool:
+    """Whether a text fits; one with a text over several lines in it would not be bettered by breaking it."""
+    return "\n" in text or len(text) <= room
