@@ -9,13 +9,15 @@ has an interval without 0 count as ordered. Published: the paper's changes of RE
 from __future__ import annotations
 
 import argparse
-import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from reodsl.language import compile_file
+from reodsl.numbers.student import incomplete_beta, t_quantile
 
 if TYPE_CHECKING:
     from reodsl.ir.study import Study
@@ -60,39 +62,75 @@ def agreement(
     `signs` says by pair of arms whether the first has the larger REG (1), the smaller (-1), or neither is told (0). `arms`
     are those that count, all where there are none. A pair that is equal in print has no order, and counts nowhere.
     """
-    kept = {
-        (a, b): sign
-        for (a, b), sign in signs.items()
-        if a in paper and b in paper and paper[a] != paper[b] and (arms is None or (a in arms and b in arms))
-    }
+    kept = in_both(signs, paper, arms)
     against = [(a, b) for (a, b), sign in kept.items() if sign * (paper[a] - paper[b]) < 0]
     apart = sum(sign != 0 for sign in kept.values())
     return apart - len(against), apart, len(kept), against
 
 
+def in_both(
+    signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None
+) -> dict[Pair, int]:
+    """The pairs of counted arms that have an order in print."""
+    return {
+        (a, b): sign
+        for (a, b), sign in signs.items()
+        if a in paper and b in paper and paper[a] != paper[b] and (arms is None or (a in arms and b in arms))
+    }
+
+
 def reach(
     signs: Mapping[Pair, int], paper: Mapping[str, float], arms: Collection[str] | None = None
 ) -> tuple[float, float] | None:
-    """The 95% interval of the share of separated pairs that agree, by leaving out one arm at a time (jackknife).
+    """The 95% interval of the share of separated pairs that agree; None where no pair is apart.
 
-    Pairs share arms, so arms are what is drawn and not pairs. None where leaving out arms leaves no pair to count.
+    Pairs share arms, so that they say less than as many independent ones. How many they are worth is told by leaving out one
+    arm at a time (jackknife), and the interval is Clopper and Pearson's for that many (Korn and Graubard 1998). Where the
+    jackknife tells nothing, as where all pairs agree, they are worth the pairs that share no arm with each other.
     """
-    from reodsl.numbers.student import t_quantile
-
     names = sorted({arm for pair in signs for arm in pair if arm in paper and (arms is None or arm in arms)})
-    shares = []
-    for left_out in names:
-        alike, apart, _, _ = agreement(signs, paper, [name for name in names if name != left_out])
-        if apart == 0:
-            return None
-        shares.append(alike / apart)
     alike, apart, _, _ = agreement(signs, paper, names)
-    if len(shares) < 3 or apart == 0:
+    if apart == 0:
         return None
-    count, mean = len(shares), sum(shares) / len(shares)
-    error = math.sqrt((count - 1) / count * sum((share - mean) ** 2 for share in shares))
-    half = t_quantile(0.975, count - 1) * error
-    return max(0.0, alike / apart - half), min(1.0, alike / apart + half)
+    share = alike / apart
+    worth = float(disjoint([pair for pair, sign in in_both(signs, paper, names).items() if sign]))
+    left = [agreement(signs, paper, [name for name in names if name != out]) for out in names]
+    if len(names) >= 3 and all(found[1] for found in left):
+        shares = [found[0] / found[1] for found in left]
+        count, mean = len(shares), sum(shares) / len(shares)
+        variance = (count - 1) / count * sum((each - mean) ** 2 for each in shares)
+        if 0 < share < 1 and variance > 0:
+            # The jackknife's variance has as many degrees of freedom as arms, less one.
+            few = NormalDist().inv_cdf(0.975) / t_quantile(0.975, count - 1)
+            worth = min(share * (1 - share) / variance * few**2, float(apart))
+    return clopper_pearson(share * worth, worth)
+
+
+def disjoint(pairs: Sequence[Pair]) -> int:
+    """How many pairs can be picked that share no arm, by taking first those whose arms are in the fewest pairs."""
+    left, picked = list(pairs), 0
+    while left:
+        degree = Counter(arm for pair in left for arm in pair)
+        one = min(left, key=lambda pair: (degree[pair[0]] + degree[pair[1]], pair))
+        left = [pair for pair in left if not set(pair) & set(one)]
+        picked += 1
+    return picked
+
+
+def clopper_pearson(hits: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a share (Clopper and Pearson 1934); `hits` and `trials` need not be whole numbers."""
+    tail = (1 - confidence) / 2
+
+    def quantile(probability: float, a: float, b: float) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if incomplete_beta(middle, a, b) < probability else (low, middle)
+        return (low + high) / 2
+
+    low = quantile(tail, hits, trials - hits + 1) if hits > 0 else 0.0
+    high = quantile(1 - tail, hits + 1, trials - hits) if hits < trials else 1.0
+    return low, high
 
 
 def signs_of(differences: Mapping[Pair, Interval]) -> dict[Pair, int]:

@@ -36,10 +36,10 @@ def t_quantile(probability: float, df: float) -> float:
 
 def t_probability(t: float, df: float) -> float:
     """The probability below `t`, which is 0 or more: 1 - I(df / (df + t^2); df/2, 1/2) / 2."""
-    return 1 - _incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2
+    return 1 - incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2
 
 
-def _incomplete_beta(x: float, a: float, b: float) -> float:
+def incomplete_beta(x: float, a: float, b: float) -> float:
     """The regularised incomplete beta function, by its continued fraction (DLMF 8.17.22), evaluated as Lentz does."""
     if x <= 0 or x >= 1:
         return float(x >= 1)

@@ -1,0 +1,76 @@
+"""The README's table of a study, from tables as a report writes them; the page around it stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from benchmarks import study
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Two arms and three seeds, the columns that the table reads; of several benchmarks only the mean is told."""
+    tables = tmp_path / "run" / "tables"
+    tables.mkdir(parents=True)
+    (tmp_path / "run" / "charts").mkdir()
+    (tmp_path / "run" / "charts" / "curves-Average-linear.png").write_bytes(b"picture")
+    arms = {"vanilla": (0.97, 53.3, 21.04, None), "reo_exp": (0.974, 29.81, 0.6, -20.44)}
+    main = [
+        {
+            "arm": arm,
+            "benchmark": benchmark,
+            "accuracy": accuracy,
+            "accuracy_sd": 0.0123,
+            "length": length,
+            "reg": reg,
+            "reg_sd": 0.46,
+            "reg_plain": reg + 1,
+            "difference": gap,
+            "difference_low": None if gap is None else gap - 2,
+            "difference_high": None if gap is None else gap + 2,
+        }
+        for arm, (accuracy, length, reg, gap) in arms.items()
+        for benchmark in ("easy", "mean")
+    ]
+    seeds = [
+        {"arm": arm, "benchmark": "mean", "seed": seed, "accuracy": accuracy + seed / 1000, "reg": reg + seed}
+        for arm, (accuracy, _, reg, _) in arms.items()
+        for seed in (3, 1, 2)
+    ]
+    pl.DataFrame(main).write_parquet(tables / "main.parquet")
+    pl.DataFrame(seeds).write_parquet(tables / "per_seed.parquet")
+    return tmp_path / "run"
+
+
+def test_each_arm_has_a_row_with_its_paired_difference_first(run: Path) -> None:
+    head, _, vanilla, reo = study.table(run).split("\n")
+    assert head.startswith("| mean of 3 seeds | REG − vanilla's [95% interval] | REG ± SD |")
+    assert (
+        vanilla
+        == "| vanilla |  | 21.0 ± 0.5 | 22.0 | 97.0 ± 1.2% | 53.3 | 97.1, 97.2, 97.3 | 22.0, 23.0, 24.0 |"
+    )
+    assert reo == (
+        "| reo_exp | -20.4* [-22.4, -18.4] | 0.6 ± 0.5 | 1.6 | 97.4 ± 1.2% | 29.8 | 97.5, 97.6, 97.7 | 1.6, 2.6, 3.6 |"
+    )
+
+
+def test_of_one_seed_there_is_no_deviation(run: Path) -> None:
+    path = run / "tables" / "main.parquet"
+    pl.read_parquet(path).with_columns(pl.lit(None, pl.Float64).alias("reg_sd")).write_parquet(path)
+    assert "| 21.0 | 22.0 |" in study.table(run)
+
+
+def test_the_table_goes_between_the_readmes_markers(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = run.parent
+    (root / "docs").mkdir()
+    (root / "README.md").write_text(f"before\n{study.BEGIN}\nold\n{study.END}\nafter\n")
+    monkeypatch.setattr(study, "ROOT", root)
+    monkeypatch.setattr(study, "browser", lambda: None)
+    monkeypatch.setattr("sys.argv", ["study", str(run)])
+    study.main()
+    text = (root / "README.md").read_text()
+    assert text == f"before\n{study.BEGIN}\n{study.table(run)}\n{study.END}\nafter\n"
+    assert (root / "docs" / "quickstart-curves.png").read_bytes() == b"picture"
