@@ -15,7 +15,7 @@ from reodsl.cli.output import print_json
     epilog="""\b
 Examples:
   reodsl reg curves.json --frontier std.paper.qwen3_4b
-  reodsl reg results.csv --frontier edge.json --l-max 16K --relative-to vanilla
+  reodsl reg results.csv --frontier edge.json --l-max 16K --relative-to vanilla --questions 30
   reodsl reg results.parquet --frontier edge.json --grid 0,4,8,16,32,64,128 --json
 \b
 CURVES is JSON {"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]}}}, or a long table (.csv, .parquet)
@@ -28,12 +28,24 @@ with the columns model, benchmark, budget, accuracy.
 )
 @click.option("--l-max", metavar="TOKENS", help="Integrate up to here; 16K unless told, or the grid's end.")
 @click.option("--grid", metavar="TOKENS,...", help="Integration points; the paper's grid unless told.")
-@click.option("--relative-to", metavar="MODEL", help="Also print each model's change relative to this one.")
+@click.option("--relative-to", metavar="MODEL", help="Also print each model's difference from this one.")
+@click.option(
+    "--questions",
+    type=click.IntRange(min=2),
+    help="Questions that each benchmark's curves are means over, the least of them: differences are in percent too, "
+    "where that REG is apart from 0.",
+)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print REG per model and benchmark, and the mean, as JSON."
 )
 def command(
-    curves: Path, frontier: str, l_max: str | None, grid: str | None, relative_to: str | None, as_json: bool
+    curves: Path,
+    frontier: str,
+    l_max: str | None,
+    grid: str | None,
+    relative_to: str | None,
+    questions: int | None,
+    as_json: bool,
 ) -> None:
     """The area between a frontier and each model's budget-accuracy curve, in tokens: lower is better.
 
@@ -48,29 +60,42 @@ def command(
     stop = None if l_max is None else token_count("--l-max", l_max)
     points = None if grid is None else token_grid("--grid", grid)
     with placed(f"{curves} against {frontier}"):
-        table = reg_table(edge, models, l_max=stop, grid=points, relative_to=relative_to)
+        table = reg_table(edge, models, stop, points, relative_to, questions)
     if as_json:
         facts: dict[str, object] = {"l_max": table.grid[-1], "grid": list(table.grid), "reg": table.nested()}
         if relative_to is not None:
+            differences: dict[str, dict[str, float | None]] = {}
             changes: dict[str, dict[str, float | None]] = {}
             for row in table.rows:
+                differences.setdefault(row.model, {})[row.benchmark] = row.difference
                 changes.setdefault(row.model, {})[row.benchmark] = row.change_pct
-            facts |= {"relative_to": relative_to, "change_pct": changes}
+            facts |= {"relative_to": relative_to, "difference": differences, "change_pct": changes}
         print_json(facts)
         return
     columns = list(next(iter(table.nested().values())))
     name_width = max(len("model"), *(len(model) for model in models))
-    click.echo("  ".join([f"{'model':<{name_width}}", *(f"{name:>14}" for name in columns)]))
+    width = 14 if relative_to is None else 24
+    click.echo("  ".join([f"{'model':<{name_width}}", *(f"{name:>{width}}" for name in columns)]))
     for model in models:
         cells = []
         for name in columns:
             row = table[model, name]
-            change = "" if row.change_pct is None else f" {row.change_pct:+.0f}%"
-            cells.append(f"{f'{row.reg:.1f}{change}':>14}")
+            change = "" if row.difference is None or model == relative_to else f" {row.difference:+.1f}"
+            percent = "" if not change or row.change_pct is None else f" {row.change_pct:+.0f}%"
+            cells.append(f"{f'{row.reg:.1f}{change}{percent}':>{width}}")
         click.echo("  ".join([f"{model:<{name_width}}", *cells]))
     click.echo(
         f"REG in tokens, integrated over {len(table.grid)} budgets from {table.grid[0]} to {table.grid[-1]}"
     )
+    if relative_to is not None:
+        left_out = [name for name in columns if table[relative_to, name].change_pct is None]
+        beside = f"Beside it stands the difference from {relative_to}"
+        if questions is None:
+            click.echo(f"{beside}; --questions gives it in percent too, where that REG is apart from 0")
+        elif left_out:
+            click.echo(f"{beside}, in percent too but where that REG may be 0: {', '.join(left_out)}")
+        else:
+            click.echo(f"{beside}, and in percent of it")
     if mean_only(edge) and (
         own := {name: curves for name, curves in models.items() if set(curves) != set(edge)}
     ):

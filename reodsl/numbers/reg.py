@@ -17,6 +17,7 @@ from reodsl.numbers.curves import (
     span_text,
 )
 from reodsl.numbers.grid import integration_grid, paper_grid, trapezoid_weights
+from reodsl.numbers.student import t_quantile
 
 __all__ = ["MEAN", "RegRow", "RegTable", "change_pct", "paper_grid", "reg", "reg_table"]
 
@@ -25,11 +26,16 @@ MEAN = "mean"
 
 @dataclass(frozen=True, slots=True)
 class RegRow:
-    """REG of a model on a benchmark, or on their `mean`; `change_pct` is relative to the table's `relative_to`."""
+    """REG of a model on a benchmark, or on their `mean`, in tokens.
+
+    `difference` is REG minus that of the table's `relative_to`, and `change_pct` that in percent of its size: None where its
+    95% interval holds 0, or no interval is known.
+    """
 
     model: str
     benchmark: str
     reg: float
+    difference: float | None = None
     change_pct: float | None = None
 
 
@@ -72,11 +78,13 @@ def reg_table(
     l_max: int | None = None,
     grid: Sequence[int] | None = None,
     relative_to: str | None = None,
+    questions: int | None = None,
 ) -> RegTable:
-    """REG of each model on each benchmark of the frontier, the mean over them, and changes in percent.
+    """REG of each model on each benchmark of the frontier, the mean over them, and changes from `relative_to`.
 
-    A model has exactly the frontier's benchmarks. A frontier that is one mean curve (as the published ones,
-    "Average") is compared with the mean of the model's curves, which has the same REG as the mean over benchmarks.
+    `questions` is how many a benchmark's curve is a mean over, at least; changes in percent need it. A model has exactly
+    the frontier's benchmarks. A frontier that is one mean curve (as the published ones, "Average") is compared with the
+    mean of the model's curves, which has the same REG as the mean over benchmarks.
     """
     points = integration_grid(l_max, grid)
     bad = benchmark_error(frontier, "the frontier")
@@ -99,12 +107,42 @@ def reg_table(
         found = {benchmark: reg(frontier[benchmark], own[benchmark], grid=points) for benchmark in frontier}
         values[name] = {**found, MEAN: math.fsum(found.values()) / len(found)}
     base = None if relative_to is None else values[relative_to]
-    rows = (
-        RegRow(name, benchmark, value, None if base is None else change_pct(value, base[benchmark]))
+    rows = [
+        RegRow(name, benchmark, value)
+        if base is None or relative_to is None
+        else RegRow(
+            name,
+            benchmark,
+            value,
+            value - base[benchmark],
+            change_pct(value, base[benchmark])
+            if apart(base[benchmark], models[relative_to], benchmark, points, questions)
+            else None,
+        )
         for name, found in values.items()
         for benchmark, value in found.items()
-    )
+    ]
     return RegTable(tuple(rows), points, relative_to)
+
+
+def apart(value: float, curves: Curves, benchmark: str, points: Sequence[int], questions: int | None) -> bool:
+    """Whether a 95% interval of a REG leaves out 0, where a benchmark's curve is a mean over so many questions.
+
+    Curves do not say how a question's scores at several budgets go together. The standard error is that of questions which
+    are right at all budgets or at none, as far as the curve allows: no other is larger. The frontier is taken as it is.
+    """
+    if questions is None or questions < 2:
+        return False
+    own = [curves[benchmark]] if benchmark in curves else list(curves.values())
+    weights = trapezoid_weights(points)
+    variance = 0.0
+    for curve in own:
+        scores = [curve.at(point) for point in points]
+        error = math.fsum(
+            w * math.sqrt(p * (1 - p) / questions) for w, p in zip(weights, scores, strict=True)
+        )
+        variance += (error / len(own)) ** 2
+    return abs(value) > t_quantile(0.975, questions - 1) * math.sqrt(variance)
 
 
 def change_pct(value: float, base: float) -> float | None:

@@ -72,3 +72,28 @@ def test_a_mean_over_other_benchmarks_is_told(capsys: pytest.CaptureFixture[str]
     Path("average.json").write_text(json.dumps({"mine": {"Average": ONE["mine"]["easy"]}}))
     assert call("reg", "average.json", *published) == 0
     assert "mean over its own benchmarks" not in capsys.readouterr().out
+
+
+def test_percent_is_given_where_its_denominator_is_apart_from_0(capsys: pytest.CaptureFixture[str]) -> None:
+    def model(*accuracy: float) -> dict[str, object]:
+        return {"easy": {"budgets": [0, 64], "accuracy": accuracy}}
+
+    Path("three.json").write_text(
+        json.dumps({"base": model(0, 0.5), "like": model(0.9, 0.9), "best": model(0.95, 0.95)})
+    )
+    Path("top.json").write_text(json.dumps(model(0.95, 0.95)))
+
+    def lines(relative_to: str, *more: str) -> list[str]:
+        options = ("--l-max", "64", "--grid", "0,64", "--relative-to", relative_to)
+        assert call("reg", "three.json", "--frontier", "top.json", *options, *more) == 0
+        return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+    plain = lines("base")
+    assert plain[1:4] == ["base 44.8 44.8", "like 3.2 -41.6 3.2 -41.6", "best 0.0 -44.8 0.0 -44.8"]
+    assert "--questions gives it in percent too" in plain[5]
+    told = lines("base", "--questions", "30")
+    assert told[2] == "like 3.2 -41.6 -93% 3.2 -41.6 -93%"
+    assert told[5] == "Beside it stands the difference from base, and in percent of it"
+    tiny = lines("like", "--questions", "30")
+    assert tiny[1] == "base 44.8 +41.6 44.8 +41.6"
+    assert tiny[5].endswith("but where that REG may be 0: easy, mean")

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from reodsl.diagnostics import Problem
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.grid import integration_grid, trapezoid_weights
-from reodsl.numbers.reg import change_pct, paper_grid, reg, reg_table
+from reodsl.numbers.reg import apart, change_pct, paper_grid, reg, reg_table
 
 
 def flat(value, end=16384):
@@ -94,7 +95,8 @@ def test_the_papers_averages_and_changes():
     changes = dict(zip(names, (-46.6, -64.4, -63.6, -51.7), strict=True))
     reo = {name: vanilla[name] * (1 + changes[name] / 100) for name in names}
     models = {"base": with_regs(base), "vanilla": with_regs(vanilla), "reo": with_regs(reo)}
-    table = reg_table({name: flat(1) for name in names}, models, relative_to="vanilla")
+    edge = {name: flat(1) for name in names}
+    table = reg_table(edge, models, relative_to="vanilla", questions=1000)
     assert table["base", "mean"].reg == pytest.approx(1780.2, abs=0.1)
     assert table["vanilla", "mean"].reg == pytest.approx(1181.9, abs=0.1)
     assert table["vanilla", "mean"].change_pct == 0
@@ -120,6 +122,40 @@ def test_changes_are_relative_to_the_size_of_the_baseline():
     assert change_pct(50, 200) == -75
     assert change_pct(-50, -200) == 75
     assert change_pct(1, 0) is None
+
+
+def test_percent_of_what_may_be_nothing_is_left_out():
+    """Accuracy 0.5 of 25 questions has a standard error of 0.1: 1638 tokens of REG, times Student's 2.064 for 24 degrees."""
+    edge, short = {"a": flat(0.5 + 0.207)}, {"a": flat(0.5 + 0.205)}
+    models = {"base": {"a": flat(0.5)}, "other": {"a": flat(0.4)}}
+
+    def change(frontier, questions):
+        table = reg_table(frontier, models, relative_to="base", questions=questions)
+        assert table["other", "a"].difference == pytest.approx(1638.4)
+        return table["other", "a"].change_pct
+
+    assert change(edge, 25) == pytest.approx(100 * 0.1 / 0.207)
+    assert change(short, 25) is None
+    assert change(short, 26) is not None
+    assert change(edge, None) is None
+    # The mean of two benchmarks errs by less than either.
+    two = {name: {"a": curves["a"], "b": curves["a"]} for name, curves in models.items()}
+    table = reg_table({"a": short["a"], "b": short["a"]}, two, relative_to="base", questions=25)
+    assert [table["other", each].change_pct is None for each in ("a", "b", "mean")] == [True, True, False]
+    whole = reg_table({"Average": short["a"]}, two, relative_to="base", questions=25)
+    assert whole["other", "mean"].change_pct is not None
+
+
+def test_no_question_of_a_curve_has_a_larger_error():
+    """1,000 sets of 40 questions whose scores go together however: their standard error is below the one assumed."""
+    rng = np.random.default_rng(0)
+    points, weights = (0, 64, 128, 256), np.array(trapezoid_weights((0, 64, 128, 256)))
+    for _ in range(1000):
+        scores = rng.uniform(size=(40, 4)) < rng.uniform(size=(40 if rng.uniform() < 0.5 else 1, 1))
+        curve = Curve(points, tuple(scores.mean(axis=0).tolist()))
+        found = (scores @ weights).std() / np.sqrt(40)
+        quantile = 2.0227
+        assert not apart(0.999 * quantile * found, {"a": curve}, "a", points, 40)
 
 
 A, B = flat(0.5), flat(0.25)
