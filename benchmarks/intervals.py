@@ -75,17 +75,17 @@ SAME: dict[str, Any] = {"training": (0.0, 0.0)}
 SCENARIOS = (
     Scenario("1 seed, 2 arms, equal", 1, 2, 200, **SAME),
     Scenario("1 seed, 5 arms, apart", 1, 5, 100, **SAME, **FAR),
-    Scenario("1 seed, 13 arms, equal", 1, 13, 60, **SAME),
+    Scenario("1 seed, 13 arms, equal", 1, 13, 120, **SAME),
     Scenario("1 seed, 5 arms, equal but for their training", 1, 5, 100),
     Scenario("3 seeds, 2 arms, apart", 3, 2, 200, **FAR),
     Scenario("3 seeds, 5 arms, equal", 3, 5, 100),
     Scenario("3 seeds, 5 arms, near", 3, 5, 100, **NEAR),
-    Scenario("3 seeds, 13 arms, equal", 3, 13, 60),
-    Scenario("3 seeds, 13 arms, apart", 3, 13, 60, **FAR),
+    Scenario("3 seeds, 13 arms, equal", 3, 13, 120),
+    Scenario("3 seeds, 13 arms, apart", 3, 13, 120, **FAR),
     Scenario("10 seeds, 2 arms, equal", 10, 2, 120),
     Scenario("10 seeds, 5 arms, apart", 10, 5, 80, **FAR),
     Scenario("10 seeds, 5 arms, near", 10, 5, 80, **NEAR),
-    Scenario("10 seeds, 13 arms, equal", 10, 13, 40),
+    Scenario("10 seeds, 13 arms, equal", 10, 13, 80),
 )
 
 

@@ -22,7 +22,7 @@ VERSIONS: dict[Kind, int] = {
     "evaluate": 5,
     "frontier": 1,
     "budgets": 2,
-    "score": 2,
+    "score": 3,
     "report": 4,
 }
 

@@ -65,6 +65,52 @@ def test_few_seeds_have_a_wide_quantile():
     assert Spread(1.0, 40, 1.0, 2, 3.0).half_width(0.975) == pytest.approx(4.302653)
 
 
+def reference(p, seeds, questions, rest, seed_df, question_df):
+    """The half-width squared, written out for arrays; quantiles are read off a table that is linear between its entries."""
+    table = np.exp(np.linspace(0, math.log(1e4), 300))
+
+    def quantile(df):
+        values = [t_quantile(p, each) for each in table]
+        return np.interp(np.log(np.minimum(df, 1e4)), np.log(table), values)
+
+    alone = np.maximum(questions - rest, 0)
+    total = seeds + alone
+    df = total**2 / (seeds**2 / seed_df + questions**2 / question_df + rest**2 / (seed_df * question_df))
+    own = quantile(seed_df) ** 2 * seeds + quantile(question_df) ** 2 * alone
+    joint = quantile(np.maximum(df, min(seed_df, question_df))) ** 2 * total
+    return own, joint, (own + joint) / 2
+
+
+def test_the_width_is_between_one_that_is_too_wide_and_one_that_is_too_narrow():
+    drawn = np.random.default_rng(6).exponential(size=(5, 3))
+    for seeds, questions, rest in drawn:
+        found = Spread(questions, 60, seeds, 2, rest).half_width(0.95)
+        assert found**2 == pytest.approx(reference(0.95, seeds, questions, rest, 2, 60)[2], rel=1e-3)
+
+
+@pytest.mark.parametrize(("seeds", "least", "most"), [(3, 0.945, 0.97), (4, 0.945, 0.967), (10, 0.945, 0.96)])
+@pytest.mark.parametrize(
+    "shares", [(0, 1, 0.001), (1, 0.001, 0.001), (1, 1, 1), (1, 1, 0.1), (3, 1, 0.3), (1, 3, 0.5), (1, 10, 1)]
+)
+def test_whatever_the_share_of_seeds_the_truth_is_held_as_often_as_is_said(seeds, least, most, shares):
+    """Mean squares of the crossed normal design as what they are, chi-squares; 94 degrees of freedom of questions."""
+    rng = np.random.default_rng([seeds, *(int(1000 * each) for each in shares)])
+    draws, (of_seeds, of_questions, rest) = 40_000, shares
+
+    def variance(expected, df):
+        return expected * rng.chisquare(df, draws) / df
+
+    parts = (
+        variance(of_seeds + rest, seeds - 1),
+        variance(of_questions + rest, 94),
+        variance(rest, 94 * (seeds - 1)),
+    )
+    errors = rng.normal(size=draws) * math.sqrt(of_seeds + of_questions + rest)
+    own, joint, both = (np.mean(errors**2 <= each) for each in reference(0.975, *parts, seeds - 1, 94))
+    assert least <= both <= most
+    assert joint <= both <= own
+
+
 def test_nothing_that_varies_has_no_width_and_one_question_tells_none():
     assert spread_of({"x": np.full((3, 5), 0.5)}).half_width(0.975) == 0
     assert math.isinf(spread_of({"x": np.full((1, 5), 0.5)}).question_df)
