@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import PurePath
 from typing import Any
 
-from reodsl.diagnostics.model import Diagnostic, Span, note
+from reodsl.diagnostics.model import Diagnostic, Span, error, note
 from reodsl.syntax import tree
 from reodsl.syntax.brackets import MAX_NESTING, Balanced, balance, too_deep
 from reodsl.syntax.build import Builder, Rejected
 from reodsl.syntax.literals import clean_doc
 from reodsl.syntax.mistakes import VALUE_RULES, Place, explain
-from reodsl.syntax.scanner import MOST_TOKENS, Token, escape_warnings, scan
+from reodsl.syntax.scanner import MOST_TOKENS, Token, clipped, escape_warnings, scan
 from reodsl.syntax.source import Source
 from reodsl.syntax.tables import tables
 from reodsl.syntax.tree import depth_exceeding
@@ -69,6 +70,9 @@ def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
         *reader.diagnostics,
         *escape_warnings(balanced.tokens),
     ]
+    if _is_no_spec(source, len(items), diagnostics):
+        empty = tree.Module(source.path, None, (), (), source.whole(), None)
+        return ParseResult(empty, (_no_spec(source, diagnostics),), (), scanned.count)
     cut = [d.labels[0].span.line for d in balanced.diagnostics if d.code == "E0138"]
     kept = []
     for item in items:
@@ -106,6 +110,23 @@ def parse_expression(source: Source) -> ExpressionResult:
         if deep is not None:
             diagnostics.append(too_deep(deep))
     return ExpressionResult(None if diagnostics else expression, _in_order(diagnostics))
+
+
+def _is_no_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bool:
+    """Whether a file is something else: its name says so, and it has more errors than items that can be read."""
+    errors = sum(diagnostic.severity == "error" for diagnostic in diagnostics)
+    return PurePath(source.path).suffix not in ("", ".reo") and errors > items
+
+
+def _no_spec(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
+    first = _in_order(diagnostics)[0]
+    return error(
+        "E0108",
+        f"this is no spec: it is named `*{clipped(PurePath(source.path).suffix)}`, and little of it can be read as one",
+        first.labels[0].span,
+        first.message,
+        help="give a `.reo` file; if this is one, name it so, and `reodsl check` shows every mistake in it",
+    )
 
 
 def _in_order(diagnostics: list[Diagnostic], gave_up: bool = False) -> tuple[Diagnostic, ...]:

@@ -68,6 +68,7 @@ COMMANDS: dict[str, list[str]] = {
     "E0105": ["check", "sheet.reo"],
     "E0106": ["check", "latin.reo"],
     "E0107": ["check", "long.reo"],
+    "E0108": ["check", "good.json"],
     "E0110": ["explain", "E9999"],
     "E0111": ["fmt", "-", "a.reo"],
     "E0112": ["fmt", "folder"],

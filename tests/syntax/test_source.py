@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Diagnostic, Problem
-from reodsl.syntax import read_source, source_from_bytes
+from reodsl.syntax import Source, parse, read_source, source_from_bytes
 from reodsl.syntax.source import MAX_BYTES
 
 
@@ -112,3 +113,26 @@ def test_line_ends_and_byte_order_mark_are_made_alike() -> None:
     plain = source_from_bytes("# é\nstudy s {}\n".encode(), "a.reo")
     other = source_from_bytes("\ufeff# é\r\nstudy s {}\r".encode(), "a.reo")
     assert plain == other
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("results.json", json.dumps({"a": [1, {"b": None}], "c": "d"}, indent=2)),
+        ("table.csv", "seed,accuracy\n1,0.5\n2,0.25\n"),
+        ("train.py", "import os\n\n\ndef main(argument):\n    return os.path.join(argument, 'a')\n"),
+        ("settings.yaml", "optim:\n  lr: 1e-6\n  betas: [0.9, 0.95]\n"),
+    ],
+)
+def test_another_sort_of_file_is_one_error(name: str, text: str) -> None:
+    result = parse(Source(name, text))
+    assert [each.code for each in result.diagnostics] == ["E0108"]
+    assert result.diagnostics[0].labels[0].span.line <= text.count("\n") + 1
+    assert len(parse(Source("named.reo", text)).diagnostics) > 1 or name == "settings.yaml"
+
+
+def test_a_spec_of_another_name_is_read_as_one() -> None:
+    text = "experiment a = ppo\nexperiment b = ppo\n"
+    assert parse(Source("mine.txt", text)).diagnostics == ()
+    broken = parse(Source("mine.txt", text + "experiment c ppo\n"))
+    assert [each.code for each in broken.diagnostics] == ["E0130"]
