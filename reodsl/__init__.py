@@ -17,8 +17,8 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[0] != __file_
     # `python -m reodsl`: the working folder is data, and nothing more is imported from it.
     del sys.path[0]
 
-from typing import TYPE_CHECKING, Any
-
+# `typing` takes longer to import than all else here, and an interrupt meanwhile would show a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from reodsl.door import load as load
 
@@ -27,7 +27,7 @@ __all__ = ["__version__", "load"]
 
 if not TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         # `import reodsl` stays light: the door opens when it is first used.
         if name == "load":
             from reodsl.door import load

@@ -1,5 +1,19 @@
-"""`python -m reodsl`: the command, where its script is not on the path."""
+"""Start the command, as `reodsl` or `python -m reodsl`; an interrupt is quiet from the first import on."""
 
-from reodsl.cli.main import entry
+import sys
 
-entry()
+
+def entry() -> None:
+    """The console script."""
+    try:
+        # Most of a short command's time goes into these imports, and an interrupt in them is no defect either.
+        from reodsl.cli.main import entry as run_command
+
+        run_command()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    entry()

@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> int:
 
 
 def entry() -> None:
-    """The console script."""
+    """Run the command that the process was started with, and leave with its exit code."""
     stopped: list[int] = []
     _open_streams()
     # Processes that are started from here do not import from the working folder either.

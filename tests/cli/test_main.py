@@ -109,6 +109,25 @@ def test_the_package_is_the_command_too() -> None:
     assert out.stdout.startswith("# A budget past the longest response")
 
 
+@pytest.mark.parametrize("module", ["click", "reodsl.cli.main", "reodsl.cli.check", "reodsl.language"])
+def test_an_interrupt_while_the_command_is_imported_shows_no_traceback(module: str, tmp_path: Path) -> None:
+    code = f"""if True:
+        import os, signal, sys
+
+        class Interrupt:
+            def find_spec(self, name, *rest):
+                if name == {module!r}:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        sys.meta_path.insert(0, Interrupt())
+        sys.argv = ["reodsl", "check", "a.reo"]
+        from reodsl.__main__ import entry
+        entry()
+    """
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert (out.returncode, out.stdout, out.stderr.strip()) == (130, "", "interrupted")
+
+
 def test_a_check_takes_no_longer_for_what_only_plans_need(tmp_path: Path) -> None:
     spec = tmp_path / "one.reo"
     spec.write_text("from std.miniature import overthinker\nstudy one { arm only = overthinker }\n")
