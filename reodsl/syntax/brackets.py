@@ -1,4 +1,4 @@
-"""Match and mend brackets, free newlines in ( ) and [ ], and put one SEP between items: what the grammar reads."""
+"""Balance brackets and mend those that do not match; put one SEP between items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ITEM_WORDS = frozenset({"FROM", "PARAM", "LET", "DENSE"})
 
 @dataclass(frozen=True, slots=True)
 class Balanced:
-    """Balanced tokens with their depth: of a bracket, the depth outside it; of anything else, the depth it is at."""
+    """Balanced tokens and the depth of each; a bracket has the depth outside it."""
 
     tokens: list[Token]
     depths: list[int]
@@ -24,7 +24,7 @@ class Balanced:
 
 
 def balance(tokens: list[Token]) -> Balanced:
-    """Balance the brackets. Never raises; they come out at most `MAX_NESTING` deep (E0131, E0132, E0138)."""
+    """Balance brackets, at most `MAX_NESTING` deep, and separate items. Never raises (E0131, E0132, E0138)."""
     diagnostics: list[Diagnostic] = []
     if not _is_balanced(tokens):
         tokens, diagnostics = _Mender(tokens).mend()
@@ -43,7 +43,7 @@ def _is_balanced(tokens: list[Token]) -> bool:
 
 
 class _Mender:
-    """Balances brackets that do not match, guided by the indentation, and reports each place once."""
+    """Balance brackets that do not match, guided by the indentation; report each place once."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
@@ -80,7 +80,7 @@ class _Mender:
         return self.indents.get(opener.span.line, 1)
 
     def _end_what_this_line_cannot_be_in(self, index: int) -> None:
-        """A line that starts an item no deeper than an open ( or [ began is not part of it."""
+        """Close brackets that a new item cannot be in: one that begins no deeper than their own line."""
         token = self.tokens[index]
         following = self.tokens[index + 1].type if index + 1 < len(self.tokens) else ""
         starts_item = token.type in _ITEM_WORDS or (
@@ -133,7 +133,7 @@ class _Mender:
             self._taint()
 
     def _opened_deeper(self, closer: Token) -> int:
-        """How many open brackets a `}` first on its line leaves open: those begun on deeper lines than its own."""
+        """Count the brackets that a `}` at the start of its line leaves open: those opened on deeper lines."""
         for count, opener in enumerate(reversed(self.stack)):
             if opener.type == "LBRACE" and self._indent(opener) == closer.span.column:
                 return count
@@ -184,7 +184,7 @@ class _Mender:
 
 
 def _prune(tokens: list[Token], diagnostics: list[Diagnostic]) -> list[Token]:
-    """Balanced tokens without what lies deeper than `MAX_NESTING` brackets; one report for all of it.
+    """Drop what lies deeper than `MAX_NESTING` brackets, with one report for all of it.
 
     Brackets piled up are one mistake: everything in the outermost of them counts as mended.
     """
@@ -212,7 +212,7 @@ def _prune(tokens: list[Token], diagnostics: list[Diagnostic]) -> list[Token]:
 
 
 def too_deep(span: Span) -> Diagnostic:
-    """E0138 at the place where the nesting goes too far."""
+    """Report nesting that goes too deep (E0138)."""
     return error(
         "E0138",
         f"nested more than {MAX_NESTING} deep",
@@ -222,7 +222,10 @@ def too_deep(span: Span) -> Diagnostic:
 
 
 def _separate(tokens: list[Token], diagnostics: list[Diagnostic]) -> Balanced:
-    """Newlines, `;` and commas between items to SEP tokens, none by a brace, behind the `:` of a `dense` or at an end."""
+    """Turn newlines, `;` and commas between items into one SEP each.
+
+    There is none beside a brace, behind the `:` of a `dense`, at the start or at the end.
+    """
     out: list[Token] = []
     depths: list[int] = []
     stack: list[str] = []

@@ -1,4 +1,4 @@
-"""Reductions of the grammar to tree nodes: one method per rule or alias, tokens and nodes in, a node out."""
+"""Build tree nodes from the grammar's rules: one method for each rule or alias."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Children = list[
 
 
 class Rejected(Exception):
-    """An item that fits the grammar and is still wrong; carries the diagnostic to the parser's recovery."""
+    """Raised for an item that fits the grammar and is still wrong; the parser recovers from it."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic.message)
@@ -23,7 +23,7 @@ class Rejected(Exception):
 
 
 def join(first: Span, last: Span) -> Span:
-    """From the start of one span to the end of another."""
+    """Span from the start of one span to the end of another."""
     return Span(first.path, first.line, first.column, last.end_line, last.end_column)
 
 
@@ -33,15 +33,15 @@ def over(children: Children) -> Span:
 
 
 def unlink(chain: Any) -> tuple[Any, ...]:
-    """The items of a `one`/`more` chain, in order."""
-    found = []
+    """List the items of a `one`/`more` chain, in order."""
+    items = []
     while chain is not None:
         chain, item = chain
         if not (
             isinstance(item, tree.Decl) and not item.name.name
         ):  # the parser's stand-in for a broken head
-            found.append(item)
-    return tuple(reversed(found))
+            items.append(item)
+    return tuple(reversed(items))
 
 
 def _ident(token: Any) -> tree.Ident:
@@ -54,7 +54,7 @@ def _starts_together(outer: Span, inner: Span) -> bool:
 
 
 class Builder:
-    """What the parser calls at a reduction: the method named by the rule, or by its alias; without state."""
+    """The parser calls the method named by a rule, or by its alias, with the rule's tokens and nodes. No state."""
 
     # Chains of items are linked and never changed, so that the parser can go back to an earlier state.
 
@@ -252,7 +252,7 @@ class Builder:
 
 
 class _Params:
-    """A declaration's parameters on their way into it."""
+    """The parameters of a declaration, until the declaration is built."""
 
     __slots__ = ("items", "span")
 
@@ -262,7 +262,7 @@ class _Params:
 
 
 def _param_rest(c: Children, at: int) -> tuple[tree.Expr | None, tree.Range | None, str | None]:
-    """Default, range and text of a param, whichever are there, from child `at` on."""
+    """Read default, range and text of a param, whichever are there, from child `at` on."""
     default = bounds = doc = None
     while at < len(c):
         kind = getattr(c[at], "type", "")
@@ -276,7 +276,7 @@ def _param_rest(c: Children, at: int) -> tuple[tree.Expr | None, tree.Range | No
 
 
 def _trailing_doc(value: object, text: Any) -> str | None:
-    """The text behind a value, if there is one. Raises Rejected behind a block, in which it comes first."""
+    """Read the text behind a value. Raises Rejected behind a block, where the text comes first in the block."""
     if text is None:
         return None
     if isinstance(value, tree.Amend):
@@ -292,7 +292,7 @@ def _trailing_doc(value: object, text: Any) -> str | None:
 
 
 def _bare_doc(item: object) -> str | None:
-    """The text of a triple-quoted statement without brackets around it."""
+    """Read the text of a triple-quoted statement; None if there are brackets around it."""
     if isinstance(item, tree.ExprStatement) and isinstance(item.expr, tree.String) and item.expr.long:
         value, span = item.expr.value, item.span
         last = value.rpartition("\n")[2]

@@ -1,4 +1,4 @@
-"""Attach comments to what keeps them: an item they precede or follow, or the brackets they stand in."""
+"""Attach each comment to an item that it precedes or follows, or to the brackets around it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Entry: TypeAlias = tree.Node | Span
 
 @dataclass(slots=True)
 class Attached:
-    """Comments by the identity of the node that keeps them; a declaration as a container stands for its parameters."""
+    """Comments by the `id` of their node. A declaration as a container stands for its parameters."""
 
     leading: dict[int, list[tree.Comment]] = field(default_factory=lambda: defaultdict(list))
     trailing: dict[int, tree.Comment] = field(default_factory=dict)
@@ -27,22 +27,22 @@ class Attached:
 
     def inside(self, container: Container, entries: Iterable[Entry]) -> bool:
         """Whether comments stand directly in a container, so that it takes more than one line."""
-        own = id(container)
+        key = id(container)
         return (
-            own in self.opening
-            or own in self.closing
+            key in self.opening
+            or key in self.closing
             or any(id(entry) in self.leading or id(entry) in self.trailing for entry in entries)
         )
 
 
 def entries_of(module: tree.Module) -> list[tree.Import | tree.ModuleItem]:
-    """The items of a file in the order in which they are written."""
+    """List the items of a file in source order."""
     items: list[tree.Import | tree.ModuleItem] = [*module.imports, *module.items]
     return sorted(items, key=lambda item: _start(item.span))
 
 
 def attach(module: tree.Module, comments: Sequence[tree.Comment]) -> Attached:
-    """Every comment to exactly one place. A block's or a file's text is known by its span."""
+    """Attach every comment to exactly one place. The docstring of a block or a file is known by its span."""
     attached = Attached()
     _distribute(module, [*_doc(module), *entries_of(module)], comments, attached)
     return attached
@@ -67,7 +67,7 @@ def _end(span: Span) -> tuple[int, int]:
 def _distribute(
     container: Container, entries: Sequence[Entry], comments: Sequence[tree.Comment], attached: Attached
 ) -> None:
-    """Give out the comments inside a container, all of them, to its entries and what is in them."""
+    """Attach all comments inside a container, to its entries or to what is in them."""
     at = 0
     previous: Entry | None = None
     for entry in entries:
@@ -104,7 +104,7 @@ def _between(
 
 
 def _within(entry: tree.Node, comments: Sequence[tree.Comment], attached: Attached) -> None:
-    """Comments inside an entry go to the brackets around them that keep comments, else before the entry."""
+    """Attach comments inside an entry: to brackets around them that can have some, else before the entry."""
     stack: list[tree.Node] = [entry]
     left = list(comments)
     starts = [_start(comment.span) for comment in left]
@@ -115,16 +115,16 @@ def _within(entry: tree.Node, comments: Sequence[tree.Comment], attached: Attach
             container, entries, region = opened
             first, behind = bisect_left(starts, _start(region)), bisect_left(starts, _end(region))
             if first < behind:
-                own = left[first:behind]
+                inside = left[first:behind]
                 del left[first:behind], starts[first:behind]
-                _distribute(container, entries, own, attached)
+                _distribute(container, entries, inside, attached)
         stack.extend(children(node))
     if left:
         attached.leading[id(entry)] += left
 
 
 def _opened(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] | None:
-    """The brackets a node writes itself, if comments may stand in them: what is in them, and where they are."""
+    """Find a node's own brackets that may hold comments: what is in them, and where they are."""
     match node:
         case tree.Block():
             return node, [*_doc(node), *node.items], node.span

@@ -1,4 +1,4 @@
-"""Write a tree and its comments as canonical text: the same tree gives the same text, and the text the same tree."""
+"""Write a tree and its comments as canonical text; parsing it gives the same tree back."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _Part = TypeVar("_Part", bound=tree.Node)
 
 @dataclass(frozen=True, slots=True)
 class FormatResult:
-    """The canonical text, or None and the syntax errors that stand in its way."""
+    """The canonical text, or None and the syntax errors."""
 
     text: str | None
     diagnostics: tuple[Diagnostic, ...]
 
 
 def format_module(module: tree.Module, comments: Sequence[tree.Comment] = (), width: int = WIDTH) -> str:
-    """The canonical text of a whole module (one parsed without errors), with its comments."""
+    """Format a module that was parsed without errors, with its comments."""
     return print_lines(Layout(attach(module, comments), width).module(module))
 
 
 def format_source(source: Source) -> FormatResult:
-    """The canonical text of a file; a file with syntax errors is refused with their diagnostics."""
+    """Format a file; one with syntax errors gives their diagnostics and no text."""
     result = parse(source)
     if not result.ok:
         return FormatResult(None, result.diagnostics)
@@ -70,7 +70,7 @@ def binding(expr: tree.Expr) -> int:
 
 
 def operation_parts(expr: tree.Expr) -> list[str | tuple[tree.Expr, int]]:
-    """An operation as it is written: words, and operands with the binding that their place wants."""
+    """Split an operation into words and operands, each operand with the binding that its place needs."""
     match expr:
         case tree.IfElse(then=then, condition=condition, otherwise=otherwise):
             return [(then, OR), " if ", (condition, OR), " else ", (otherwise, CHOICE)]
@@ -107,7 +107,7 @@ def operation_parts(expr: tree.Expr) -> list[str | tuple[tree.Expr, int]]:
 
 
 def chain_parts(value: tree.Expr) -> list[tuple[str, tree.Expr, int]]:
-    """The operands of a chain of equally binding operators: the word before each, and the binding wanted."""
+    """Split a chain of equally binding operators: for each operand the word before it and the binding it needs."""
     level = binding(value)
     if isinstance(value, tree.IfElse):
         return [
@@ -117,15 +117,15 @@ def chain_parts(value: tree.Expr) -> list[tuple[str, tree.Expr, int]]:
         ]
     if isinstance(value, tree.Compare):
         return [("", value.left, RANGE), (f"{value.op} ", value.right, RANGE)]
-    found: list[tuple[str, tree.Expr, int]] = []
+    links: list[tuple[str, tree.Expr, int]] = []
     while isinstance(value, tree.Binary | tree.Logic) and binding(value) == level != POWER:
-        found.append((f"{value.op} ", value.right, level + 1))
+        links.append((f"{value.op} ", value.right, level + 1))
         value = value.left
-    return [("", value, level), *reversed(found)]
+    return [("", value, level), *reversed(links)]
 
 
 def atom_text(expr: tree.Expr) -> str:
-    """An expression without operands, calls and lists set aside."""
+    """Write a number, a text, a bool or a name."""
     match expr:
         case tree.Number(text=text, unit=unit):
             return canonical_number(text) + (f" {unit}" if unit else "")
@@ -139,20 +139,20 @@ def atom_text(expr: tree.Expr) -> str:
 
 
 def long_text(value: str) -> str:
-    """A text in triple quotes, or in double ones where it cannot stand in those."""
+    """Write a text in triple quotes, or in double quotes where triple ones cannot hold it."""
     if '"""' in value or value.endswith('"') or "\r" in value:
         return quote(value)
     return f'"""{value}"""'
 
 
 def doc_text(doc: str, indent: int) -> str:
-    """A documentation text, its further lines indented; `clean_doc` gives back `doc` exactly."""
+    """Write a docstring, its further lines indented; `clean_doc` gives back `doc` exactly."""
     lines = doc.split("\n")
     pad = "  " * indent
     if len(lines) == 1:
         return f'"""{doc}{" " if doc.endswith(chr(34)) else ""}"""'
     rest = [pad + line if line else "" for line in lines]
-    # Where all further lines are indented deeper, only the first line's own place keeps that.
+    # Where all further lines are indented deeper, the first one has to start a line too.
     hanging = lines[0].startswith(" ") or all(line.startswith(" ") for line in lines[1:] if line)
     first = ['"""', rest[0]] if hanging else [f'"""{lines[0]}']
     return "\n".join([*first, *rest[1:], f'{pad}"""'])
@@ -172,14 +172,14 @@ def import_name_text(name: tree.ImportName) -> str:
 
 
 def needs_brackets(expr: tree.Expr) -> bool:
-    """Statements that, bare, would read as a nested block or as the text of their block."""
+    """Whether a statement needs ( ) so as not to read as a nested block or as a docstring."""
     base = expr.base if isinstance(expr, tree.Amend) else None
     named = base.function if isinstance(base, tree.Call) else base
     return isinstance(named, tree.Name) or (isinstance(expr, tree.String) and expr.long)
 
 
 class Flat:
-    """Texts on one line, each made once; None where a comment or a block written over lines forbids it."""
+    """Write expressions on one line, each once; None where a comment or a block over lines forbids it."""
 
     def __init__(self, comments: Attached) -> None:
         self.comments = comments
@@ -187,10 +187,10 @@ class Flat:
 
     def expr(self, expr: tree.Expr, level: int = CHOICE) -> str | None:
         """An expression where something binding as `level` is wanted."""
-        own = id(expr)
-        if own not in self.known:
-            self.known[own] = self._expr(expr)
-        text = self.known[own]
+        key = id(expr)
+        if key not in self.known:
+            self.known[key] = self._expr(expr)
+        text = self.known[key]
         return f"({text})" if text is not None and binding(expr) < level else text
 
     def _expr(self, expr: tree.Expr) -> str | None:
@@ -215,8 +215,8 @@ class Flat:
         return "".join(words)
 
     def _list(self, texts: Iterable[str | None]) -> str | None:
-        found = list(texts)
-        return None if None in found else ", ".join(text for text in found if text is not None)
+        words = list(texts)
+        return None if None in words else ", ".join(text for text in words if text is not None)
 
     def arg(self, arg: tree.Arg) -> str | None:
         """`value`, `name: value`, `var in over` or `expr for var in over if condition`."""
@@ -259,10 +259,10 @@ class Flat:
 
     def block(self, block: tree.Block) -> str | None:
         """`{ a = 1, b = 2 }`, if it was written on one line."""
-        own = id(block)
-        if own not in self.known:
-            self.known[own] = self._block(block)
-        return self.known[own]
+        key = id(block)
+        if key not in self.known:
+            self.known[key] = self._block(block)
+        return self.known[key]
 
     def _block(self, block: tree.Block) -> str | None:
         span = block.span
@@ -302,7 +302,7 @@ class Flat:
 
 @dataclass(slots=True)
 class Line:
-    """One line to be. A `text` with newlines holds a triple-quoted text, whose further lines stand as they are.
+    """One line of the file. A `text` with newlines has a triple-quoted text, whose further lines stay as they are.
 
     Lines with one `key`, in direct succession, get what begins at `split` (a `=` or a `{`) into one column.
     """
@@ -315,7 +315,7 @@ class Line:
     split: int = 0
 
     def width(self) -> int:
-        """The columns taken by its last line."""
+        """The width of its last line, in columns."""
         last = self.text.rpartition("\n")
         return len(last[2]) if last[1] else 2 * self.indent + len(self.text)
 
@@ -337,14 +337,14 @@ def append_text(lines: list[Line], text: str) -> list[Line]:
 
 
 def in_brackets(lines: list[Line]) -> list[Line]:
-    """The lines in ( )."""
+    """Put the lines in ( )."""
     lines[0].text = "(" + lines[0].text
     lines[-1].text += ")"
     return lines
 
 
 def print_lines(lines: list[Line]) -> str:
-    """The file, ending in one newline; empty for no lines."""
+    """Join the lines to the file's text, with columns aligned. It ends in one newline."""
     for run in _runs(lines, lambda line: bool(line.key), lambda line: line.split, 8):
         column = max(line.split for line in run)
         for line in run:
@@ -365,9 +365,9 @@ def print_lines(lines: list[Line]) -> str:
 def _runs(
     lines: Iterable[Line], belongs: Callable[[Line], bool], extent: Callable[[Line], int], spread: int
 ) -> Iterator[list[Line]]:
-    """Runs of lines that belong: in direct succession, of one indent and key, one line high, of like extents.
+    """Yield runs of lines to align: neighbours of one indent and key, one line high, of similar extents.
 
-    A line much longer than its neighbours starts a run of its own, lest it push all of them apart.
+    A line much longer than its neighbours starts a new run, so that it does not push all of them apart.
     """
     run: list[Line] = []
     least = most = 0
@@ -395,7 +395,7 @@ def _runs(
 
 
 class Layout:
-    """Knows the comments and the width; everything else it is asked about comes in by arguments."""
+    """Lay out items, blocks and expressions over as many lines as they need."""
 
     def __init__(self, comments: Attached, width: int) -> None:
         self.comments = comments
@@ -405,7 +405,7 @@ class Layout:
     # Items
 
     def module(self, module: tree.Module) -> list[Line]:
-        """The lines of a file."""
+        """Lay out a file."""
         lines = self._doc(module.doc, module.doc_span, 0)
         last = module.doc_span
         wide = len(lines) > 1 or any("\n" in line.text for line in lines)
@@ -438,7 +438,7 @@ class Layout:
     def _with_comments(
         self, entry: Entry, item_lines: list[Line], last: Span | None, indent: int, apart: bool
     ) -> list[Line]:
-        """An entry's lines with the comments before and behind it; `apart` asks for a blank line first."""
+        """Add the comments before and behind an entry to its lines; `apart` asks for a blank line first."""
         before = self.comments.leading.get(id(entry), [])
         lines = self._comments(before, last, indent)
         span = entry if isinstance(entry, Span) else entry.span
@@ -552,7 +552,7 @@ class Layout:
     # Expressions
 
     def _value(self, value: tree.Expr, indent: int, column: int) -> list[Line]:
-        """An expression in an item, begun at `column`; a long chain of operators is put in ( ) and broken at them."""
+        """Lay out an expression in an item from `column` on; a long chain of operators is broken in ( )."""
         text, room = self.flat.expr(value), self.width - column
         links = chain_parts(value) if text is None or not _fits(text, room) else []
         if len(links) < 2:
@@ -613,7 +613,7 @@ class Layout:
         parts: Sequence[_Part],
         lay: Callable[[_Part, int], list[Line]],
     ) -> list[Line]:
-        """The parts in brackets, one to a line, each with its comments."""
+        """Lay out parts in brackets, one to a line, each with its comments."""
         indent = lines[0].indent
         opening = self.comments.opening.get(id(container))
         if opening is not None:
@@ -658,5 +658,5 @@ class Layout:
 
 
 def _fits(text: str, room: int) -> bool:
-    """Whether a text fits; one with a text over several lines in it would not be bettered by breaking it."""
+    """Whether a text fits; breaking would not help one that has a text over several lines in it."""
     return "\n" in text or len(text) <= room

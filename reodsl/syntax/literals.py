@@ -1,4 +1,4 @@
-"""Read numbers, texts and docstrings: a spelling to its value, or to what is wrong with it."""
+"""Read numbers, texts and docstrings, and spell them canonically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reodsl.syntax.tree import Suffix
 
 LONGEST_NUMBER = 64
 MOST_FAULTS = 1000
-"""Escapes of one text that are told apart; far more than are shown."""
+"""The most faulty escapes reported of one text; far more than are shown."""
 
 _NUMBER = re.compile(
     r"(?P<mantissa>[0-9]+(?:_[0-9]+)*(?:\.[0-9]+(?:_[0-9]+)*)?(?:[eE][+-]?[0-9]+)?)(?P<suffix>[KMG%]?)"
@@ -21,7 +21,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a literal: where in it (offset, length), under which code, and what to write.
+    """What is wrong with a literal, where in it (offset, length), and what to write.
 
     `meant` is what a number is taken for, so that no second finding follows from it.
     """
@@ -35,7 +35,7 @@ class Fault:
 
 
 def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
-    """`16K` to (16, "K"), `0.2%` to (0.2, "%"), `1_000` to (1000, None)."""
+    """Read a number: `16K` is (16, "K"), `0.2%` is (0.2, "%"), `1_000` is (1000, None)."""
     if len(text) > LONGEST_NUMBER:
         return Fault(
             "E0137",
@@ -44,31 +44,31 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | Fault:
             0,
             len(text),
         )
-    found = _NUMBER.match(text)
-    if found is None or found.end() != len(text):
-        return _malformed(text, found)
-    mantissa = found["mantissa"].replace("_", "")
+    match = _NUMBER.match(text)
+    if match is None or match.end() != len(text):
+        return _malformed(text, match)
+    mantissa = match["mantissa"].replace("_", "")
     value: int | float = int(mantissa) if mantissa.isdigit() else float(mantissa)
     # The largest suffix is 1024**3, so that no later reading of it overflows either.
     if not math.isfinite(float(value) * 1024**3):
         return Fault("E0137", "this number is too large", "numbers reach up to about 1e299", 0, len(text))
     if value == 0 and any(digit in "123456789" for digit in mantissa.lower().partition("e")[0]):
         return Fault("E0137", "this number is too small to tell from 0", "write `0`", 0, len(text))
-    suffix: Suffix | None = found["suffix"] or None  # type: ignore[assignment]
+    suffix: Suffix | None = match["suffix"] or None  # type: ignore[assignment]
     return value, suffix
 
 
-def _malformed(text: str, found: re.Match[str] | None) -> Fault:
+def _malformed(text: str, match: re.Match[str] | None) -> Fault:
     length = len(text)
     meant: tuple[int | float, Suffix | None] = (0, None)
-    if found is not None:
-        head, rest = text[: found.end()], text[found.end() :]
+    if match is not None:
+        head, rest = text[: match.end()], text[match.end() :]
         if rest.isalpha():
             read = read_number(head + rest.upper() if rest in ("k", "m", "g") else head)
             meant = meant if isinstance(read, Fault) else read
         if rest in ("k", "m", "g"):
             advice = f"write `{head}{rest.upper()}`: the suffixes are K, M, G and %"
-        elif head[-1] in "KMG" and text[found.end("mantissa") :].isalpha() and rest[0].islower():
+        elif head[-1] in "KMG" and text[match.end("mantissa") :].isalpha() and rest[0].islower():
             advice = f"write `{head} {rest}`, with a space before the unit"
         elif rest.isalpha() and head[-1] not in "%":
             advice = f"write `{head} {rest}`, with a space before a unit"
@@ -86,11 +86,11 @@ def _malformed(text: str, found: re.Match[str] | None) -> Fault:
 
 
 def canonical_number(text: str) -> str:
-    """The one spelling of a number: `5E-06` to `5e-6`, `0.20%` to `0.2%`, `1_00_0` to `1_000`; same value."""
-    found = _NUMBER.fullmatch(text)
-    if found is None:
+    """Spell a number canonically: `5E-06` as `5e-6`, `0.20%` as `0.2%`, `1_00_0` as `1_000`."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
         return text
-    digits, _, exponent = found["mantissa"].lower().partition("e")
+    digits, _, exponent = match["mantissa"].lower().partition("e")
     whole, _, fraction = digits.replace("_", "").partition(".")
     whole = whole.lstrip("0") or "0"
     if "_" in digits and len(whole) > 3:
@@ -99,18 +99,18 @@ def canonical_number(text: str) -> str:
     # `1.0` and `1` differ in kind (a float, an int), as do `1e3` and `1000`: one zero stays.
     point = f".{fraction or '0'}" if "." in digits and (fraction or not exponent) else ""
     power = f"e{int(exponent)}" if exponent else ""
-    return f"{whole}{point}{power}{found['suffix']}"
+    return f"{whole}{point}{power}{match['suffix']}"
 
 
 def read_string(quoted: str) -> tuple[str, list[Fault]]:
-    """The text between double quotes with its escapes read; faulty escapes stay as written."""
+    """Read a text in double quotes with its escapes; faulty escapes stay as written."""
     inner = quoted[1:-1]
     if "\\" not in inner:
         return inner, []
     faults: list[Fault] = []
 
-    def replaced(found: re.Match[str]) -> str:
-        hexadecimal, letter = found.groups()
+    def replace_escape(match: re.Match[str]) -> str:
+        hexadecimal, letter = match.groups()
         if hexadecimal is None and letter in _ESCAPES:
             return _ESCAPES[letter]
         if hexadecimal is not None:
@@ -127,15 +127,15 @@ def read_string(quoted: str) -> tuple[str, list[Fault]]:
                 'the escapes are \\n \\t \\r \\" \\\\ \\u{…}'
             )
         if len(faults) >= MOST_FAULTS:
-            return found[0]
-        faults.append(Fault("E0134", message, advice, found.start() + 1, found.end() - found.start()))
-        return found[0]
+            return match[0]
+        faults.append(Fault("E0134", message, advice, match.start() + 1, match.end() - match.start()))
+        return match[0]
 
-    return _ESCAPE.sub(replaced, inner), faults
+    return _ESCAPE.sub(replace_escape, inner), faults
 
 
 def quote(value: str) -> str:
-    """The canonical spelling of a text in double quotes; `read_string(quote(v)) == (v, [])`."""
+    """Spell a text in double quotes, canonically: `read_string(quote(v)) == (v, [])`."""
     parts: list[str] = []
     back = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
     for character in value:

@@ -48,7 +48,7 @@ class Place:
     accepted: set[str]
 
     @property
-    def found(self) -> Token:
+    def token(self) -> Token:
         """The token that does not fit."""
         return self.tokens[self.index]
 
@@ -97,7 +97,7 @@ class Place:
 
     def ends_line(self) -> bool:
         """Whether what is missing is missing at the end of a line: the next token is on another one."""
-        token, before = self.found, self.before
+        token, before = self.token, self.before
         if before is None or token.text in (",", ";"):
             return False
         return token.type in ("SEP", "$END") or (
@@ -105,12 +105,12 @@ class Place:
         )
 
     def span(self) -> Span:
-        """Where to point: the token itself, or just behind the last one for the end of a line or of the file."""
+        """Where to point: at the token, or just behind the last one at the end of a line or of the file."""
         before = self.before
-        return behind(before) if before is not None and self.ends_line() else self.found.span
+        return behind(before) if before is not None and self.ends_line() else self.token.span
 
     def wanted(self) -> str:
-        """What fits, for the underline: `wanted: `,` or `)``; what would continue a value is left out."""
+        """What fits, for the underline: `wanted: `,` or `)``. What would continue a value is left out."""
         if self.wants_value:
             return "wanted: a value"
         names = set(self.accepted)
@@ -136,47 +136,51 @@ Say: TypeAlias = Callable[[Place], Diagnostic | None]
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """When a mistake is met, and the function that says it."""
+    """When a mistake is met, and the function that explains it."""
 
-    read: re.Pattern[str]
-    found: frozenset[str] | None
+    read: str
+    at: frozenset[str] | None
     where: str
     say: Say
 
     def met(self, place: Place) -> bool:
-        """Whether the place is one of this mistake, as far as a table can say."""
-        if self.found is not None and place.found.type not in self.found:
+        """Whether the mistake may have been made at this place; `say` looks closer."""
+        if self.at is not None and place.token.type not in self.at:
             return False
-        if (self.where and place.alone) or (place.in_block and self.where == "file"):
-            return False
-        if self.where == "block" and not place.in_block:
-            return False
-        return self.read.search(place.read) is not None
+        here = "alone" if place.alone else "block" if place.in_block else "file"
+        # Patterns are compiled when they are first needed: a spec without mistakes has no use for them.
+        return here in _WHERE[self.where] and re.search(self.read, place.read) is not None
+
+
+_WHERE = {"": {"file", "block", "alone"}, "item": {"file", "block"}, "file": {"file"}, "block": {"block"}}
 
 
 MISTAKES: list[Mistake] = []
 
 
-def mistake(read: str = "", found: Iterable[str] | None = None, where: str = "") -> Callable[[Say], Say]:
-    """Enter a function into the table: `read` is searched for, `where` is item, block, file or anywhere."""
+def mistake(read: str = "", at: Iterable[str] | None = None, where: str = "") -> Callable[[Say], Say]:
+    """Add a function to the table.
+
+    `read` is searched for in what has been read, `at` are the terminals that may stand there, and `where` is `item`
+    (anything but an expression alone), `block` or `file`.
+    """
 
     def enter(say: Say) -> Say:
-        pattern = re.compile(read)
-        MISTAKES.append(Mistake(pattern, None if found is None else frozenset(found), where, say))
+        MISTAKES.append(Mistake(read, None if at is None else frozenset(at), where, say))
         return say
 
     return enter
 
 
 def explain(place: Place) -> Diagnostic:
-    """Say what is wrong at a place: the first mistake that knows it, else what was found and what would fit."""
+    """Explain an error: by the first mistake that knows it, else by what stands there and what would fit."""
     for each in MISTAKES:
         diagnostic = each.say(place) if each.met(place) else None
         if diagnostic is not None:
             return diagnostic
     return error(
         "E0130",
-        f"{describe(place.found)} does not fit here",
+        f"{describe(place.token)} does not fit here",
         place.span(),
         place.wanted(),
         help="write what is wanted before it, or delete it",
@@ -199,12 +203,12 @@ def return_word(place: Place) -> Diagnostic | None:
     )
 
 
-@mistake(found=KEYWORDS, where="item")
+@mistake(at=KEYWORDS, where="item")
 def keyword_as_name(place: Place) -> Diagnostic | None:
     """`budgets from = …`: a keyword where a new name is given."""
     if place.index == 0 or "name" not in place.rules:
         return None
-    word = place.found
+    word = place.token
     return error(
         "E0143",
         f"`{word.text}` is a word of the language and cannot be a name here",
@@ -213,7 +217,7 @@ def keyword_as_name(place: Place) -> Diagnostic | None:
     )
 
 
-@mistake(read="^NAME$", found=["STRING"], where="item")
+@mistake(read="^NAME$", at=["STRING"], where="item")
 def quoted_name(place: Place) -> Diagnostic | None:
     """`experiment "my-run" = …`."""
     if place.type_at(1) not in ("EQUAL", "LBRACE"):
@@ -221,24 +225,24 @@ def quoted_name(place: Place) -> Diagnostic | None:
     return error(
         "E0130",
         "a name stands without quotes",
-        place.found.span,
-        help=f"write `{place.first.text} {_as_name(str(place.found.payload))}`",
+        place.token.span,
+        help=f"write `{place.first.text} {_as_name(str(place.token.payload))}`",
     )
 
 
-@mistake(read="^NAME( name)?$", found=LITERALS, where="item")
+@mistake(read="^NAME( name)?$", at=LITERALS, where="item")
 def missing_equals(place: Place) -> Diagnostic:
     """`lr 5e-6` or `arm x 5`: a head and a value with nothing between."""
     head = " ".join(token.text for token in place.tokens[: place.index])
     return error(
         "E0142",
-        f"`=` is missing before {describe(place.found)}",
-        place.found.span,
-        help=f"write `{head} = {spelled(place.found)}`",
+        f"`=` is missing before {describe(place.token)}",
+        place.token.span,
+        help=f"write `{head} = {spelled(place.token)}`",
     )
 
 
-@mistake(read="^(NAME|any_name)", found=["COLON"], where="item")
+@mistake(read="^(NAME|any_name)", at=["COLON"], where="item")
 def python_block(place: Place) -> Diagnostic | None:
     """`experiment mine = ppo:`, as Python opens a block."""
     before = place.before
@@ -249,45 +253,45 @@ def python_block(place: Place) -> Diagnostic | None:
     return error(
         "E0130",
         "a block is opened by `{`, not by `:`",
-        place.found.span,
+        place.token.span,
         help="write `{` here, and `}` behind the block: indentation means nothing",
     )
 
 
-@mistake(read="^NAME$", found=["COLON"], where="file")
+@mistake(read="^NAME$", at=["COLON"], where="file")
 def declaration_with_colon(place: Place) -> Diagnostic:
     """`experiment: e`."""
     return error(
         "E0141",
         "no declaration is written with `:`",
-        place.found.span,
+        place.token.span,
         help="a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`",
     )
 
 
-@mistake(read="^$", found=["TEXT"], where="file")
+@mistake(read="^$", at=["TEXT"], where="file")
 def late_docstring(place: Place) -> Diagnostic:
     """A triple-quoted text behind other items."""
     return error(
         "E0139",
         "a docstring comes first in its file or block",
-        place.found.span,
+        place.token.span,
         help="move it to the start of the file or block, or after a param's or a setting's value, or write `# …`",
     )
 
 
-@mistake(read="^$", found=["LBRACE"], where="file")
+@mistake(read="^$", at=["LBRACE"], where="file")
 def brace_on_next_line(place: Place) -> Diagnostic:
     """`reward r(a: int)` and its `{` on the line below."""
     return error(
         "E0139",
         "a block belongs to the declaration on its line",
-        place.found.span,
+        place.token.span,
         help="put the `{` at the end of the line above: `experiment NAME = parent {`",
     )
 
 
-@mistake(read="^$", found=["IMPORT"], where="file")
+@mistake(read="^$", at=["IMPORT"], where="file")
 def import_without_from(place: Place) -> Diagnostic:
     """`import std.models`."""
     words = takewhile(lambda token: token.type in ("NAME", "DOT"), place.tokens[1:])
@@ -295,18 +299,18 @@ def import_without_from(place: Place) -> Diagnostic:
     return error(
         "E0130",
         "an import names its module first",
-        place.found.span,
+        place.token.span,
         help=f"write `from {clipped(module) or '…'} import NAME`",
     )
 
 
-@mistake(read="^$", found=["LET", "DENSE"], where="file")
+@mistake(read="^$", at=["LET", "DENSE"], where="file")
 def let_in_file(place: Place) -> Diagnostic:
     """`let a = 1` outside a block."""
     return error(
         "E0139",
-        f"`{place.found.text}` belongs in the block of a reward or a selection",
-        place.found.span,
+        f"`{place.token.text}` belongs in the block of a reward or a selection",
+        place.token.span,
         help="put it between the `{` and `}` of `reward NAME(…) { … }`",
     )
 
@@ -316,8 +320,8 @@ def item_of_no_file(place: Place) -> Diagnostic:
     """Anything else that begins no item of a file."""
     return error(
         "E0139",
-        f"an item of a file cannot begin with {describe(place.found)}",
-        place.found.span,
+        f"an item of a file cannot begin with {describe(place.token)}",
+        place.token.span,
         help="a file holds imports, params and declarations: `KIND NAME = VALUE` or `KIND NAME { … }`",
     )
 
@@ -325,11 +329,11 @@ def item_of_no_file(place: Place) -> Diagnostic:
 @mistake(read="^NAME$", where="file")
 def setting_in_file(place: Place) -> Diagnostic:
     """`lr = 3`, `batch { … }` or a value outside a block."""
-    name, found = place.first.text, place.found.type
+    name, mark = place.first.text, place.token.type
     what, advice = "an expression", "a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`"
-    if found in ASSIGNMENTS:
+    if mark in ASSIGNMENTS:
         what, advice = "a setting", f"if `{name}` is a kind, it lacks its name: `{name} NAME = …`"
-    elif found == "LBRACE":
+    elif mark == "LBRACE":
         what, advice = "a nested block", f"if `{name}` is a kind, it lacks its name: `{name} NAME {{ … }}`"
     return error("E0139", f"{what} belongs in the block of a declaration", place.first.span, help=advice)
 
@@ -362,29 +366,29 @@ def loop_in_block(place: Place) -> Diagnostic | None:
     return error("E0130", f"no statement begins with `{word.text}`", word.span, help=advice)
 
 
-@mistake(read="^$", found=OPERATORS, where="block")
+@mistake(read="^$", at=OPERATORS, where="block")
 def operator_begins_line(place: Place) -> Diagnostic:
     """A line that goes on with the value of the line above."""
     return error(
         "E0130",
-        f"a line cannot begin with `{place.found.text}`",
-        place.found.span,
+        f"a line cannot begin with `{place.token.text}`",
+        place.token.span,
         help="to go on with the line above, put the whole value in ( ): newlines are free there",
     )
 
 
-@mistake(read="^$", found=["LBRACE"], where="block")
+@mistake(read="^$", at=["LBRACE"], where="block")
 def block_without_name(place: Place) -> Diagnostic:
     """`{ … }` alone."""
     return error(
         "E0139",
         "a block belongs to a name on its line",
-        place.found.span,
+        place.token.span,
         help="put the `{` at the end of the line above, or name the block: `optim { … }`",
     )
 
 
-@mistake(read="^NAME name( decl_params)?$", found=ENDS, where="item")
+@mistake(read="^NAME name( decl_params)?$", at=ENDS, where="item")
 def declaration_without_value(place: Place) -> Diagnostic:
     """`arm base` and nothing behind it."""
     kind, name = place.tokens[0], place.tokens[1]
@@ -400,23 +404,23 @@ def declaration_without_value(place: Place) -> Diagnostic:
     )
 
 
-@mistake(found=["NAME"], where="block")
+@mistake(at=["NAME"], where="block")
 def item_behind_block(place: Place) -> Diagnostic | None:
     """`table main { … } chart curves { … }`, in one line with nothing between."""
     if place.type_at(-1) != "RBRACE" or place.opener() not in ("", "LBRACE"):
         return None
     return error(
         "E0142",
-        f"{describe(place.found)} follows a complete block",
-        place.found.span,
-        help=f"start a new line, or put a comma before `{spelled(place.found)}`",
+        f"{describe(place.token)} follows a complete block",
+        place.token.span,
+        help=f"start a new line, or put a comma before `{spelled(place.token)}`",
     )
 
 
 # `=` and `:`
 
 
-@mistake(read=r"^\w+$", found=["COLON"])
+@mistake(read=r"^\w+$", at=["COLON"])
 def setting_with_colon(place: Place) -> Diagnostic | None:
     """`lr: 5e-6`."""
     if place.index != 1 or not (place.in_block or place.alone):
@@ -424,31 +428,31 @@ def setting_with_colon(place: Place) -> Diagnostic | None:
     return error(
         "E0141",
         "a setting is written with `=`",
-        place.found.span,
+        place.token.span,
         help=f"write `{spelled(place.first)} = {value_after(place)}`",
     )
 
 
-@mistake(read="^(LET|NAME) name$", found=["COLON"])
+@mistake(read="^(LET|NAME) name$", at=["COLON"])
 def value_with_colon(place: Place) -> Diagnostic:
     """`let a: 1` or `arm x: 5`."""
     return error(
-        "E0141", "a value is given with `=`", place.found.span, help=f"write `= {value_after(place)}`"
+        "E0141", "a value is given with `=`", place.token.span, help=f"write `= {value_after(place)}`"
     )
 
 
-@mistake(read=r"postfix LPAR (args COMMA )?(NAME|any_name)$", found=ASSIGNMENTS)
+@mistake(read=r"postfix LPAR (args COMMA )?(NAME|any_name)$", at=ASSIGNMENTS)
 def argument_with_equals(place: Place) -> Diagnostic:
     """`exp(from = 1K tokens)`."""
     return error(
         "E0141",
         "an argument is written with `:`",
-        place.found.span,
+        place.token.span,
         help=f"write `{place.tokens[place.index - 1].text}: {value_after(place)}`",
     )
 
 
-@mistake(read="^expr$", found=ASSIGNMENTS)
+@mistake(read="^expr$", at=ASSIGNMENTS)
 def dotted_setting(place: Place) -> Diagnostic | None:
     """`optim.lr = 1e-6`."""
     if place.index != 3 or place.type_at(-2) != "DOT":
@@ -461,7 +465,7 @@ def dotted_setting(place: Place) -> Diagnostic | None:
     )
 
 
-@mistake(read="(^|EQUAL )expr$", found=ASSIGNMENTS)
+@mistake(read="(^|EQUAL )expr$", at=ASSIGNMENTS)
 def settings_on_one_line(place: Place) -> Diagnostic | None:
     """`lr = 5e-6 clip = 3`, in which `clip` reads as a unit."""
     if place.opener() or place.type_at(-1) != "NAME" or place.type_at(-2) != "NUMBER":
@@ -475,15 +479,15 @@ def settings_on_one_line(place: Place) -> Diagnostic | None:
     )
 
 
-@mistake(found=ASSIGNMENTS)
+@mistake(at=ASSIGNMENTS)
 def equals_in_value(place: Place) -> Diagnostic | None:
     """`[b = 1]`."""
     if not place.after_value:
         return None
     return error(
         "E0141",
-        f"`{place.found.text}` does not fit in a value",
-        place.found.span,
+        f"`{place.token.text}` does not fit in a value",
+        place.token.span,
         help="write `==` to compare",
     )
 
@@ -491,12 +495,12 @@ def equals_in_value(place: Place) -> Diagnostic | None:
 # A value is wanted
 
 
-@mistake(found=KEYWORDS)
+@mistake(at=KEYWORDS)
 def keyword_as_value(place: Place) -> Diagnostic | None:
     """`a = import`."""
     if not place.wants_value:
         return None
-    word = place.found
+    word = place.token
     return error(
         "E0143",
         f"`{word.text}` is a word of the language, not a value",
@@ -505,7 +509,7 @@ def keyword_as_value(place: Place) -> Diagnostic | None:
     )
 
 
-@mistake(found=["LBRACE"])
+@mistake(at=["LBRACE"])
 def block_without_parent(place: Place) -> Diagnostic | None:
     """`experiment e = { … }`."""
     if not place.wants_value:
@@ -514,7 +518,7 @@ def block_without_parent(place: Place) -> Diagnostic | None:
     if place.read == "any_name EQUAL" and place.first.type == "NAME":
         advice = f"write `{place.first.text} {{ … }}`, without the `=`"
     return error(
-        "E0140", "this block amends nothing: no value comes before it", place.found.span, help=advice
+        "E0140", "this block amends nothing: no value comes before it", place.token.span, help=advice
     )
 
 
@@ -529,7 +533,7 @@ def no_value_begins(place: Place) -> Diagnostic | None:
         )
     return error(
         "E0130",
-        f"an item cannot begin with {describe(place.found)}",
+        f"an item cannot begin with {describe(place.token)}",
         place.span(),
         help="an item of a block is a setting `NAME = VALUE`, a nested block `NAME { … }`, a declaration or a value",
     )
@@ -561,13 +565,13 @@ def no_value_follows_operator(place: Place) -> Diagnostic | None:
     return error("E0140", f"no value follows `{before.text}`", behind(before), help=advice)
 
 
-@mistake(found=["COMMA"])
+@mistake(at=["COMMA"])
 def comma_without_value(place: Place) -> Diagnostic | None:
     """`[1,,2]`."""
     if not place.wants_value:
         return None
     return error(
-        "E0142", "nothing comes before this `,`", place.found.span, help="delete it, or write the value"
+        "E0142", "nothing comes before this `,`", place.token.span, help="delete it, or write the value"
     )
 
 
@@ -578,7 +582,7 @@ def no_value(place: Place) -> Diagnostic | None:
         return None
     return error(
         "E0140",
-        f"a value is wanted here, and this is {describe(place.found)}",
+        f"a value is wanted here, and this is {describe(place.token)}",
         place.span(),
         help="a value is a number, a text in double quotes, a name, a call `f(…)` or a list `[…]`",
     )
@@ -587,13 +591,13 @@ def no_value(place: Place) -> Diagnostic | None:
 # A value is complete
 
 
-@mistake(found=COMPARISONS)
+@mistake(at=COMPARISONS)
 def chained_comparison(place: Place) -> Diagnostic | None:
     """`1 < len(y) < 3`."""
     if not place.after_whole_value:
         return None
     return error(
-        "E0144", "comparisons are not chained", place.found.span, help="compare twice: `a < b and b < c`"
+        "E0144", "comparisons are not chained", place.token.span, help="compare twice: `a < b and b < c`"
     )
 
 
@@ -603,12 +607,12 @@ def choice_without_else(place: Place) -> Diagnostic:
     return error("E0140", "this choice has no `else`", place.span(), help="write `A if CONDITION else B`")
 
 
-@mistake(found=["FOR", "IF", "ELSE"])
+@mistake(at=["FOR", "IF", "ELSE"])
 def word_behind_value(place: Place) -> Diagnostic | None:
     """`[z for z in group]`: such a word goes elsewhere."""
     if not place.after_value:
         return None
-    word = place.found
+    word = place.token
     return error("E0130", f"`{word.text}` does not fit here", word.span, help=keyword_advice(word))
 
 
@@ -620,7 +624,7 @@ def suffix_apart(place: Place) -> Diagnostic | None:
     number, suffix = place.tokens[place.index - 2 : place.index]
     if suffix.text.upper() not in ("K", "M", "G"):
         return None
-    unit = f" {place.found.text}" if place.found.type == "NAME" else ""
+    unit = f" {place.token.text}" if place.token.type == "NAME" else ""
     return error(
         "E0136",
         "a suffix is written directly after its number",
@@ -629,16 +633,16 @@ def suffix_apart(place: Place) -> Diagnostic | None:
     )
 
 
-@mistake(read="(?<!postfix )LPAR expr$", found=["COMMA"])
+@mistake(read="(?<!postfix )LPAR expr$", at=["COMMA"])
 def tuple_in_brackets(place: Place) -> Diagnostic:
     """`(1, 2)`."""
-    return error("E0130", "( ) holds one value", place.found.span, help="a list is written `[a, b]`")
+    return error("E0130", "( ) holds one value", place.token.span, help="a list is written `[a, b]`")
 
 
-@mistake(found=VALUES | {"LBRACE"})
+@mistake(at=VALUES | {"LBRACE"})
 def two_values(place: Place) -> Diagnostic | None:
     """`a = b c = d` or `[b c]`: a complete value and then another."""
-    before, token = place.before, place.found
+    before, token = place.before, place.token
     if before is None or not place.after_value:
         return None
     if place.opener() not in ("", "LBRACE"):
@@ -679,7 +683,7 @@ _FORMS = {
 @mistake(where="item")
 def broken_form(place: Place) -> Diagnostic | None:
     """Inside an item that begins with a keyword: show its whole form."""
-    first, token = place.first, place.found
+    first, token = place.first, place.token
     if place.index == 0 or first.type not in _FORMS:
         return None
     message = f"{describe(token)} does not fit in this `{first.text}`"
@@ -695,14 +699,14 @@ def broken_parameters(place: Place) -> Diagnostic:
     """`reward r(alpha) { … }`."""
     return error(
         "E0130",
-        f"{describe(place.found)} does not fit in these parameters",
+        f"{describe(place.token)} does not fit in these parameters",
         place.span(),
         place.wanted(),
         help="a parameter is `NAME: TYPE`, with `= DEFAULT` and `in LOWEST..HIGHEST` if wanted",
     )
 
 
-@mistake(read="^NAME name$", found=["MINUS"], where="item")
+@mistake(read="^NAME name$", at=["MINUS"], where="item")
 def name_with_hyphen(place: Place) -> Diagnostic | None:
     """`experiment my-run = …`."""
     if place.type_at(1) not in ("NAME", "NUMBER"):
@@ -722,11 +726,11 @@ def broken_head(place: Place) -> Diagnostic:
     kind, name = place.tokens[:2]
     head = f"{kind.text} {name.text}"
     advice = f"write `{head} = VALUE` or `{head} {{ … }}`"
-    if place.found.type == "IN":
+    if place.token.type == "IN":
         advice = f"there are no loops: write `{kind.text} NAME = VALUE` for each value"
     return error(
         "E0130",
-        f"{describe(place.found)} does not fit after `{head}`",
+        f"{describe(place.token)} does not fit after `{head}`",
         place.span(),
         place.wanted(),
         help=advice,

@@ -143,7 +143,7 @@ def _in_order(diagnostics: list[Diagnostic], gave_up: bool = False) -> tuple[Dia
 
 
 class Unfit(Exception):
-    """The grammar has no place for the token."""
+    """Raised where the grammar has no place for a token."""
 
 
 class InteractiveParser:
@@ -160,7 +160,7 @@ class InteractiveParser:
         self.values: list[Any] = []
 
     def feed_token(self, token: Token) -> Any:
-        """Read a token; the start rule's value after `END`. Raises Unfit, and what the rules' methods raise."""
+        """Read a token; after `END` return the start rule's value. Raises Unfit, and what `Builder` raises."""
         kind, states, values = token.type, self.states, self.values
         while True:
             step = self._steps[states[-1]].get(kind)
@@ -183,7 +183,7 @@ class InteractiveParser:
                 return values[-1]
 
     def accepts(self, states: list[int]) -> set[str]:
-        """The terminals that can be read in these states.
+        """List the terminals that can be read in these states.
 
         The table's row has more: LALR shares rows between contexts, and finds out after some reductions.
         """
@@ -201,15 +201,15 @@ class InteractiveParser:
                 return True
 
     def rules_next(self, states: list[int]) -> set[str]:
-        """The rules that may begin in these states."""
+        """List the rules that may begin in these states."""
         return {name for name in self._steps[states[-1]] if name.islower()}
 
     def rules_complete(self, states: list[int]) -> set[str]:
-        """The rules that may be complete in these states."""
+        """List the rules that may be complete in these states."""
         return {self._rules[~step][0] for step in self._steps[states[-1]].values() if step < 0}
 
     def settle(self, states: list[int], start: int) -> list[int]:
-        """The states once values, names and lists in heads that were read since `start` of the stack are whole."""
+        """Complete the value, name or list of parameters on top of the stack, down to `start`."""
         states = states.copy()
         while len(states) > start:
             rules = {~step for step in self._steps[states[-1]].values() if step < 0}
@@ -227,26 +227,26 @@ class InteractiveParser:
         states.append(self._steps[states[-1]][origin])
 
 
-# The rules that `settle` makes whole.
+# The rules that `settle` completes.
 _WHOLE = VALUE_RULES | {"name", "dots", "any_name", "type", "block", "decl_params"}
 
 
 @cache
 def _methods() -> list[Callable[[list[Any]], Any] | None]:
-    """For each rule what makes its value; None where a child passes through."""
+    """List for each rule the method that makes its value; None where a child passes through."""
     builder = Builder()
     return [getattr(builder, method) if method else None for _, _, method in tables().rules]
 
 
 @cache
 def _symbols() -> dict[int, str]:
-    """For each state but the first ones the symbol that leads to it: always the same."""
+    """Name for each state the symbol that leads to it, which is always the same one."""
     return {step: symbol for row in tables().steps for symbol, step in row.items() if step >= 0}
 
 
 @dataclass(slots=True)
 class _Mark:
-    """The parser's stack at the start of an item, to come back to when the item is wrong."""
+    """The parser's stack at the start of an item; recovery goes back to it when the item is wrong."""
 
     states: list[int]
     values: list[Any]
@@ -255,7 +255,7 @@ class _Mark:
 
 
 class Reader:
-    """Read balanced tokens to the start rule's value; report an error, drop its item and go on behind it."""
+    """Read balanced tokens into the start rule's value; report errors and go on behind the items they are in."""
 
     def __init__(self, balanced: Balanced, start: str, whole: Span) -> None:
         self.tokens, self.depths = balanced.tokens, balanced.depths
@@ -304,7 +304,7 @@ class Reader:
         return None
 
     def _note(self, index: int, token: Token) -> None:
-        """Keep the place to come back to."""
+        """Mark the place to come back to."""
         if token.type == "LBRACE":
             self._measure(index)
             self.marks.append(self._mark(index, self.depths[index] + 1))
@@ -322,7 +322,7 @@ class Reader:
         self.longest = max(self.longest, index - self.marks[-1].start)
 
     def _place(self, index: int, states: list[int]) -> Place:
-        """The place of an error, from the states before the token that does not fit."""
+        """Describe the place of an error, from the states before the token that does not fit."""
         mark = self.marks[-1]
         settled = self.parser.settle(states, len(mark.states))
         return Place(
@@ -337,7 +337,7 @@ class Reader:
         )
 
     def _report(self, index: int, diagnostic: Diagnostic) -> None:
-        """Not where brackets or characters were mended before: the error would only be a consequence."""
+        """Report an error, unless brackets or characters before it were mended: then it is a consequence."""
         if any(token.mended for token in self.tokens[self.marks[-1].start : index + 1]):
             return
         if self.brackets_broken and diagnostic.code == "E0139":
@@ -345,7 +345,7 @@ class Reader:
         self.diagnostics.append(diagnostic)
 
     def _recover(self, index: int) -> int:
-        """Go back to before the item and on behind it, or into its block; the index to go on at."""
+        """Go back to before the item, and return the index of what follows it, or of its block."""
         mark = self.marks[-1]
         self.parser.states[:] = mark.states
         self.parser.values[:] = mark.values

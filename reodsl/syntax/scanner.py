@@ -16,7 +16,7 @@ from reodsl.syntax.tree import Comment
 
 @dataclass(slots=True)
 class Token:
-    """A token as the parser takes it. `payload` is a literal's value; `mended` when its surroundings were changed."""
+    """A token of the parser. `payload` is a literal's value; `mended` says that text around it was changed."""
 
     type: str
     text: str
@@ -31,14 +31,14 @@ OPENERS = frozenset({"LPAR", "LSQB", "LBRACE"})
 CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
 
 MOST_TOKENS = 100_000
-"""Words, numbers, signs, comments and line ends of a spec and what it imports: two thousand arms have some 65,000."""
+"""The most tokens that a spec and its imports may have; a study of two thousand arms has some 65,000."""
 MOST_FAULTS = 1000
-"""Findings after which no more of a text is read: it is no spec."""
+"""Scanning stops after this many findings: the text is no spec."""
 
 
 @dataclass(slots=True)
 class Scanned:
-    """What a source consists of; `tokens` still holds the newlines, `;` and commas as they stand.
+    """The tokens and comments of a source; `tokens` still has all newlines, `;` and commas.
 
     `count` is how many there were, comments included. `cut` says that the rest of the source was not read.
     """
@@ -84,12 +84,12 @@ _TALL = frozenset({"NEWLINE", "TEXT", "OPEN_TEXT"})  # the terminals that hold l
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """All terminals in one pattern; the last of them takes any character, so that nothing is passed over."""
+    """Join all terminals in one pattern; the last of them takes any character, so nothing is skipped."""
     return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in tables().terminals))
 
 
 def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
-    """Tokens, comments, and the diagnostics E0133 to E0137 and W0101. Never raises on any text.
+    """Scan a source, with the diagnostics E0133 to E0137. Never raises on any text.
 
     Stops with E0216 at a source of more than `most` tokens, and at one that has a thousand findings.
     """
@@ -98,9 +98,9 @@ def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
     drop_next = False
     last_line, line, start = 0, 1, 0
     words = tables().words
-    for found in _pattern().finditer(source.text):
-        kind, text = found.lastgroup, found.group()
-        at = found.start()
+    for match in _pattern().finditer(source.text):
+        kind, text = match.lastgroup, match.group()
+        at = match.start()
         first_line, column = line, at - start + 1
         if kind == "WS" or kind is None:
             continue
@@ -118,7 +118,7 @@ def scan(source: Source, most: int = MOST_TOKENS) -> Scanned:
                 start = at + text.rindex("\n") + 1
         elif kind == "NAME" and text in words:
             kind = words[text]
-        span = Span(path, first_line, column, line, found.end() - start + 1)
+        span = Span(path, first_line, column, line, match.end() - start + 1)
         if kind == "COMMENT":
             scanned.comments.append(Comment(text.rstrip(), span.line != last_line, span))
             continue
@@ -167,7 +167,7 @@ def _number(token: Token, diagnostics: list[Diagnostic]) -> None:
 
 
 def _unclosed(token: Token, diagnostics: list[Diagnostic]) -> None:
-    """A text without its closing quotes ends with its line, or with the file."""
+    """Report a text without its closing quotes; it ends with its line, or with the file."""
     triple = token.type == "OPEN_TEXT"
     span, quotes = token.span, '"""' if triple else '"'
     width = len(quotes)
@@ -221,7 +221,7 @@ def clipped(text: str) -> str:
 
 
 def _name_character(text: str) -> str:
-    """Printable text in backticks; anything invisible by its number and name."""
+    """Quote what is printable; name anything else by its number and Unicode name."""
     if text.isprintable() and not text.isspace():
         return f"`{clipped(text)}`"
     name = unicodedata.name(text[0], "a control character").lower()
@@ -239,8 +239,8 @@ def _advice(text: str) -> str:
 
 
 def escape_warnings(tokens: list[Token]) -> list[Diagnostic]:
-    """W0101 for a triple-quoted value that spells `\\n`: no escapes are read there, so it is two characters."""
-    found = []
+    """Warn of `\\n` in a triple-quoted value (W0101): no escapes are read there, so it is two characters."""
+    warnings = []
     for before, token in zip([None, *tokens], tokens, strict=False):
         if (
             token.type == "TEXT"
@@ -253,7 +253,7 @@ def escape_warnings(tokens: list[Token]) -> list[Diagnostic]:
                 line = token.span.line + token.text.count("\n", 0, offset)
                 start = offset - token.text.rfind("\n", 0, offset) - 1
                 column = (token.span.column if line == token.span.line else 1) + start
-                found.append(
+                warnings.append(
                     warning(
                         "W0101",
                         "`\\n` in a triple-quoted text is a backslash and an `n`",
@@ -261,4 +261,4 @@ def escape_warnings(tokens: list[Token]) -> list[Diagnostic]:
                         help='start a new line there, or use `"…"`, where escapes are read',
                     )
                 )
-    return found
+    return warnings

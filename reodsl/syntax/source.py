@@ -1,4 +1,4 @@
-"""A spec's bytes to its text: one `Source`, or one clear error when the file cannot be a spec."""
+"""Read a spec file: one `Source`, or one clear error when the file cannot be a spec."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Source:
     text: str
 
     def whole(self) -> Span:
-        """The span of the whole text."""
+        """Span the whole text."""
         lines = self.text.split("\n")
         return Span(self.path, 1, 1, len(lines), len(lines[-1]) + 1)
 
 
 def read_source(path: Path, shown: str | None = None) -> Source:
-    """Read a spec file; `shown` is the path for messages. Raises Problem E0101 to E0107 with the remedy."""
+    """Read a spec file; `shown` is the path for messages. Raises Problem E0101 to E0107."""
     name = shown if shown is not None else str(path)
     try:
         # Non-blocking: opening a named pipe nobody writes to must not hang.
@@ -63,7 +63,7 @@ def read_source(path: Path, shown: str | None = None) -> Source:
 
 
 def source_from_bytes(data: bytes, path: str) -> Source:
-    """The text of a spec's bytes, from a file, standard input or a package. Raises Problem E0104 to E0107."""
+    """Decode a spec from a file, standard input or a package. Raises Problem E0104 to E0107."""
     if len(data) > MAX_BYTES:
         raise Problem(
             error(
@@ -120,7 +120,7 @@ def _missing(path: Path, name: str) -> Diagnostic:
 
 
 def _files_like(path: Path) -> list[str]:
-    """Specs in the folder of `path`, the most alike names first."""
+    """List specs in the folder of `path`, those with the most similar names first."""
     try:
         with os.scandir(path.parent) as entries:
             names = [entry.name for entry in islice(entries, 1000) if entry.name.endswith(".reo")]

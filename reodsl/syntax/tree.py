@@ -396,18 +396,18 @@ Node: TypeAlias = (
 ) | (Binding | Comprehension | Ident)
 
 
-# Ways through a tree, none of which recurses
+# Walking a tree; none of these functions recurses
 
 _PLACES = frozenset({"span", "unit_span", "module_span", "doc_span", "text", "path"})
 _WORDS = _PLACES | {"doc", "op", "module", "suffix", "unit", "long"}
 _KINDS = [kind for kind in list(globals().values()) if isinstance(kind, type) and is_dataclass(kind)]
-# For each class of node: the fields that can hold nodes, as written; those that say what it is, wherever it stands.
+# For each class of node: the fields that can hold nodes, and the fields that `same` compares.
 _BELOW = {kind: tuple(f.name for f in fields(kind) if f.name not in _WORDS) for kind in _KINDS}
 _COMPARED = {kind: tuple(f.name for f in fields(kind) if f.name not in _PLACES) for kind in _KINDS}
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The nodes directly below a node, in the order in which they are written."""
+    """Yield the nodes directly below a node, in source order."""
     for name in _BELOW[type(node)]:
         value: Any = getattr(node, name)
         if isinstance(value, tuple):
@@ -417,7 +417,7 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """A node and all nodes below it, parents first, in the order in which they are written."""
+    """Yield a node and all nodes below it, parents first, in source order."""
     stack = [node]
     while stack:
         node = stack.pop()
@@ -426,7 +426,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def depth_exceeding(node: Node, limit: int) -> Span | None:
-    """The place of the first node more than `limit` levels below `node`, if there is one."""
+    """Find the first node more than `limit` levels below `node`, and return its span."""
     stack = [(node, 0)]
     while stack:
         node, depth = stack.pop()
@@ -439,7 +439,7 @@ def depth_exceeding(node: Node, limit: int) -> Span | None:
 
 
 def same(left: Node, right: Node) -> bool:
-    """Whether two trees say the same, wherever it stands: equal but for spans, paths and the spelling of numbers."""
+    """Whether two trees are equal but for spans, paths and the spelling of numbers."""
     stack: list[tuple[Any, Any]] = [(left, right)]
     while stack:
         one, other = stack.pop()
