@@ -75,11 +75,16 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     store = ready.store.open()
     record = runs.begin(store, ready.spec, plan.digest)
     writer = runs.Writer(store, record)
+    writer.begin(len(ready.graph.tasks))
     status: runs.Status = "interrupted"
 
     def done(task_id: str, key: str) -> None:
         writer.add(task_id, key)
         listener.done(task_id, key)
+
+    def hear(event: Event) -> None:
+        writer.note(event)
+        listener.hear(event)
 
     try:
         try:
@@ -90,7 +95,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
                     keys=ready.keys,
                     runners=registry.runners,
                     machine=machine,
-                    emit=listener.hear,
+                    emit=hear,
                     done=done,
                     seconds=prices.expected,
                 )

@@ -28,6 +28,7 @@ READS = {
     "plan": {"diagnostics", "ir", "numbers", "graph", "store", "price"},
     "diff": {"diagnostics", "ir", "numbers", "graph", "store", "plan"},
     "report": {"diagnostics", "ir", "numbers", "graph", "store"},
+    "watch": {"graph", "store"},
 }
 
 

@@ -11,6 +11,7 @@ import click
 
 from reodsl.graph.event import Event
 from reodsl.graph.job import Progress
+from reodsl.watch.draw import Row, draw, labelled, numbers, span
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -77,33 +78,6 @@ class Board:
                 self.ended += 1
             case "rebuilding":
                 self.ended -= 1
-
-
-def numbers(progress: Progress | None) -> str:
-    """The numbers of a progress in a few words: `reward 0.42  accuracy 61.5%  length 77.8`."""
-    if progress is None:
-        return ""
-    return "  ".join(
-        f"{name.replace('_', ' ')} {_number(name, value)}" for name, value in progress.numbers.items()
-    )
-
-
-def _number(name: str, value: float) -> str:
-    if name == "accuracy":
-        return f"{value:.1%}"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
-
-
-def span(seconds: float) -> str:
-    """A stretch of time in its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def ending(event: Event, last: Progress | None) -> str | None:
@@ -187,29 +161,25 @@ class Table:
         self.board.hear(event)
         line = ending(event, self.board.last.get(event.task))
         if line:
-            style = {"finished": None, "failed": "red"}.get(event.kind, "dim")
-            self.console.print(line, style=style, markup=False)
+            style = {"finished": "", "failed": "red"}.get(event.kind, "dim")
+            pieces = [(part.strip(), style) for part in line[9:].split("  ") if part.strip()]
+            for each in labelled(line[:9], pieces, self.console.width):
+                self.console.print(each)
 
     def close(self) -> None:
         """Take the table away."""
         self.live.stop()
 
     def _draw(self) -> Group:
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table as Grid
-        from rich.text import Text
-
         now = self.board.clock()
-        grid = Grid.grid(padding=(0, 2))
+        rows = []
         for task, running in list(self.board.running.items()):
-            progress, left = running.progress, running.left(now)
-            at = f"{progress.done}/{progress.total}" if progress else "waiting" if running.waiting else ""
-            bar = ProgressBar(progress.total or 1, progress.done, width=20) if progress else Text(" " * 20)
+            left = running.left(now)
             rest = f"{span(left)} left" if left is not None else span(now - running.began)
-            grid.add_row(Text(task), bar, Text(at), Text(numbers(progress)), Text(rest, style="dim"))
-        head = f"{self.title}  {self.board.ended} of {self.board.total} tasks  {span(now - self.began)}"
-        return Group(Text(head, style="bold"), grid)
+            rows.append(Row(task, running.progress, rest, running.waiting))
+        count = f"{self.board.ended} of {self.board.total} tasks"
+        head = [(self.title, "bold"), (count, "bold"), (span(now - self.began), "bold")]
+        return draw(head, rows, self.console.width, self.console.height)
 
 
 class Waiting:

@@ -62,10 +62,13 @@ def command(
     record = None if run is None else pick(found, run)
     tasks = {key: key for key in store} if record is None else select(store, record, selector)
     results = [_result(store, name, key, verify) for name, key in tasks.items()]
+    going = _going(store, record)
     if as_json:
-        print_json({"store": str(store.root), "results": results})
+        print_json({"store": str(store.root), "results": results, "running": going})
     else:
         click.echo(_results_text(results, verify))
+        for each in going:
+            click.echo(_going_text(each))
         for place in models(Path(record.report)) if record is not None and record.report else ():
             click.echo(f"model: {place}")
     if verify and any(result["damage"] for result in results):
@@ -85,10 +88,32 @@ def _run(store: Store, record: Record, repeats: str | None) -> dict[str, Any]:
         "started": record.started,
         "ended": record.ended,
         "results": len(record.tasks),
+        "running": _going(store, record),
         "report": record.report,
         "changes": record.changes,
         "repeats": repeats,
     }
+
+
+def _going(store: Store, record: Record | None) -> list[dict[str, Any]]:
+    """The tasks that a run is at now, with how far they are."""
+    from reodsl.store.runs import alive
+    from reodsl.watch.state import going_json, read_state
+
+    if record is None or not alive(store, record):
+        return []
+    return [going_json(each) for each in read_state(store, record, steps=False).going]
+
+
+def _going_text(each: dict[str, Any]) -> str:
+    """`at  vanilla.train.s1  13/40  reward 0.94`."""
+    from reodsl.graph.job import Progress
+    from reodsl.watch.draw import numbers
+
+    told = {name: value for name, value in each["numbers"].items() if value is not None}
+    far = "" if each["step"] is None else str(each["step"]) + (f"/{each['steps']}" if each["steps"] else "")
+    words = numbers(Progress(0, 0, told))
+    return "  ".join(filter(None, ["at", each["task"], far or ("waiting" if each["waiting"] else ""), words]))
 
 
 def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
@@ -129,6 +154,7 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
     return "\n".join(
         f"{began(row['name'])}  {row['study']:<{width}}  {row['spec'][:8]}  {row['status']:<11}  "
         f"{count(row['results'])}  {ago(row['started'], now):<14}  {row['report'] or ''}{again(row)}".rstrip()
+        + "".join(f"\n    {_going_text(each)}" for each in row["running"])
         for row in rows
         if row["repeats"] is None
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import click
@@ -61,7 +63,8 @@ def command(
     if as_json:
         print_json(to_json(plan, prices))
     else:
-        click.echo(to_text(plan, everything, prices=prices))
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        click.echo(to_text(plan, everything, prices=prices, columns=columns))
     if place is not None:
         asked = Request(spec, str(ready.store.root), sets, amends, target)
         save_plan(place, plan, prices, asked)

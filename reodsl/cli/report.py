@@ -1,4 +1,4 @@
-"""`reodsl report RUN`: the report of a finished run drawn anew from its stored results, with nothing run."""
+"""`reodsl report RUN`: the report of a run drawn from its stored results as far as they are, with nothing run."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")
 def command(run: str, store_dir: Path | None, out: Path | None, as_json: bool) -> None:
-    """Draw the report of a finished run anew.
+    """Draw the report of a run, finished or not.
 
     RUN is a study, or how a run's name starts. The report is made from what the store holds; nothing is trained or
-    evaluated, and nothing in the store changes: this
-    is for a report that was lost or edited, and for one that an earlier version of reodsl drew.
+    evaluated, and nothing in the store changes. This is for a run that still goes, whose report shows what is there so
+    far; for a report that was lost or edited; and for one that an earlier version of reodsl drew.
     """
     from reodsl.cli.destination import folder_to_fill
-    from reodsl.cli.output import print_json
+    from reodsl.cli.output import print_json, show
+    from reodsl.diagnostics.render import to_json
     from reodsl.report.redraw import redraw
     from reodsl.store.layout import require_place
     from reodsl.store.runs import records, slug
@@ -48,8 +49,12 @@ def command(run: str, store_dir: Path | None, out: Path | None, as_json: bool) -
         out = Path(record.report).parent
     place = folder_to_fill(out or Path("runs") / f"{slug(record.study)}-{record.spec[:8]}")
     require_place(place, store)
-    page = redraw(store, record, place)
+    drawn = redraw(store, record, place)
+    show(drawn.findings)
     if as_json:
-        print_json({"run": record.name, "study": record.study, "report": str(page)})
+        found = to_json(drawn.findings)
+        print_json(
+            {"run": record.name, "study": record.study, "report": str(drawn.page), "diagnostics": found}
+        )
     else:
-        click.echo(f"report: {page}")
+        click.echo(f"report: {drawn.page}")

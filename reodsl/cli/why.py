@@ -66,6 +66,7 @@ def _json(ready: Ready, item: Item) -> dict[str, Any]:
         "material": material,
         "accepted": [asdict(kept) for kept in acceptances(manifest)] if manifest else [],
         "path": str(ready.store.path(item.key)) if item.key and material else None,
+        "running": _running(ready, item),
     }
 
 
@@ -79,12 +80,60 @@ def _reason(ready: Ready, item: Item) -> str:
     return f"{item.reason} {ago(manifest.created, datetime.now(UTC))}, in {manifest.made.get('seconds', 0):.3g} s"
 
 
+def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
+    """How far a run is with the task, or how far one came that was stopped; None where none began."""
+    from reodsl.store.live import read_live, read_steps
+    from reodsl.watch.state import finite
+
+    if item.key is None or item.verdict == "reuse":
+        return None
+    going = ready.store.busy(item.key)
+    rows = read_steps(ready.store.root / "work" / item.key)
+    live = read_live(ready.store.root, item.key) if going else None
+    if not going and not rows:
+        return None
+    progress = live.progress if live is not None else None
+    told: dict[str, float] = {
+        name: value for row in rows[-1:] for name, value in row.items() if name != "step"
+    }
+    if progress is not None:
+        told |= progress.numbers
+    step = progress.done if progress is not None else int(rows[-1]["step"]) if rows else None
+    return {
+        "going": going,
+        "node": live.node if live is not None else None,
+        "step": step,
+        "steps": progress.total if progress is not None else None,
+        "numbers": finite(told),
+    }
+
+
+def _running_text(running: dict[str, Any]) -> str:
+    """`it is at step 13 of 40, reward 0.94, ...`, or where it was stopped."""
+    from reodsl.watch.draw import number
+
+    step = "no step yet" if running["step"] is None else f"step {running['step']}"
+    if running["steps"]:
+        step += f" of {running['steps']}"
+    told = [
+        f"{name.replace('_', ' ')} {number(name, value)}"
+        for name, value in running["numbers"].items()
+        if value is not None
+    ]
+    head = "it is at " if running["going"] else "it was stopped at "
+    return "  " + head + ", ".join([step, *told[:6]])
+
+
 def _text(ready: Ready, plan: Plan, item: Item) -> str:
     from reodsl.plan.changes import words
     from reodsl.plan.render import place
 
     verdicts = {other.task.id: other.verdict for other in plan.items}
-    lines = [f"{item.task.id}: {item.verdict}, {_reason(ready, item)}"]
+    running = _running(ready, item)
+    reason = "a run is at it" if running is not None and running["going"] else _reason(ready, item)
+    lines = [f"{item.task.id}: {item.verdict}, {reason}"]
+    if running is not None:
+        lines.append(_running_text(running))
     for change in item.changes:
         if change.origin is None and words(change) == item.reason:
             continue

@@ -16,7 +16,8 @@ class Event:
     """One thing that happened to task `task`.
 
     `waiting`: another run is computing the same result. `blocked`: a task that it reads failed. `rebuilding`: its
-    stored result is damaged. `seconds` is how long a finished task took; `diagnostics` say why one failed.
+    stored result is damaged. `seconds` is how long a finished task took; `diagnostics` say why one failed; `key` is that
+    of the result which a started task is to make.
     """
 
     kind: EventKind
@@ -24,3 +25,4 @@ class Event:
     progress: Progress | None = None
     seconds: float | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
+    key: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -45,16 +46,28 @@ def to_json(plan: Plan, prices: Prices | None = None) -> dict[str, Any]:
 
 
 def to_text(
-    plan: Plan, everything: bool = False, now: datetime | None = None, prices: Prices | None = None
+    plan: Plan,
+    everything: bool = False,
+    now: datetime | None = None,
+    prices: Prices | None = None,
+    columns: int | None = None,
 ) -> str:
-    """The plan for people: what is to do, why, and for how much; finished tasks and all that is priced with `everything`."""
+    """The plan for people: what is to do, why, and for how much; finished tasks and all that is priced with `everything`.
+
+    In a terminal of so many `columns`, tasks whose line is longer stand on several, and words are never cut.
+    """
     rows = _rows(plan, everything, now or datetime.now(UTC), prices)
     left_out = [] if everything else rows[_ROWS:]
     rows = rows[: len(rows) - len(left_out)]
     width = max([30, *(len(row.name) for row in rows)]) + 2
     room = min(_ROOM, max([30, *(len(row.reason) for row in rows if row.price)])) + 2
-    lines = [_head(plan, width + 8 + room + 16 if any(row.price for row in rows) else width + 40)]
+    whole = width + 8 + room + 16 if any(row.price for row in rows) else width + 40
+    narrow = columns is not None and columns < whole
+    lines = [_head(plan, 0 if narrow else whole)]
     for row in rows:
+        if narrow:
+            lines += _stacked(row, columns or whole)
+            continue
         reason = f"{row.reason:<{room}}{row.price:>16}{row.devices}" if row.price else row.reason
         if row.price and len(row.reason) >= room:
             reason = f"{row.reason}  {row.price}{row.devices}"
@@ -71,7 +84,7 @@ def to_text(
     for change in plan.spec.changes:
         lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
     for schedule in schedules(plan.spec.study):
-        lines += schedule_text(schedule)
+        lines += schedule_text(schedule, columns)
     if prices is not None and plan.work:
         lines += price_words.summary(prices, (*plan.now, *plan.later), everything)
         lines += price_words.until_the_end(prices, _elapsed(plan, prices))
@@ -82,7 +95,28 @@ def to_text(
         lines.append(f"Plan: {counts}.")
     else:
         lines.append(f"Plan: {counts}. {price_words.total(prices, plan.now, plan.later)}.")
-    return "\n".join(lines)
+    return "\n".join(lines if columns is None else [part for line in lines for part in _fold(line, columns)])
+
+
+def _stacked(row: _Row, columns: int) -> list[str]:
+    """A task on one line where that is long enough, else on several: its name, verdict and price, then why."""
+    head = "  ".join(part for part in (row.name, row.verdict, row.price + row.devices) if part.strip())
+    if len(head) + 2 + len(row.reason) <= columns:
+        head, reason = f"{head}  {row.reason}", ""
+    else:
+        reason = row.reason
+    return [head, *(f"      {line}" for line in (reason, *row.below) if line)]
+
+
+def _fold(line: str, columns: int) -> list[str]:
+    """A line on as many as it takes; what follows the first is indented as it is, and a little more."""
+    if len(line) <= columns:
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    below = indent if indent >= 6 else indent + 4
+    return textwrap.wrap(
+        line, columns, subsequent_indent=" " * below, break_long_words=False, break_on_hyphens=False
+    ) or [line]
 
 
 def _totals(plan: Plan, prices: Prices) -> dict[str, Any]:
@@ -133,7 +167,8 @@ def _head(plan: Plan, width: int) -> str:
     study = plan.spec.study
     counts = [(len(study.arms), "arm"), (len(study.frontiers), "frontier"), (len(study.seeds), "seed")]
     left = f"{study.name}  " + ", ".join(f"{count} {_plural(name, count)}" for count, name in counts if count)
-    return f"{left:<{width - 13}} spec {plan.digest[:8]}"
+    room = max(len(left) + 1, width - 13)
+    return f"{left:<{room}} spec {plan.digest[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ def schedule_json(row: Trained) -> dict[str, Any]:
     }
 
 
-def schedule_text(row: Trained) -> list[str]:
-    """`Budgets 4 8 | 16 tokens` over `Weights 4 6 | 4`, the columns aligned."""
+def schedule_text(row: Trained, width: int | None = None) -> list[str]:
+    """`Budgets 4 8 | 16 tokens` over `Weights 4 6 | 4`, the columns aligned; several pairs where `width` is small."""
     tops = [*map(tokens, row.budgets), tokens(row.l_max)]
     lows = [f"{weight:g}" for weight in row.weights] or [""] * len(tops)
     widths = [max(len(top), len(low)) for top, low in zip(tops, lows, strict=True)]
@@ -69,9 +69,31 @@ def schedule_text(row: Trained) -> list[str]:
         padded = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]
         return f"{head} {' '.join(padded[:-1])} | {padded[-1]}  {tail}".rstrip()
 
+    if width is not None and len("Budgets ") + sum(widths) + len(widths) + 1 > width:
+        return _in_parts(row, tops, lows, widths, width)
     lines = [line("Budgets", tops, f"tokens ({', '.join(row.arms)})")]
     if row.rule:
         lines.append(line("Weights", lows, f"({_RULES[row.rule]})"))
+    return lines
+
+
+def _in_parts(row: Trained, tops: list[str], lows: list[str], widths: list[int], width: int) -> list[str]:
+    """Budgets over their weights, as many on a line as fit."""
+    parts: list[list[int]] = [[]]
+    used = len("Budgets")
+    for index, each in enumerate(widths):
+        if parts[-1] and used + 1 + each > width:
+            parts.append([])
+            used = len("Budgets")
+        parts[-1].append(index)
+        used += 1 + each
+    lines = [f"Budgets of {', '.join(row.arms)} in tokens, the last the longest response"]
+    if row.rule:
+        lines.append(f"Weights: {_RULES[row.rule]}")
+    for part in parts:
+        lines.append(" ".join(["Budgets", *(f"{tops[i]:>{widths[i]}}" for i in part)]))
+        if row.rule:
+            lines.append(" ".join(["Weights", *(f"{lows[i]:>{widths[i]}}" for i in part)]))
     return lines
 
 

@@ -12,6 +12,7 @@ from reodsl.plan.changes import Difference, changed_inputs, explain, regrouped, 
 from reodsl.plan.keys import Keys, contents
 from reodsl.plan.places import Places
 from reodsl.store.accept import acceptances, telling
+from reodsl.store.live import can_go_on
 from reodsl.store.manifest import Manifest
 from reodsl.store.runs import Record, previous, records
 from reodsl.store.store import Store
@@ -102,7 +103,7 @@ class _Planner:
             kept = acceptances(manifest)
             reason = f"accepted: {kept[-1].because}" if kept else "done"
             return Item(task, "reuse", reason, key=key, made=manifest.created)
-        if (self.store.root / "work" / key).is_dir() and any((self.store.root / "work" / key).iterdir()):
+        if can_go_on(self.store.root / "work" / key):
             return Item(task, "run", "goes on where it stopped", key=key)
         if self.store.path(key).exists():
             return Item(task, "run", "its result is damaged", key=key)

@@ -31,7 +31,7 @@ def cards(material: Material, table: pl.DataFrame) -> Markup | None:
     score = material.study.score
     if score is None or "reg" not in table.columns:
         return None
-    colour = theme.colours(material.arms, material.bases)
+    colour = theme.colours(material.drawn, material.bases)
     rows = {row["arm"]: row for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()}
     made = [
         _card(rows[arm], colour[arm], score.relative_to, score.confidence)

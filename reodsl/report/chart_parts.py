@@ -51,7 +51,7 @@ def faded(to: float) -> Any:
 
 def colour(material: Material, arms: Sequence[str]) -> alt.Color:
     """Each arm in its colour, the same in every chart."""
-    chosen = theme.colours(material.arms, material.bases)
+    chosen = theme.colours(material.drawn, material.bases)
     scale = alt.Scale(domain=list(arms), range=[chosen[arm] for arm in arms])
     legend = alt.Legend(title=None, orient="bottom", columns=4, symbolOpacity=1)
     return alt.Color("arm:N", scale=scale, legend=legend)

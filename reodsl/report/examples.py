@@ -135,7 +135,7 @@ def section(material: Material, arms: Sequence[str]) -> Markup | None:
     found = examples(material, arms)
     if not found:
         return None
-    colour = theme.colours(material.arms, material.bases)
+    colour = theme.colours(material.drawn, material.bases)
     boxes = []
     for i, group in enumerate(found):
         head = group[0]

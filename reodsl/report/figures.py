@@ -65,7 +65,7 @@ def safe_name(name: str, taken: Sequence[str] | dict[str, Any]) -> str:
 
 def legend(material: Material, arms: Sequence[str], *, frontier: bool) -> Markup:
     """A row of buttons, one an arm, that highlight it in every chart of the group."""
-    colour = theme.colours(material.arms, material.bases)
+    colour = theme.colours(material.drawn, material.bases)
     entries = [
         tag(
             "button",
@@ -145,7 +145,7 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
         first = [figure for metric, figure in figures.items() if metric in FOREMOST[method]]
         rest = [figure for metric, figure in figures.items() if metric not in FOREMOST[method]]
         more = tag("details", tag("summary", "More measurements"), tag("div", rest, class_="charts inside"))
-        keys = legend(material, [arm for arm in material.arms if arm in arms], frontier=False)
+        keys = legend(material, [arm for arm in material.drawn if arm in arms], frontier=False)
         shown = tag("div", first, class_="charts")
         groups.append(tag("div", tag("h3", heading), keys, shown, more if rest else None, data_group=True))
     return groups
@@ -157,14 +157,14 @@ def declared_group(gallery: Gallery, material: Material) -> Markup | None:
     figures = []
     arms: set[str] = set()
     for chart in material.study.charts:
-        if chart.x == "length" and chart.y in ("accuracy", "reg"):
+        if chart.x == "length" and chart.y in table.columns and set(chart.lines) & set(table["arm"]):
             figures.append(gallery.figure(chart.name, _scatter(material, table, chart.y, chart.lines)))
-        elif chart.x == "step" and chart.y in ("accuracy", "reward", "length"):
+        elif chart.x == "step" and set(training_rows(material, chart.y, "ppo")["arm"]) & set(chart.lines):
             figures.append(gallery.figure(chart.name, _training(material, chart.y, "ppo", chart.lines)))
             arms |= set(chart.lines)
     if not figures:
         return None
-    keys = legend(material, [arm for arm in material.arms if arm in arms], frontier=False) if arms else None
+    keys = legend(material, [arm for arm in material.drawn if arm in arms], frontier=False) if arms else None
     return tag("div", keys, tag("div", figures, class_="charts two"), data_group=True)
 
 

@@ -53,7 +53,7 @@ def main_table(
     shown = shown_columns(table, columns)
     groups = places(table)
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
-    colour = theme.colours(material.arms, material.bases)
+    colour = theme.colours(material.drawn, material.bases)
     score = material.study.score
     baseline = score.relative_to if score is not None else None
     body = []

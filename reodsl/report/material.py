@@ -17,6 +17,7 @@ from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Stage
 from reodsl.report.artifacts import Made, made_of, read_json, read_parquet
 from reodsl.store.labels import arm_labels
+from reodsl.store.live import STEPS, read_steps
 
 MEAN = "mean"
 
@@ -66,7 +67,8 @@ class Material:
     picked: the `questions` of the pool, the rows that were `picked` of them, those that `drop` left out (`dropped`),
     and the questions that were `lost`, with nothing to pick; `evaluations` maps an arm and seed to the folder with its
     samples; `artifacts` says of each role how it was made. `accepted` are the results that a person let stand although
-    what makes them changed: each with `task`, `because`, `changes` and `at`.
+    what makes them changed: each with `task`, `because`, `changes` and `at`. `unfinished` says what is left out, where
+    not everything was there.
     """
 
     spec: Spec
@@ -81,6 +83,7 @@ class Material:
     artifacts: Mapping[str, Made]
     accepted: tuple[Mapping[str, Any], ...] = ()
     selections: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SELECTION))
+    unfinished: tuple[str, ...] = ()
 
     @property
     def study(self) -> Study:
@@ -91,6 +94,12 @@ class Material:
     def arms(self) -> tuple[str, ...]:
         """Names of the evaluated arms, in the order of the study."""
         there = set(self.summary["arm"])
+        return tuple(arm.name for arm in self.study.arms if arm.name in there)
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """Names of the arms that there is anything of to draw, evaluated or only trained so far, in the study's order."""
+        there = set(self.summary["arm"]) | set(self.metrics["arm"])
         return tuple(arm.name for arm in self.study.arms if arm.name in there)
 
     @property
@@ -260,11 +269,18 @@ def _selections(study: Study, chosen: Mapping[Role, Path]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_SELECTION, orient="row")
 
 
+def _steps(folder: Path) -> pl.DataFrame:
+    """The steps of a training: of its result, or as far as they are where the folder is of one under way."""
+    if (folder / "metrics.parquet").exists() or not (folder / STEPS).exists():
+        return read_parquet(folder / "metrics.parquet")
+    return pl.from_dicts(read_steps(folder), infer_schema_length=None)
+
+
 def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:
     frames: list[pl.DataFrame] = []
     reached: dict[tuple[str, int | None], int] = {}
     for role, folder in trained.items():
-        frame = read_parquet(folder / "metrics.parquet")
+        frame = _steps(folder)
         stage = _stage(study, role.name, role.index or 0)
         before = reached.get((role.name, role.seed), 0)
         step = pl.col("step").cast(pl.Int64)

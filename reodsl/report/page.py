@@ -62,6 +62,7 @@ def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, s
     body = [
         _top(material, table),
         tag("nav", tag("div", links, toggle), aria_label="Sections"),
+        _unfinished(material),
         tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in kept]),
         tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
     ]
@@ -118,8 +119,18 @@ def _top(material: Material, table: pl.DataFrame) -> Markup:
     )
 
 
+def _unfinished(material: Material) -> Markup | None:
+    """What the page leaves out, where the study has not come to its end."""
+    if not material.unfinished:
+        return None
+    lines = [tag("p", line) for line in material.unfinished]
+    return tag("aside", tag("b", "This study is not finished."), lines, class_="unfinished", role="status")
+
+
 def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     study, score = material.study, material.study.score
+    if not table.height:
+        return [tag("p", "Nothing is evaluated yet.", class_="about")]
     words = ["Accuracy and mean length (in tokens) of whole responses"]
     if score is not None:
         words.append(

@@ -3,40 +3,152 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from reodsl.diagnostics import problem
-from reodsl.graph.job import Job
+import polars as pl
+
+from reodsl.diagnostics import Diagnostic, Problem, first_line, problem, warning
 from reodsl.graph.lower import lower
-from reodsl.report.run import report
+from reodsl.ir import Spec
+from reodsl.report.material import Material, read
+from reodsl.report.run import write_report
 from reodsl.store.accept import telling
 from reodsl.store.layout import put_report
-from reodsl.store.runs import Record, kept_spec
+from reodsl.store.live import STEPS, read_steps
+from reodsl.store.runs import Record, alive, events, kept_spec
 from reodsl.store.store import Store
 
+_NAMED = 5
+_UNREADABLE = (Problem, pl.exceptions.PolarsError, KeyError, ValueError, TypeError, OSError)
+"""What reading an artifact of another version, or one that is damaged, ends in."""
 
-def redraw(store: Store, record: Record, out: Path) -> Path:
-    """Draws the report of a run into `out`, each file replaced whole; the page.
 
-    Raises E0957 where results that it shows are not there, and E0968 where the run's spec was not kept.
+@dataclass(frozen=True, slots=True)
+class Redrawn:
+    """The page, and what it leaves out."""
+
+    page: Path
+    findings: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """The results at hand by their roles, the tasks whose results are not there, and trainings under way by their step."""
+
+    inputs: dict[str, Path]
+    missing: tuple[str, ...]
+    under_way: dict[str, int]
+
+
+def redraw(store: Store, record: Record, out: Path) -> Redrawn:
+    """Draws the report of a run into `out`, each file replaced whole, from the results that are there.
+
+    What is missing or cannot be read is left out and told (W0805): results of a run that still goes, or that stopped.
+    Trainings under way are drawn as far as they are. Raises E0957 where nothing is there yet, and E0968 where the run's
+    spec was not kept.
     """
     graph = lower(kept_spec(store, record))
     task = graph["report"]
-    wanted = dict.fromkeys(task.inputs.values())
-    lost = [name for name in wanted if name not in record.tasks or store.get(record.tasks[name]) is None]
-    if lost:
-        named = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+    gathered = _gather(store, record, task.inputs)
+    if not gathered.inputs:
         raise problem(
             "E0957",
-            f"{len(lost)} of the {len(wanted)} results that the report shows are not there",
+            f"none of the {len(dict.fromkeys(task.inputs.values()))} results that the report shows is there yet",
             where=record.name,
-            notes=(f"missing or damaged: {named}",),
-            help=f"finish the run, which does only what is missing: reodsl run {record.path}",
+            help="look again once something is trained or evaluated: reodsl watch; or finish the run: "
+            f"reodsl run {record.path}",
         )
     done = {name: found for name, key in record.tasks.items() if (found := store.get(key)) is not None}
-    inputs = {role: store.path(record.tasks[source]) for role, source in task.inputs.items()}
+    payload = telling(task, done).payload
+    spec = Spec.model_validate(payload["spec"])
+    material, unread = _read(spec, gathered.inputs, payload.get("accepted", ()))
+    wanted = len(dict.fromkeys(task.inputs.values()))
+    findings = _findings(record, gathered, unread, wanted, alive(store, record))
+    lines = [line for each in findings for line in (each.message, *each.notes)]
+    told = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
     with tempfile.TemporaryDirectory() as made:
         drawn = Path(made)
-        report(Job(telling(task, done), inputs, drawn, drawn, drawn, lambda progress: None))
+        write_report(replace(material, unfinished=told), drawn)
         put_report(store, drawn, out)
-    return out / "report.html"
+    return Redrawn(out / "report.html", findings)
+
+
+def _gather(store: Store, record: Record, roles: Mapping[str, str]) -> _Gathered:
+    begun = {each["task"]: str(each["key"]) for each in events(store, record) if each["kind"] == "started"}
+    inputs: dict[str, Path] = {}
+    missing: dict[str, None] = {}
+    under_way: dict[str, int] = {}
+    for role, name in roles.items():
+        key = record.tasks.get(name)
+        if key is not None and store.get(key) is not None:
+            inputs[role] = store.path(key)
+            continue
+        missing[name] = None
+        work = store.root / "work" / begun.get(name, "none")
+        if role.startswith("train:") and (work / STEPS).is_file():
+            steps = read_steps(work)
+            if steps:
+                inputs[role] = work
+                under_way[name] = int(steps[-1]["step"])
+    return _Gathered(inputs, tuple(missing), under_way)
+
+
+def _read(
+    spec: Spec, inputs: Mapping[str, Path], accepted: Sequence[Mapping[str, Any]]
+) -> tuple[Material, dict[str, str]]:
+    """The material of what can be read, and by role why the rest cannot."""
+    try:
+        return read(spec, inputs, accepted), {}
+    except _UNREADABLE:
+        unread: dict[str, str] = {}
+        for role, folder in inputs.items():
+            try:
+                read(spec, {role: folder})
+            except _UNREADABLE as caught:
+                unread[role] = (
+                    caught.diagnostics[0].message if isinstance(caught, Problem) else first_line(caught)
+                )
+        if not unread:
+            raise
+        return read(spec, {role: f for role, f in inputs.items() if role not in unread}, accepted), unread
+
+
+def _findings(
+    record: Record, gathered: _Gathered, unread: Mapping[str, str], wanted: int, going: bool
+) -> tuple[Diagnostic, ...]:
+    found = []
+    if gathered.missing:
+        notes = [f"left out: {_names(gathered.missing)}"]
+        if gathered.under_way:
+            steps = [f"{name} (step {step})" for name, step in gathered.under_way.items()]
+            notes.append(f"drawn as far as it is trained: {_names(steps)}")
+        found.append(
+            warning(
+                "W0805",
+                f"the report leaves out {len(gathered.missing)} of {wanted} results, "
+                + ("not there yet" if going else "missing or damaged"),
+                where=record.name,
+                notes=tuple(notes),
+                help="the run goes on, and draws the whole report at its end"
+                if going
+                else f"finish the run, which does only what is missing: reodsl run {record.path}",
+            )
+        )
+    for role, why in unread.items():
+        found.append(
+            warning(
+                "W0805",
+                f"the report leaves out a result that cannot be read: {why}",
+                where=role,
+                help=f"make it anew: reodsl run {record.path}",
+            )
+        )
+    return tuple(found)
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

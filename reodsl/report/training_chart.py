@@ -55,7 +55,7 @@ def training(
     """
     rows = training_rows(material, metric, method)
     there = set(rows["arm"])
-    arms = [arm for arm in material.arms if arm in there and (lines is None or arm in lines)]
+    arms = [arm for arm in material.drawn if arm in there and (lines is None or arm in lines)]
     rows = rows.filter(pl.col("arm").is_in(arms))
     tint = colour(material, arms)
     share = metric in ("accuracy", "clip_fraction")

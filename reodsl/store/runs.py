@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reodsl.diagnostics import Problem, problem
+from reodsl.graph.event import Event
 from reodsl.ir import Spec
 from reodsl.store.files import storing, write_atomic
 from reodsl.store.locks import is_held, keep, let_go
@@ -25,7 +27,8 @@ Status = Literal["running", "finished", "failed", "interrupted"]
 class Record:
     """One run. `tasks` maps task ids to the keys of their results, as far as they are there.
 
-    While it is going, the process holds `runs/<name>.lock`, and its tasks are lines of `runs/<name>.tasks`.
+    While it is going, the process holds `runs/<name>.lock`, and its tasks are lines of `runs/<name>.tasks`. What happened
+    to tasks is in `runs/<name>.events`, a line of JSON each, which stays.
     """
 
     name: str
@@ -191,8 +194,50 @@ class Writer:
         with storing(self.store.root), _file(self.store, self.record, "tasks").open("ab") as file:
             file.write(f"{key} {task_id}\n".encode())
 
+    def begin(self, total: int) -> None:
+        """Note how many tasks there are, done or not."""
+        self._note({"kind": "began", "total": total})
+
+    def note(self, event: Event) -> None:
+        """Note what happened to a task. What is only reused is among the run's tasks, and progress is in `live/`."""
+        if event.kind in ("reused", "progress"):
+            return
+        facts: dict[str, Any] = {"kind": event.kind, "task": event.task}
+        if event.key is not None:
+            facts["key"] = event.key
+        if event.seconds is not None:
+            facts["seconds"] = event.seconds
+        if event.diagnostics:
+            facts["said"] = f"{event.diagnostics[0].code}: {event.diagnostics[0].message}"
+        self._note(facts)
+
+    def _note(self, facts: dict[str, Any]) -> None:
+        line = json.dumps({"at": round(time.time(), 3), **facts}) + "\n"
+        # Only those who look on read this: the run goes on without.
+        with suppress(OSError), _file(self.store, self.record, "events").open("a", encoding="utf-8") as file:
+            file.write(line)
+
+
+def events(store: Store, record: Record) -> list[dict[str, Any]]:
+    """What a run noted of its tasks so far, oldest first; a line that is being written is left out.
+
+    Each has `at` (epoch seconds) and `kind`: `began` (with `total`), or that of an `Event` with its `task`.
+    """
+    try:
+        lines = _file(store, record, "events").read_text("utf-8").split("\n")[:-1]
+    except (OSError, ValueError):
+        return []
+    found = []
+    for line in lines:
+        try:
+            data = json.loads(line)
+            found.append({"at": float(data["at"]), "kind": str(data["kind"]), **data})
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
 
 def forget(store: Store, record: Record) -> None:
     """Remove a record, and the spec kept with it."""
-    for suffix in ("json", "spec", "tasks", "lock"):
+    for suffix in ("json", "spec", "tasks", "events", "lock"):
         _file(store, record, suffix).unlink(missing_ok=True)

@@ -31,7 +31,9 @@ def leftovers(store: Store) -> Iterator[Path]:
         yield from (path for path in _entries(folder) if path.name.startswith(".") and path.is_file())
     for path in _entries(root / "runs"):
         claim = path.suffix == ".lock" and not is_held(path)
-        if claim or (path.suffix in (".spec", ".tasks") and not path.with_suffix(".json").exists()):
+        if claim or (
+            path.suffix in (".spec", ".tasks", ".events") and not path.with_suffix(".json").exists()
+        ):
             yield path
 
 

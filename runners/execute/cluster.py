@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -13,7 +11,7 @@ from typing import Any
 
 from reodsl.diagnostics import Problem, error, first_line, problem
 from reodsl.graph.event import Event
-from reodsl.graph.job import Progress
+from reodsl.store.live import live_place, read_live
 from reodsl.store.store import Store
 from runners.execute.instance import imported, nodes, start_ray
 from runners.execute.order import Order, Outcome
@@ -95,7 +93,7 @@ class Cluster:
         found = []
         for ref in ended:
             order = self.flying.pop(ref)
-            progress_place(self.store, order).unlink(missing_ok=True)
+            live_place(self.store, order.key).unlink(missing_ok=True)
             found.append((order.task.id, _outcome(ray, ref, order)))
             self._give_room_back(order)
         self._tell_progress()
@@ -124,9 +122,9 @@ class Cluster:
             return
         self.looked = now
         for order in self.flying.values():
-            progress = read_progress(progress_place(self.store, order))
-            if progress is not None:
-                self.emit(Event("progress", order.task.id, progress))
+            live = read_live(self.store, order.key)
+            if live is not None and live.progress is not None:
+                self.emit(Event("progress", order.task.id, live.progress))
 
     def _see_the_store(self) -> None:
         """Every node has to see the store at the same path."""
@@ -155,43 +153,8 @@ def sees(store: str) -> bool:
 
 
 def perform_remotely(order: Order) -> Outcome:
-    """`perform` in a Ray worker, with its progress left beside the results for the driver to read."""
-    place = progress_place(order.store, order)
-    last = 0.0
-
-    def tell(progress: Progress) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= _PROGRESS_EVERY or progress.done >= progress.total:
-            last = now
-            write_progress(place, progress)
-
-    return perform(order, tell)
-
-
-def progress_place(store: Path, order: Order) -> Path:
-    """Where a worker leaves how far its order is."""
-    return store / "live" / f"{order.key}.json"
-
-
-def write_progress(place: Path, progress: Progress) -> None:
-    """Leave how far a task is; a full disk is for the result to complain of."""
-    aside = place.with_name(f".{place.name}.{os.getpid()}")
-    numbers = {name: float(value) for name, value in progress.numbers.items()}
-    try:
-        aside.write_text(json.dumps({"done": progress.done, "total": progress.total, "numbers": numbers}))
-        aside.replace(place)
-    except OSError:
-        aside.unlink(missing_ok=True)
-
-
-def read_progress(place: Path) -> Progress | None:
-    """What `write_progress` left, if it did."""
-    try:
-        data = json.loads(place.read_text())
-        return Progress(data["done"], data["total"], data["numbers"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    """`perform` in a Ray worker. How far it is stands beside the results, for the driver to read."""
+    return perform(order, lambda progress: None)
 
 
 def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:

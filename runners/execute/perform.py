@@ -17,6 +17,7 @@ import reodsl
 from reodsl.diagnostics import Diagnostic, Problem, error, first_line
 from reodsl.graph.job import Job, Progress, Runner
 from reodsl.store.files import storage_problem, write_atomic
+from reodsl.store.live import Teller, live_place
 from reodsl.store.store import Store
 from runners.clock import now, spent
 from runners.engine.versions import PLACE, recorded
@@ -73,13 +74,19 @@ def load(reference: str) -> Runner:
 def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Outcome:
     work, out = store.work(order.key), store.begin(order.key)
     began, marked = now(), mark()
+    live = Teller(store.root, order.key, order.task.id)
+
+    def tell(done: Progress) -> None:
+        live.tell(done)
+        progress(done)
+
     try:
         runner = load(order.runner)
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.set_num_threads(order.resources.threads)
         inputs = {role: store.path(key) for role, key in order.inputs.items()}
-        runner(Job(order.task, inputs, out, work, order.folder, progress, order.resources))
+        runner(Job(order.task, inputs, out, work, order.folder, tell, order.resources))
         took = spent("task", (began, now()))
         seconds = took["seconds_task"]
         processor = took["processor_task"] if _all_here(order) else None
@@ -97,6 +104,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
     finally:
         give_back_freed()
         store.abandon(out)
+        live_place(store.root, order.key).unlink(missing_ok=True)
         if work.is_dir() and not any(work.iterdir()):
             store.forget_work(order.key)
 

@@ -56,7 +56,7 @@ def schedule(run: Execution, start: Callable[[], Backend], resources: Callable[[
                 if order is not None:
                     backend = backend or start()
                     loop.flying[order.task.id] = order
-                    run.emit(Event("started", order.task.id))
+                    run.emit(Event("started", order.task.id, key=order.key))
                     backend.submit(order)
             if backend is not None and (loop.flying or loop.waiting):
                 for task_id, outcome in backend.wait(0.2):

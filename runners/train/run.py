@@ -21,6 +21,7 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.model import Model
 from reodsl.ir.training import Plateau, Ppo, Sft, Stage
+from reodsl.store.live import add_step, begin_steps
 from runners.models.folder import Loaded, load_config, load_tokenizer, save
 from runners.models.stored import Stored
 from runners.seeds import purpose
@@ -155,6 +156,8 @@ def _passed(stage: Stage, sequences: int) -> Stage:
 def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: Steps) -> None:
     saved, saved_at, took = standing.steps, time.monotonic(), 0.0
     ranks, sizes, peak = learner.ranks, learner.sizes, peak_flops(learner.device)
+    if ranks.first:
+        begin_steps(job.work, standing.rows)
     while standing.steps < stage.steps and not _levelled(stage.plateau, standing.rows):
         number = standing.steps
         factor = learning_rate_factor(number, stage.steps, stage.optim)
@@ -174,6 +177,8 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
         row, seconds, due = ranks.share((row, seconds, due))
         standing.rows.append({"step": number + 1, **row, "lr": stage.optim.lr * factor})
         standing.seconds.append({"step": number + 1, **seconds})
+        if ranks.first:
+            add_step(job.work, standing.rows[-1])
         shown = {name: row[name] for name in SHOWN if name in row}
         if row.get("answered", 1.0) < FEW_ANSWERED:
             shown["answered"] = row["answered"]

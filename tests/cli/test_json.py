@@ -11,6 +11,12 @@ import click
 import pytest
 
 from reodsl.cli.main import cli, main
+from reodsl.diagnostics import error
+from reodsl.graph.event import Event
+from reodsl.graph.job import Progress
+from reodsl.store import runs
+from reodsl.store.live import Teller, add_step
+from reodsl.store.store import Store
 from runners.data import load
 from tests.bad_input.commands import FROM_FOLDER, SPEC
 from tests.cli.json_document import Mismatch, Shape, compare, read_document, unseen
@@ -75,6 +81,7 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
         ("diff", "other.reo", "tiny.reo"),
     ],
     "report": [("report", "small", "--out", "again")],
+    "watch": [("watch", "small"), ("watch", "--once")],
     "ls": [("ls",), ("ls", "small"), ("ls", "--verify")],
     "gc": [("gc", "--dry-run")],
 }
@@ -130,6 +137,12 @@ def test_what_is_printed_is_what_is_documented(
     commands = {name: document[name] for name in CALLS}
     wrong = []
     for name, calls in CALLS.items():
+        if name == "why":
+            _leave_steps(output(capsys, ("plan", "tiny.reo", "--set", "length=4")))
+        if name == "report":
+            going = _begin_a_run()
+        if name == "gc":
+            runs.end(Store(Path(".reodsl")), going, "interrupted")
         if name == "ls":
             next(tmp_path.glob(".reodsl/objects/*/*/summary.json")).unlink()
         for call in calls:
@@ -142,6 +155,29 @@ def test_what_is_printed_is_what_is_documented(
         for shape in shapes:
             wrong += [f"no call of `reodsl {name}` printed `{path}`" for path in unseen(shape)]
     assert not wrong, "\n".join(wrong)
+
+
+def _leave_steps(plan: Any) -> None:
+    """What a training leaves that was stopped."""
+    (key,) = (task["key"] for task in plan["tasks"] if task["id"] == "tiny.train.s1")
+    add_step(Path(".reodsl") / "work" / key, {"step": 1, "reward": 0.5, "loss": float("nan")})
+
+
+def _begin_a_run() -> runs.Record:
+    """A run that goes on, in this process, and has all but its last result."""
+    store = Store(Path(".reodsl"))
+    first = next(each for each in runs.records(store) if each.study == "small")
+    record = runs.begin(store, runs.kept_spec(store, first), first.spec)
+    writer = runs.Writer(store, record)
+    writer.begin(9)
+    for task, key in first.tasks.items():
+        if not task.startswith("score"):
+            writer.add(task, key)
+    writer.note(Event("started", "score", key="0" * 64))
+    writer.note(Event("finished", "tiny.train.s1", seconds=1.5))
+    writer.note(Event("failed", "tiny.eval.s1", diagnostics=(error("E0960", "it broke"),)))
+    Teller(store.root, "0" * 64, "score").tell(Progress(1, 1, {"reward": 0.5}))
+    return record
 
 
 def _fit(value: Any, shapes: list[Shape], parts: dict[str, list[Shape]]) -> None:

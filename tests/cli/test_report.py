@@ -73,9 +73,15 @@ def test_what_cannot_be_drawn_is_refused(call: Call, refusal: Callable[..., None
     forced = Path().glob(".reodsl/objects/*/*/forced.parquet")
     made = {json.loads((path.parent / "manifest.json").read_bytes())["made"]["task"]: path for path in forced}
     made["tiny.eval.s1"].unlink()
+    code, out, err = call("report", "tiny", "--out", "part")
+    assert (code, out) == (0, "report: part/report.html\n")
+    (run,) = Path(".reodsl/runs").glob("*.spec")
+    refusal("runs/W0805.txt", err, (run.stem, "RUN"))
+    for name in ("metrics.parquet", "curves.json"):
+        for table in Path().glob(f".reodsl/objects/*/*/{name}"):
+            table.unlink()
     code, out, err = call("report", "tiny", "--out", "else")
     assert (code, out) == (1, "")
-    (run,) = Path(".reodsl/runs").glob("*.spec")
     refusal("commands/E0957.txt", err, (run.stem, "RUN"))
     assert not Path("else").exists()
     next(Path().glob(".reodsl/runs/*.spec")).unlink()

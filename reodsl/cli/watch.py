@@ -1,0 +1,206 @@
+"""`reodsl watch [RUN]`: look on while a run goes, from another terminal or machine, or at one that has ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reodsl.cli import completing
+from reodsl.cli.options import known_store_option
+from reodsl.cli.place import existing_store
+from reodsl.store.runs import Record
+from reodsl.store.store import Store
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
+    from reodsl.cli.live import Running
+    from reodsl.watch.draw import Row
+    from reodsl.watch.state import Ended, Going, State
+
+_PLAIN_EVERY = 15.0
+_FAILED = {"failed": "failed   ", "blocked": "skipped  ", "finished": "done     "}
+
+
+@click.command(
+    short_help="Look on while a run goes.",
+    epilog="""\b
+Examples:
+  reodsl watch                           the run that goes on, or the latest
+  reodsl watch quickstart                the latest run of that study
+  reodsl watch --store /shared/reo       from another machine that has the store
+  reodsl watch quickstart --once         how far it is, and back to the prompt
+  reodsl watch --json                    the same as JSON, for scripts
+""",
+)
+@click.argument("run", required=False, shell_complete=completing.runs)
+@known_store_option
+@click.option("--once", is_flag=True, help="Show how far the run is and stop; do not wait for its end.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.2, 3600),
+    default=1.0,
+    metavar="SECONDS",
+    help="How often to look. Default: 1.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print how far the run is as JSON, and stop.")
+def command(run: str | None, store_dir: Path | None, once: bool, every: float, as_json: bool) -> None:
+    """Look on while a run goes: its tasks, their steps, rewards and lengths.
+
+    RUN is a study, or how a run's name starts. Looking changes nothing: the run does not know of it, and Ctrl-C ends the
+    look and not the run. Exits 0 when the run finished, 1 when it failed or stopped, 2 when it still goes.
+    """
+    from reodsl.cli.output import print_json
+    from reodsl.store.runs import records
+    from reodsl.watch.state import read_state, to_json
+
+    store = existing_store(store_dir)
+    name = _chosen(store, run).name
+
+    def look() -> State:
+        return read_state(store, next(each for each in records(store) if each.name == name))
+
+    state = look()
+    if as_json:
+        print_json(to_json(state))
+    elif once or state.over:
+        _show_once(state)
+    else:
+        try:
+            state = _follow(look, state, every)
+        except KeyboardInterrupt:
+            click.echo("the run goes on; look again with `reodsl watch`", err=True)
+            raise SystemExit(0) from None
+    raise SystemExit(0 if state.status == "finished" else 2 if state.status == "running" else 1)
+
+
+def _chosen(store: Store, run: str | None) -> Record:
+    """The run that is named; else the latest that goes on, else the latest."""
+    from reodsl.diagnostics import problem
+    from reodsl.store.runs import alive, records
+    from reodsl.store.select import pick
+
+    found = records(store)
+    if run is not None:
+        return pick(found, run)
+    if not found:
+        raise problem("E0954", "nothing has run here yet", where=str(store.root), help="reodsl run SPEC")
+    return next((each for each in reversed(found) if alive(store, each)), found[-1])
+
+
+def _show_once(state: State) -> None:
+    from rich.console import Console
+
+    # A pipe has no width: what is printed there stays on one line a task.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    for each in state.ended:
+        if each.kind != "finished":
+            _print_end(console, each)
+    console.print(drawn(state, {}, console.width, 10_000))
+    if state.over:
+        console.print(f"{state.status} {state.record.ended or ''}".rstrip())
+        if state.record.report:
+            console.print(f"report: {state.record.report}", soft_wrap=True)
+
+
+def _follow(look: Callable[[], State], state: State, every: float) -> State:
+    """Show a run until it ends: a live table on a terminal, lines elsewhere; its last state."""
+    from rich.console import Console
+
+    paces: dict[str, Running] = {}
+    seen = {each.task for each in state.ended if each.kind == "finished"}
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    told: dict[str, float] = {}
+    if sys.stdout.isatty():
+        from rich.live import Live
+
+        current = [state]
+        with Live(
+            console=console,
+            transient=True,
+            refresh_per_second=2,
+            get_renderable=lambda: drawn(current[0], paces, console.width, console.height),
+        ):
+            while not current[0].over:
+                _tell_ends(console, current[0], seen)
+                time.sleep(every)
+                current[0] = look()
+        state = current[0]
+    else:
+        console.print(drawn(state, paces, console.width, 10_000))
+        while not state.over:
+            _tell_ends(console, state, seen)
+            _tell_progress(state, paces, told)
+            time.sleep(every)
+            state = look()
+    _tell_ends(console, state, seen)
+    console.print(f"{state.status}: {state.done} of {state.total or state.done} tasks")
+    if state.record.report:
+        console.print(f"report: {state.record.report}", soft_wrap=True)
+    return state
+
+
+def drawn(state: State, paces: dict[str, Running], width: int, height: int) -> Group:
+    """The state as lines; `paces` remembers how far tasks were, for the time that is left."""
+    from reodsl.watch.draw import draw, span
+
+    now = time.time()
+    rows = [_row(each, paces, now) for each in state.going] if not state.over else []
+    total = f"{state.done} of {state.total} tasks" if state.total is not None else f"{state.done} results"
+    head = [(f"{state.record.study} {state.record.spec[:8]}", "bold"), (total, "bold")]
+    if state.began is not None and not state.over:
+        head.append((span(now - state.began), "bold"))
+    return draw(head, rows, width, height)
+
+
+def _row(each: Going, paces: dict[str, Running], now: float) -> Row:
+    from reodsl.cli.live import Running
+    from reodsl.watch.draw import Row, span
+
+    pace = paces.setdefault(each.task, Running(now))
+    if each.progress is not None:
+        pace.advance(each.progress, now)
+    left = pace.left(now)
+    rest = f"{span(left)} left" if left is not None and left >= 0 else span(now - each.began)
+    return Row(each.task, each.progress, rest, each.waiting, curve(each.steps))
+
+
+def curve(steps: Sequence[Mapping[str, float]]) -> tuple[str, list[float]] | None:
+    """The values that a training is best followed by: its reward, else its loss."""
+    for name in ("reward", "loss"):
+        values = [row[name] for row in steps if isinstance(row.get(name), (int, float))]
+        if values:
+            return name, values
+    return None
+
+
+def _tell_ends(console: Console, state: State, seen: set[str]) -> None:
+    for each in state.ended:
+        if each.task not in seen:
+            seen.add(each.task)
+            _print_end(console, each)
+
+
+def _print_end(console: Console, each: Ended) -> None:
+    from reodsl.watch.draw import labelled, span
+
+    style = {"finished": "", "failed": "red"}.get(each.kind, "dim")
+    pieces = [each.task, *([span(each.seconds)] if each.seconds is not None else []), each.said]
+    for line in labelled(_FAILED[each.kind], [(p, style) for p in pieces if p], console.width):
+        console.print(line)
+
+
+def _tell_progress(state: State, paces: dict[str, Running], told: dict[str, float]) -> None:
+    from reodsl.watch.draw import at, numbers
+
+    now = time.time()
+    for each in state.going:
+        row = _row(each, paces, now)
+        if each.progress is not None and now - told.setdefault(each.task, now) >= _PLAIN_EVERY:
+            told[each.task] = now
+            click.echo(f"at       {each.task}  {at(row)}  {numbers(each.progress)}  {row.rest}")

@@ -1,0 +1,118 @@
+"""How far running tasks are: from a worker's progress and training steps to files that any process can read meanwhile.
+
+None of this is part of a result. A file is replaced whole or grows by whole lines, and a reader takes whole lines only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from reodsl.graph.job import Progress
+
+STEPS = "metrics.jsonl"
+"""The file in a task's work folder that has a line for every training step so far. The result has `metrics.parquet`."""
+
+_EVERY = 0.3
+
+Row = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A task that some process is at: its id there, when it began (epoch seconds), on which node, and how far it is."""
+
+    task: str
+    began: float
+    node: str
+    at: float
+    progress: Progress | None
+
+
+class Teller:
+    """Leaves word of how far a task is in `live/`, a few times a second at most."""
+
+    def __init__(self, root: Path, key: str, task: str) -> None:
+        """Of the result `key` in the store at `root`; says at once that the task began."""
+        self._place, self._task, self._began, self._last = live_place(root, key), task, time.time(), 0.0
+        self._write(None)
+
+    def tell(self, progress: Progress) -> None:
+        """Leave how far it is."""
+        now = time.monotonic()
+        if now - self._last >= _EVERY or progress.done >= progress.total:
+            self._last = now
+            self._write(progress)
+
+    def _write(self, progress: Progress | None) -> None:
+        facts = {"task": self._task, "began": self._began, "at": time.time(), "node": platform.node()}
+        if progress is not None:
+            numbers = {name: float(value) for name, value in progress.numbers.items()}
+            facts |= {"done": progress.done, "total": progress.total, "numbers": numbers}
+        _replace(self._place, json.dumps(facts))
+
+
+def live_place(root: Path, key: str) -> Path:
+    """Where a worker leaves how far the task with this key is."""
+    return root / "live" / f"{key}.json"
+
+
+def read_live(root: Path, key: str) -> Live | None:
+    """What `Teller` left of a task; None where it left nothing that can be read."""
+    try:
+        data = json.loads(live_place(root, key).read_bytes())
+        progress = Progress(data["done"], data["total"], data["numbers"]) if "done" in data else None
+        return Live(str(data["task"]), float(data["began"]), str(data["node"]), float(data["at"]), progress)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def begin_steps(work: Path, rows: Sequence[Row]) -> None:
+    """Make a task's file of steps hold `rows` alone: those an attempt goes on from, as later ones are done again."""
+    if rows or (work / STEPS).exists():
+        _replace(work / STEPS, "".join(json.dumps(dict(row)) + "\n" for row in rows))
+
+
+def add_step(work: Path, row: Row) -> None:
+    """Add a step to a task's file of steps. A full disk is for the result to complain of."""
+    with suppress(OSError):
+        work.mkdir(exist_ok=True)
+        with (work / STEPS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(dict(row)) + "\n")
+
+
+def read_steps(folder: Path) -> list[dict[str, float]]:
+    """The steps so far, each once; none where nothing was written. A line that was cut off ends the list."""
+    try:
+        lines = (folder / STEPS).read_text("utf-8").split("\n")[:-1]
+    except (OSError, ValueError):
+        return []
+    found: dict[float, dict[str, float]] = {}
+    for line in lines:
+        try:
+            row = json.loads(line)
+            found[row["step"]] = row
+        except (ValueError, KeyError, TypeError):
+            break
+    return list(found.values())
+
+
+def can_go_on(work: Path) -> bool:
+    """Whether an attempt left anything to go on from: more than the numbers of its steps."""
+    return work.is_dir() and any(entry.name != STEPS for entry in work.iterdir())
+
+
+def _replace(place: Path, text: str) -> None:
+    aside = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(place)
+    except OSError:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)

@@ -1,0 +1,197 @@
+"""A run as lines for a terminal: tasks and numbers in, text that is whole at any width out; no word is ever cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from reodsl.graph.job import Progress
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.text import Text
+
+BAR = 20
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_SPARK = 24
+_GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A running task: `rest` is the time that is left or has passed, `curve` the values of its reward, step by step."""
+
+    task: str
+    progress: Progress | None
+    rest: str
+    waiting: bool = False
+    curve: tuple[str, Sequence[float]] | None = None
+
+
+Piece = tuple[str, str]
+"""Text that stays on one line where a line is long enough for it, and its style."""
+
+
+def draw(head: Sequence[Piece], rows: Sequence[Row], width: int, height: int) -> Group:
+    """The head and a block for each running task: in columns where they fit in `width`, else a few lines each.
+
+    Tasks that `height` has no room for are counted.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    lines = flow(head, width)
+    blocks = _columns(rows, width)
+    if blocks is None:
+        blocks = [_stacked(row, width) for row in rows]
+    room = max(1, height - len(lines) - 1)
+    for index, block in enumerate(blocks):
+        last = index == len(blocks) - 1
+        if len(block) + (0 if last else 1) > room:
+            lines.append(Text(f"and {len(blocks) - index} more", style="dim"))
+            break
+        lines += block
+        room -= len(block)
+    return Group(*lines)
+
+
+def flow(pieces: Sequence[Piece], width: int, indent: int = 0) -> list[Text]:
+    """Pieces beside each other with two blanks between them, on as many lines as it takes."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    lines = [Text(" " * indent)]
+    for text, style in pieces:
+        for part in broken(text, width - indent):
+            used = lines[-1].cell_len
+            gap = "" if used == indent else " " * _GAP
+            if used > indent and used + len(gap) + cell_len(part) > width:
+                lines.append(Text(" " * indent))
+                gap = ""
+            lines[-1].append(gap)
+            lines[-1].append(part, style=style)
+    return [line for line in lines if line.plain.strip()]
+
+
+def labelled(label: str, pieces: Sequence[Piece], width: int) -> list[Text]:
+    """Pieces on as many lines as it takes, under each other, to the right of a label."""
+    from rich.text import Text
+
+    lines = flow(pieces, width, len(label))
+    if lines:
+        lines[0] = Text(label, style=pieces[0][1]).append_text(lines[0][len(label) :])
+    return lines
+
+
+def broken(text: str, width: int) -> list[str]:
+    """A text in parts of at most `width` cells: parted at blanks, else after a dot, else where it must be."""
+    from rich.cells import cell_len, chop_cells
+
+    width = max(8, width)
+    if cell_len(text) <= width:
+        return [text]
+    head = chop_cells(text, width)[0]
+    for mark, keep in ((" ", 0), (".", 1)):
+        at = head.rfind(mark)
+        if at > 0:
+            return [text[: at + keep], *broken(text[at + 1 :] if mark == " " else text[at + keep :], width)]
+    return [head, *broken(text[len(head) :], width)]
+
+
+def numbers(progress: Progress | None) -> str:
+    """The numbers of a progress in a few words: `reward 0.42  accuracy 61.5%  length 77.8`."""
+    return "  ".join(_numbers(progress.numbers)) if progress is not None else ""
+
+
+def _numbers(values: Mapping[str, float]) -> list[str]:
+    return [f"{name.replace('_', ' ')} {number(name, value)}" for name, value in values.items()]
+
+
+def number(name: str, value: float) -> str:
+    """A number as people read it."""
+    if name == "accuracy":
+        return f"{value:.1%}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def span(seconds: float) -> str:
+    """A stretch of time in its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def spark(values: Iterable[float], cells: int = _SPARK) -> str:
+    """A curve in one line of blocks, from its lowest to its highest value; of many values the mean of each cell."""
+    kept = [value for value in values if value == value and abs(value) != float("inf")]
+    if len(kept) < 2:
+        return ""
+    size = min(cells, len(kept))
+    bounds = [round(i * len(kept) / size) for i in range(size + 1)]
+    means = [sum(kept[a:b]) / (b - a) for a, b in pairwise(bounds)]
+    low, high = min(means), max(means)
+    top = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[round(top * (m - low) / (high - low)) if high > low else 0] for m in means)
+
+
+def at(row: Row) -> str:
+    """How far a task is: `13/40`, or `waiting` for another run that makes the same result."""
+    if row.progress is None:
+        return "waiting" if row.waiting else ""
+    return f"{row.progress.done}/{row.progress.total}" if row.progress.total else f"{row.progress.done}"
+
+
+def _bar(row: Row, cells: int) -> Piece:
+    if row.progress is None or not row.progress.total:
+        return " " * cells, ""
+    full = min(cells, round(cells * row.progress.done / row.progress.total))
+    return "━" * full + "─" * (cells - full), "green" if full == cells else "magenta"
+
+
+def _curve(row: Row) -> Piece | None:
+    drawn = spark(row.curve[1]) if row.curve is not None else ""
+    return (f"{row.curve[0].replace('_', ' ')} {drawn}", "cyan") if row.curve is not None and drawn else None
+
+
+def _columns(rows: Sequence[Row], width: int) -> list[list[Text]] | None:
+    """A line a task with everything below each other, curves on a line of their own; None where that is too wide."""
+    from rich.text import Text
+
+    cells = [(row.task, _bar(row, BAR), at(row), numbers(row.progress), row.rest) for row in rows]
+    if not cells:
+        return []
+    wide = [max(len(line[i]) for line in cells) for i in (0, 2, 3)]
+    if sum(wide) + BAR + max(len(line[4]) for line in cells) + 4 * _GAP > width:
+        return None
+    blocks = []
+    for row, (task, bar, far, told, rest) in zip(rows, cells, strict=True):
+        line = Text.assemble(
+            f"{task:<{wide[0] + _GAP}}",
+            bar,
+            f"  {far:<{wide[1] + _GAP}}{told:<{wide[2] + _GAP}}",
+            (rest, "dim"),
+        )
+        curve = _curve(row)
+        blocks.append([line, Text("  ").append(*curve)] if curve else [line])
+    return blocks
+
+
+def _stacked(row: Row, width: int) -> list[Text]:
+    """A task on several lines: its name, then a bar with how far it is, then its numbers."""
+    bar = _bar(row, max(8, min(BAR, width - 30)))
+    second = [bar] if bar[0].strip() else []
+    second += [(piece, style) for piece, style in ((at(row), ""), (row.rest, "dim")) if piece]
+    third = [(text, "") for text in (_numbers(row.progress.numbers) if row.progress is not None else ())]
+    curve = _curve(row)
+    return [
+        *flow([(row.task, "bold")], width),
+        *flow(second, width, 2),
+        *flow([*third, *([curve] if curve else [])], width, 2),
+    ]

@@ -1,0 +1,200 @@
+"""`watch`, `ls`, `why` and `report` beside a run that goes: from another process, with the steps it has done."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reodsl.store.live import add_step
+from reodsl.store.runs import events, records
+from reodsl.store.store import Store
+from reodsl.watch.state import read_state
+from tests.bad_input.commands import SPEC
+from tests.called import call
+from tests.terminal import terminal
+
+LONG = SPEC.replace("in 1 steps..9 steps", "in 1 steps..100000 steps")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    Path("tiny.reo").write_text(LONG)
+    return tmp_path
+
+
+@pytest.fixture
+def going(place: Path) -> Any:
+    """A run that trains on and on, in a process of its own, once it has done some steps."""
+    command = [
+        sys.executable,
+        "-m",
+        "reodsl",
+        "run",
+        "tiny.reo",
+        "--local",
+        "--quiet",
+        "--set",
+        "length=100000",
+    ]
+    process = subprocess.Popen(command, cwd=place, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 240
+        while not [line for path in place.glob(".reodsl/work/*/metrics.jsonl") for line in path.open()][2:]:
+            assert process.poll() is None, "the run ended"
+            assert time.monotonic() < deadline, "no step was done"
+            time.sleep(0.2)
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = call(*arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_run_is_followed_from_another_process(going: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = output(capsys, "watch", "--json")
+    state = json.loads(out)
+    (task,) = state["running"]
+    assert (code, state["status"], task["task"]) == (2, "running", "tiny.train.s1")
+    assert task["step"] >= 1
+    assert task["steps"] == 100000
+    assert {"reward", "accuracy", "length"} <= task["numbers"].keys()
+    assert state["done"] < state["total"]
+
+    code, out, _ = output(capsys, "watch", "tiny", "--once")
+    assert code == 2
+    assert "tiny.train.s1" in out
+    assert "/100000" in out
+
+    code, out, _ = output(capsys, "ls")
+    assert "running" in out
+    assert "    at  tiny.train.s1  " in out
+    assert "/100000" in output(capsys, "ls", "tiny")[1]
+    code, out, _ = output(capsys, "why", "tiny.reo", "tiny.train", "--set", "length=100000")
+    assert out.startswith("tiny.train.s1: run, a run is at it\n  it is at step ")
+    assert " of 100000, " in out
+
+    code, out, err = output(capsys, "report", "tiny", "--out", "shown")
+    assert (code, out) == (0, "report: shown/report.html\n")
+    assert "warning[W0805]: the report leaves out" in err
+    assert "drawn as far as it is trained: tiny.train.s1 (step " in err
+    page = Path("shown/report.html").read_text()
+    assert "This study is not finished." in page
+    assert "Nothing is evaluated yet." in page
+    assert Path("shown/tables/training.csv").read_text().count("\n") > 2
+
+    # The process is gone: what it had done is still there, and nothing says that it goes on.
+    os.killpg(going.pid, signal.SIGKILL)
+    going.wait()
+    code, out, _ = output(capsys, "watch")
+    assert code == 1
+    assert "stopped" in out
+    assert "    at " not in output(capsys, "ls")[1]
+    code, out, err = output(capsys, "report", "tiny", "--out", "shown")
+    assert code == 0
+    assert " results, missing or damaged" in err
+    assert "reodsl run tiny.reo" in err
+
+
+def test_a_run_is_watched_to_its_end_in_a_terminal(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-m", "reodsl", "run", "tiny.reo", "--local", "--quiet"]
+    process = subprocess.Popen(command, cwd=place)
+    deadline = time.monotonic() + 120
+    while not list(place.glob(".reodsl/runs/*.events")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    with terminal(80) as (file, screen):
+        monkeypatch.setattr(sys, "stdout", file)
+        code = call("watch", "--every", "0.2")
+        monkeypatch.undo()
+        monkeypatch.chdir(place)
+    assert process.wait(120) == 0
+    assert code == 0
+    text = screen.lines()
+    assert "done     tiny.eval.s1" in text
+    assert "\nfinished: " in text
+    assert "report.html" in text.replace("\n", "")
+    assert "Traceback" not in text
+
+
+def test_what_a_finished_run_left(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("run", "tiny.reo", "--local", "--quiet") == 0
+    store = Store(place / ".reodsl")
+    (record,) = records(store)
+    found = events(store, record)
+    assert found[0]["kind"] == "began"
+    assert {each["task"] for each in found if each["kind"] == "finished"} == set(record.tasks)
+    assert not list(place.glob(".reodsl/work/*"))
+    assert not list(place.glob(".reodsl/live/*"))
+    code, out, _ = output(capsys, "watch")
+    assert code == 0
+    assert "finished" in out
+    assert "report: " in out
+    # One that found everything in place says nothing of single tasks.
+    assert call("run", "tiny.reo", "--local", "--quiet") == 0
+    again = records(store)[-1]
+    assert [each["kind"] for each in events(store, again)] == ["began"]
+
+
+def test_records_of_other_versions_and_torn_lines(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("run", "tiny.reo", "--local", "--quiet") == 0
+    store = Store(place / ".reodsl")
+    (record,) = records(store)
+    (log,) = place.glob(".reodsl/runs/*.events")
+    kept = log.read_text()
+    log.write_text(kept + '{"at": 1, "kind": "fini')
+    assert len(events(store, record)) == kept.count("\n")
+    log.write_text('{"kind": 3}\n{"at": "x"}\n[]\n')
+    assert events(store, record) == []
+    log.unlink()
+    state = read_state(store, record)
+    assert (state.status, state.total, state.going) == ("finished", None, ())
+    assert output(capsys, "watch")[0] == 0
+
+
+def test_a_store_with_nothing_in_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store(place / ".reodsl").open()
+    code, _, err = output(capsys, "watch")
+    assert code == 1
+    assert "error[E0954]: nothing has run here yet" in err
+
+
+def test_a_report_says_what_it_cannot_read(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An artifact of another version, whole for the store, has other columns."""
+    assert call("run", "tiny.reo", "--local", "--quiet") == 0
+    table = next(place.glob(".reodsl/objects/*/*/metrics.parquet"))
+    table.parent.chmod(0o755)
+    table.chmod(0o644)
+    size = table.stat().st_size
+    table.write_bytes(b"PAR0" + b"\0" * (size - 4))
+    code, out, err = output(capsys, "report", "tiny", "--out", "shown", "--json")
+    assert code == 0
+    (finding,) = json.loads(out)["diagnostics"]
+    assert finding["code"] == "W0805"
+    assert finding["where"] == "train:tiny:0@1"
+    assert "warning[W0805]: the report leaves out a result that cannot be read" in err
+    assert "tiny" in Path("shown/tables/main.csv").read_text()
+
+
+def test_steps_alone_are_nothing_to_go_on_from(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("plan", "tiny.reo", "--json") == 2
+    Store(place / ".reodsl").open()
+    key = json.loads(output(capsys, "plan", "tiny.reo", "--json")[1])["tasks"][0]["key"]
+    add_step(place / ".reodsl" / "work" / key, {"step": 1, "loss": 1.0})
+    assert json.loads(output(capsys, "plan", "tiny.reo", "--json")[1])["tasks"][0]["reason"] == "not done yet"
