@@ -48,15 +48,36 @@ class Browser:
 
     def open(self, page: Path) -> None:
         """Load a page and wait until it is there."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.call(f"{domain}.enable")
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.visit(page.resolve().as_uri())
+
+    def visit(self, address: str) -> None:
+        """Load an address anew and wait until it is there."""
+        if self._session is None:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Network", "Log"):
+                self.call(f"{domain}.enable")
+        self.call("Page.navigate", url="about:blank")
+        self.call("Page.navigate", url=address)
+        scheme = address.partition(":")[0]
         end = time.monotonic() + SECONDS
-        while self.value("document.readyState + location.protocol") != "completefile:":
+        while self.value("document.readyState + location.protocol") != f"complete{scheme}:":
             assert time.monotonic() < end, "the page did not load"
             time.sleep(0.1)
+
+    def resize(self, width: int, height: int = 900, *, dark: bool = False) -> None:
+        """Make the window so large, and its colours light or dark."""
+        if self._session is None:
+            self.visit("about:blank")
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def value(self, expression: str) -> Any:
         """What an expression comes to on the page; promises are waited for."""

@@ -1,0 +1,113 @@
+"""The evaluations of a run: a store and a record in; by arm and seed the files of its responses, finished or not, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reodsl.graph.lower import lower
+from reodsl.ir import Spec
+from reodsl.store.live import STEPS
+from reodsl.store.runs import Record, events, kept_spec
+from reodsl.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Files of the responses of an arm: one a table where it is evaluated, one a chunk of a task that still goes.
+
+    `tokenizer` is that of the model, where it can be found: it says at which character a token ends.
+    """
+
+    arm: str
+    seed: int | None
+    task: str
+    key: str
+    samples: tuple[Path, ...]
+    forced: tuple[Path, ...]
+    examples: tuple[Path, ...]
+    tokenizer: Path | None
+    whole: bool
+
+    @property
+    def name(self) -> str:
+        """`vanilla@1`, or the arm alone where no seed changes it."""
+        return self.arm if self.seed is None else f"{self.arm}@{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A stage of an arm's training, and the folder that has its metrics: a result, or the work of one under way."""
+
+    arm: str
+    seed: int | None
+    stage: int
+    task: str
+    key: str
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Studied:
+    """What there is to look at of a run."""
+
+    spec: Spec
+    evaluations: Mapping[str, Evaluation]
+    trainings: tuple[Training, ...]
+
+
+def studied(store: Store, record: Record) -> Studied:
+    """The evaluations and trainings of a run that the store has anything of. Raises E0968 where its spec was not kept."""
+    spec = kept_spec(store, record)
+    begun = {
+        each["task"]: str(each.get("key", "")) for each in events(store, record) if each["kind"] == "started"
+    }
+    evaluations: dict[str, Evaluation] = {}
+    trainings: list[Training] = []
+    for role, task in lower(spec)["report"].inputs.items():
+        head, _, tail = role.partition("@")
+        kind, *names = head.split(":")
+        seed = int(tail) if tail else None
+        key = record.tasks.get(task) or begun.get(task, "")
+        if not key:
+            continue
+        if kind == "evaluate":
+            found = _evaluation(store, names[0], seed, task, key)
+            if found is not None:
+                evaluations[found.name] = found
+        elif kind == "train":
+            folder = store.path(key) if store.path(key).is_dir() else store.root / "work" / key
+            if (folder / "metrics.parquet").is_file() or (folder / STEPS).is_file():
+                trainings.append(Training(names[0], seed, int(names[1]), task, key, folder))
+    return Studied(spec, evaluations, tuple(trainings))
+
+
+def _evaluation(store: Store, arm: str, seed: int | None, task: str, key: str) -> Evaluation | None:
+    folder = store.path(key)
+    whole = (folder / "samples.parquet").is_file()
+    if whole:
+        parts = [folder]
+    else:
+        parts = sorted(path.parent for path in (store.root / "work" / key).glob("chunks-*/*/samples.parquet"))
+        parts = [part for part in parts if part.suffix != ".part"]
+    if not parts:
+        return None
+
+    def files(name: str) -> tuple[Path, ...]:
+        return tuple(part / name for part in parts if (part / name).is_file())
+
+    manifest = store.get(key)
+    start = manifest.made.get("inputs", {}).get("start") if manifest is not None else None
+    tokenizer = store.path(start) / "checkpoint" / "tokenizer.json" if isinstance(start, str) else None
+    return Evaluation(
+        arm=arm,
+        seed=seed,
+        task=task,
+        key=key,
+        samples=files("samples.parquet"),
+        forced=files("forced.parquet"),
+        examples=files("examples.parquet"),
+        tokenizer=tokenizer if tokenizer is not None and tokenizer.is_file() else None,
+        whole=whole,
+    )

@@ -1,0 +1,173 @@
+"""The server of the page: on this machine alone, under a key that only who started it knows, and for reading only."""
+
+from __future__ import annotations
+
+import gzip
+import hmac
+import json
+import math
+import os
+import secrets
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from reodsl.diagnostics import Problem, first_line, problem
+from reodsl.view.api import Api
+
+HOST = "127.0.0.1"
+PORT = 8377
+_HERE = Path(__file__).parent
+_FILES = {
+    "": ("page.html", "text/html; charset=utf-8"),
+    "view.js": ("view.js", "text/javascript; charset=utf-8"),
+    "view.css": ("view.css", "text/css; charset=utf-8"),
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_LONG_QUERY = 4096
+_WORTH_PACKING = 2048
+
+
+class Viewer(ThreadingHTTPServer):
+    """Serves the page of one store until it is shut down."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, api: Api, key: str, port: int | None = None) -> None:
+        """At `port`; without one at the usual port, or at any where that is in use. Raises E0983."""
+        self.api, self.key = api, key
+        self.moved = False
+        try:
+            super().__init__((HOST, PORT if port is None else port), _Handler)
+        except OSError as caught:
+            if port is not None:
+                raise problem(
+                    "E0983",
+                    f"nothing can listen at port {port}: {(caught.strerror or str(caught)).lower()}",
+                    help="name another port, or none: the first that is free is taken",
+                ) from None
+            self.moved = True
+            super().__init__((HOST, 0), _Handler)
+
+    @property
+    def address(self) -> str:
+        """The page's address, with its key."""
+        return f"http://{HOST}:{self.server_port}/{self.key}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no error of ours."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Viewer
+    protocol_version = "HTTP/1.1"
+    server_version = "reodsl"
+    sys_version = ""
+    timeout = 60
+
+    def do_GET(self) -> None:
+        """Answer what is asked for under the key; anything else is not there."""
+        parts = urlsplit(self.path)
+        key, _, rest = parts.path.lstrip("/").partition("/")
+        # The host is checked, as a name of somebody else's may lead here.
+        hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
+        known = hmac.compare_digest(key.encode(), self.server.key.encode())
+        if not known or self.headers.get("Host") not in hosts or "/" + key == parts.path:
+            self._send(404, b"not found\n", "text/plain; charset=utf-8")
+        elif rest in _FILES:
+            name, kind = _FILES[rest]
+            self._send(200, (_HERE / name).read_bytes(), kind)
+        elif rest.startswith("api/"):
+            self._answer(rest.removeprefix("api/"), parts.query)
+        else:
+            self._send(404, b"not found\n", "text/plain; charset=utf-8")
+
+    def _answer(self, name: str, text: str) -> None:
+        call = self.server.api.calls.get(name)
+        if call is None or len(text) > _LONG_QUERY:
+            self._json(404, {"error": "there is no such answer"})
+            return
+        try:
+            value = call(dict(parse_qsl(text)))
+        except Problem as caught:
+            first = caught.diagnostics[0]
+            self._json(400, {"error": f"{first.message}; {first.help}" if first.help else first.message})
+        except Exception as caught:
+            # A store that is being written or tidied, an artifact of another version: the page says so and goes on.
+            self._json(
+                500, {"error": f"this cannot be read: {type(caught).__name__}: {first_line(caught, '')}"}
+            )
+        else:
+            self._json(200, value)
+
+    def _json(self, status: int, value: Any) -> None:
+        data = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+        self._send(status, data, "application/json; charset=utf-8")
+
+    def _send(self, status: int, data: bytes, kind: str) -> None:
+        packed = len(data) > _WORTH_PACKING and "gzip" in self.headers.get("Accept-Encoding", "")
+        if packed:
+            data = gzip.compress(data, 1)
+        self.send_response(status)
+        for name, value in (_HEADERS | {"Content-Type": kind, "Content-Length": str(len(data))}).items():
+            self.send_header(name, value)
+        if packed:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is logged: an address has the key in it."""
+
+
+def read_key(place: Path) -> str:
+    """The key that stands in the page's address: made once and kept for this user, so that links stay good.
+
+    Where it cannot be kept it is good for one time.
+    """
+    try:
+        kept = place.read_text("ascii").strip()
+        if len(kept) >= 22 and kept.replace("-", "").replace("_", "").isalnum():
+            return kept
+    except (OSError, ValueError):
+        pass
+    key = secrets.token_urlsafe(24)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place.unlink(missing_ok=True)
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(key + "\n")
+    except OSError:
+        pass
+    return key
+
+
+def key_place() -> Path:
+    """Where this user's key is kept: `$XDG_STATE_HOME/reodsl/view.key`."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "reodsl" / "view.key"
+
+
+def _finite(value: Any) -> Any:
+    """Data as JSON can hold it: numbers that are not finite become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,98 @@
+"""Evaluations as their runner writes them, drawn at random; and a store with a small run whose texts are hostile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from reodsl.store.store import Store
+from reodsl.view.evaluations import Evaluation
+from tests.bad_input.commands import SPEC
+from tests.called import call
+from tests.report.conftest import HOSTILE
+
+GRID = (0, 4, 8, 16)
+KEYS = ["benchmark", "question", "sample"]
+
+
+def drawn(folder: Path, name: str, questions: int = 60, samples: int = 3, parts: int = 1) -> Evaluation:
+    """An evaluation of two benchmarks in `parts` files a table."""
+    rng = np.random.default_rng(abs(hash(name)) % 2**32)
+    rows, forced = [], []
+    for benchmark in ("easy", "hard"):
+        for number in range(questions):
+            for sample in range(samples):
+                tokens, right = int(rng.integers(1, 20)), bool(rng.random() < 0.5)
+                question = f"{benchmark}-{number:04d}"
+                keys = {"benchmark": benchmark, "question": question, "sample": sample}
+                rows.append(
+                    keys
+                    | {
+                        "text": f"What is {number} of {benchmark}?",
+                        "gold": str(number),
+                        "response": " ".join(f"w{i}" for i in range(tokens)),
+                        "tokens": tokens,
+                        "finish": "stop" if tokens < 19 else "length",
+                        "answer": str(number) if right else None,
+                        "correct": right,
+                        "unsettled": None,
+                    }
+                )
+                for budget in GRID:
+                    cut = budget < tokens
+                    now = bool(rng.random() < 0.5) if cut else right
+                    forced.append(keys | {"budget": budget, "forced": cut, "answer": "x", "correct": now})
+    tables = {"samples": pl.DataFrame(rows), "forced": pl.DataFrame(forced)}
+    files: dict[str, list[Path]] = {"samples": [], "forced": []}
+    for part in range(parts):
+        place = folder / name / str(part)
+        place.mkdir(parents=True)
+        for table, frame in tables.items():
+            each = len(rows) // parts * (len(GRID) if table == "forced" else 1)
+            last = frame.height if part == parts - 1 else each * (part + 1)
+            frame.slice(each * part, last - each * part).write_parquet(place / f"{table}.parquet")
+            files[table].append(place / f"{table}.parquet")
+    return Evaluation(
+        name, 1, f"{name}.eval.s1", "k", tuple(files["samples"]), tuple(files["forced"]), (), None, True
+    )
+
+
+def shuffled(evaluation: Evaluation, folder: Path) -> Evaluation:
+    """The same evaluation with its forced answers in another order, as another version might write them."""
+    folder.mkdir(parents=True)
+    path = folder / "forced.parquet"
+    pl.scan_parquet(evaluation.forced).collect().sample(fraction=1, shuffle=True, seed=1).write_parquet(path)
+    return replace(evaluation, forced=(path,))
+
+
+@pytest.fixture(scope="session")
+def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store with a finished run whose study, questions, answers and responses hold the worst that a text can hold."""
+    place = tmp_path_factory.mktemp("viewed")
+    (place / "tiny.reo").write_text(SPEC)
+    store = place / ".reodsl"
+    assert (
+        call(
+            "run",
+            str(place / "tiny.reo"),
+            "--local",
+            "--quiet",
+            "--store",
+            str(store),
+            "--out",
+            str(place / "out"),
+        )
+        == 0
+    )
+    for path in store.glob("objects/*/*/samples.parquet"):
+        path.parent.chmod(0o755)
+        path.chmod(0o644)
+        frame = pl.read_parquet(path)
+        texts = ("text", "gold", "response", "answer")
+        bad = frame.with_columns((pl.col(name).fill_null("") + HOSTILE).alias(name) for name in texts)
+        bad.write_parquet(path)
+    return Store(store)

@@ -1,0 +1,136 @@
+"""The page in a real browser, over a store whose every text is hostile: nothing of it runs, and all parts work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reodsl.store.runs import records
+from reodsl.store.store import Store
+from reodsl.view.api import Api
+from reodsl.view.server import Viewer
+from tests.hostile.browser import Browser, find, running
+
+pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def address(hostile_store: Store) -> Iterator[str]:
+    with Viewer(Api(hostile_store), "k" * 32) as viewer:
+        thread = threading.Thread(target=viewer.serve_forever)
+        thread.start()
+        yield viewer.address
+        viewer.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    path = find()
+    assert path is not None
+    with running(path, tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+def wait(browser: Browser, expression: str) -> None:
+    end = time.monotonic() + 60
+    while not browser.value(expression):
+        assert time.monotonic() < end, (
+            f"never true: {expression}: {browser.value('document.body.innerText')[:2000]}"
+        )
+        time.sleep(0.1)
+
+
+def visit(browser: Browser, address: str) -> None:
+    browser.visit(address)
+    wait(browser, "document.documentElement.dataset.ready !== undefined")
+
+
+def text(browser: Browser) -> str:
+    return str(browser.value("document.getElementById('main').innerText"))
+
+
+def test_every_part_of_the_page_works_and_nothing_hostile_runs(
+    browser: Browser, address: str, hostile_store: Store
+) -> None:
+    (record,) = records(hostile_store)
+    visit(browser, address)
+    assert "tiny" in text(browser)
+    browser.value("document.querySelector('[data-tab=curves]').click()")
+    wait(browser, "document.querySelectorAll('polyline').length === 1")
+    browser.value("document.querySelector('.legend button').click()")
+    wait(browser, "document.querySelectorAll('polyline').length === 0")
+    assert browser.value("location.hash.includes('hide=tiny')")
+
+    browser.value("document.querySelector('[data-tab=responses]').click()")
+    wait(browser, "document.querySelectorAll('main tbody tr').length === 8")
+    assert "8 responses; 1 to 8 shown." in text(browser)
+    assert "<script>window.pwned=1</script>" in text(browser)
+    right = browser.value("[...document.querySelectorAll('td.good')].length")
+    browser.value(
+        "(() => { const each = [...document.querySelectorAll('select')].find(s => s.innerText.includes('right or wrong'));"
+        " each.value = 'right'; each.dispatchEvent(new Event('change')); })()"
+    )
+    wait(browser, f"document.querySelectorAll('main tbody tr').length === {right}")
+    assert browser.value("location.hash.includes('correct=right')")
+
+    link = f"{address}#run={record.name}&tab=responses&of=tiny%401&row=2&cut=8"
+    visit(browser, link)
+    wait(browser, "document.querySelector('.chip') !== null")
+    assert browser.value("document.querySelector('output').textContent") == "cut after 8 tokens"
+    before = browser.value("document.querySelector('.kept').textContent.length")
+    browser.value(
+        "(() => { const c = document.getElementById('cut'); c.value = c.max; c.dispatchEvent(new Event('input')); })()"
+    )
+    assert browser.value("document.querySelector('.kept').textContent.length") > before
+    assert browser.value("document.querySelector('output').textContent") == "whole response"
+    assert not browser.value("location.hash.includes('cut=')")
+    assert "window.pwned" in text(browser)
+
+    assert browser.value("typeof window.pwned") == "undefined"
+    assert browser.value("document.querySelectorAll('img, iframe, object, embed, main script').length") == 0
+    assert [
+        url for url in browser.asked() if not url.startswith((address.split("#")[0], "data:", "about:"))
+    ] == []
+    assert browser.complaints() == []
+
+
+def test_two_arms_stand_beside_each_other_with_one_slider(
+    browser: Browser, address: str, hostile_store: Store
+) -> None:
+    (record,) = records(hostile_store)
+    visit(browser, f"{address}#run={record.name}&tab=responses&of=tiny%401&row=1&beside=base%401&cut=0")
+    wait(browser, "document.querySelectorAll('.pane').length === 2")
+    assert browser.value("[...document.querySelectorAll('.kept')].every(each => each.textContent === '')")
+    visit(browser, f"{address}#run={record.name}&tab=responses&of=tiny%401&row=1&beside=other%401")
+    wait(browser, "document.querySelectorAll('.pane').length === 1")
+    assert "nothing was evaluated as other@1" in text(browser)
+
+
+def test_what_cannot_be_shown_is_told(browser: Browser, address: str, hostile_store: Store) -> None:
+    (record,) = records(hostile_store)
+    browser.visit(f"{address}#run={record.name}&tab=responses&of=tiny%401&row=999")
+    wait(browser, "!document.getElementById('trouble').hidden")
+    assert "no such response" in str(browser.value("document.getElementById('trouble').textContent"))
+
+
+@pytest.mark.parametrize("width", [1400, 1024, 390])
+@pytest.mark.parametrize(
+    "part", ["run", "curves", "responses", "responses&of=tiny%401&row=1&beside=base%401"]
+)
+def test_no_part_is_wider_than_the_window(
+    browser: Browser, address: str, hostile_store: Store, width: int, part: str
+) -> None:
+    (record,) = records(hostile_store)
+    browser.resize(width)
+    visit(browser, f"{address}#run={record.name}&tab={part}")
+    assert browser.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_the_browser_that_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find() is None
