@@ -37,13 +37,21 @@ def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
     return tokens * numbers * devices.width + logits
 
 
-def kept_bytes(sizes: Sizes, devices: Devices, *, frozen: bool = False) -> float:
-    """What training keeps on a device between updates, and a GPU's copy of all weights as its engines have them.
+HANDED = 1 << 30
+"""The most bytes of weights that a device holds for the engine on it: a bucket, and what is put together for the next."""
 
-    One device alone has that copy, the first: it is the one that has to have room. With `frozen` there are another
-    model's float32 weights, which are only read.
+
+def kept_bytes(sizes: Sizes, devices: Devices, *, frozen: bool = False) -> float:
+    """What training keeps on a device between updates, and on a GPU the weights that are on their way to engines.
+
+    Each device hands them to its own engine bucket by bucket. Where engines are apart the first device has a copy of all:
+    it is the one that has to have room. With `frozen` there are another model's float32 weights, which are only read.
     """
-    copy = sizes.parameters * devices.width if devices.unit == "gpu_hours" else 0
+    copy = 0.0
+    if devices.unit == "gpu_hours":
+        copy = sizes.parameters * devices.width
+        if not devices.apart:
+            copy = min(copy, HANDED)
     return sizes.parameters * (KEPT + (4 if frozen else 0)) / devices.training + copy
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 
@@ -88,6 +88,33 @@ class Ahead:
     sampling: Sampling
 
 
+@runtime_checkable
+class Spread(Protocol):
+    """Weights that several processes train together. They stay as they are until an engine gets the next ones."""
+
+    @property
+    def world(self) -> int:
+        """How many processes there are, each with a device of its own."""
+        ...
+
+    def whole(self, device: str | None = None) -> Mapping[str, torch.Tensor]:
+        """All tensors in this process, on a device or its own."""
+        ...
+
+    def each(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call a module's function in every process, as `call(pieces, rank, gather, *arguments)`.
+
+        `pieces` gives the name and the tensor of each weight, whole and on the process's own device. All processes have to
+        ask for as many of them. `gather` gives every process the values of all, by rank. Raises what the call raises in the
+        first process; the others may raise nothing that it does not.
+        """
+        ...
+
+
+Weights = Mapping[str, torch.Tensor] | Path | Spread
+"""New weights of an engine: tensors by their `transformers` names, a folder, or what processes hold together."""
+
+
 class Engine(Protocol):
     """A model that answers prompts. One thread at a time."""
 
@@ -112,7 +139,7 @@ class Engine(Protocol):
         """
         ...
 
-    def load_weights(self, state: Mapping[str, torch.Tensor] | Path, version: int) -> None:
+    def load_weights(self, state: Weights, version: int) -> None:
         """Takes new weights: tensors by their `transformers` names, or a folder that `transformers` wrote."""
         ...
 

@@ -33,9 +33,13 @@ from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
 from runners.train.questions import Question, questions_of, read_table
 from runners.train.rollouts import Collector, Reference, Rollouts, collect
+from runners.train.spread import await_value, weights_of
 from runners.train.steps import Numbers, Steps
 from runners.train.update import Learner
 from runners.verify import Verifier, make_verifier
+
+LOADED = "the engine has the weights"
+"""What the first process shares when others may go on."""
 
 
 def ppo_steps(
@@ -98,7 +102,8 @@ def ppo_steps(
         engine.release()
         batch = learner.ranks.share(gathered.batch)
         row = {**gathered.row, **update(learner, batch, method, seed, number, same_numbers, reference)}
-        engine.load_weights(learner.weights(), number + 1)
+        engine.load_weights(weights_of(learner), number + 1)
+        learner.ranks.share(LOADED)
         seconds = {**gathered.seconds, **spent("update", (began, now()))}
         write_parquet(gathered.table, _part(parts, number))
         # On the disk before any standing that takes this step for done.
@@ -157,7 +162,8 @@ def _opened(
     try:
         # Servers take minutes to start, and others wait less than that inside a collective.
         learner.ranks.wait()
-        engine.load_weights(learner.weights(), begun)
+        engine.load_weights(weights_of(learner), begun)
+        learner.ranks.share(LOADED)
         return engine, make_verifier(
             grading.verifier, tolerance=grading.tolerance, confined=job.resources.confined
         )
@@ -184,12 +190,13 @@ def _following(
 ) -> Steps:
     """The same steps on a process that learns from what the first one generates."""
     learner.ranks.wait()
-    learner.weights()
+    await_value(learner)
 
     def take(number: int) -> Numbers:
-        batch: Batch = learner.ranks.share(None)
+        # Until the batch comes, a server that was lost may need the present weights again.
+        batch: Batch = await_value(learner)
         row = update(learner, batch, method, seed, number, same_numbers, reference)
-        learner.weights()
+        await_value(learner)
         return row, {}
 
     return Steps(take, {})

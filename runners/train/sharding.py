@@ -54,22 +54,36 @@ def whole(value: Tensor) -> Tensor:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
+def whole_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor whole, by its `transformers` name, on every process; all have to ask for as many of them.
+
+    A tied matrix comes once, under its first name. Rounded to `precision` before they travel.
+    """
+    for name, _, parameter in _named(model):
+        if parameter is not None:
+            yield name, whole(parameter.detach().to(precision))
+
+
 def whole_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.dtype) -> dict[str, Tensor]:
     """All tensors by their `transformers` names on the first process, nothing on the others; all have to ask.
 
     A tied matrix is there under each of its names. Rounded to `precision` before they travel.
     """
-    found: dict[str, Tensor] = {}
-    names: dict[int, str] = {}
-    for name, parameter in (*model.named_parameters(remove_duplicate=False), *_buffers(model)):
-        if id(parameter) in names:
-            found.update({name: found[names[id(parameter)]]} if ranks.first else {})
-            continue
-        names[id(parameter)] = name
-        made = whole(parameter.detach().to(precision))
+    state: dict[str, Tensor] = {}
+    for name, tensor in whole_tensors(model, precision):
         if ranks.first:
-            found[name] = made.to(device)
-    return found
+            state[name] = tensor.to(device)
+    if not ranks.first:
+        return {}
+    return {name: state[first] for name, first, _ in _named(model)}
+
+
+def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:
+    """The names of all that is stored, in order: each with the first name of its tensor, and the tensor where that is it."""
+    names: dict[int, str] = {}
+    for name, tensor in (*model.named_parameters(remove_duplicate=False), *_buffers(model)):
+        first = names.setdefault(id(tensor), name)
+        yield name, first, tensor if first == name else None
 
 
 def _buffers(model: Any) -> Iterator[tuple[str, Tensor]]:

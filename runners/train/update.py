@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from reodsl.diagnostics import problem
+from reodsl.price.memory import HANDED
 from reodsl.price.sizes import Sizes, from_config
 from runners.rounded import HALF
 from runners.train import bfloat16
@@ -119,20 +120,21 @@ class Learner:
                 scores[batch.places(rows)] = values
         return scores
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self, device: torch.device | None = None) -> dict[str, Tensor]:
         """All tensors by their `transformers` names, as the passes see them; every process has to ask, and only the
-        first one gets any. Gradients are gone then, and no process holds more of its device than it has to keep: an
-        engine may be on it too.
+        first one gets any, on `device` or its own. Gradients are gone then, and no process holds more of its device than
+        it has to keep: an engine may be on it too.
         """
-        self._rest()
+        self.rest()
         if self.scorer is None:
             return self.model.state_dict()
-        found = whole_state(self.model, self.ranks, self.device, self.precision)
-        self._rest()
+        state = whole_state(self.model, self.ranks, device or self.device, self.precision)
+        self.rest()
         self.ranks.wait()
-        return found
+        return state
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
+        """Let go of gradients, and of what the allocator keeps for later."""
         for parameter in self.model.parameters():
             parameter.grad = None
         if self.device.type != "cpu":
@@ -140,9 +142,9 @@ class Learner:
 
     @property
     def growth(self) -> float:
-        """Bytes of this device that are not held yet and will be between updates: moments, and weights for an engine."""
+        """Bytes of this device that are not held yet and will be between updates: moments, and weights on their way."""
         whole = 0 if self.scorer is None else sum(p.numel() for p in self.model.parameters())
-        return moments_to_come(self.optimizers) + whole * self.precision.itemsize
+        return moments_to_come(self.optimizers) + min(whole * self.precision.itemsize, HANDED)
 
 
 @dataclass(frozen=True, slots=True)

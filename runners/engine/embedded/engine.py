@@ -15,7 +15,7 @@ from runners.engine.embedded.generation import generate
 from runners.engine.embedded.settings import EmbeddedSettings
 from runners.engine.embedded.shape import shape_of
 from runners.engine.embedded.weights import weights_of
-from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling
+from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling, Spread, Weights
 from runners.engine.requests import Limits
 from runners.models.tensors import read_state
 
@@ -39,8 +39,10 @@ class EmbeddedEngine:
         self.load_weights(state, version)
 
     @torch.inference_mode()
-    def load_weights(self, state: Mapping[str, torch.Tensor] | Path, version: int) -> None:
+    def load_weights(self, state: Weights, version: int) -> None:
         """Copies new weights in and drops every cache made with the old ones. Raises E0803 to E0806, E0816."""
+        if isinstance(state, Spread):
+            state = state.whole()
         tensors = read_state(state) if isinstance(state, Path) else state
         self._kept = {}
         with room("taking new weights", self._settings):

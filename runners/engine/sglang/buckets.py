@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 
+from reodsl.price.memory import HANDED
+
 State = Mapping[str, torch.Tensor]
 
-SIZE = 1 << 29
+SIZE = HANDED // 2
 """Bytes of weights that are on their way at once. A single larger tensor is a bucket of its own."""
 
 
@@ -21,13 +23,13 @@ class Bucket:
     tensors: tuple[tuple[str, torch.Tensor], ...]
 
 
-def buckets(state: State, size: int = SIZE) -> Iterator[Bucket]:
-    """The tensors of a state dict in their order, copied into buckets of at most `size` bytes each.
+def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SIZE) -> Iterator[Bucket]:
+    """Named tensors in their order, copied into buckets of at most `size` bytes each.
 
     The copy is made on the tensors' own device, bucket by bucket, so that nobody who reads a bucket sees the trainer's own
     memory. Tensors of one width follow each other; a bucket never mixes widths, so each view is aligned.
     """
-    for part in parts(state, size):
+    for part in parts(tensors, size):
         whole = sum(tensor.numel() * tensor.element_size() for _, tensor in part)
         flat = torch.empty(whole, dtype=torch.uint8, device=part[0][1].device)
         views: list[tuple[str, torch.Tensor]] = []
@@ -41,19 +43,13 @@ def buckets(state: State, size: int = SIZE) -> Iterator[Bucket]:
         yield Bucket(flat, tuple(views))
 
 
-def parts(state: State, size: int = SIZE) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """The tensors in their order, as many at a time as `size` bytes hold.
-
-    A head that is tied to the embeddings before it is left out, as in files of weights.
-    """
+def parts(
+    tensors: Iterable[tuple[str, torch.Tensor]], size: int = SIZE
+) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """Named tensors in their order, as many at a time as `size` bytes hold."""
     part: list[tuple[str, torch.Tensor]] = []
     held = 0
-    seen: set[tuple[int, tuple[int, ...]]] = set()
-    for name, tensor in state.items():
-        mark = (tensor.data_ptr(), tuple(tensor.shape))
-        if mark in seen and name.startswith("lm_head"):
-            continue
-        seen.add(mark)
+    for name, tensor in tensors:
         bytes_ = tensor.numel() * tensor.element_size()
         if part and (held + bytes_ > size or tensor.element_size() != part[0][1].element_size()):
             yield part
@@ -62,3 +58,13 @@ def parts(state: State, size: int = SIZE) -> Iterator[list[tuple[str, torch.Tens
         held += bytes_
     if part:
         yield part
+
+
+def untied(state: State) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a state dict without a head that is tied to the embeddings before it, as in files of weights."""
+    seen: set[tuple[int, tuple[int, ...]]] = set()
+    for name, tensor in state.items():
+        mark = (tensor.data_ptr(), tuple(tensor.shape))
+        if not (mark in seen and name.startswith("lm_head")):
+            yield name, tensor
+        seen.add(mark)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import torch
-
-from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling
+from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling, Weights
 from runners.engine.requests import Limits
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.host import Host
@@ -40,8 +38,8 @@ class SGLangEngine:
         self._ahead: Ahead | None = None
         self.read = Read()
 
-    def load_weights(self, state: Mapping[str, torch.Tensor] | Path, version: int) -> None:
-        """See `Engine.load_weights`. Tensors are kept in view until the next call. Raises E0806, E0826."""
+    def load_weights(self, state: Weights, version: int) -> None:
+        """See `Engine.load_weights`. They are kept in view until the next call. Raises E0806, E0826."""
         self._made, self._ahead = {}, None
         self.fleet.load(state, version)
 

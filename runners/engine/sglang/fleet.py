@@ -1,4 +1,4 @@
-"""The servers of an engine: hosts in; servers that live, and have the present weights, out."""
+"""Keep the servers of an engine alive, each with the present weights."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from reodsl.diagnostics import first_line, problem
+from runners.engine.protocol import Spread, Weights
 from runners.engine.sglang import occupancy, weights
 from runners.engine.sglang.control import Refused, together
+from runners.engine.sglang.handing import hand
 from runners.engine.sglang.host import Host
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
@@ -40,7 +40,7 @@ class Fleet:
         self.servers: list[Address] = []
         self.way: weights.Way | None = None
         self._shapes = tensor_shapes(settings.model)
-        self._weights: tuple[Mapping[str, torch.Tensor] | Path, int] = (settings.model, 0)
+        self._weights: tuple[Weights, int] = (settings.model, 0)
         self._away: set[int] = set()
         try:
             # All of them at the same time.
@@ -52,12 +52,14 @@ class Fleet:
             self.close()
             raise
 
-    def load(self, state: Mapping[str, torch.Tensor] | Path, version: int) -> None:
-        """Brings new weights to all servers. Tensors are kept in view until the next call, for servers that die meanwhile.
+    def load(self, state: Weights, version: int) -> None:
+        """Bring new weights to all servers. They are kept in view until the next call, for servers that die meanwhile.
 
         Raises E0806 for tensors that are not the model's, E0826 where no way of sending them works.
         """
-        if not isinstance(state, Path):
+        if isinstance(state, Spread) and not self._beside(state):
+            state = state.whole()
+        if isinstance(state, Mapping):
             weights.require_shapes(state, self._shapes)
         self._weights = (state, version)
         self._switch(occupancy.take_weights, self._away)
@@ -144,8 +146,11 @@ class Fleet:
     def _renew(self, numbers: Sequence[int]) -> None:
         """Brings the present weights to some servers, those that have died or hang meanwhile started again."""
         state, _ = self._weights
-        near = all(self.hosts[number].near for number in numbers)
-        known: tuple[weights.Way, ...] = ("disk",) if isinstance(state, Path) else weights.ways(near)
+        known: tuple[weights.Way, ...] = ("disk",)
+        if isinstance(state, Spread):
+            known = ("tensor", "disk")
+        elif not isinstance(state, Path):
+            known = weights.ways(self._share_memory(numbers))
         failed: list[str] = []
         for way in known[known.index(self.way) :] if self.way in known else known:
             fault = self._sent(way, numbers)
@@ -170,11 +175,15 @@ class Fleet:
         for _ in range(2):
             servers = self._standing(numbers)
             try:
+                ranks, model = self._settings.tensor_parallel, self._settings.model
                 if isinstance(state, Path):
                     weights.from_disk(state, servers, version)
+                elif isinstance(state, Spread) and way == "tensor":
+                    state.each(hand, dict(zip(numbers, servers, strict=True)), ranks, version)
                 else:
-                    ranks, model = self._settings.tensor_parallel, self._settings.model
-                    weights.update(way, state, servers, ranks, version, self._aside, model)
+                    # The servers need their devices for themselves.
+                    whole = state.whole("cpu") if isinstance(state, Spread) else state
+                    weights.update(way, whole, servers, ranks, version, self._aside, model)
                 return None
             except Refused as fault:
                 return fault
@@ -182,6 +191,16 @@ class Fleet:
                 found = fault
                 self._end_hung(fault)
         return found
+
+    def _beside(self, state: Spread) -> bool:
+        """Whether each server is on devices of processes that hold these weights."""
+        return self._settings.in_turn and len(self.hosts) * self._settings.tensor_parallel <= state.world
+
+    def _share_memory(self, numbers: Sequence[int]) -> bool:
+        """Whether servers can read this process's memory: on a GPU, the one server that is on the same one."""
+        near = all(self.hosts[number].near for number in numbers)
+        alone = self._settings.in_turn and len(self.hosts) * self._settings.tensor_parallel == 1
+        return near and (self._settings.on_cpu or alone)
 
     def _end_hung(self, fault: Lost) -> None:
         """Ends servers that took weights and do not say that they go on."""

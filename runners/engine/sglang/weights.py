@@ -6,24 +6,21 @@ files where neither works.
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Literal
 
-import torch.multiprocessing as sharing
 from safetensors.torch import save_file
 
 from reodsl.diagnostics import first_line, problem
 from runners.engine.sglang.broadcast import send
-from runners.engine.sglang.buckets import State, buckets, parts
+from runners.engine.sglang.buckets import State, buckets, parts, untied
 from runners.engine.sglang.control import Lines, Refused, update_session
+from runners.engine.sglang.handing import packed_tensors
 from runners.engine.sglang.server import Address
 
 Way = Literal["tensor", "broadcast", "disk"]
@@ -61,7 +58,7 @@ def update(
         elif way == "tensor":
             _from_tensor(state, servers, ranks, version)
         else:
-            send(buckets(state), servers, ranks, version)
+            send(buckets(untied(state)), servers, ranks, version)
     except (RuntimeError, OSError, ValueError, TypeError) as fault:
         raise Refused(f"{type(fault).__name__}: {first_line(fault)}") from fault
 
@@ -77,11 +74,10 @@ def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
 def _from_tensor(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
     """Hand servers pieces of shared memory (on a GPU: handles of its memory) to copy from, all of them the same."""
     with Lines(servers) as lines, update_session(lines):
-        for bucket in buckets(state):
-            with _shared_by_name():
-                packed = base64.b64encode(_pickled(list(bucket.tensors))).decode()
-                message = {"serialized_named_tensors": [packed] * ranks, "weight_version": str(version)}
-                lines.ask("/update_weights_from_tensor", message)
+        for bucket in buckets(untied(state)):
+            packed = packed_tensors(bucket)
+            message = {"serialized_named_tensors": [packed] * ranks, "weight_version": str(version)}
+            lines.ask("/update_weights_from_tensor", message)
 
 
 @contextmanager
@@ -94,7 +90,7 @@ def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
             if (model / name).is_file():
                 shutil.copyfile(model / name, folder / name)
         places: dict[str, str] = {}
-        for number, part in enumerate(parts(state)):
+        for number, part in enumerate(parts(untied(state))):
             file = f"model-{number:05d}.safetensors"
             save_file({name: tensor.detach().cpu().contiguous() for name, tensor in part}, folder / file)
             places |= dict.fromkeys((name for name, _ in part), file)
@@ -103,20 +99,3 @@ def _laid_down(state: State, aside: Path, model: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _shared_by_name() -> Iterator[None]:
-    """Tensors travel as names of shared memory: a server that is no child of ours cannot take our file descriptors."""
-    before = sharing.get_sharing_strategy()
-    sharing.set_sharing_strategy("file_system")
-    try:
-        yield
-    finally:
-        sharing.set_sharing_strategy(before)
-
-
-def _pickled(value: object) -> bytes:
-    buffer = io.BytesIO()
-    ForkingPickler(buffer).dump(value)
-    return buffer.getvalue()

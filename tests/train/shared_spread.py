@@ -1,0 +1,42 @@
+"""What each of two processes does in tests/train/test_spread.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from reodsl.graph.job import Job
+from runners.train.ranks import Ranks
+from runners.train.sharding import shard
+from runners.train.spread import SpreadWeights, await_value
+from runners.train.update import Learner
+from tests.train.models import small_model
+
+
+def write_down(
+    pieces: Iterator[tuple[str, torch.Tensor]],
+    rank: int,
+    gather: Callable[[Any], list[Any]],
+    folder: str,
+    most: int,
+) -> None:
+    """Keeps what comes, at most so many tensors, and what all processes say."""
+    held = {name: tensor.clone() for _, (name, tensor) in zip(range(most), pieces, strict=False)}
+    torch.save({"pieces": held, "all": gather(f"rank {rank}")}, f"{folder}/{rank}-{most}.pt")
+
+
+def body(job: Job, ranks: Ranks) -> None:
+    """The first process calls twice, puts all together, and says what comes next."""
+    model = small_model(tied=True)
+    learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.float32), 64)
+    if ranks.first:
+        weights = SpreadWeights(learner)
+        weights.each(write_down, str(job.out), 10_000)
+        # Ended early, on all alike.
+        weights.each(write_down, str(job.out), 2)
+        torch.save(weights.whole("cpu"), job.out / "whole.pt")
+        ranks.share("next")
+    else:
+        assert await_value(learner) == "next"
