@@ -1,0 +1,36 @@
+"""Two processes that train one model, each with a real server beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from reodsl.graph.job import Job, Resources
+from reodsl.graph.task import Task
+from runners.models.folder import save
+from runners.models.tokenizer import word_tokenizer
+from runners.train.crew import together
+from tests.train.models import small_model
+from tests.train.shared_engines import GREEDY, REQUESTS
+
+
+@pytest.mark.heavy
+@pytest.mark.sglang
+@pytest.mark.usefixtures("python")
+def test_each_hands_its_weights_to_its_own_server_and_again_where_that_dies(tmp_path: Path) -> None:
+    save(small_model(seed=0), word_tokenizer([f"w{i}" for i in range(20)]), tmp_path / "model")
+    resources = Resources(engine="sglang", trainers=2, engines=2)
+    job = Job(Task("t", "train", {}, {}), {}, *[tmp_path] * 3, lambda told: None, resources)
+    together(job, "tests.train.shared_engines:body")
+    way, found, again = json.loads((tmp_path / "found.json").read_text())
+    assert way == "tensor"
+    assert again == found
+    model = small_model(seed=5)
+    for request, tokens in zip(REQUESTS, found, strict=True):
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([[*request.prompt, *tokens]])).logits[0]
+        assert logits[len(request.prompt) - 1 : -1].argmax(-1).tolist() == tokens
+    assert {len(tokens) for tokens in found} == {GREEDY.max_tokens}

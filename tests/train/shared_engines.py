@@ -1,0 +1,45 @@
+"""What each of two processes does in tests/engine/sglang/test_two_trainers.py."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from reodsl.graph.job import Job
+from runners.engine.open import open_engine
+from runners.engine.protocol import Request, Sampling
+from runners.engine.sglang.engine import SGLangEngine
+from runners.train.ranks import Ranks
+from runners.train.sharding import shard
+from runners.train.spread import await_value, weights_of
+from runners.train.update import Learner
+from tests.train.models import small_model
+
+REQUESTS = [Request((2, 3, 5), 1), Request((7, 4), 2), Request((9,), 3), Request((11, 12), 4)]
+GREEDY = Sampling(12, temperature=0.0)
+
+
+def body(job: Job, ranks: Ranks) -> None:
+    """Train nothing, and hand other weights than those of the folder to a server each."""
+    model = small_model(seed=5)
+    learner = Learner.of(model, (), 0.0, ranks, shard(model, ranks, torch.float32), 64)
+    if not ranks.first:
+        ranks.wait()
+        assert await_value(learner) == "loaded"
+        assert await_value(learner) == "over"
+        return
+    engine = open_engine(job.out / "model", job.resources, 40, job.out / "engine", beside=0.0)
+    try:
+        assert isinstance(engine, SGLangEngine)
+        ranks.wait()
+        engine.load_weights(weights_of(learner), 3)
+        ranks.share("loaded")
+        found = [engine.fleet.way, [r.tokens for r in engine.generate(REQUESTS, GREEDY)]]
+        # One that dies while the others wait for the next batch has the same weights again.
+        engine.fleet.hosts[1].kill()
+        found.append([r.tokens for r in engine.generate(REQUESTS, GREEDY)])
+        (job.out / "found.json").write_text(json.dumps(found))
+    finally:
+        engine.close()
+    ranks.share("over")
