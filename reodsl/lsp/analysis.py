@@ -1,4 +1,4 @@
-"""A spec and the texts of open editors to what the compiler knows of it: values, findings, files."""
+"""Compile a spec as its editor shows it: values, findings, files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reodsl.language.program import Program, load
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """One file as compiled: `path` is its absolute path, `text` what its editor shows."""
+    """One compiled file; `path` is absolute, and `text` is what its editor shows."""
 
     path: Path
     text: str
@@ -24,13 +24,13 @@ class Analysis:
     sources: Mapping[str, str]
 
     def file_of(self, shown: str) -> Path:
-        """The file behind a path that spans name."""
-        return LIBRARY / shown.removeprefix(f"{STD}/") if library(shown) else Path(shown)
+        """The file of a path in a span."""
+        return LIBRARY / shown.removeprefix(f"{STD}/") if is_library(shown) else Path(shown)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A diagnostic where an editor underlines it (None: at the file itself), and its further places with their words."""
+    """A diagnostic as an editor shows it. Without a `span` it is about the whole file; `related` are further places."""
 
     span: Span | None
     severity: Severity
@@ -39,8 +39,8 @@ class Finding:
     related: tuple[Label, ...]
 
 
-def analysed(path: Path, texts: Mapping[Path, str]) -> Analysis:
-    """What the compiler knows of the file at `path`; `texts` of open editors stand in for files. Raises nothing."""
+def analyse(path: Path, texts: Mapping[Path, str]) -> Analysis:
+    """Compile the file at `path`; the `texts` of open editors stand in for their files. Raises nothing."""
     drafts = {str(each.resolve()): text for each, text in texts.items()}
     program = load(path, {}, {}, drafts)
     check_program(program)
@@ -51,24 +51,24 @@ def analysed(path: Path, texts: Mapping[Path, str]) -> Analysis:
     return Analysis(path, shown, program, context.findings, sources)
 
 
-def found(analysis: Analysis) -> tuple[Finding, ...]:
-    """The findings on a file; what is wrong in a file that it imports stands at that import."""
+def findings_of(analysis: Analysis) -> tuple[Finding, ...]:
+    """List the findings on a file. What is wrong in an imported file is shown at the import."""
     return tuple(_finding(analysis, each) for each in in_order(analysis.findings))
 
 
-def library(shown: str) -> bool:
-    """Whether a shown path is one of the standard library."""
+def is_library(shown: str) -> bool:
+    """Whether a path in a span is one of the standard library."""
     return shown.startswith(f"{STD}/")
 
 
 def _finding(analysis: Analysis, diagnostic: Diagnostic) -> Finding:
-    own = str(analysis.path)
+    here_path = str(analysis.path)
     labels = diagnostic.labels
-    here = next((label for label in labels if label.span.path == own), None)
+    here = next((label for label in labels if label.span.path == here_path), None)
     message = diagnostic.message
     if here is None and labels:
         message = f"{labels[0].span.path}:{labels[0].span.line}: {message}"
-        place = _brings(analysis, labels[0].span.path)
+        place = _import_of(analysis, labels[0].span.path)
     else:
         place = here.span if here is not None else None
         if here is not None and here.text:
@@ -83,8 +83,8 @@ def _finding(analysis: Analysis, diagnostic: Diagnostic) -> Finding:
     )
 
 
-def _brings(analysis: Analysis, shown: str) -> Span | None:
-    """The import that brings in a file, directly or by others: the first one where that is not plain."""
+def _import_of(analysis: Analysis, shown: str) -> Span | None:
+    """Find the import that brings in a file; the first import if it comes in by way of others."""
     main = analysis.program.main
     if main is None:
         return None

@@ -1,4 +1,4 @@
-"""A text to the colours and the outline of an editor: each word with its sort, each declaration with what it holds."""
+"""Colour the words of a text by their sort, and outline its declarations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Sort = Literal[
     "comment",
 ]
 SORTS: tuple[str, ...] = get_args(Sort)
-"""The legend: a word's number in `encoded` is its place here. The names are the protocol's own."""
+"""The legend, in the protocol's names: a sort's number in `encode_colours` is its index here."""
 _PLAIN: dict[str, Sort] = {
     "NUMBER": "number",
     "STRING": "string",
@@ -40,7 +40,7 @@ _OPENERS = {"LBRACE": "RBRACE", "LPAR": "RPAR", "LSQB": "RSQB"}
 
 @dataclass(frozen=True, slots=True)
 class Colour:
-    """A piece of one line and what sort of thing it is."""
+    """A piece of one line and its sort."""
 
     span: Span
     sort: Sort
@@ -48,7 +48,7 @@ class Colour:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A declaration: its kind, its name, where the whole and where the name stands, and the declarations in it."""
+    """A declaration, with the spans of the whole and of its name (`at`), and the declarations in it."""
 
     kind: str
     name: str
@@ -58,16 +58,16 @@ class Symbol:
 
 
 def colours(text: str) -> list[Colour]:
-    """The pieces of a text that have a colour, in order; those over several lines are cut at line ends."""
+    """List the coloured pieces of a text, in order; those over several lines are cut at line ends."""
     scanned = scan(Source("", "\n".join(lines_of(text))))
-    found = [*_words(scanned.tokens), *(Colour(each.span, "comment") for each in scanned.comments)]
+    words = [*_words(scanned.tokens), *(Colour(each.span, "comment") for each in scanned.comments)]
     lines = lines_of(text)
-    pieces = [piece for each in found for piece in _by_line(each, lines)]
+    pieces = [piece for each in words for piece in _by_line(each, lines)]
     return sorted(pieces, key=lambda each: (each.span.line, each.span.column))
 
 
-def encoded(text: str, encoding: str = UTF16) -> list[int]:
-    """`colours` as the protocol has them: five numbers a piece, places counted from the piece before."""
+def encode_colours(text: str, encoding: str = UTF16) -> list[int]:
+    """Encode `colours` for the protocol: five numbers a piece, with places relative to the piece before."""
     lines, numbers = lines_of(text), []
     line, start = 1, 0
     for each in colours(text):
@@ -86,17 +86,17 @@ def encoded(text: str, encoding: str = UTF16) -> list[int]:
 
 
 def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[Symbol, ...]:
-    """The declarations among the items of a file or block, params included."""
-    found = []
+    """List the declarations among the items of a file or block, params included."""
+    outline = []
     for item in items:
         if isinstance(item, tree.Param):
-            found.append(Symbol("param", item.name.name, item.span, item.name.span, ()))
+            outline.append(Symbol("param", item.name.name, item.span, item.name.span, ()))
         elif isinstance(item, tree.Decl):
             inside = symbols(item.block.items) if item.block is not None else ()
-            found.append(Symbol(item.kind.name, item.name.name, item.span, item.name.span, inside))
+            outline.append(Symbol(item.kind.name, item.name.name, item.span, item.name.span, inside))
         elif isinstance(item, tree.Nested) and (inside := symbols(item.block.items)):
-            found.append(Symbol("", item.name.name, item.span, item.name.span, inside))
-    return tuple(found)
+            outline.append(Symbol("", item.name.name, item.span, item.name.span, inside))
+    return tuple(outline)
 
 
 def _words(tokens: list[Token]) -> Iterator[Colour]:
@@ -123,7 +123,7 @@ def _words(tokens: list[Token]) -> Iterator[Colour]:
 
 
 def _name(item: list[str], follows: str, in_call: bool) -> Sort:
-    """What a name is, by what stands before it in its item, what follows it, and whether it is inside of ( ) or [ ]."""
+    """Sort a name by what stands before it in its item, what follows it, and whether it is in ( ) or [ ]."""
     first, before = (item[0], item[-1]) if item else ("", "")
     if before == "NUMBER" or (before == "COLON" and first == "PARAM"):
         return "type"

@@ -1,4 +1,4 @@
-"""A place in a spec to what may be written there: kinds, settings, words, names in scope, modules."""
+"""Complete at a place in a spec: kinds, settings, words, names in scope, modules."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, library_names
 from reodsl.language.reward.words import RESPONSE_NAMES
 from reodsl.language.schema import Field, Flag, kinds_of
 from reodsl.lsp.analysis import Analysis
-from reodsl.lsp.meaning import described, parameters, words_of
-from reodsl.lsp.outline import ASSIGNS, Site, site
+from reodsl.lsp.meaning import describe_field, parameters, words_of
+from reodsl.lsp.outline import ASSIGNS, Site, locate
 from reodsl.lsp.positions import lines_of
 from reodsl.syntax import tree
 
@@ -27,7 +27,7 @@ MOST_FILES = 200
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Something to write at `span`; `detail` is a few words beside it, `doc` Markdown. `first` ones fit best."""
+    """Something to write at `span`, with a few words beside it and its Markdown `doc`. `first` ones fit best."""
 
     label: str
     sort: Sort
@@ -38,25 +38,25 @@ class Completion:
 
 
 def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion, ...]:
-    """What may stand at line and column (from 1), each label once."""
+    """List what may stand at line and column (from 1), each label once."""
     lines = lines_of(analysis.text)
     prefix = lines[line - 1][: column - 1] if line <= len(lines) else ""
     if _in_comment_or_text(prefix):
         return ()
-    found = _MODULE.match(prefix)
-    if found:
-        return _distinct(_modules(analysis, _back(analysis, line, column, found.group(1))))
-    found = _NAMES.match(prefix)
-    if found:
-        return _distinct(_provided(analysis, found.group(1), _back(analysis, line, column, found.group(2))))
-    here = site(analysis.text, line, column)
+    match = _MODULE.match(prefix)
+    if match:
+        return _distinct(_modules(analysis, _back(analysis, line, column, match.group(1))))
+    match = _NAMES.match(prefix)
+    if match:
+        return _distinct(_provided(analysis, match.group(1), _back(analysis, line, column, match.group(2))))
+    here = locate(analysis.text, line, column)
     word = here.word
     span = Span(str(analysis.path), line, word.span.column if word else column, line, column)
     return _distinct(_at(analysis, here, span))
 
 
 def _in_comment_or_text(prefix: str) -> bool:
-    """Whether a line's beginning ends inside a text in quotes or a comment."""
+    """Whether the end of `prefix` is inside a text in quotes or a comment."""
     bare = re.sub(r'"(?:\\.|[^"\\])*"', "", prefix)
     return '"' in bare or "#" in bare
 
@@ -65,9 +65,9 @@ def _back(analysis: Analysis, line: int, column: int, typed: str) -> Span:
     return Span(str(analysis.path), line, column - len(typed), line, column)
 
 
-def _distinct(found: Iterable[Completion]) -> tuple[Completion, ...]:
+def _distinct(offers: Iterable[Completion]) -> tuple[Completion, ...]:
     kept: dict[str, Completion] = {}
-    for each in found:
+    for each in offers:
         kept.setdefault(each.label, each)
     return tuple(kept.values())
 
@@ -98,7 +98,9 @@ def _settings(here: Site, span: Span) -> Iterator[Completion]:
     kind = KINDS.get(here.frame.kind)
     for name, field in here.frame.fields().items():
         if name not in here.given:
-            yield Completion(name, "setting", span, _brief(field), described(name, field), field.required)
+            yield Completion(
+                name, "setting", span, _brief(field), describe_field(name, field), field.required
+            )
     for child in kind.children if kind is not None else ():
         yield Completion(child, "kind", span, doc=KINDS[child].doc if child in KINDS else "")
         if child == "stage":
@@ -111,7 +113,7 @@ def _brief(field: Field) -> str:
 
 def _arguments(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
     for name, field in here.frame.fields().items():
-        yield Completion(name, "setting", span, _brief(field), described(name, field), field.required)
+        yield Completion(name, "setting", span, _brief(field), describe_field(name, field), field.required)
     main = analysis.program.main
     for each in parameters(analysis, main, here.frame.kind) if main is not None else ():
         yield Completion(each.name.name, "setting", span, "" if each.default is not None else "required")
@@ -121,8 +123,8 @@ def _values(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
     field = here.wanted
     fitting = kinds_of(field.type) if field is not None else ()
     if field is None and not here.frame.bracket and here.before:
-        made = KINDS.get(here.before[0].text)
-        fitting = made.parents if made is not None else ()
+        declared = KINDS.get(here.before[0].text)
+        fitting = declared.parents if declared is not None else ()
     if field is not None:
         flags = ("true", "false") if isinstance(field.type, Flag) else ()
         for word in (*words_of(field.type), *flags):
@@ -143,7 +145,7 @@ def _values(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
 
 
 def _scope(analysis: Analysis, main: Loaded) -> Iterator[tuple[str, tree.ModuleItem]]:
-    """The names of a file with what they declare, its own and those imported."""
+    """Yield the names of a file, declared and imported, with their items."""
     yield from main.items.items()
     loaded = analysis.program.context.modules.loaded
     for name, imported in main.imports.items():
@@ -153,7 +155,7 @@ def _scope(analysis: Analysis, main: Loaded) -> Iterator[tuple[str, tree.ModuleI
 
 
 def _modules(analysis: Analysis, span: Span) -> Iterator[Completion]:
-    """The library's modules, and the files beside this one and below."""
+    """Yield the library's modules, and the files beside this one and in its folders."""
     for name in library_names():
         yield Completion(f"{STD}.{name}", "module", span)
     folder = analysis.path.parent
@@ -167,16 +169,16 @@ def _modules(analysis: Analysis, span: Span) -> Iterator[Completion]:
 
 
 def _provided(analysis: Analysis, module: str, span: Span) -> Iterator[Completion]:
-    """The names that a module declares."""
+    """Yield the names that a module declares."""
     for item in _items(analysis, module):
         kind = item.kind.name if isinstance(item, tree.Decl) else "param"
         yield Completion(item.name.name, "name", span, kind, item.doc or "")
 
 
 def _items(analysis: Analysis, module: str) -> tuple[tree.ModuleItem, ...]:
-    """What a module declares, read as an import of this file would: no further than the spec's folder."""
-    own = analysis.program.context.modules
-    modules = Modules(own.root, own.drafts)
+    """Read what a module declares, as an import in this file would: from the spec's folder at most."""
+    open_modules = analysis.program.context.modules
+    modules = Modules(open_modules.root, open_modules.drafts)
     place = str(analysis.path)
     probe = modules.parsed(
         place, f"from {module} import x\n", place, std=analysis.path.is_relative_to(LIBRARY)

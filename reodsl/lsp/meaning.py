@@ -1,4 +1,4 @@
-"""A place in a spec to what the word there means: words for a hover, and where it is defined."""
+"""Explain the word at a place in a spec: a text for a hover, and where it is defined."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from reodsl.language.reward.words import FUNCTIONS
 from reodsl.language.schema import Choice, Either, Field, Many, Num, Type, type_words
 from reodsl.language.values import BLOCK, Record, Slot, Value, as_written, describe
 from reodsl.lsp.analysis import Analysis
-from reodsl.lsp.outline import ASSIGNS, Site, site
+from reodsl.lsp.outline import ASSIGNS, Site, locate
 from reodsl.numbers.budgets import Schedule
 from reodsl.syntax import tree
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a word means, as Markdown, where the word stands, and where it was defined (None: in the language)."""
+    """What a word means, as Markdown; `defined` is None for a word of the language."""
 
     text: str
     span: Span
@@ -29,15 +29,15 @@ class Meaning:
 
 
 def meaning(analysis: Analysis, line: int, column: int) -> Meaning | None:
-    """What the word at line and column (from 1) means, or None where there is no word, or nothing known of it."""
-    here = site(analysis.text, line, column)
+    """Explain the word at line and column (from 1); None without a word, or for one that is not known."""
+    here = locate(analysis.text, line, column)
     if here.word is None:
         return None
-    found = _of(analysis, here)
-    return Meaning(found[0], here.word.span, found[1]) if found is not None else None
+    explained = _explain(analysis, here)
+    return Meaning(explained[0], here.word.span, explained[1]) if explained is not None else None
 
 
-def _of(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
+def _explain(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
     word, before, frame = here.word, here.before, here.frame
     assert word is not None
     if before and before[0].type == "FROM" and not frame.bracket:
@@ -59,7 +59,7 @@ def _of(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
 
 
 def _import(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
-    """A module, or a name that it provides."""
+    """Explain a module in an import, or a name that it provides."""
     word, main = here.word, analysis.program.main
     assert word is not None
     if main is None:
@@ -82,7 +82,7 @@ def _import(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
 
 
 def _name(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
-    """A name used as a value: a word of its setting, a name of the declaration around, of the file, a function."""
+    """Explain a name used as a value: a word of its setting, a local name, a name of the file, a function."""
     word, main = here.word, analysis.program.main
     assert word is not None
     field = here.wanted
@@ -90,12 +90,12 @@ def _name(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
         return f"`{word.text}`: {field.doc}", None
     local = here.locals.get(word.text)
     # `arm vanilla = vanilla`: what stands behind the sign is not the arm itself.
-    own = local is not None and local.span.line == word.span.line and _assigned(here)
-    if local is not None and not (own and local.what not in ("variable", "parameter")):
+    itself = local is not None and local.span.line == word.span.line and _assigned(here)
+    if local is not None and not (itself and local.what not in ("variable", "parameter")):
         return f"**{local.what}** `{word.text}`", replace(local.span, path=str(analysis.path))
-    found = _declared(analysis, main, word.text) if main is not None else None
-    if found is not None:
-        return found
+    declared = _declared(analysis, main, word.text) if main is not None else None
+    if declared is not None:
+        return declared
     function = SIGNATURES.get(word.text) or KINDS.get(word.text)
     if function is not None and function.form == "call":
         arguments = "".join(f"\n- `{name}`: {each.doc}" for name, each in function.fields.items())
@@ -104,7 +104,7 @@ def _name(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
 
 
 def _in_reward(word: str) -> tuple[str, Span | None] | None:
-    """A word of the formulas that rewards are, by every form in which it stands there."""
+    """Explain a word of a reward's formula, by every form in which it is used."""
     if word not in (*FUNCTIONS, "y", "x", "group", "ref", "dense"):
         return None
     forms = [f"- {code}: {means}" for code, means in REWARD_WORDS if re.search(rf"\b{word}\b", code + means)]
@@ -116,7 +116,7 @@ def _assigned(here: Site) -> bool:
 
 
 def _declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str, Span | None] | None:
-    """A declaration or param of the file, or one that it imports: its text, value, and where it stands."""
+    """Explain a declaration or param of the file, or one that it imports."""
     module, item = main, main.items.get(name)
     imported = main.imports.get(name)
     if item is None and imported is not None:
@@ -147,11 +147,11 @@ def _declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str, Span | 
 
 
 def _setting(analysis: Analysis, here: Site, field: Field) -> tuple[str, Span | None]:
-    """A setting: its sense and type, and its value with where that, and what it replaces, was set."""
+    """Explain a setting: its type, its value and where that was set, and the value it replaces."""
     word = here.word
     assert word is not None
     slot = _slot(analysis, here, word.text)
-    parts = [described(word.text, field)]
+    parts = [describe_field(word.text, field)]
     defined = None
     if slot is not None and not _is_block(slot.value):
         parts.append(f"value: {_shown(slot.value)}{_origin(slot)}")
@@ -164,8 +164,8 @@ def _setting(analysis: Analysis, here: Site, field: Field) -> tuple[str, Span | 
     return "\n\n".join(parts), defined
 
 
-def described(name: str, field: Field) -> str:
-    """A setting or argument as Markdown: sense, type with unit and range, default, the methods that have it."""
+def describe_field(name: str, field: Field) -> str:
+    """Describe a setting or argument in Markdown: doc, type, unit, range, default, and the methods that have it."""
     range_ = field.type.range_words() if isinstance(field.type, Num) else ""
     facts = [f"{type_words(field.type)}, {range_}" if range_ else type_words(field.type)]
     default = default_words(field)
@@ -177,7 +177,7 @@ def described(name: str, field: Field) -> str:
 
 
 def words_of(type_: Type) -> tuple[str, ...]:
-    """The words that a setting of this type offers, also as elements of a list."""
+    """List the words that a setting of this type can have, also as elements of a list."""
     match type_:
         case Choice():
             return type_.words
@@ -200,7 +200,7 @@ def _is_block(value: Value) -> bool:
 
 
 def _shown(value: Value | None) -> str:
-    """A value in one line, or nothing where its text says no more than its name."""
+    """Show a value in one line; empty where that says no more than its name."""
     if value is None:
         return ""
     if isinstance(value.data, Record):
@@ -222,10 +222,10 @@ def _origin(slot: Slot) -> str:
 
 
 def _argument(analysis: Analysis, function: str, name: str) -> tuple[str, Span | None] | None:
-    """An argument of a function, or a parameter of a reward or selection."""
+    """Explain an argument of a function, or a parameter of a reward or selection."""
     known = SIGNATURES.get(function) or KINDS.get(function)
     if known is not None and name in known.fields:
-        return described(name, known.fields[name]), None
+        return describe_field(name, known.fields[name]), None
     main = analysis.program.main
     for parameter in parameters(analysis, main, function) if main is not None else ():
         if parameter.name.name == name:
@@ -234,7 +234,7 @@ def _argument(analysis: Analysis, function: str, name: str) -> tuple[str, Span |
 
 
 def parameters(analysis: Analysis, main: Loaded, name: str) -> tuple[tree.ParamDecl, ...]:
-    """The parameters of a reward or selection that the file declares or imports."""
+    """List the parameters of a reward or selection that the file declares or imports."""
     item = main.items.get(name)
     imported = main.imports.get(name)
     if item is None and imported is not None:
@@ -248,7 +248,7 @@ def _loaded(analysis: Analysis, key: str | None) -> Loaded | None:
 
 
 def _written(analysis: Analysis, span: Span) -> str:
-    """The text of a span, on one line."""
+    """Quote the text of a span, on one line."""
     lines = analysis.sources[span.path].split("\n")[span.line - 1 : span.end_line]
     lines[-1] = lines[-1][: span.end_column - 1]
     lines[0] = lines[0][span.column - 1 :]

@@ -1,4 +1,4 @@
-"""A text and a place in it to where that is: the block or call around it, the statement so far, the word at hand.
+"""Locate a place in a text: the block or call around it, the statement so far, the word under it.
 
 It reads tokens alone, so that it answers in a file that is being typed and does not parse.
 """
@@ -46,7 +46,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Local:
-    """A name that a declaration has inside: `let`, an arm, a parameter, a variable; `what` says which."""
+    """A name inside a declaration: a `let`, an arm, a parameter or a variable; `what` says which."""
 
     name: str
     what: str
@@ -55,7 +55,7 @@ class Local:
 
 @dataclass(slots=True)
 class Site:
-    """Where a place is: its frame, the statement before it there, the word under it and the token after that.
+    """A place: its frame, the statement before it, the word under it and the token after that.
 
     `locals` are the names inside of the declaration around it, `given` the settings of the whole block.
     """
@@ -75,8 +75,8 @@ class Site:
 
 def fields_of(kind: str) -> Mapping[str, Field]:
     """The settings of a kind, or the arguments of a function; a stage has those of an experiment."""
-    found = KINDS.get(kind) or SIGNATURES.get(kind)
-    return found.fields if found is not None else {}
+    known = KINDS.get(kind) or SIGNATURES.get(kind)
+    return known.fields if known is not None else {}
 
 
 def wanted(frame: Frame, before: list[Token]) -> Field | None:
@@ -92,8 +92,8 @@ def wanted(frame: Frame, before: list[Token]) -> Field | None:
     return frame.setting
 
 
-def site(text: str, line: int, column: int) -> Site:
-    """Where line and column (from 1) are in a text; the word is the one that the place touches."""
+def locate(text: str, line: int, column: int) -> Site:
+    """Locate line and column (from 1) in a text; the word is the one that the place touches."""
     tokens = scan(Source("", text.replace("\r\n", "\n").replace("\r", "\n"))).tokens
     at = next(
         (
@@ -145,7 +145,7 @@ def _take(stack: list[Frame], token: Token, before: Token | None) -> None:
     """Follow one token: brackets open and close frames, breaks end statements."""
     frame = stack[-1]
     if token.type in OPENERS:
-        inner = _opened(frame, OPENERS[token.type], before)
+        inner = _open_frame(frame, OPENERS[token.type], before)
         frame.statement.append(token)
         stack.append(inner)
     elif token.type in CLOSERS:
@@ -163,26 +163,26 @@ def _take(stack: list[Frame], token: Token, before: Token | None) -> None:
         frame.statement.append(token)
 
 
-def _opened(frame: Frame, bracket: str, before: Token | None) -> Frame:
-    """The frame that a bracket opens after the statement so far."""
-    said = frame.statement
-    words = [token.text for token in said]
+def _open_frame(frame: Frame, bracket: str, before: Token | None) -> Frame:
+    """Make the frame that a bracket opens after the statement so far."""
+    statement = frame.statement
+    words = [token.text for token in statement]
     owner = frame.owner or (words[1] if len(words) > 1 else "")
-    field_ = wanted(frame, said)
+    field_ = wanted(frame, statement)
     if bracket == "[":
         return Frame(bracket, owner=owner, path=None, setting=field_)
     if bracket == "(":
-        declares = not any(token.type in ASSIGNS for token in said) and frame.bracket == ""
+        declares = not any(token.type in ASSIGNS for token in statement) and frame.bracket == ""
         call = before.text if before is not None and is_word(before) and not declares else ""
         return Frame(bracket, kind=call, owner=owner, path=None, setting=None if call else field_)
     if not frame.bracket:
         return Frame(bracket, kind=words[0] if words else "", owner=owner)
-    if not said:
+    if not statement:
         return Frame(bracket, owner=owner, path=None)
     head = frame.fields().get(words[0])
-    if len(said) > 1 and said[1].type in ASSIGNS:
+    if len(statement) > 1 and statement[1].type in ASSIGNS:
         return Frame(bracket, kind=_amended(field_), owner=owner, path=None)
-    if len(said) > 1 and is_word(said[1]):
+    if len(statement) > 1 and is_word(statement[1]):
         return Frame(bracket, kind=words[0], owner=owner, path=None)
     if words[0] == "stages":
         return Frame(bracket, kind="stage", owner=owner, path=None)
@@ -200,7 +200,7 @@ def _amended(field_: Field | None) -> str:
 
 
 def _top_of(tokens: list[Token], stop: int) -> int:
-    """Where the declaration around a token begins: after the last line end outside of all brackets."""
+    """Find where the declaration around a token begins: after the last line end outside all brackets."""
     depth, start = 0, 0
     for i, token in enumerate(tokens[:stop]):
         depth += (token.type in OPENERS) - (token.type in CLOSERS)
@@ -210,8 +210,8 @@ def _top_of(tokens: list[Token], stop: int) -> int:
 
 
 def _locals(tokens: list[Token], start: int) -> dict[str, Local]:
-    """The names that the declaration beginning at `start` has inside."""
-    found: dict[str, Local] = {}
+    """List the names inside the declaration that begins at `start`."""
+    names: dict[str, Local] = {}
     depth = 0
     for i in range(start, len(tokens)):
         token = tokens[i]
@@ -237,12 +237,12 @@ def _locals(tokens: list[Token], start: int) -> dict[str, Local]:
         elif depth > 0 and above.type == "NAME" and below.type in ("EQUAL", "LBRACE") and above.text in KINDS:
             what = above.text
         if what:
-            found.setdefault(token.text, Local(token.text, what, token.span))
-    return found
+            names.setdefault(token.text, Local(token.text, what, token.span))
+    return names
 
 
 def _params(tokens: list[Token], start: int) -> int:
-    """How many tokens of a declaration come before its `=` or block: `kind name(params)`; 0 without parameters."""
+    """Count the tokens of a declaration's head, `kind name(params)`; 0 without parameters."""
     if start + 2 >= len(tokens) or tokens[start + 2].type != "LPAR":
         return 0
     depth = 0

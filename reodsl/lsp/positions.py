@@ -1,4 +1,4 @@
-"""An editor's places (lines from 0, columns in its code units) to a source's (from 1, in characters), and back.
+"""Convert an editor's places (from 0, in code units) to a source's (from 1, in characters), and back.
 
 The protocol counts UTF-16 code units unless client and server agree on `utf-8` or `utf-32`.
 """
@@ -29,12 +29,12 @@ class Range:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text as editors and sources count them: only `\\n` and `\\r` end one."""
+    """Split a text into lines as editors and sources do: only `\\n` and `\\r` end one."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def place(text: str, position: Position, encoding: str = UTF16) -> tuple[int, int]:
-    """Line and column of a source, from 1. What lies past a line's or the text's end is taken for that end."""
+    """Line and column in the source, from 1. A place past the end of a line or of the text becomes that end."""
     lines = lines_of(text)
     if position.line >= len(lines):
         return len(lines), len(lines[-1]) + 1
@@ -47,7 +47,7 @@ def place(text: str, position: Position, encoding: str = UTF16) -> tuple[int, in
 
 
 def range_of(text: str, span: Span | None, encoding: str = UTF16) -> Range:
-    """The range of a span in the text that it speaks of; the text's first place where there is no span."""
+    """The range of a span in its text; the start of the text without a span."""
     if span is None:
         return Range(Position(0, 0), Position(0, 0))
     lines = lines_of(text)
@@ -64,7 +64,7 @@ def whole(text: str, encoding: str = UTF16) -> Range:
 
 
 def units(text: str, encoding: str = UTF16) -> int:
-    """The code units of a text: in UTF-16 two for a character past U+FFFF, in UTF-8 its bytes."""
+    """Count the code units of a text: in UTF-16 a character past U+FFFF has two, in UTF-8 each byte is one."""
     width = {UTF16: ("utf-16-le", 2), "utf-8": ("utf-8", 1), "utf-32": ("utf-32-le", 4)}[encoding]
     return len(text.encode(width[0], "surrogatepass")) // width[1]
 

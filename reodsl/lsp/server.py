@@ -1,4 +1,4 @@
-"""Standard input to standard output: what an editor asks, answered by the pure functions of this package."""
+"""Serve editors over standard input and output, with the pure functions of this package."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pygls.workspace import TextDocument
 
 import reodsl
 from reodsl.diagnostics.model import Severity, Span
-from reodsl.lsp.analysis import Analysis, Finding, analysed, found
-from reodsl.lsp.colours import SORTS, Symbol, encoded, symbols
+from reodsl.lsp.analysis import Analysis, Finding, analyse, findings_of
+from reodsl.lsp.colours import SORTS, Symbol, encode_colours, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.meaning import meaning
 from reodsl.lsp.positions import Position, Range, place, range_of, whole
@@ -48,34 +48,34 @@ def serve() -> None:
         signal.signal(number, _leave)
     # The server closes its end when it stops; standard output itself stays open for the command line.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
-        make().start_io(stdout=out)
+        make_server().start_io(stdout=out)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Ends at once: a thread waits for the editor's next words, and the interpreter's own end would wait for it."""
+    """Exit at once: a thread waits for the editor, and a normal exit would wait for that thread."""
     if number == signal.SIGINT:
         os.write(sys.stderr.fileno(), b"interrupted\n")
     os._exit(128 + number)
 
 
-def make() -> LanguageServer:
-    """The server with what it can do."""
+def make_server() -> LanguageServer:
+    """Make the server, with all its features."""
     server = LanguageServer("reodsl", reodsl.__version__)
 
-    def opened(params: types.DidOpenTextDocumentParams) -> None:
+    def on_open(params: types.DidOpenTextDocumentParams) -> None:
         _publish(server)
 
-    async def changed(params: types.DidChangeTextDocumentParams) -> None:
+    async def on_change(params: types.DidChangeTextDocumentParams) -> None:
         await asyncio.sleep(PAUSE)
         document = _open(server, params.text_document.uri)
         if document is not None and document.version == params.text_document.version:
             _publish(server)
 
-    def closed(params: types.DidCloseTextDocumentParams) -> None:
+    def on_close(params: types.DidCloseTextDocumentParams) -> None:
         _send(server, params.text_document.uri, [])
         _publish(server)
 
-    def saved(params: types.DidSaveTextDocumentParams) -> None:
+    def on_save(params: types.DidSaveTextDocumentParams) -> None:
         _publish(server)
 
     def hover(params: types.HoverParams) -> types.Hover | None:
@@ -95,10 +95,10 @@ def make() -> LanguageServer:
 
     def complete(params: types.CompletionParams) -> list[types.CompletionItem]:
         analysis = _analysis(server, params.text_document.uri)
-        found_here = completions(analysis, *_place(server, analysis, params.position))
-        return [_item(server, analysis, each) for each in found_here]
+        offers = completions(analysis, *_place(server, analysis, params.position))
+        return [_item(server, analysis, each) for each in offers]
 
-    def formatted(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+    def format_document(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
         document = server.workspace.get_text_document(params.text_document.uri)
         text = document.source
         result = format_source(Source(document.path or "", text.replace("\r\n", "\n").replace("\r", "\n")))
@@ -110,34 +110,34 @@ def make() -> LanguageServer:
             else [types.TextEdit(_wire(whole(text, _encoding(server))), result.text)]
         )
 
-    def coloured(params: types.SemanticTokensParams) -> types.SemanticTokens:
+    def colour_document(params: types.SemanticTokensParams) -> types.SemanticTokens:
         text = server.workspace.get_text_document(params.text_document.uri).source
-        return types.SemanticTokens(encoded(text, _encoding(server)))
+        return types.SemanticTokens(encode_colours(text, _encoding(server)))
 
-    def outlined(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+    def outline_document(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
         analysis = _analysis(server, params.text_document.uri)
         main = analysis.program.main
         return [_symbol(server, analysis, each) for each in symbols(main.module.items if main else ())]
 
-    server.feature(types.TEXT_DOCUMENT_DID_OPEN)(opened)
-    server.feature(types.TEXT_DOCUMENT_DID_CHANGE)(changed)
-    server.feature(types.TEXT_DOCUMENT_DID_CLOSE)(closed)
-    server.feature(types.TEXT_DOCUMENT_DID_SAVE)(saved)
+    server.feature(types.TEXT_DOCUMENT_DID_OPEN)(on_open)
+    server.feature(types.TEXT_DOCUMENT_DID_CHANGE)(on_change)
+    server.feature(types.TEXT_DOCUMENT_DID_CLOSE)(on_close)
+    server.feature(types.TEXT_DOCUMENT_DID_SAVE)(on_save)
     server.feature(types.TEXT_DOCUMENT_HOVER)(hover)
     server.feature(types.TEXT_DOCUMENT_DEFINITION)(definition)
     server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["."]))(
         complete
     )
-    server.feature(types.TEXT_DOCUMENT_FORMATTING)(formatted)
-    server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(outlined)
+    server.feature(types.TEXT_DOCUMENT_FORMATTING)(format_document)
+    server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(outline_document)
     server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, types.SemanticTokensLegend(list(SORTS), []))(
-        coloured
+        colour_document
     )
     return server
 
 
 def _path(uri: str) -> Path:
-    """The path of a document; one that is in no file stands in the working folder."""
+    """The path of a document; one without a file is taken to be in the working folder."""
     return Path(to_fs_path(uri) or "untitled.reo").absolute()
 
 
@@ -146,20 +146,20 @@ def _texts(server: LanguageServer) -> dict[Path, str]:
 
 
 def _open(server: LanguageServer, uri: str) -> TextDocument | None:
-    """An open document by its address; two spellings of the same one may differ in what they quote."""
+    """Find an open document by its address; two spellings of it may quote different characters."""
     same = (each for each in server.workspace.text_documents.values() if unquote(each.uri) == unquote(uri))
     return next(same, None)
 
 
 def _analysis(server: LanguageServer, uri: str) -> Analysis:
-    return analysed(_path(uri), _texts(server))
+    return analyse(_path(uri), _texts(server))
 
 
 def _publish(server: LanguageServer) -> None:
-    """The findings on every open document: one may import another."""
+    """Send the findings on every open document: one may import another."""
     for document in server.workspace.text_documents.values():
         analysis = _analysis(server, document.uri)
-        _send(server, document.uri, [_diagnostic(server, analysis, each) for each in found(analysis)])
+        _send(server, document.uri, [_diagnostic(server, analysis, each) for each in findings_of(analysis)])
 
 
 def _send(server: LanguageServer, uri: str, findings: list[types.Diagnostic]) -> None:

@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 from reodsl.language import compile_file
-from reodsl.lsp.analysis import analysed, found
+from reodsl.lsp.analysis import analyse, findings_of
 from reodsl.plan.keys import Keys
 from reodsl.plan.ready import made_ready
 from reodsl.plan.verdict import make_plan
@@ -179,7 +179,7 @@ def test_no_command_that_looks_is_caught(trap: Place, name: str) -> None:
                 assert not codes, told.err
         path = trap.folder / "theirs.reo"
         errors = {
-            each.code for each in found(analysed(path, {path: path.read_text()})) if each.code[0] == "E"
+            each.code for each in findings_of(analyse(path, {path: path.read_text()})) if each.code[0] == "E"
         }
         assert errors == ({code} if code == "E0317" else set())
         if code is not None and code != "E0317":

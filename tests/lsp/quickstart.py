@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reodsl.lsp.analysis import Analysis, analysed
+from reodsl.lsp.analysis import Analysis, analyse
 
 PATH = Path(__file__).resolve().parents[2] / "specs" / "quickstart.reo"
 TEXT = PATH.read_text()
@@ -12,7 +12,7 @@ TEXT = PATH.read_text()
 
 def opened(text: str = TEXT, path: Path = PATH) -> Analysis:
     """The analysis of a text at the quickstart's place."""
-    return analysed(path, {path: text})
+    return analyse(path, {path: text})
 
 
 def at(text: str, words: str, offset: int = 0) -> tuple[int, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reodsl.lsp.analysis import analysed
-from reodsl.lsp.colours import SORTS, Symbol, colours, encoded, symbols
+from reodsl.lsp.analysis import analyse
+from reodsl.lsp.colours import SORTS, Symbol, colours, encode_colours, symbols
 from tests.lsp.quickstart import PATH, TEXT
 
 
@@ -56,7 +56,7 @@ def test_a_text_over_lines_is_cut_at_their_ends() -> None:
 def test_places_are_counted_in_the_code_units_of_the_editor(encoding: str) -> None:
     text = 'title = "é😀" # x\n\n  lr = 1\r\n'
     wide = {"utf-8": 8, "utf-16": 5, "utf-32": 4}[encoding]
-    assert encoded(text, encoding) == [
+    assert encode_colours(text, encoding) == [
         *(0, 0, 5, SORTS.index("property"), 0),
         *(0, 8, wide, SORTS.index("string"), 0),
         *(0, wide + 1, 3, SORTS.index("comment"), 0),
@@ -72,7 +72,7 @@ def test_any_text_has_colours_that_lie_in_it(text: str) -> None:
 
 
 def test_the_outline_holds_declarations_within_declarations() -> None:
-    main = analysed(PATH, {PATH: TEXT}).program.main
+    main = analyse(PATH, {PATH: TEXT}).program.main
     assert main is not None
     found = {each.name: each for each in symbols(main.module.items)}
     assert (found["n"].kind, found["small"].kind) == ("param", "recipe")

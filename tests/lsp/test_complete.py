@@ -8,7 +8,7 @@ import pytest
 
 from reodsl.language.kinds import DECLARED
 from reodsl.language.modules import library_names
-from reodsl.lsp.analysis import analysed
+from reodsl.lsp.analysis import analyse
 from reodsl.lsp.complete import Completion, completions
 from tests.lsp.quickstart import TEXT, at, opened
 
@@ -89,7 +89,7 @@ def test_files_beside_are_modules_and_those_outside_are_not_read(tmp_path: Path)
         path.write_text(f"budgets {name} = exp(from: 1K tokens, to: 32K tokens, n: 5)\n")
 
     def here(text: str) -> set[str]:
-        return labels(list(completions(analysed(spec, {spec: text}), 1, len(text) + 1)))
+        return labels(list(completions(analyse(spec, {spec: text}), 1, len(text) + 1)))
 
     assert ".common" in here("from .")
     assert here("from .common import ") == {"five"}

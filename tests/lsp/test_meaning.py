@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reodsl.lsp.analysis import analysed
+from reodsl.lsp.analysis import analyse
 from reodsl.lsp.meaning import meaning
 from tests.lsp.quickstart import PATH, TEXT, at, opened
 
@@ -93,6 +93,6 @@ def test_a_setting_is_explained_in_a_file_that_does_not_parse() -> None:
 def test_words_of_a_reward_are_explained(word: str, says: str) -> None:
     text = "reward r {\n  correct(y) - sigmoid(len(y) / mean(len(z) for z in group))\n}\n"
     line = text.split("\n")[1]
-    found = meaning(analysed(PATH, {PATH: text}), 2, line.index(word) + 1)
+    found = meaning(analyse(PATH, {PATH: text}), 2, line.index(word) + 1)
     assert found is not None
     assert says in found.text
