@@ -90,8 +90,17 @@ def resolved(extras: tuple[str, ...], constraints: list[str]) -> Entries:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *BUILD]
     for extra in extras:
-        wanted += project["optional-dependencies"][extra]
+        wanted += requirements(project["optional-dependencies"], extra)
     return compiled(wanted, constraints)
+
+
+def requirements(optional: dict[str, list[str]], extra: str) -> list[str]:
+    """What an extra asks for, with that of the extras it names in its turn."""
+    wanted = []
+    for each in optional[extra]:
+        inner = re.fullmatch(r"reodsl\[(.+)\]", each)
+        wanted += requirements(optional, inner[1]) if inner else [each]
+    return wanted
 
 
 def with_servers_torch(run: Entries) -> list[str]:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.diagnostics.render import render
+from reodsl.extras import missing_extra
 
 if TYPE_CHECKING:
     import altair as alt
@@ -47,6 +48,12 @@ def _telling() -> Iterator[None]:
         if not getattr(found, "__notes__", None):
             found.add_note(render(found.diagnostics, {}))
         raise
+    except ModuleNotFoundError as caught:
+        missing = missing_extra(caught)
+        if missing is None:
+            raise
+        missing.add_note(render(missing.diagnostics, {}))
+        raise missing from None
 
 
 @_telling()

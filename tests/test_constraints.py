@@ -45,8 +45,9 @@ def test_what_the_project_asks_for_is_listed() -> None:
     """A dependency that is added is installed: `make lock` was run."""
     project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
+    assert extras["run"][0] == "reodsl[report]"
     for profile, wanted in {
-        "cpu": [*project["dependencies"], *extras["run"], "hatchling", "editables"],
+        "cpu": [*project["dependencies"], *extras["report"], *extras["run"][1:], "hatchling", "editables"],
         "dev": extras["dev"],
         "gym": extras["gym"],
     }.items():

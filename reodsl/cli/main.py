@@ -19,6 +19,7 @@ import click
 
 import reodsl
 from reodsl.diagnostics import Problem, error, first_line
+from reodsl.extras import missing_extra
 
 _NAME = re.compile(r"[a-z]+")
 
@@ -61,8 +62,9 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Start here:
-  reodsl run specs/quickstart.reo      train and compare small models, and draw the report
-  reodsl plan specs/quickstart.reo     what that would do, and why
+  reodsl new --quickstart              write quickstart.reo
+  reodsl plan quickstart.reo           what it would do, and why
+  reodsl run quickstart.reo            train and compare small models, and draw the report
   reodsl explain E0402                 what an error means and how to mend it
 """,
 )
@@ -105,6 +107,10 @@ def main(arguments: list[str]) -> int:
     except Exception as caught:
         if debug:
             raise
+        missing = missing_extra(caught) if isinstance(caught, ModuleNotFoundError) else None
+        if missing is not None:
+            _show(missing)
+            return 1
         words = first_line(caught, "")
         _show(
             Problem(

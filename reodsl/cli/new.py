@@ -12,7 +12,7 @@ from reodsl.cli.destination import file_to_write
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import Problem, problem
 from reodsl.language.suggest import nearest
-from reodsl.start import METHODS, PLACES, starting_spec
+from reodsl.start import METHODS, PLACES, QUICKSTART, starting_spec
 
 _WIDTH = max(map(len, (*METHODS, *PLACES)))
 
@@ -33,6 +33,7 @@ class Named(click.Choice[str]):
     short_help="Write a starting spec of a method and a model.",
     epilog="""\b
 Examples:
+  reodsl new --quickstart                                quickstart.reo: a study that runs as it is
   reodsl new mine.reo                                    a reward of your own, on the small model
   reodsl new specs/mrt.reo --method mrt --model qwen3_4b
   reodsl new --list                                      every method and model
@@ -56,16 +57,22 @@ Examples:
     metavar="NAME",
     help="What to train, with its data, lengths and benchmarks.",
 )
+@click.option(
+    "--quickstart", is_flag=True, help="The study of the README, which runs in minutes on two cores."
+)
 @click.option("--list", "listed", is_flag=True, help="Print the methods and models, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: print them as JSON.")
-def command(file: str | None, method: str, model: str, listed: bool, as_json: bool) -> None:
+def command(file: str | None, method: str, model: str, quickstart: bool, listed: bool, as_json: bool) -> None:
     """Write a starting spec to FILE: a study of the model as it comes, and trained.
 
-    A file that is there already is never touched. What follows is `reodsl check FILE`, `reodsl plan FILE` and
-    `reodsl run FILE`.
+    With --quickstart the file is the README's study, by default quickstart.reo. A file that is there already is
+    never touched. What follows is `reodsl check FILE`, `reodsl plan FILE` and `reodsl run FILE`.
     """
     if listed:
         _list(as_json)
+        return
+    if quickstart:
+        _quickstart(file or "quickstart.reo", method, model)
         return
     if file is None:
         raise click.UsageError("name the FILE to write, or ask for --list")
@@ -76,6 +83,18 @@ def command(file: str | None, method: str, model: str, listed: bool, as_json: bo
         return
     _write(Path(file), starting_spec(method, model, Path(file).stem))
     click.echo(f"wrote {file}; next: reodsl plan {file}")
+
+
+def _quickstart(file: str, method: str, model: str) -> None:
+    """The README's study, as the package has it."""
+    if (method, model) != ("own", "miniature"):
+        raise click.UsageError("--quickstart has its own methods and model; leave out --method and --model")
+    text = QUICKSTART.read_text(encoding="utf-8")
+    if file == "-":
+        click.echo(text, nl=False)
+        return
+    _write(Path(file), text)
+    click.echo(f"wrote {file}; next: reodsl run {file}")
 
 
 def _list(as_json: bool) -> None:

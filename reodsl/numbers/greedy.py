@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from array import array
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from reodsl.numbers.budgets import BudgetError, Schedule, check_count, check_l_max, tokens, whole
 from reodsl.numbers.curves import Curves, average, span_text
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 # Errors this close, relative to S, are equal: what is left between them is rounding, and the smallest budget wins.
 TIE = 1e-12
@@ -39,8 +36,6 @@ def greedy(frontier: Curves, l_max: int, n: int, step: int = 1) -> Schedule:
 
 def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[Pick, ...]:
     """The picks behind `greedy` in their order, with the error after each."""
-    import numpy as np
-
     check_l_max(l_max)
     check_count(n, l_max)
     whole(step, "the candidates' step")
@@ -54,16 +49,23 @@ def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[Pick, ..
         )
     j = rewards(frontier, l_max)
     total = sum_of(j)
-    candidates = np.arange(step, l_max, step)
-    chosen: list[int] = []
+    candidates = array("q", range(step, l_max, step))
+    gains = gains_of(j, candidates, 0, l_max)
+    points = [0, l_max]
     found: list[Pick] = []
     for _ in range(n):
-        errors = (areas_with(j, candidates, chosen, l_max) - total) / total
-        size = np.abs(errors)
-        best = int(np.flatnonzero(size <= size.min() + TIE)[0])
-        found.append(Pick(int(candidates[best]), float(errors[best])))
-        chosen.append(int(candidates[best]))
-        candidates = np.delete(candidates, best)
+        missing = total - area(j, points[1:])
+        close = min(map(abs, map(missing.__rsub__, gains))) + TIE * total
+        at = next(place for place, gain in enumerate(gains) if abs(gain - missing) <= close)
+        found.append(Pick(candidates[at], (gains[at] - missing) / total))
+        budget = candidates.pop(at)
+        del gains[at]
+        insort(points, budget)
+        # A point changes what others add only between its two neighbours.
+        place = bisect_left(points, budget)
+        for a, b in itertools.pairwise(points[place - 1 : place + 2]):
+            first, last = bisect_left(candidates, a), bisect_left(candidates, b)
+            gains[first:last] = gains_of(j, candidates[first:last], a, b)
     return tuple(found)
 
 
@@ -74,10 +76,8 @@ def approximation_error(frontier: Curves, schedule: Schedule) -> float:
     return (area(j, schedule.splits) - total) / total
 
 
-def rewards(frontier: Curves, l_max: int) -> NDArray[np.float64]:
-    """J(0) … J(l_max) of the mean over benchmarks, shape [l_max + 1], linear between the frontier's points."""
-    import numpy as np
-
+def rewards(frontier: Curves, l_max: int) -> array[float]:
+    """J(0) … J(l_max) of the mean over benchmarks, l_max + 1 of them, linear between the frontier's points."""
     curve = average(frontier)
     if curve.budgets[0] > 0 or curve.budgets[-1] < l_max:
         raise BudgetError(
@@ -86,12 +86,18 @@ def rewards(frontier: Curves, l_max: int) -> NDArray[np.float64]:
             (curve.budgets[0], curve.budgets[-1], l_max),
             "use a frontier that starts at 0 and reaches the longest response",
         )
-    return np.interp(np.arange(l_max + 1), curve.budgets, curve.accuracy)
+    j = array("d")
+    for (x0, y0), (x1, y1) in itertools.pairwise(zip(curve.budgets, curve.accuracy, strict=True)):
+        slope = (y1 - y0) / (x1 - x0)
+        j.extend(slope * (x - x0) + y0 for x in range(x0, min(x1, l_max + 1)))
+    if len(j) <= l_max:
+        j.append(curve.accuracy[-1])
+    return j
 
 
-def sum_of(j: NDArray[np.float64]) -> float:
+def sum_of(j: Sequence[float]) -> float:
     """S = J(1) + … + J(l_max), exactly rounded; a frontier without any reward has no relative error."""
-    total = math.fsum(j[1:])
+    total = math.fsum(itertools.islice(j, 1, None))
     if total <= 0:
         raise BudgetError(
             "uncovered",
@@ -102,23 +108,13 @@ def sum_of(j: NDArray[np.float64]) -> float:
     return total
 
 
-def area(j: NDArray[np.float64], splits: Sequence[int]) -> float:
+def area(j: Sequence[float], splits: Sequence[int]) -> float:
     """f: the trapezoid rule through J(0) and J at the splits, the last of which is l_max."""
     points = (0, *splits)
     return math.fsum((b - a) * (j[a] + j[b]) / 2 for a, b in itertools.pairwise(points))
 
 
-def areas_with(
-    j: NDArray[np.float64], candidates: NDArray[np.int64], chosen: Sequence[int], l_max: int
-) -> NDArray[np.float64]:
-    """f with each of the candidates added to the chosen, shape of `candidates`."""
-    import numpy as np
-
-    splits = (*sorted(chosen), l_max)
-    points = np.array((0, *splits))
-    right = np.searchsorted(points, candidates)
-    a, b = points[right - 1], points[right]
-    # A point between a and b only replaces their one trapezoid by two.
-    change = ((candidates - a) * (j[a] + j[candidates]) + (b - candidates) * (j[candidates] + j[b])) / 2
-    areas: NDArray[np.float64] = area(j, splits) + change - (b - a) * (j[a] + j[b]) / 2
-    return areas
+def gains_of(j: Sequence[float], candidates: Sequence[int], a: int, b: int) -> array[float]:
+    """What each candidate between the neighbouring points `a` and `b` adds to f: two trapezoids in place of one."""
+    left, right, whole = j[a], j[b], (b - a) * (j[a] + j[b]) / 2
+    return array("d", (((c - a) * (left + j[c]) + (b - c) * (j[c] + right)) / 2 - whole for c in candidates))

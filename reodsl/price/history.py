@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -70,7 +71,12 @@ class History:
 
 
 def read_history(store: Store, records: tuple[Record, ...]) -> History:
-    """What the newest results of the store's runs tell. Reads tables; leaves out what it cannot read."""
+    """What the newest results of the store's runs tell. Reads tables; leaves out what it cannot read.
+
+    Without the extra `report` there is nothing that reads tables, and so no past.
+    """
+    if importlib.util.find_spec("polars") is None:
+        return History()
     results: list[Past] = []
     light: dict[str, dict[bool, list[float]]] = {}
     for task, key in _newest(records):

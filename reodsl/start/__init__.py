@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from reodsl.start.methods import METHODS
 from reodsl.start.places import PLACES
 from reodsl.start.write import starting_spec
 
-__all__ = ["METHODS", "PLACES", "starting_spec"]
+_HERE = Path(__file__).resolve().parent
+_SHIPPED = _HERE / "quickstart.reo"
+# A wheel carries the spec inside the package; a checkout has it among the others.
+QUICKSTART = _SHIPPED if _SHIPPED.exists() else _HERE.parents[1] / "specs" / "quickstart.reo"
+"""The README's study."""
+
+__all__ = ["METHODS", "PLACES", "QUICKSTART", "starting_spec"]

@@ -34,6 +34,7 @@ CUDA_BUILD = (
 )
 _NEEDS: dict[Kind, tuple[str, ...]] = {
     "model": ("torch", "transformers"),
+    "data": ("polars",),
     "train": ("torch", "transformers", "polars"),
     "sample": ("torch", "transformers", "polars"),
     "select": ("polars",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -16,9 +17,12 @@ from reodsl.plan.places import Places
 
 
 def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Sources that are not there, and what is wrong inside files and a hub's data sets that are; paths start at `folder`."""
+    """Sources that are not there, and what is wrong inside files and a hub's data sets that are; paths start at `folder`.
+
+    Nothing is read where polars is missing, which is told with the other packages that a run needs.
+    """
     data = [task for task in tasks if task.kind == "data"]
-    if not data:
+    if not data or importlib.util.find_spec("polars") is None:
         return
     from runners.data.load import file_problems, source_problems
 

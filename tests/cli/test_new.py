@@ -24,6 +24,16 @@ def test_what_it_writes_checks_and_is_laid_out(capsys: pytest.CaptureFixture[str
     assert "study mine_too {" in Path("deep/er/mine_too.reo").read_text()
 
 
+def test_the_quickstart_is_the_one_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "--quickstart"]) == 0
+    assert "next: reodsl run quickstart.reo" in capsys.readouterr().out
+    shown = Path(__file__).parents[2] / "specs" / "quickstart.reo"
+    assert Path("quickstart.reo").read_text() == shown.read_text()
+    assert main(["new", "--quickstart"]) == 1
+    assert main(["new", "-", "--quickstart"]) == 0
+    assert capsys.readouterr().out == shown.read_text()
+
+
 def test_it_overwrites_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.reo").write_text("work")
     assert main(["new", "mine.reo"]) == 1
@@ -41,6 +51,7 @@ def test_it_overwrites_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         ([], "name the FILE"),
         (["mine.reo", "--method", "mrtt"], "did you mean `mrt`?"),
         (["mine.reo", "--model", "gpt"], "`reodsl new --list` shows them"),
+        (["--quickstart", "--method", "mrt"], "leave out --method and --model"),
         (["mine.reo", "--json"], "--json goes with --list"),
         (["a.reo/mine.reo"], "no folder"),
         (["a.reo/mine.reo"], "help: name a file in another folder"),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
 import pytest
 
-from reodsl.cli.main import main
 from reodsl.language.modules import LIBRARY
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
@@ -157,19 +155,6 @@ def test_a_signal_ends_it_while_it_waits_for_the_editor(
     assert editor.process.wait(20) == 128 + number
     assert editor.process.stderr is not None
     assert editor.process.stderr.read().decode() == words
-
-
-def test_without_its_package_the_command_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refusal: Callable[..., None]
-) -> None:
-    present = importlib.util.find_spec
-
-    def absent(name: str, package: str | None = None) -> Any:
-        return None if name == "pygls" else present(name, package)
-
-    monkeypatch.setattr(importlib.util, "find_spec", absent)
-    assert main(["lsp"]) == 1
-    refusal("commands/E0121.txt", capsys.readouterr().err)
 
 
 def test_only_the_server_reads_its_package() -> None:
