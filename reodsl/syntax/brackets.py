@@ -217,7 +217,7 @@ def too_deep(span: Span) -> Diagnostic:
         "E0138",
         f"nested more than {MAX_NESTING} deep",
         span,
-        help="no spec needs that: check for brackets written twice, or split the expression with `let`",
+        help="look for brackets written twice, or split the expression with `let`",
     )
 
 

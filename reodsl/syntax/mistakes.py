@@ -197,9 +197,9 @@ def return_word(place: Place) -> Diagnostic | None:
         return None
     return error(
         "E0130",
-        "nothing is returned by a word",
+        "there is no `return`",
         place.first.span,
-        help="the last line of a block is its value: write it alone, without `return`",
+        help="the last line of a block is its value: write the value alone",
     )
 
 
@@ -211,7 +211,7 @@ def keyword_as_name(place: Place) -> Diagnostic | None:
     word = place.token
     return error(
         "E0143",
-        f"`{word.text}` is a word of the language and cannot be a name here",
+        f"`{word.text}` is a keyword and cannot be a name here",
         word.span,
         help=f"write another name, such as `{word.text}_`",
     )
@@ -224,7 +224,7 @@ def quoted_name(place: Place) -> Diagnostic | None:
         return None
     return error(
         "E0130",
-        "a name stands without quotes",
+        "a name is written without quotes",
         place.token.span,
         help=f"write `{place.first.text} {_as_name(str(place.token.payload))}`",
     )
@@ -263,7 +263,7 @@ def declaration_with_colon(place: Place) -> Diagnostic:
     """`experiment: e`."""
     return error(
         "E0141",
-        "no declaration is written with `:`",
+        "a declaration is not written with `:`",
         place.token.span,
         help="a declaration is `KIND NAME = VALUE` or `KIND NAME { … }`",
     )
@@ -360,10 +360,10 @@ def loop_in_block(place: Place) -> Diagnostic | None:
     advice = "choose between two values: `A if CONDITION else B`"
     if word.type == "FOR":
         advice = (
-            "there are no loops: write each line, or stages as `stages(NAME in LIST) { … }`; "
-            "in a reward go through a group in a call, `mean(len(z) for z in group)`"
+            "there are no loops: write out each line, or write stages as `stages(NAME in LIST) { … }`; "
+            "a reward goes through a group in a call, `mean(len(z) for z in group)`"
         )
-    return error("E0130", f"no statement begins with `{word.text}`", word.span, help=advice)
+    return error("E0130", f"there is no `{word.text}` statement", word.span, help=advice)
 
 
 @mistake(read="^$", at=OPERATORS, where="block")
@@ -503,7 +503,7 @@ def keyword_as_value(place: Place) -> Diagnostic | None:
     word = place.token
     return error(
         "E0143",
-        f"`{word.text}` is a word of the language, not a value",
+        f"`{word.text}` is a keyword, not a value",
         word.span,
         help=keyword_advice(word),
     )
@@ -518,7 +518,7 @@ def block_without_parent(place: Place) -> Diagnostic | None:
     if place.read == "any_name EQUAL" and place.first.type == "NAME":
         advice = f"write `{place.first.text} {{ … }}`, without the `=`"
     return error(
-        "E0140", "this block amends nothing: no value comes before it", place.token.span, help=advice
+        "E0140", "there is no value before this block that it could amend", place.token.span, help=advice
     )
 
 
@@ -597,7 +597,7 @@ def chained_comparison(place: Place) -> Diagnostic | None:
     if not place.after_whole_value:
         return None
     return error(
-        "E0144", "comparisons are not chained", place.token.span, help="compare twice: `a < b and b < c`"
+        "E0144", "comparisons cannot be chained", place.token.span, help="compare twice: `a < b and b < c`"
     )
 
 
@@ -648,7 +648,7 @@ def two_values(place: Place) -> Diagnostic | None:
     if place.opener() not in ("", "LBRACE"):
         return error(
             "E0142",
-            f"nothing joins {describe(before)} and {describe(token)}",
+            f"a comma or an operator is missing between {describe(before)} and {describe(token)}",
             token.span,
             help=f"put a comma or an operator before `{spelled(token)}`",
         )
@@ -690,7 +690,7 @@ def broken_form(place: Place) -> Diagnostic | None:
     if first.type == "FROM":
         message = f"{describe(token)} does not fit in this import"
         if token.type == "STAR":
-            message = "an import lists its names"
+            message = "an import has to list its names"
     return error("E0130", message, place.span(), place.wanted(), help=f"the form is `{_FORMS[first.type]}`")
 
 
@@ -753,7 +753,7 @@ def describe(token: Token) -> str:
     if token.type == "NAME":
         return f"the name `{clipped(token.text)}`"
     if token.type in KEYWORDS:
-        return f"the word `{token.text}`"
+        return f"the keyword `{token.text}`"
     return f"`{token.text}`"
 
 

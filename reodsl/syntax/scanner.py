@@ -52,7 +52,7 @@ class Scanned:
 
 # What other languages write: the token it is taken for (None: left out), what it is called, what to write here.
 _FOREIGN: dict[str, tuple[str | None, str]] = {
-    "**": ("CARET", "a power is written `^`"),
+    "**": ("CARET", "write `^` for a power"),
     "&&": ("AND", "write `and`"),
     "||": ("OR", "write `or`"),
     "!": ("NOT", "write `not`"),
@@ -60,7 +60,7 @@ _FOREIGN: dict[str, tuple[str | None, str]] = {
     ":=": ("EQUAL", "a setting is written `name = value`, an argument `name: value`"),
     "=>": ("GE", "write `>=` to compare"),
     "=<": ("LE", "write `<=` to compare"),
-    "->": (None, "nothing here is written with an arrow"),
+    "->": (None, "nothing is written with an arrow: delete it"),
     "-=": ("EQUAL", "a setting is replaced by `=`, and a list appended to by `+=`"),
     "*=": ("EQUAL", "a setting is replaced by `=`, and a list appended to by `+=`"),
     "/=": ("EQUAL", "a setting is replaced by `=`, and a list appended to by `+=`"),
@@ -193,7 +193,7 @@ def _mend(token: Token, diagnostics: list[Diagnostic]) -> bool:
     if text.startswith("//"):
         width = 2
         place = Span(span.path, span.line, span.column, span.line, span.column + width)
-        diagnostics.append(error("E0135", "`//` begins no comment here", place, help="write `# …`"))
+        diagnostics.append(error("E0135", "`//` does not start a comment", place, help="write `# …`"))
         return False
     if text.startswith("'") and len(text) > 1:
         inner = text[1:-1].replace('"', '\\"')
