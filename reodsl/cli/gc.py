@@ -38,6 +38,8 @@ def command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_json
 
     A result that is removed can be made again by running its spec again.
     """
+    from humanize import naturalsize
+
     from reodsl.cli.output import print_json
     from reodsl.store.sweep import refuse, sweep
 
@@ -52,7 +54,9 @@ def command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_json
             of_kind = [item for item in items if item.kind == kind]
             if of_kind:
                 kinds = kind if len(of_kind) == 1 else f"{kind}s"
-                click.echo(f"{len(of_kind):6} {kinds}  {amount(sum(item.bytes for item in of_kind))}")
+                click.echo(
+                    f"{len(of_kind):6} {kinds}  {naturalsize(sum(item.bytes for item in of_kind), binary=True)}"
+                )
         if not items:
             click.echo("Nothing to remove.")
     if not items:
@@ -65,13 +69,4 @@ def command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_json
         click.confirm(f"Remove them from {store.root}?", abort=True, err=True)
     freed = sweep(store, items)
     if not as_json:
-        click.echo(f"{amount(freed)} freed")
-
-
-def amount(size: float) -> str:
-    """Bytes in a readable unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+        click.echo(f"{naturalsize(freed, binary=True)} freed")

@@ -161,7 +161,8 @@ def _runs_text(rows: list[dict[str, Any]]) -> str:
 
 
 def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
-    from reodsl.cli.gc import amount
+    from humanize import naturalsize
+
     from reodsl.plan.render import ago
     from reodsl.report.formats import plural
 
@@ -171,8 +172,9 @@ def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
     for result in results:
         kept = f"accepted: {visible(result['accepted'][-1]['because'])}" if result["accepted"] else ""
         state = "; ".join([*result["damage"], *filter(None, [kept])]) or ("whole" if verify else "")
+        size = naturalsize(result["bytes"], binary=True)
         made = ago(result["made"], now) if result["made"] else ""
         lines.append(
-            f"{result['task']:<{width}}  {result['key'][:8]}  {amount(result['bytes']):>10}  {made:<14}  {state}".rstrip()
+            f"{result['task']:<{width}}  {result['key'][:8]}  {size:>10}  {made:<14}  {state}".rstrip()
         )
     return "\n".join([*lines, plural(len(results), "result")])

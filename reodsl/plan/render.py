@@ -133,7 +133,10 @@ def _elapsed(plan: Plan, prices: Prices) -> Elapsed | None:
 
 
 def ago(made: str, now: datetime) -> str:
-    """How long ago an ISO time was, in its largest unit: `2 days ago`."""
+    """How long ago an ISO time was, in its largest unit: `2 days ago`.
+
+    `humanize` writes up to three units (`1 year, 2 months ago`), for which columns have no room.
+    """
     seconds = max(0.0, (now - datetime.fromisoformat(made)).total_seconds())
     for name, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:

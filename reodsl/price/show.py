@@ -1,13 +1,18 @@
-"""Prices in words: hours, times and bytes in few characters, a training step term by term, and totals."""
+"""Prices in words: hours, times and bytes in few characters, a training step term by term, and totals.
+
+`humanize` writes sizes. Times and counts are written here, because it has them in words (`2 minutes and 30 seconds`)
+that are too long for the columns of a plan; memory too, which is told in GiB from half of one on, as devices have it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from humanize import naturalsize
+
 from reodsl.price.elapsed import Elapsed
 from reodsl.price.value import TERMS, Price, Prices, added
 
-_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _STEPS = 3
 _TIMED = {"responses": "evaluation and sampling"}
 _THOUSANDS = ((1e9, "G"), (1e6, "M"), (1e3, "K"))
@@ -35,10 +40,7 @@ def duration(seconds: float) -> str:
 
 def size(value: float) -> str:
     """Bytes in decimal units, as disks are sold: `40.3 GB`."""
-    for least, name in _BYTES:
-        if value >= least:
-            return f"{value / least:.3g} {name}"
-    return f"{value:.0f} B"
+    return naturalsize(value, format="%.3g")
 
 
 def memory(value: float) -> str:

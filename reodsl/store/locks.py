@@ -1,4 +1,10 @@
-"""Locks: from a path to a file that one process holds until it lets go or is gone, whatever ended it."""
+"""Locks: from a path to a file that one process holds until it lets go or is gone, whatever ended it.
+
+These are record locks and not those of `filelock`: no child of the process keeps them, however it was forked; whether
+one is held can be asked without taking it, in a store that may only be read too; and a file system without locks is
+an error, where `filelock` goes on with files that outlive their process. Versions of reodsl that share a store have
+to take the same locks.
+"""
 
 from __future__ import annotations
 

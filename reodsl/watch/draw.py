@@ -119,7 +119,10 @@ def number(name: str, value: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A stretch of time in its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`."""
+    """A stretch of time in its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`.
+
+    `humanize` has it in words, which are too long for a line of a table.
+    """
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"

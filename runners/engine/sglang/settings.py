@@ -126,11 +126,6 @@ def fraction_beside(free: float, total: float, growth: float) -> float:
     return max(_LEAST, (USABLE * total - (total - free) - growth) / free)
 
 
-def size(count: float) -> str:
-    """Bytes as people read them."""
-    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 29 else f"{count / (1 << 20):.1f} MiB"
-
-
 def patience() -> float:
     """Seconds until a server has to be healthy: `REODSL_SGLANG_PATIENCE`, or a quarter of an hour. Raises E0829."""
     given = os.environ.get("REODSL_SGLANG_PATIENCE", "900")

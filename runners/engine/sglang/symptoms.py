@@ -7,8 +7,10 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from humanize import naturalsize
+
 from reodsl.diagnostics import Problem, problem
-from runners.engine.sglang.settings import Settings, size
+from runners.engine.sglang.settings import Settings
 
 IN_USE = ("address already in use", "Address already in use", "is already in use", "is not available")
 _MEMORY = re.compile(
@@ -78,7 +80,8 @@ def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: st
         helps = f"raise `tensor_parallel`, shorten the longest response, or free memory on its GPUs ({share})"
     return problem(
         "E0823",
-        f"the SGLang server {words}: weights {size(weights)} on disk, {size(sequence)} of keys and values for "
+        f"the SGLang server {words}: weights {naturalsize(weights, binary=True)} on disk, "
+        f"{naturalsize(sequence, binary=True)} of keys and values for "
         f"one sequence of {settings.context} tokens",
         where=str(log),
         notes=list(lines)[-3:],
