@@ -1,4 +1,4 @@
-"""One source line and a span in it to what a terminal can show: cut to a width, tabs and controls made visible."""
+"""Cut a source line around a span for a terminal, with tabs and control characters made visible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reodsl.diagnostics.model import Span
 
 _TAB = 4
 _MOST_MARKS = 4
-"""Combining marks on one letter that take no room. A line of nothing else would be as wide as nothing, and as long."""
+"""The most combining marks on one letter that count as 0 columns wide; further ones count as 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Excerpt:
 
 
 def visible(text: str) -> str:
-    """The text with control, invisible and direction-changing characters spelled as `\\u{1b}`."""
+    """Spell control, invisible and direction-changing characters of a text as `\\u{1b}`."""
     return text if text.isprintable() else "".join(map(_visible, text))
 
 
@@ -62,7 +62,7 @@ def _visible(character: str) -> str:
 # Labels come file by file and line by line, so the last few lines are those that are asked for again.
 @lru_cache(maxsize=4)
 def _cells(line: str) -> tuple[Sequence[str], Sequence[int]]:
-    """Each character as shown, and the terminal column at which each begins (and the last ends)."""
+    """List each character as shown, and the terminal column at which it begins (and the last one ends)."""
     if line.isascii() and line.isprintable():
         return line, range(len(line) + 1)
     cells: list[str] = []

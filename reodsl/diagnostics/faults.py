@@ -1,4 +1,4 @@
-"""What other people's code says of its failure: an exception in, one short line for a diagnostic out."""
+"""Put the failure of other people's code in one short line for a diagnostic."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def first_line(fault: BaseException, otherwise: str | None = None, most: int = 200) -> str:
-    """The first line that says anything, `most` characters of it; without one `otherwise`, or the exception's own name."""
+    """Get the first line with words, at most `most` characters of it; else `otherwise` or the exception's name."""
     lines = str(fault).strip().splitlines()
     return lines[0][:most] if lines else type(fault).__name__ if otherwise is None else otherwise
 
 
 def misread(fault: Exception) -> str:
-    """Why a JSON file is not what it should be, for its reader: of many things that are wrong the first, with its place."""
+    """Say what is wrong with a JSON file: the first mistake, with its place."""
     errors: Any = getattr(fault, "errors", None)
     if callable(errors):
         first = errors()[0]

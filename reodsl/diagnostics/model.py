@@ -1,4 +1,4 @@
-"""The diagnostic value: a code, a message, the places it speaks of, notes and a help line."""
+"""Diagnostics: a code, a message, the places it is about, notes and a help line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A span with the words written beside its underline, such as `65536 tokens, set here`."""
+    """A span and the words beside its underline, such as `65536 tokens, set here`."""
 
     span: Span
     text: str = ""
@@ -72,7 +72,7 @@ def error(
     notes: Sequence[str] = (),
     help: str | None = None,
 ) -> Diagnostic:
-    """An error: the command that meets it exits with 1."""
+    """Make an error; the command that shows it exits with 1."""
     return _make("error", code, message, span, text, others, where, notes, help)
 
 
@@ -87,7 +87,7 @@ def warning(
     notes: Sequence[str] = (),
     help: str | None = None,
 ) -> Diagnostic:
-    """A warning: legal, and most likely not what was meant."""
+    """Make a warning, of something legal that is most likely not what was meant."""
     return _make("warning", code, message, span, text, others, where, notes, help)
 
 
@@ -102,12 +102,12 @@ def note(
     notes: Sequence[str] = (),
     help: str | None = None,
 ) -> Diagnostic:
-    """A note: a fact worth seeing, such as a setting that differs from the paper's table."""
+    """Make a note of a fact worth seeing, such as a setting that differs from the paper's table."""
     return _make("note", code, message, span, text, others, where, notes, help)
 
 
 class Problem(Exception):
-    """Carries diagnostics out of an effectful edge (a file, a process, a cluster) to the command line.
+    """Raised at an edge with effects (a file, a process, a cluster); the command line shows its diagnostics.
 
     Pure functions return diagnostics; only code that reads, writes or runs raises this. No other exception
     is meant to reach a user.
@@ -130,5 +130,5 @@ def problem(
     notes: Sequence[str] = (),
     help: str | None = None,
 ) -> Problem:
-    """A `Problem` with one error in it: what went wrong, where, and what to do instead."""
+    """Make a `Problem` with one error: what went wrong, where, and what to do instead."""
     return Problem(error(code, message, where=where, notes=notes, help=help))

@@ -1,4 +1,4 @@
-"""A diagnostic's code to its page: what it means, a wrong example, the right one."""
+"""Pages of diagnostics: what a code means, a wrong example and a right one."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _CODE = re.compile(r"[EWN][0-9]{4}")
 
 @cache
 def codes() -> tuple[str, ...]:
-    """Every code that has a page, sorted."""
+    """List the codes that have a page, sorted."""
     names = (entry.name for entry in files("reodsl.diagnostics").joinpath("pages").iterdir())
     return tuple(sorted(name[:-3] for name in names if name.endswith(".md") and _CODE.fullmatch(name[:-3])))
 
 
 def page(code: str) -> str:
-    """The page of a code as Markdown. Raises KeyError for what is not in `codes()`."""
+    """Read the page of a code, as Markdown. Raises KeyError for what is not in `codes()`."""
     if code not in codes():
         raise KeyError(code)
     return files("reodsl.diagnostics").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
 
 
 def title(code: str) -> str:
-    """The page's first line, without the `# `."""
+    """Read the title of a page."""
     return page(code).split("\n", 1)[0].removeprefix("# ").strip()

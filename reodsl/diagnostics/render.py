@@ -1,4 +1,4 @@
-"""Diagnostics to text for a person, or to plain data for `--json`; sorted, and each only once."""
+"""Render diagnostics as text or as plain data for `--json`, sorted and without repetitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STYLES: dict[str, str] = {
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Without repetitions; by file and place, those without a place first; errors first where places agree."""
+    """Sort by file and place and drop repetitions; those without a place come first, errors before warnings."""
 
     def key(diagnostic: Diagnostic) -> tuple[Any, ...]:
         if diagnostic.labels:
@@ -45,7 +45,7 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 def render(
     diagnostics: Iterable[Diagnostic], sources: Mapping[str, str], *, color: bool = False, width: int = WIDTH
 ) -> str:
-    """Every diagnostic with its lines underlined; `sources` maps a span's path to the text of that file.
+    """Render diagnostics with their lines underlined; `sources` maps a span's path to the text of that file.
 
     A file that `sources` lacks is named without its lines. Lines are cut to about `width` columns. Nothing
     from a source reaches the terminal as a control character.
@@ -55,7 +55,7 @@ def render(
 
 
 def summary(diagnostics: Iterable[Diagnostic]) -> str:
-    """`2 errors, 1 warning`; empty when there is nothing to count."""
+    """Count them: `2 errors, 1 warning`; empty without any."""
     ordered = in_order(diagnostics)
     parts = []
     for severity in _RANK:
@@ -66,7 +66,7 @@ def summary(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
-    """Plain data: code, severity, message, labels (path, line, column, end_line, end_column, text), where, notes, help."""
+    """List them as plain data, with the fields of `Diagnostic`, `Label` and `Span`."""
     return [
         {
             "code": diagnostic.code,
@@ -134,7 +134,7 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool, 
 
 
 def _by_file(labels: Iterable[Label]) -> dict[str, list[Label]]:
-    """Labels by path, the primary's file first; each file's own first label first."""
+    """Group labels by path, the primary label's file first, in the order of the labels."""
     files: dict[str, list[Label]] = {}
     for label in labels:
         files.setdefault(label.span.path, []).append(label)
@@ -142,6 +142,6 @@ def _by_file(labels: Iterable[Label]) -> dict[str, list[Label]]:
 
 
 def _line(sources: Mapping[str, list[str]], label: Label) -> str | None:
-    """The line a label begins on, if its file is known and has it."""
+    """Get the line that a label begins on; None if its file is unknown or shorter."""
     lines = sources.get(label.span.path, [])
     return lines[label.span.line - 1] if 1 <= label.span.line <= len(lines) else None
