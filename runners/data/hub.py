@@ -2,6 +2,9 @@
 
 A mirror is a folder of Parquet, JSONL, JSON or CSV files under `data/OWNER/NAME` beside the spec, or under the
 folder that `REODSL_DATA` names. Nothing of a data set is executed: loading scripts are not run.
+
+`datasets` is asked only for what is not on this machine. It guesses the files of a split as this does, but copies them into
+a cache of its own, with pyarrow and pandas, which a mirror is there to do without. Names have their form from `reodsl.ir`.
 """
 
 from __future__ import annotations
@@ -20,9 +23,7 @@ from reodsl.store.external import hub_snapshot
 from runners.data.files import read_questions
 from runners.data.table import questions_table
 
-_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 _SPLIT = re.compile(r"(?<![a-z])(train|test|valid|validation|dev|eval)(?![a-z])", re.IGNORECASE)
-_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
@@ -41,15 +42,7 @@ def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
 
 
 def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
-    """Why this data set cannot be read here (E0708): an odd name, or no local copy and no way to fetch one."""
-    parts = [part for part in (source.name, source.split, source.revision) if part is not None]
-    if not _REPO.fullmatch(source.repo) or not all(_PART.fullmatch(part) for part in parts):
-        return error(
-            "E0708",
-            f"`{source.repo}` (or its name, split or revision) is no data set's name",
-            where="hub data",
-            help="write OWNER/NAME, letters, digits, dots and dashes",
-        )
+    """Why this data set cannot be read here (E0708): no local copy and no way to fetch one."""
     if local_files(source, folder) or (importlib.util.find_spec("datasets") is not None and not _offline()):
         return None
     return _missing(
@@ -59,8 +52,6 @@ def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
 
 def local_files(source: HubData, folder: Path) -> list[Path]:
     """The files of the data set's split on this machine, from the first place that has some, sorted by path."""
-    if not _REPO.fullmatch(source.repo):
-        return []
     for place in _places(source, folder):
         found = _split_files(place, source)
         if found:
