@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from reodsl.diagnostics import problem
 from reodsl.graph.identity import identity
 from reodsl.graph.payload import (
@@ -54,6 +56,9 @@ class _Lowering:
         self.identities: dict[str, str] = {}
         self.done: dict[tuple[object, ...], str] = {}
         self.open: list[str] = []
+        # Payloads that many arms share, and digests of what they identify, by the identity of the dictionary.
+        self.payloads: dict[tuple[object, ...], Payload] = {}
+        self.digests: dict[int, str] = {}
 
     def run(self, spec: Spec) -> Graph:
         report: dict[str, str] = {}
@@ -82,15 +87,12 @@ class _Lowering:
         It runs on `cluster`, and where there is none on the study's.
         """
         base = f"{name}.s{seed}" if seed is not None else name
-        payload = sampled_by(self.study.engine, kind, payload)
-        task = Task(base, kind, payload, inputs, arm, seed)
-        mark = digest(
-            {
-                "kind": kind,
-                "payload": identity(task),
-                "inputs": {role: self.identities[source] for role, source in inputs.items()},
-            }
-        )
+        content = self.digests.get(id(payload))
+        if content is None:
+            payload = sampled_by(self.study.engine, kind, payload)
+            content = digest(identity(Task(base, kind, payload, inputs)))
+        sources = {role: self.identities[source] for role, source in inputs.items()}
+        mark = digest({"kind": kind, "payload": content, "inputs": sources})
         if mark in self.by_identity:
             return self.by_identity[mark]
         unique, count = base, 1
@@ -102,9 +104,19 @@ class _Lowering:
         self.identities[unique] = mark
         return unique
 
+    def shared(self, key: tuple[object, ...], kind: Kind, payload: Callable[[], Payload]) -> Payload:
+        """A payload that is made and digested once, however many tasks have it. What `key` identifies outlives this pass."""
+        if key not in self.payloads:
+            whole = self.payloads[key] = sampled_by(self.study.engine, kind, payload())
+            self.digests[id(whole)] = digest(identity(Task("", kind, whole, {})))
+        return self.payloads[key]
+
     def model(self, model: Model, seed: int) -> str:
-        payload = model_payload(model, seed)
-        return self.add(f"{model.name}.model", "model", payload, {}, seed=payload["seed"])
+        key = ("model", id(model), seed)
+        if key not in self.done:
+            payload = model_payload(model, seed)
+            self.done[key] = self.add(f"{model.name}.model", "model", payload, {}, seed=payload["seed"])
+        return self.done[key]
 
     def data(self, data: Data) -> str:
         key = ("data", id(data))
@@ -183,7 +195,12 @@ class _Lowering:
             for benchmark in arm.suite.benchmarks:
                 inputs[f"data:{benchmark.name}"] = self.data(benchmark.data)
             own = seed if seeded(arm.checkpoint) else None
-            payload = evaluate_payload(arm.suite, _model_of(arm.checkpoint), own)
+            suite, model = arm.suite, _model_of(arm.checkpoint)
+            payload = self.shared(
+                ("evaluate", id(suite), id(model), own),
+                "evaluate",
+                lambda: evaluate_payload(suite, model, own),
+            )
             self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, own)
         return self.done[key]
 

@@ -31,14 +31,7 @@ class IR(BaseModel):
     @property
     def said(self) -> Sequence[str]:
         """The names of the fields that a dump holds."""
-        fields = type(self).model_fields
-        if not self.later:
-            return tuple(fields)
-        return [
-            name
-            for name, field in fields.items()
-            if name not in self.later or getattr(self, name) != field.default
-        ]
+        return _said(self, _fields(type(self)))
 
 
 def named(form: Form) -> Any:
@@ -93,11 +86,26 @@ def identifying(value: IR | Node) -> Sequence[str]:
     """The names of a value's fields that its canonical form has."""
     if isinstance(value, Node):
         return [name for name in expression.names_of(value) if name not in value.presentation]
-    counted = _counted(type(value))
+    return _said(value, _counted(type(value)))
+
+
+def _said(value: IR, names: tuple[str, ...]) -> Sequence[str]:
+    """Those of the names whose fields are not `later` ones at their default."""
     if not value.later:
-        return counted
-    said = value.said
-    return [name for name in counted if name in said]
+        return names
+    unsaid = [name for name, default in _later(type(value)) if getattr(value, name) == default]
+    return [name for name in names if name not in unsaid] if unsaid else names
+
+
+@cache
+def _fields(kind: type[IR]) -> tuple[str, ...]:
+    return tuple(kind.model_fields)
+
+
+@cache
+def _later(kind: type[IR]) -> tuple[tuple[str, Any], ...]:
+    """The fields of a class that are left out of dumps at their default, each with it."""
+    return tuple((name, field.default) for name, field in kind.model_fields.items() if name in kind.later)
 
 
 @cache
@@ -106,6 +114,9 @@ def _counted(kind: type[IR]) -> tuple[str, ...]:
     return tuple(name for name in kind.model_fields if name not in kind.presentation)
 
 
+_WORDS = {None: "null", True: "true", False: "false"}
+# Characters of a part's text that is kept while a whole is written.
+_LONGEST_KEPT = 1 << 16
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 # Plain data is written as it is, by the encoder's own loop; only other values are asked for their canonical form.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=canonical)
@@ -113,7 +124,23 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 
 def canonical_json(value: Any) -> str:
     """The one JSON text of a value: keys sorted, no spaces, floats in their shortest exact spelling."""
-    return _ENCODER.encode(value)
+    return _text(value, {}) if isinstance(value, IR) else _ENCODER.encode(value)
+
+
+def _text(value: Any, known: dict[int, str]) -> str:
+    """The text of a value that is read as long as `known` is: what many parts of a spec share is written once."""
+    if isinstance(value, IR):
+        text = known.get(id(value))
+        if text is None:
+            names = sorted(identifying(value))
+            text = "{" + ",".join(f'"{name}":{_text(getattr(value, name), known)}' for name in names) + "}"
+            if len(text) < _LONGEST_KEPT:
+                known[id(value)] = text
+        return text
+    if isinstance(value, (tuple, list)):
+        return "[" + ",".join([_text(item, known) for item in value]) + "]"
+    word = _WORDS.get(value) if value is None or isinstance(value, bool) else None
+    return word or (int.__repr__(value) if type(value) is int else _ENCODER.encode(value))
 
 
 def digest(value: Any) -> str:

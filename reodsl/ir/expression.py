@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 WeightRule: TypeAlias = Literal["trapezoid", "uniform", "half_first"]
@@ -193,7 +194,12 @@ Expression: TypeAlias = Annotated[
 
 def names_of(value: Node) -> tuple[str, ...]:
     """The names of an expression's fields, in their order."""
-    return tuple(each.name for each in fields(value))
+    return _names(type(value))
+
+
+@cache
+def _names(kind: type[Node]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
 
 
 def walk(value: Node) -> Iterator[Node]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language.bounds import MOST_ERRORS, What
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.values import Record, Value
+from reodsl.language.values import Value
 from reodsl.syntax import tree
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class Context:
     used: set[Owner] = field(default_factory=set)
     used_imports: set[tuple[str, str]] = field(default_factory=set)
     params: dict[str, Value] = field(default_factory=dict)
-    computed: dict[tuple[str, int], tuple[Record, Any]] = field(default_factory=dict)
+    computed: dict[tuple[str, int], tuple[object, Any]] = field(default_factory=dict)
     depth: int = 0
     errors: int = 0
     trying: bool = False
@@ -168,12 +168,12 @@ class Context:
         self.memo[owner] = value
         return value
 
-    def once_of(self, what: str, record: Record, compute: Callable[[], T]) -> T:
-        """What is computed of this very record, computed once."""
-        key = what, id(record)
+    def once_of(self, what: str, value: object, compute: Callable[[], T]) -> T:
+        """What is computed of this very record or module, computed once."""
+        key = what, id(value)
         if key not in self.computed:
-            # The record is kept, so that no other gets its number.
-            self.computed[key] = record, compute()
+            # The value is kept, so that no other gets its number.
+            self.computed[key] = value, compute()
         found: T = self.computed[key][1]
         return found
 

@@ -74,12 +74,12 @@ def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
         empty = tree.Module(source.path, None, (), (), source.whole(), None)
         return ParseResult(empty, (_no_spec(source, diagnostics),), (), scanned.count)
     cut = [d.labels[0].span.line for d in balanced.diagnostics if d.code == "E0138"]
-    kept = []
+    kept, may_be_deep = [], reader.may_be_deep
     for item in items:
         if any(item.span.line <= line <= item.span.end_line for line in cut):
             # Not what was written any more: whatever else is said of it would only be a consequence.
             continue
-        deep = depth_exceeding(item, MAX_NESTING) if reader.may_be_deep else None
+        deep = depth_exceeding(item, MAX_NESTING) if may_be_deep else None
         if deep is None:
             kept.append(item)
         elif not any(diagnostic.code == "E0138" for diagnostic in diagnostics):

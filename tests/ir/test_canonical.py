@@ -14,6 +14,8 @@ from reodsl.ir.data import Data, File
 from reodsl.ir.expression import Binary, Correct, Length, Number
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Optimizer, Ppo, Sampling, Sft, Stage
+from reodsl.language import compile_file
+from tests.called import SPECS
 
 
 def data(name: str) -> Data:
@@ -96,3 +98,11 @@ def test_only_declared_fields_are_presentation() -> None:
 
     for kind in every(IR):
         assert kind.presentation <= set(kind.model_fields), kind
+
+
+def test_parts_that_are_shared_are_written_as_if_they_were_not() -> None:
+    """A spec's text is put together from its parts' texts; the encoder writes the plain data of it anew."""
+    for name in ("quickstart.reo", "miniature/two_ways.reo", "qwen3_4b_reo_exp.reo"):
+        spec = compile_file(SPECS / name).spec
+        plain = json.dumps(canonical(spec), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        assert canonical_json(spec) == plain
