@@ -194,7 +194,7 @@ Expression: TypeAlias = Annotated[
 
 def names_of(value: Node) -> tuple[str, ...]:
     """The names of an expression's fields, in their order."""
-    return _names(type(value))
+    return _names(type(value))  # type: ignore[arg-type]
 
 
 @cache

@@ -19,7 +19,7 @@ from reodsl.store.accept import telling
 from reodsl.store.layout import put_report
 from reodsl.store.live import STEPS, read_steps
 from reodsl.store.runs import Record, alive, events, kept_spec
-from reodsl.store.store import Store
+from reodsl.store.store import WEIGHTS, Store
 
 _NAMED = 5
 _UNREADABLE = (Problem, pl.exceptions.PolarsError, KeyError, ValueError, TypeError, OSError)
@@ -83,7 +83,8 @@ def _gather(store: Store, record: Record, roles: Mapping[str, str]) -> _Gathered
     under_way: dict[str, int] = {}
     for role, name in roles.items():
         key = record.tasks.get(name)
-        if key is not None and store.get(key) is not None:
+        # A report reads no weights.
+        if key is not None and not store.damage(key, WEIGHTS):
             inputs[role] = store.path(key)
             continue
         missing[name] = None

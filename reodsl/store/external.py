@@ -60,8 +60,7 @@ class Fingerprints:
         """The SHA-256 of a plain file, or a word for one that is too large to be read now; None where there is none."""
         try:
             stat = stat_plain(path)
-            name = str(path.resolve())
-            seen = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+            name, seen = str(path.resolve()), _stamp(stat)
             entry = self.known.get(name)
             if isinstance(entry, list) and entry[:-1] == seen:
                 return str(entry[-1])
@@ -75,6 +74,18 @@ class Fingerprints:
         self.known[name] = [*seen, checksum]
         self.changed = True
         return checksum
+
+    def is_whole(self, path: Path, checksum: str, stored: int) -> bool:
+        """Whether a stored file still has its checksum. Read only where it was changed since it was looked at last.
+
+        The first time it is taken as it is, unless it was changed after `stored`, in nanoseconds. Raises OSError.
+        """
+        stat = stat_plain(path)
+        name = str(path.resolve())
+        if name not in self.known and stat.st_ctime_ns <= stored:
+            self.known[name] = [*_stamp(stat), checksum]
+            self.changed = True
+        return self.file(path) == checksum
 
     def folder(self, path: Path) -> str | None:
         """The digest of the names and checksums of a model's files directly in a folder; None where there is none.
@@ -107,6 +118,10 @@ class Fingerprints:
             except OSError:
                 return
             self.changed = False
+
+
+def _stamp(stat: os.stat_result) -> list[int]:
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
 def _is_unread(found: object) -> bool:

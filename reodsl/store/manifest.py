@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.ir import digest
+from reodsl.store.external import Fingerprints
 from reodsl.store.files import sha256
 
 MANIFEST = "manifest.json"
@@ -60,14 +61,17 @@ def described(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def differences(manifest: Manifest, folder: Path, unread: tuple[str, ...]) -> list[str]:
+def differences(
+    manifest: Manifest, folder: Path, unread: tuple[str, ...] = (), prints: Fingerprints | None = None
+) -> list[str]:
     """The files in `folder` that are not as the manifest has them, and how.
 
-    Every byte is read but those of files whose path starts with one of `unread`: of these only what was written to
-    after the manifest was, and else the size.
+    Every byte is read but those of files whose path starts with one of `unread`: of these only what was changed since it
+    was looked at last, as `prints` knows, or since it was stored. Their time of change counts, which no program sets back.
     """
     wrong = []
-    stored = (folder / MANIFEST).stat().st_mtime_ns
+    # The folder got its place after everything in it was written.
+    stored = folder.stat().st_ctime_ns
     for path, (size, checksum) in manifest.files.items():
         file = folder / path
         try:
@@ -75,8 +79,13 @@ def differences(manifest: Manifest, folder: Path, unread: tuple[str, ...]) -> li
             if now.st_size != size:
                 wrong.append(f"{path} has {now.st_size} bytes instead of {size}")
                 continue
-            untouched = path.startswith(unread) and now.st_mtime_ns <= stored
-            if not untouched and sha256(file) != checksum:
+            if not path.startswith(unread):
+                whole = sha256(file) == checksum
+            elif prints is not None:
+                whole = prints.is_whole(file, checksum, stored)
+            else:
+                whole = now.st_ctime_ns <= stored or sha256(file) == checksum
+            if not whole:
                 wrong.append(f"{path} differs from its checksum")
         except OSError as error:
             wrong.append(f"{path} cannot be read: {error.strerror}")

@@ -14,12 +14,15 @@ from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.ir import digest
+from reodsl.store.external import Fingerprints
 from reodsl.store.files import json_bytes, sha256, storing, sync, walk, write_atomic
 from reodsl.store.locks import held, is_held, turn
 from reodsl.store.manifest import MANIFEST, Manifest, described, differences, read
 
 FORMAT = "reodsl store 1\n"
 MATERIAL = "material.json"
+WEIGHTS = ("checkpoint/", "optimizer/")
+"""How the paths of a result's largest files begin."""
 
 
 class Store:
@@ -107,17 +110,19 @@ class Store:
             return None
         return found if isinstance(found, dict) else None
 
-    def damage(self, key: str, unread: tuple[str, ...] = ()) -> tuple[str, ...]:
+    def damage(
+        self, key: str, unread: tuple[str, ...] = (), prints: Fingerprints | None = None
+    ) -> tuple[str, ...]:
         """What is wrong with a stored result, file by file; empty when it is whole.
 
-        Every byte is read but those of files whose path starts with one of `unread`: of these only what was written to
-        after the result was stored, and else the size.
+        Every byte is read but those of files whose path starts with one of `unread`: of these only what was changed
+        since `prints` saw it last, or since the result was stored, and else the size.
         """
         folder = self.path(key)
         manifest = read(folder, key)
         if manifest is None:
             return (f"{MANIFEST} is missing or unreadable",)
-        wrong = differences(manifest, folder, unread)
+        wrong = differences(manifest, folder, unread, prints)
         found = self.material(key)
         if found is None or digest(found) != key:
             wrong.append(f"{MATERIAL} does not belong to this key")

@@ -15,6 +15,7 @@ from reodsl.plan.keys import contents
 from reodsl.plan.registry import Execution, Results
 from reodsl.store.accept import telling
 from reodsl.store.manifest import Manifest
+from reodsl.store.store import WEIGHTS
 from runners.execute.order import Order, Outcome
 
 # How often another run's task is looked at, and how often a task is tried again whose process died.
@@ -22,8 +23,6 @@ _PATIENCE = 0.5
 _ATTEMPTS = 3
 # The store cannot be written, or is full.
 _NO_STORE = frozenset({"E0950", "E0951"})
-# They take long to read, and whatever starts from them does: here it is enough that nothing wrote to them.
-_WEIGHTS = ("checkpoint/", "optimizer/")
 
 
 class Backend(Protocol):
@@ -100,8 +99,9 @@ class _Loop:
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
         key, material = self.run.keys.key(task, inputs)
         manifest = self.run.store.get(key)
-        # What is laid out for people is checked here, as inputs are by those who read them.
-        if manifest is not None and task.id in self.shown and self.run.store.damage(key, _WEIGHTS):
+        # What is laid out for people is checked here, as inputs are by those who read them. Weights take long to read.
+        prints = self.run.keys.prints
+        if manifest is not None and task.id in self.shown and self.run.store.damage(key, WEIGHTS, prints):
             self.run.emit(Event("rebuilding", task.id))
             self.results.rebuilt.append(task.id)
             self.run.store.remove(key)

@@ -13,6 +13,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.ir import digest
 from reodsl.store import Store
+from reodsl.store.external import Fingerprints
 from reodsl.store.files import storage_problem, storing, write_atomic
 
 MATERIAL = {"kind": "data", "version": 1, "payload": {"n": 1}, "inputs": {}}
@@ -114,6 +115,30 @@ def test_damage_is_found(store: Store, how: str) -> None:
     assert store.damage(KEY)
     # A flipped bit takes a full read to find; everything else is seen at once.
     assert (store.get(KEY) is None) == (how in ("cut", "gone", "manifest"))
+
+
+def test_weights_are_read_again_once_they_were_changed_whatever_their_time_says(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store)
+    file = store.path(KEY) / "top.bin"
+    prints = Fingerprints(store.root / "fingerprints.json")
+    assert store.damage(KEY, ("top",), prints) == ()
+    with monkeypatch.context() as alone:
+        alone.setattr("reodsl.store.external.hash_plain", lambda path: pytest.fail(str(path)))
+        assert store.damage(KEY, ("top",), prints) == ()
+        prints.save()
+        assert store.damage(KEY, ("top",), Fingerprints(prints.place)) == ()
+    before = file.stat()
+    file.chmod(0o644)
+    data = bytearray(file.read_bytes())
+    data[10] ^= 1
+    file.write_bytes(bytes(data))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert store.damage(KEY, ("top",), prints) == ("top.bin differs from its checksum",)
+    # Nor does it matter who looks first.
+    for fresh in (None, Fingerprints(store.root / "none.json")):
+        assert store.damage(KEY, ("top",), fresh) == ("top.bin differs from its checksum",)
 
 
 def test_a_damaged_result_is_replaced(store: Store) -> None:
