@@ -32,7 +32,7 @@ LIST    = -r constraints/$$($(BIN)/python -m pip show torch 2>/dev/null | grep -
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study smollm2 sglang test lint heavy bench gpu scale intervals golden grammar sbom lock clean
+.PHONY: run study smollm2 sglang test lint heavy bench gpu scale intervals golden grammar sbom lock vscode clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -99,6 +99,11 @@ golden: $(DEV)
 # The parser's tables, after a change of reodsl/syntax/grammar.lark.
 grammar: $(DEV)
 	$(BIN)/python -P reodsl/syntax/grammar.py
+
+# The VS Code extension as a file to install: editors/vscode/reodsl-VERSION.vsix. Needs npm.
+vscode: $(DEV)
+	$(BIN)/python -m editors.grammar
+	cd editors/vscode && npm ci --silent --no-audit --no-fund && npx --no-install vsce package --allow-missing-repository --skip-license
 
 clean:
 	rm -rf $(VENV) build dist

@@ -237,6 +237,8 @@ def test_the_metadata_says_what_an_index_shows(installed: Path) -> None:
     assert said["Keywords"]
     assert (installed / "reodsl" / "py.typed").exists()
     assert said["Description-Content-Type"] == "text/markdown"
+    (lexer,) = (each for each in found.entry_points if each.group == "pygments.lexers")
+    assert lexer.load().name == "reodsl"
 
 
 def test_the_source_archive_is_the_whole_repository(tmp_path: Path) -> None:

@@ -1,0 +1,67 @@
+"""Colour specs in documents: a lexer for Pygments, which MkDocs, Sphinx, notebooks and `pygmentize` read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import accumulate
+
+from pygments.lexer import Lexer
+from pygments.token import (
+    Comment,
+    Error,
+    Keyword,
+    Name,
+    Number,
+    Operator,
+    Punctuation,
+    String,
+    Token,
+    Whitespace,
+)
+
+from reodsl.lsp.colours import Sort, colours
+
+_TOKENS: dict[Sort, Token] = {
+    "keyword": Keyword,
+    "class": Name.Class,
+    "property": Name.Attribute,
+    "function": Name.Function,
+    "parameter": Name.Variable,
+    "variable": Name,
+    "namespace": Name.Namespace,
+    "type": Keyword.Type,
+    "number": Number,
+    "string": String,
+    "comment": Comment.Single,
+}
+_BETWEEN = re.compile(
+    r"(?P<space>\s+)|(?P<operator>\.\.|[=!<>+]=|[-+*/^=<>])|(?P<sign>[{}()\[\],;:.])|(?P<other>.)"
+)
+_SIGNS: dict[str, Token] = {"space": Whitespace, "operator": Operator, "sign": Punctuation, "other": Error}
+
+
+class ReoLexer(Lexer):  # type: ignore[misc]
+    """Colours of a spec, as the language server gives them to editors."""
+
+    name = "reodsl"
+    aliases = ["reo", "reodsl"]
+    filenames = ["*.reo"]
+    url = "https://arxiv.org/abs/2506.07104"
+
+    def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Token, str]]:
+        """Yield the pieces of a text in order, as (index, token, piece); what is no part of the language is an Error."""
+        starts = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
+        at = 0
+        for each in colours(text):
+            start = starts[each.span.line - 1] + each.span.column - 1
+            end = starts[each.span.line - 1] + each.span.end_column - 1
+            yield from _between(text, at, start)
+            yield start, _TOKENS[each.sort], text[start:end]
+            at = end
+        yield from _between(text, at, len(text))
+
+
+def _between(text: str, start: int, end: int) -> Iterator[tuple[int, Token, str]]:
+    for match in _BETWEEN.finditer(text, start, end):
+        yield match.start(), _SIGNS[match.lastgroup or "other"], match.group()
