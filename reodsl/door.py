@@ -12,7 +12,7 @@ run.curves("easy")              # an Altair chart
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from reodsl.plan.verdict import Plan
     from reodsl.report.material import Material
     from reodsl.store.store import Store
+    from reodsl.track.trackers import Trackers
 
 
 @contextmanager
@@ -118,24 +119,30 @@ class Loaded:
         local: bool = False,
         address: str | None = None,
         without_sandbox: bool = False,
+        track: Sequence[str] = (),
         quiet: bool = False,
     ) -> Finished:
         """Does what is not done yet, and returns what the report is made of.
 
         `out` is where report and tables go, by default `runs/STUDY-DIGEST`. What goes on is told on stderr, a line for
         each task that starts or ends and for its progress now and then, unless `quiet`. `without_sandbox` lets a package's
-        scorers evaluate what models wrote where this machine cannot confine them. Raises `Problem` where the machine
-        lacks something or a task fails; what was done stays done.
+        scorers evaluate what models wrote where this machine cannot confine them. `track` names trackers that get the
+        steps of trainings while they are done, by default those of the user's configuration. Raises
+        `Problem` where the machine lacks something or a task fails; what was done stays done.
         """
         from reodsl.plan.faults import at_their_lines
         from reodsl.plan.registry import Machine
         from reodsl.run import run
         from reodsl.store.layout import run_folder
+        from reodsl.track.chosen import chosen
 
         ready = self._ready().for_run()
         plan = ready.plan()
         place = Path(out) if out is not None else run_folder(self.spec.study.name, plan.digest)
-        outcome = run(ready, plan, Machine(local, address, without_sandbox), place, _Notebook(self, quiet))
+        names, doubts = chosen(track)
+        notebook = _Notebook(self, quiet, names if plan.work else ())
+        notebook.check(doubts)
+        outcome = run(ready, plan, Machine(local, address, without_sandbox), place, notebook)
         results, page = outcome.results, outcome.page
         if results.failed:
             told = at_their_lines(self.spec, self.graph, results.failed)
@@ -160,12 +167,14 @@ class Loaded:
 class _Notebook:
     """Shows a run below a notebook's cell: lines on stderr, doubts as Python's warnings."""
 
-    def __init__(self, loaded: Loaded, quiet: bool) -> None:
+    def __init__(self, loaded: Loaded, quiet: bool, trackers: Sequence[str] = ()) -> None:
         from reodsl.cli.live import Waiting, display
 
         name, total = loaded.spec.study.name, len(loaded.graph.tasks)
         self.loaded = loaded
         self.display = Waiting(lambda: display(total, name, quiet, terminal=False))
+        self.wanted = trackers
+        self.trackers: Trackers | None = None
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
         """Raise what is wrong; warn of the rest."""
@@ -178,18 +187,28 @@ class _Notebook:
             warnings.warn(f"{each.code}: {each.message}", stacklevel=5)
 
     def begin(self) -> None:
-        """Nothing is to be done."""
+        """Start the trackers."""
+        if self.wanted:
+            from reodsl.track.trackers import Trackers
+
+            loaded = self.loaded
+            self.trackers = Trackers(self.wanted, loaded.store, loaded.graph, loaded.spec.study.name)
 
     def hear(self, event: Event) -> None:
         """Write a line where there is something to say."""
+        if self.trackers is not None:
+            self.trackers.hear(event)
         self.display.hear(event)
 
     def done(self, task_id: str, key: str) -> None:
         """Nothing is told of a result before the run has ended."""
 
     def close(self) -> None:
-        """End the display."""
+        """End the display and the trackers."""
         self.display.close()
+        if self.trackers is not None:
+            self.trackers.close()
+            self.check(tuple(self.trackers.news()))
 
 
 @dataclass(frozen=True, slots=True)

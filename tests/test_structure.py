@@ -29,6 +29,7 @@ READS = {
     "diff": {"diagnostics", "ir", "numbers", "graph", "store", "plan"},
     "report": {"diagnostics", "ir", "numbers", "graph", "store"},
     "watch": {"graph", "store"},
+    "track": {"diagnostics", "graph", "store"},
     "view": {"diagnostics", "ir", "graph", "store", "report", "watch"},
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from reodsl.store.layout import run_folder
 
 if TYPE_CHECKING:
     from reodsl.cli.live import Display
+    from reodsl.track.trackers import Trackers
 
 _MOVED = 12
 
@@ -56,6 +58,12 @@ Examples:
     "--tensorboard", is_flag=True, help="Also write training metrics as TensorBoard logs beside the report."
 )
 @click.option(
+    "--track",
+    multiple=True,
+    type=click.Choice(["trackio", "wandb", "mlflow", "tensorboard"]),
+    help="Send the steps of trainings there while they are done. Repeatable. Default: `track` in the user's config.toml.",
+)
+@click.option(
     "--without-sandbox",
     is_flag=True,
     help="Where this machine cannot confine them, let a package's scorers evaluate what models wrote all the same.",
@@ -72,6 +80,7 @@ def command(
     address: str | None,
     out: Path | None,
     tensorboard: bool,
+    track: tuple[str, ...],
     without_sandbox: bool,
     quiet: bool,
     as_json: bool,
@@ -81,6 +90,9 @@ def command(
     Finished work is never done again, and an interrupted run goes on where it was: give the same command once
     more. Exits 0 when everything is there, 1 when something failed.
     """
+    from reodsl.cli.output import show
+    from reodsl.track.chosen import chosen
+
     if local and address:
         raise click.UsageError("--local and --address exclude each other")
     saved = _saved(spec, sets, amends, target, store_dir)
@@ -93,7 +105,9 @@ def command(
     if saved is not None:
         _still_holds(saved, ready, plan)
     out = out or run_folder(ready.spec.study.name, plan.digest)
-    watcher = Watcher(ready, plan, out, quiet, as_json)
+    trackers, findings = chosen(track)
+    show(() if quiet else findings)
+    watcher = Watcher(ready, plan, out, quiet, as_json, trackers if plan.work else ())
     try:
         outcome = run(ready, plan, Machine(local, address, without_sandbox), out, watcher)
     except (KeyboardInterrupt, SystemExit) as caught:
@@ -148,7 +162,15 @@ def _still_holds(saved: Saved, ready: Ready, plan: Plan) -> None:
 class Watcher:
     """Shows a run in the terminal: what its machine lacks, its tasks as they go on, and doubts about their results."""
 
-    def __init__(self, ready: Ready, plan: Plan, out: Path, quiet: bool, as_json: bool) -> None:
+    def __init__(
+        self,
+        ready: Ready,
+        plan: Plan,
+        out: Path,
+        quiet: bool,
+        as_json: bool,
+        trackers: Sequence[str] = (),
+    ) -> None:
         """Of a run that has not begun. What is only warned of is not shown where all is `quiet`."""
         from reodsl.cli.live import Waiting, display
 
@@ -162,6 +184,8 @@ class Watcher:
         self.open = shown if plan.work else lambda: Waiting(shown)
         self.display: Display | None = None
         self.doubts = Doubts(ready, silent)
+        self.wanted = trackers
+        self.trackers: Trackers | None = None
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
         """Show them, and end the command where something is wrong."""
@@ -174,11 +198,20 @@ class Watcher:
     def begin(self) -> None:
         """Begin the display, where results can be written."""
         folder_to_fill(self.out)
+        if self.wanted:
+            from reodsl.track.trackers import Trackers
+
+            self.trackers = Trackers(
+                self.wanted, self.ready.store, self.ready.graph, self.ready.spec.study.name
+            )
         self.begun, self.display = True, self.open()
 
     def hear(self, event: Event) -> None:
         """Show an event, and tell of responses without answers."""
         self.doubts.hear(event)
+        if self.trackers is not None:
+            self.trackers.hear(event)
+            self._tell_of_trackers()
         if self.display is not None:
             self.display.hear(event)
 
@@ -190,6 +223,15 @@ class Watcher:
         """Leave the screen in order."""
         if self.display is not None:
             self.display.close()
+        if self.trackers is not None:
+            self.trackers.close()
+            self._tell_of_trackers()
+
+    def _tell_of_trackers(self) -> None:
+        from reodsl.cli.output import show
+
+        if self.trackers is not None and not self.quiet:
+            show(self.trackers.news())
 
 
 def _tell(ready: Ready, plan: Plan, outcome: Outcome, doubts: Doubts, as_json: bool, quiet: bool) -> None:

@@ -19,6 +19,9 @@ from reodsl.graph.job import Progress
 STEPS = "metrics.jsonl"
 """The file in a task's work folder that has a line for every training step so far. The result has `metrics.parquet`."""
 
+TRACKED = "tracked."
+"""How the files of a work folder begin that say up to which step a tracker has a training."""
+
 _EVERY = 0.3
 
 Row = Mapping[str, float]
@@ -105,7 +108,9 @@ def read_steps(folder: Path) -> list[dict[str, float]]:
 
 def can_go_on(work: Path) -> bool:
     """Whether an attempt left anything to go on from: more than the numbers of its steps."""
-    return work.is_dir() and any(entry.name != STEPS for entry in work.iterdir())
+    return work.is_dir() and any(
+        entry.name != STEPS and not entry.name.startswith(TRACKED) for entry in work.iterdir()
+    )
 
 
 def _replace(place: Path, text: str) -> None:

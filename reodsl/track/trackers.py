@@ -1,0 +1,223 @@
+"""A run's trackers: events in; new steps to a process for each tracker, and what went wrong there as warnings, out."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import Diagnostic, warning
+from reodsl.graph.event import Event
+from reodsl.graph.task import Graph, Task
+from reodsl.store.live import STEPS, TRACKED
+from reodsl.store.runs import slug
+from reodsl.store.store import Store
+
+FAREWELL = 30.0
+"""Seconds that trackers have at the end of a run to send what is left."""
+_MOST_WAITING = 10_000
+_ENDS = {"finished": "finished", "failed": "failed"}
+
+
+class Trackers:
+    """Hears of every event of a run. A tracker that fails, hangs or ends is told of once, and the run goes on."""
+
+    def __init__(self, names: Sequence[str], store: Store, graph: Graph, study: str) -> None:
+        """Starts a process for each tracker."""
+        self.store, self.graph, self.study = store, graph, study
+        self.going: dict[str, _Steps] = {}
+        self.workers = [_Worker(name) for name in names]
+
+    def hear(self, event: Event) -> None:
+        """Send on what is new of a training, and the numbers of an evaluation once it is done."""
+        if not self.workers:
+            return
+        task = self.graph[event.task]
+        if event.kind == "started" and event.key is not None and task.kind in ("train", "evaluate"):
+            if event.task not in self.going:
+                self.going[event.task] = _Steps(self.store.root / "work" / event.key)
+                for worker in self.workers:
+                    worker.send(self._opening(task, event.key, worker.name))
+            return
+        steps = self.going.get(event.task)
+        if steps is None:
+            return
+        if event.kind == "progress" and task.kind == "train":
+            self._log(steps, steps.new())
+        elif event.kind in _ENDS:
+            folder = self.store.path(steps.key)
+            self._log(steps, result_rows(folder, task.kind) if event.kind == "finished" else steps.new())
+            self._close(event.task, _ENDS[event.kind])
+
+    def news(self) -> list[Diagnostic]:
+        """What went wrong since this was asked last, each tracker once (W0806)."""
+        return [found for worker in self.workers if (found := worker.trouble()) is not None]
+
+    def close(self) -> None:
+        """Send what is left of trainings that were stopped, and wait a while for the trackers to be done."""
+        for task in list(self.going):
+            if self.graph[task].kind == "train":
+                self._log(self.going[task], self.going[task].new())
+            self._close(task, "interrupted")
+        for worker in self.workers:
+            worker.end()
+        for worker in self.workers:
+            worker.wait(FAREWELL)
+
+    def _opening(self, task: Task, key: str, name: str) -> dict[str, Any]:
+        facts = {"study": self.study, "task": task.id, "arm": task.arm, "seed": task.seed, "key": key}
+        stage = task.payload.get("stage")
+        return {
+            "do": "open",
+            "key": key,
+            "task": task.id,
+            "study": self.study,
+            "facts": facts | ({"stage": stage} if stage is not None else {}),
+            "folder": str(
+                self.store.root.resolve() / "tensorboard" / slug(self.study) / f"{slug(task.id)}-{key[:8]}"
+            ),
+            "state": str(self.store.root.resolve() / "work" / key / f"{TRACKED}{name}"),
+        }
+
+    def _log(self, steps: _Steps, rows: Sequence[Mapping[str, float]]) -> None:
+        if rows:
+            for worker in self.workers:
+                worker.send({"do": "log", "key": steps.key, "rows": list(rows)})
+
+    def _close(self, task: str, status: str) -> None:
+        steps = self.going.pop(task)
+        for worker in self.workers:
+            worker.send({"do": "close", "key": steps.key, "task": task, "status": status})
+
+
+class _Steps:
+    """The steps of a training as they are written, from where they were read last."""
+
+    def __init__(self, work: Path) -> None:
+        self.key, self.path = work.name, work / STEPS
+        self.at, self.inode = 0, -1
+
+    def new(self) -> list[dict[str, float]]:
+        """Whole lines since the last call. A file that was begun anew is read from its start: its steps may be old."""
+        try:
+            with self.path.open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != self.inode:
+                    self.at, self.inode = 0, inode
+                file.seek(self.at)
+                data = file.read()
+        except OSError:
+            return []
+        whole, _, _ = data.rpartition(b"\n")
+        if not whole:
+            return []
+        self.at += len(whole) + 1
+        rows = []
+        for line in whole.split(b"\n"):
+            with suppress(ValueError):
+                rows.append(json.loads(line))
+        return rows
+
+
+def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:
+    """The steps of a training's result; of an evaluation's one, with each benchmark's numbers under its name."""
+    try:
+        if kind == "evaluate":
+            found = json.loads((folder / "summary.json").read_bytes())
+            numbers = {
+                name if place == "mean" else f"{place}/{name}": value
+                for place, values in found.items()
+                for name, value in values.items()
+                if isinstance(value, (int, float))
+            }
+            return [{"step": 0, **numbers}]
+        import polars as pl
+
+        return pl.read_parquet(folder / "metrics.parquet").to_dicts()
+    except Exception:
+        # A tracker shows what can be read: the run itself tells of results that cannot.
+        return []
+
+
+class _Worker:
+    """The process of one tracker. Nothing here waits for it but `wait`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: queue.Queue[str | None] = queue.Queue(_MOST_WAITING)
+        self.failed: list[str] = []
+        self.told = self.ended = False
+        # A session of its own: Ctrl-C stops the run, and the tracker sends what is left.
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "reodsl.track.worker", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for target in (self._write, self._read):
+            threading.Thread(target=target, daemon=True).start()
+
+    def send(self, order: dict[str, Any]) -> None:
+        """Give the tracker an order, if it takes any."""
+        if self.process.poll() is not None:
+            self._fail(f"its process ended with {self.process.returncode}")
+            return
+        try:
+            self.lines.put_nowait(json.dumps(order))
+        except queue.Full:
+            self._fail("it takes nothing any more")
+
+    def trouble(self) -> Diagnostic | None:
+        """What went wrong, once."""
+        if self.told or not self.failed:
+            return None
+        self.told = True
+        return warning(
+            "W0806",
+            f"{self.name} does not get all of this run: {self.failed[0]}",
+            notes=("the run goes on without; its metrics are in the store",),
+            help=f"see that `import {self.name}` works and that it can write or log in; "
+            "afterwards, `reodsl run SPEC --tensorboard` writes what was missed",
+        )
+
+    def end(self) -> None:
+        """Say that nothing more comes."""
+        self.ended = True
+        with suppress(queue.Full):
+            self.lines.put_nowait(None)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it is done, for so long at most."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._fail(f"it was not done {seconds:g} s after the run")
+            self.process.kill()
+            self.process.wait()
+
+    def _fail(self, why: str) -> None:
+        if not self.failed:
+            self.failed.append(why)
+
+    def _write(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(OSError, ValueError):
+            while (line := self.lines.get()) is not None:
+                self.process.stdin.write(line.encode() + b"\n")
+                self.process.stdin.flush()
+        with suppress(OSError):
+            self.process.stdin.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with suppress(ValueError, KeyError, TypeError):
+                self._fail(str(json.loads(line)["failed"]))
