@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from reodsl.diagnostics.model import error
 from reodsl.language.context import Change, Context, Owner
 from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.modules import Loaded
@@ -23,13 +22,11 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
     for name, text in sets.items():
         place = f"--set {name}"
         if name not in params:
-            ctx.report(
-                error(
-                    "E0210",
-                    f"there is no param `{name}`",
-                    where=place,
-                    help=advice(name, params, "params are") if params else "this spec declares no param",
-                )
+            ctx.fail(
+                "E0210",
+                f"there is no param `{name}`",
+                where=place,
+                help=advice(name, params, "params are") if params else "this spec declares no param",
             )
             continue
         value = _parsed(ctx, place, text)
@@ -38,13 +35,11 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
     for target, text in amends.items():
         place = f"--amend {target}"
         if "[" in target:
-            ctx.report(
-                error(
-                    "E0211",
-                    f"`{target}` is no setting",
-                    where=place,
-                    help=f"write points in place of brackets: `--amend {_pointed(target)}=…`",
-                )
+            ctx.fail(
+                "E0211",
+                f"`{target}` is no setting",
+                where=place,
+                help=f"write points in place of brackets: `--amend {_pointed(target)}=…`",
             )
             continue
         path = tuple(target.split("."))
@@ -54,15 +49,13 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
         owners = [] if "" in path else _owners(ctx, main, path)
         if not owners:
             known = [*(name for name in _declarations(main) if name != path[0]), *TRAINING]
-            ctx.report(
-                error(
-                    "E0211",
-                    f"`{target}` is no setting"
-                    if "" in path or path[0] in _declarations(main)
-                    else f"there is nothing called `{path[0]}` to amend",
-                    where=place,
-                    help=_remedy(main, path, known),
-                )
+            ctx.fail(
+                "E0211",
+                f"`{target}` is no setting"
+                if "" in path or path[0] in _declarations(main)
+                else f"there is nothing called `{path[0]}` to amend",
+                where=place,
+                help=_remedy(main, path, known),
             )
         for owner, rest, where_set in owners:
             ctx.amends.setdefault(owner, []).append(Change("--amend", target, text, value, rest, where_set))

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import replace
 
-from reodsl.diagnostics.model import Label, error
+from reodsl.diagnostics.model import Label
 from reodsl.language.context import Context
 from reodsl.language.units import LARGEST, PLAIN, Dimension, Quantity, shown, times, unit_words
 from reodsl.language.values import Items, Record, Value, describe
@@ -24,15 +24,12 @@ def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value | None:
     """`-x` and `+x` of a number."""
     data = operand.data
     if not isinstance(data, Quantity):
-        ctx.report(
-            error(
-                "E0301",
-                f"`{expr.op}` stands before a number, not before {describe(operand)}",
-                expr.span,
-                help="write a number",
-            )
+        return ctx.fail(
+            "E0301",
+            f"`{expr.op}` stands before a number, not before {describe(operand)}",
+            expr.span,
+            help="write a number",
         )
-        return None
     literal = operand.literal
     if expr.op != "-":
         return Value(data, expr.span, operand.via, literal)
@@ -48,18 +45,15 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
         return Value(Items(joined), expr.span, left.via + right.via)
     for side in (left, right):
         if not isinstance(side.data, Quantity):
-            ctx.report(
-                error(
-                    "E0301",
-                    f"`{expr.op}` works on numbers, and this is {describe(side)}",
-                    side.span,
-                    describe(side),
-                    help="a reward is one formula: declare `reward NAME { … }` with both in it"
-                    if isinstance(side.data, Record) and side.data.kind == "reward"
-                    else "write a number, or the name of one",
-                )
+            return ctx.fail(
+                "E0301",
+                f"`{expr.op}` works on numbers, and this is {describe(side)}",
+                side.span,
+                describe(side),
+                help="a reward is one formula: declare `reward NAME { … }` with both in it"
+                if isinstance(side.data, Record) and side.data.kind == "reward"
+                else "write a number, or the name of one",
             )
-            return None
     assert isinstance(left.data, Quantity)
     assert isinstance(right.data, Quantity)
     one, two = left.data, right.data
@@ -79,17 +73,14 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
         return _kept(ctx, expr, one.number * two.number, times(one.unit, two.unit), left, right)
     if expr.op == "/":
         if two.number == 0:
-            ctx.report(
-                error(
-                    "E0307",
-                    "this divides by zero",
-                    expr.right.span,
-                    "0",
-                    others=[Label(span, text) for span, text in right.via],
-                    help="divide by a number that cannot be 0",
-                )
+            return ctx.fail(
+                "E0307",
+                "this divides by zero",
+                expr.right.span,
+                "0",
+                others=[Label(span, text) for span, text in right.via],
+                help="divide by a number that cannot be 0",
             )
-            return None
         unit = times(one.unit, two.unit, -1)
         if isinstance(one.number, int) and isinstance(two.number, int) and one.number % two.number == 0:
             return _kept(ctx, expr, one.number // two.number, unit, left, right)
@@ -102,16 +93,13 @@ def _power(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
     assert isinstance(right.data, Quantity)
     one, two = left.data, right.data
     if two.unit or one.unit:
-        ctx.report(
-            error(
-                "E0302",
-                "a power is of plain numbers",
-                expr.span,
-                unit_words(one.unit or two.unit),
-                help="divide by a unit first",
-            )
+        return ctx.fail(
+            "E0302",
+            "a power is of plain numbers",
+            expr.span,
+            unit_words(one.unit or two.unit),
+            help="divide by a unit first",
         )
-        return None
     try:
         number = (
             one.number**two.number if abs(two.number) <= 64 and abs(one.number) <= LARGEST else float("inf")
@@ -127,12 +115,9 @@ def _kept(
     ctx: Context, expr: tree.Binary, number: float, unit: Dimension, left: Value, right: Value
 ) -> Value | None:
     if not abs(number) <= LARGEST:
-        ctx.report(
-            error(
-                "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
-            )
+        return ctx.fail(
+            "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
         )
-        return None
     if isinstance(number, float) and number.is_integer() and unit:
         number = int(number)
     return Value(Quantity(number, unit), expr.span, (left.via + right.via)[:4])
@@ -148,18 +133,16 @@ def unequal(ctx: Context, expr: tree.Binary | tree.Compare, left: Value, right: 
     else:
         number, unit = (other.number, one.unit) if one.unit else (one.number, other.unit)
         helps = f"give the number its unit: `{shown(Quantity(number, unit))}`"
-    ctx.report(
-        error(
-            "E0302",
-            f"`{expr.op}` wants equal units",
-            left.span,
-            unit_words(left.data.unit),
-            others=[
-                Label(right.span, unit_words(right.data.unit)),
-                *(Label(s, t) for s, t in left.via + right.via),
-            ],
-            help=helps,
-        )
+    ctx.fail(
+        "E0302",
+        f"`{expr.op}` wants equal units",
+        left.span,
+        unit_words(left.data.unit),
+        others=[
+            Label(right.span, unit_words(right.data.unit)),
+            *(Label(s, t) for s, t in left.via + right.via),
+        ],
+        help=helps,
     )
 
 
@@ -175,15 +158,12 @@ def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Valu
             return Value((left.data.number == right.data.number) == (expr.op == "=="), expr.span)
     elif expr.op in ("==", "!=") and type(left.data) is type(right.data):
         return Value((left.data == right.data) == (expr.op == "=="), expr.span)
-    ctx.report(
-        error(
-            "E0301",
-            f"`{expr.op}` cannot compare {describe(left)} with {describe(right)}",
-            expr.span,
-            help="compare numbers",
-        )
+    return ctx.fail(
+        "E0301",
+        f"`{expr.op}` cannot compare {describe(left)} with {describe(right)}",
+        expr.span,
+        help="compare numbers",
     )
-    return None
 
 
 def logic(ctx: Context, expr: tree.Logic, left: Value, right: Value) -> Value | None:
@@ -193,27 +173,21 @@ def logic(ctx: Context, expr: tree.Logic, left: Value, right: Value) -> Value | 
     ends = {side.data.kind: side.data for side in (left, right) if isinstance(side.data, Record)}
     if expr.op == "or" and set(ends) == {"plateau", "until"}:
         return Value(Record("until", {}, expr.span, made=(ends["plateau"], ends["until"].made[1])), expr.span)
-    ctx.report(
-        error(
-            "E0301",
-            f"`{expr.op}` joins conditions, and these are {describe(left)} and {describe(right)}",
-            expr.span,
-            help="a stage ends by `plateau(…) or steps(…)`" if ends else "compare something first",
-        )
+    return ctx.fail(
+        "E0301",
+        f"`{expr.op}` joins conditions, and these are {describe(left)} and {describe(right)}",
+        expr.span,
+        help="a stage ends by `plateau(…) or steps(…)`" if ends else "compare something first",
     )
-    return None
 
 
 def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value | None:
     """`not x`."""
     if isinstance(operand.data, bool):
         return Value(not operand.data, expr.span)
-    ctx.report(
-        error(
-            "E0301",
-            f"`not` stands before a condition, not before {describe(operand)}",
-            expr.span,
-            help="compare it: `not x > 0`",
-        )
+    return ctx.fail(
+        "E0301",
+        f"`not` stands before a condition, not before {describe(operand)}",
+        expr.span,
+        help="compare it: `not x > 0`",
     )
-    return None

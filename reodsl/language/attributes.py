@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reodsl.diagnostics.model import Label, error
+from reodsl.diagnostics.model import Label
 from reodsl.language.context import Context, Scope
 from reodsl.language.declare import declared
 from reodsl.language.evaluate import evaluated
@@ -27,46 +27,37 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
     if value is None:
         return None
     if not isinstance(value.data, Record):
-        ctx.report(
-            error(
-                "E0301",
-                f"{describe(value)} has no settings",
-                expr.span,
-                help="name a declaration before the point",
-            )
+        return ctx.fail(
+            "E0301",
+            f"{describe(value)} has no settings",
+            expr.span,
+            help="name a declaration before the point",
         )
-        return None
     record, name = value.data, expr.name.name
     if record.kind == "arm":
         record = record.made
     if name == "stages" and record.kind in ("experiment", "recipe"):
         return Value(Record("stages", {}, expr.span, name=record.name, made=record), expr.span)
     if record.kind == "stages":
-        ctx.report(
-            error(
-                "E0212",
-                "a stage is named in brackets",
-                expr.name.span,
-                help=f"write `{record.name}.stages[{name}]`",
-            )
+        return ctx.fail(
+            "E0212",
+            "a stage is named in brackets",
+            expr.name.span,
+            help=f"write `{record.name}.stages[{name}]`",
         )
-        return None
     found = record.get(name)
     if found is None:
         known = list(record.fields) + (["stages"] if record.stages else [])
         staged = record.stages and name in [part.name for part in stage_parts(ctx, record)]
-        ctx.report(
-            error(
-                "E0203",
-                f"{describe(value)} has no `{name}`",
-                expr.name.span,
-                "unknown",
-                help=f"write `{record.name}.stages[{name}]`, if that stage is meant"
-                if staged
-                else advice(name, known, "it has"),
-            )
+        return ctx.fail(
+            "E0203",
+            f"{describe(value)} has no `{name}`",
+            expr.name.span,
+            "unknown",
+            help=f"write `{record.name}.stages[{name}]`, if that stage is meant"
+            if staged
+            else advice(name, known, "it has"),
         )
-        return None
     return used_at(found, f"{record.name}.{name}" if record.name else name, expr.span)
 
 
@@ -76,16 +67,14 @@ def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value
     loaded = ctx.modules.library(module) if module in known else None
     if loaded is None:
         helps = advice(module or name, known, "it has")
-        ctx.report(
-            error("E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps)
+        return ctx.fail(
+            "E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps
         )
-        return None
     if name not in loaded.items:
         helps = advice(name, loaded.items, "it has")
-        ctx.report(
-            error("E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps)
+        return ctx.fail(
+            "E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps
         )
-        return None
     found = declared(ctx, loaded, loaded.items[name])
     return None if found is None else used_at(found, name, expr.span)
 
@@ -94,16 +83,13 @@ def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
     """What a plateau watches."""
     text = f"{expr.value.name}.{expr.name.name}" if isinstance(expr.value, tree.Name) else "?"
     if text not in METRICS:
-        ctx.report(
-            error(
-                "E0314",
-                f"there is no metric `{text}`",
-                expr.span,
-                "unknown",
-                help=advice(text, METRICS, "metrics are"),
-            )
+        return ctx.fail(
+            "E0314",
+            f"there is no metric `{text}`",
+            expr.span,
+            "unknown",
+            help=advice(text, METRICS, "metrics are"),
         )
-        return None
     return Value(Record("metric", {}, expr.span, name=expr.name.name), expr.span)
 
 
@@ -113,29 +99,23 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
     if value is None:
         return None
     if not isinstance(value.data, Record) or value.data.kind != "stages":
-        ctx.report(
-            error(
-                "E0301",
-                f"{describe(value)} has no elements",
-                expr.span,
-                help=_without_elements(value),
-            )
+        return ctx.fail(
+            "E0301",
+            f"{describe(value)} has no elements",
+            expr.span,
+            help=_without_elements(value),
         )
-        return None
     record = value.data.made
     parts = stage_parts(ctx, record)
     if not record.stages:
-        ctx.report(
-            error(
-                "E0212",
-                f"`{record.name}` has no stages",
-                expr.span,
-                "no such stage",
-                others=[Label(record.span, "declared here")],
-                help=f"name it alone: `{record.name}`",
-            )
+        return ctx.fail(
+            "E0212",
+            f"`{record.name}` has no stages",
+            expr.span,
+            "no such stage",
+            others=[Label(record.span, "declared here")],
+            help=f"name it alone: `{record.name}`",
         )
-        return None
     shown_as = named = expr.index.name if isinstance(expr.index, tree.Name) else None
     position = next((i for i, part in enumerate(parts) if part.value is None and part.name == named), -1)
     if position < 0 and (named is None or _may_be_a_number(scope, named)):
@@ -146,17 +126,14 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
         shown_as = shown(wanted.data) if isinstance(wanted.data, Quantity) else as_written(wanted)
     if position < 0:
         names = [part.label.strip("`") for part in parts]
-        ctx.report(
-            error(
-                "E0212",
-                f"`{record.name}` has no stage `{shown_as}`",
-                expr.index.span,
-                "no such stage",
-                others=[Label(record.span, "declared here")],
-                help=advice(named, names, "its stages are") if named else there_is(names, "its stages are"),
-            )
+        return ctx.fail(
+            "E0212",
+            f"`{record.name}` has no stage `{shown_as}`",
+            expr.index.span,
+            "no such stage",
+            others=[Label(record.span, "declared here")],
+            help=advice(named, names, "its stages are") if named else there_is(names, "its stages are"),
         )
-        return None
     return Value(
         Record(
             "stage_of", {}, expr.span, name=f"{record.name}.{parts[position].name}", made=(record, position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from reodsl.diagnostics.model import Span, error
+from reodsl.diagnostics.model import Span
 from reodsl.language.context import Context, Scope
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import fitted, too_long
@@ -45,13 +45,11 @@ def laid(ctx: Context, start: Record, block: tree.Block, scope: Scope, doc: str)
                 else:
                     children[item.name.name] = (item, scope)
             case tree.Let() | tree.Dense() | tree.ExprStatement():
-                ctx.report(
-                    error(
-                        "E0313",
-                        f"this stands in a reward, not in {article(kind.name)} {kind.name}",
-                        item.span,
-                        help=_strays(item, before),
-                    )
+                ctx.fail(
+                    "E0313",
+                    f"this stands in a reward, not in {article(kind.name)} {kind.name}",
+                    item.span,
+                    help=_strays(item, before),
                 )
     if stages:
         whole = [stage for stage in stages if stage is not None]
@@ -79,14 +77,12 @@ def _misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
         helps = (
             advice(item.kind.name, kind.children, "it may hold") if kind.children else "write settings here"
         )
-    ctx.report(
-        error(
-            "E0202",
-            f"{article(kind.name)} {kind.name} holds no `{item.kind.name}`",
-            item.kind.span,
-            "not here",
-            help=helps,
-        )
+    ctx.fail(
+        "E0202",
+        f"{article(kind.name)} {kind.name} holds no `{item.kind.name}`",
+        item.kind.span,
+        "not here",
+        help=helps,
     )
 
 
@@ -100,13 +96,11 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
         meant = nearest(name, kind.fields)
         return record if meant is None else replace(record, broken=record.broken | {meant})
     if isinstance(field.type, Block) and not isinstance(item.value, tree.Name):
-        ctx.report(
-            error(
-                "E0301",
-                f"`{name}` is a block of settings",
-                item.value.span,
-                help=f"write `{name} {{ {_inside(field.type, item.value)} }}`",
-            )
+        ctx.fail(
+            "E0301",
+            f"`{name}` is a block of settings",
+            item.value.span,
+            help=f"write `{name} {{ {_inside(field.type, item.value)} }}`",
         )
         return record
     type_ = field.type
@@ -118,13 +112,11 @@ def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc
     if item.op == "+=":
         before = record.get(name)
         if not isinstance(value.data, Items) or (before is not None and not isinstance(before.data, Items)):
-            ctx.report(
-                error(
-                    "E0301",
-                    f"`+=` adds to a list, and `{name}` is none",
-                    item.span,
-                    help=f"write `{name} = …`",
-                )
+            ctx.fail(
+                "E0301",
+                f"`+=` adds to a list, and `{name}` is none",
+                item.span,
+                help=f"write `{name} = …`",
             )
             return record
         if before is not None and isinstance(before.data, Items):
@@ -151,19 +143,15 @@ def _nested(ctx: Context, record: Record, item: tree.Nested, scope: Scope, doc: 
         unknown_setting(ctx, kind, item.name)
         return record
     if not isinstance(field.type, Block):
-        ctx.report(
-            error(
-                "E0301",
-                f"`{name}` is {type_words(field.type)}, not a block",
-                item.name.span,
-                help=f"write `{field.example or name + ' = …'}`",
-            )
+        ctx.fail(
+            "E0301",
+            f"`{name}` is {type_words(field.type)}, not a block",
+            item.name.span,
+            help=f"write `{field.example or name + ' = …'}`",
         )
         return record
     if item.args:
-        ctx.report(
-            error("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
-        )
+        ctx.fail("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
     before = record.sub(name)
     inner = before or Record(field.type.kind, {}, item.name.span, name, made=BLOCK)
     inner = laid(ctx, inner, item.block, scope, item.block.doc or doc)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from reodsl.diagnostics.model import Diagnostic, Problem, error, problem
+from reodsl.diagnostics.model import Diagnostic, Problem, problem
 from reodsl.language.calls import splits
 from reodsl.language.context import Context, Scope
 from reodsl.language.declare import declared
@@ -38,13 +38,11 @@ def schedule_of(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dic
         if isinstance(value.data.made, Schedule):
             schedule = value.data.made
         else:
-            ctx.report(
-                error(
-                    "E0415",
-                    "these budgets are not known before a study runs",
-                    value.span,
-                    help="give `exp`, `linear`, a list, or `greedy` on a published frontier",
-                )
+            ctx.fail(
+                "E0415",
+                "these budgets are not known before a study runs",
+                value.span,
+                help="give `exp`, `linear`, a list, or `greedy` on a published frontier",
             )
     return schedule, ctx.findings, modules.sources
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reodsl.diagnostics.model import error
 from reodsl.language.context import Context, Scope
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluated, fitted, settled
@@ -31,8 +30,7 @@ def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
     if isinstance(expr.function, tree.Attribute) and full_name(expr.function, scope) is not None:
         return _declared_call(ctx, expr, scope, expr.function.name.name)
     if not isinstance(expr.function, tree.Name):
-        ctx.report(error("E0301", "only a name can be called", expr.function.span, help="write `NAME(…)`"))
-        return None
+        return ctx.fail("E0301", "only a name can be called", expr.function.span, help="write `NAME(…)`")
     name = expr.function.name
     if scope.find(name) is None and (target := lookup(ctx, scope.module, name)) is not None:
         return _declared_call(ctx, expr, scope, target[1].name.name)
@@ -53,29 +51,23 @@ def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
         args = bind(ctx, expr, CONSTRUCTORS[name], scope)
         return None if args is None else Value(Record(name, args, expr.span), expr.span)
     if name in REWARD_ONLY or name in ("correct", "len", "answer"):
-        ctx.report(
-            error(
-                "E0308",
-                f"`{name}` works on responses, and there are none outside a reward",
-                expr.function.span,
-                "not in a reward",
-                help="use it inside `reward NAME { … }`, and name that reward here",
-            )
+        return ctx.fail(
+            "E0308",
+            f"`{name}` works on responses, and there are none outside a reward",
+            expr.function.span,
+            "not in a reward",
+            help="use it inside `reward NAME { … }`, and name that reward here",
         )
-        return None
     if name in scope.module.imports:
         return None
     known = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_rewards(scope)]
-    ctx.report(
-        error(
-            "E0213",
-            f"there is no function `{name}`",
-            expr.function.span,
-            "unknown",
-            help=import_hint(expr.function, scope) or advice(name, known, "functions are"),
-        )
+    return ctx.fail(
+        "E0213",
+        f"there is no function `{name}`",
+        expr.function.span,
+        "unknown",
+        help=import_hint(expr.function, scope) or advice(name, known, "functions are"),
     )
-    return None
 
 
 def _rewards(scope: Scope) -> list[str]:
@@ -91,15 +83,12 @@ def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
         return reward_call(ctx, expr, value, scope)
     if isinstance(value.data, Record) and value.data.kind == "selection":
         return selection_call(ctx, expr, value, scope)
-    ctx.report(
-        error(
-            "E0301",
-            f"{describe(value)} takes no arguments",
-            expr.function.span,
-            help=f"to change its settings write `{name} {{ … }}`",
-        )
+    return ctx.fail(
+        "E0301",
+        f"{describe(value)} takes no arguments",
+        expr.function.span,
+        help=f"to change its settings write `{name} {{ … }}`",
     )
-    return None
 
 
 def _checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
@@ -128,9 +117,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     positional = list(kind.positional)
     for arg in expr.args:
         if isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-            ctx.report(
-                error("E0310", f"`{kind.name}` takes no `for` or `in`", arg.span, help="give it values")
-            )
+            ctx.fail("E0310", f"`{kind.name}` takes no `for` or `in`", arg.span, help="give it values")
             good = False
             continue
         name = _argument_name(ctx, expr, arg, kind, positional)
@@ -157,14 +144,12 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             if guess:
                 continue
             example, imports = in_file(ctx, scope.module, field.example, field.type)
-            ctx.report(
-                error(
-                    "E0310",
-                    f"`{kind.name}` needs `{name}`, {type_words(field.type)}: {field.doc}",
-                    expr.span,
-                    f"no `{name}`",
-                    help=f"write `{example}`{with_imports(imports)}" if example else None,
-                )
+            ctx.fail(
+                "E0310",
+                f"`{kind.name}` needs `{name}`, {type_words(field.type)}: {field.doc}",
+                expr.span,
+                f"no `{name}`",
+                help=f"write `{example}`{with_imports(imports)}" if example else None,
             )
         elif field.default is not None:
             found[name] = Slot(default_value(field, expr), None)
@@ -180,33 +165,26 @@ def _argument_name(
         if len(expr.args) > len(kind.fields):
             most = f"{len(kind.fields)} argument{'s' if len(kind.fields) > 1 else ''}"
             message = f"`{kind.name}` takes {most}, and this is one more"
-            ctx.report(error("E0310", message, arg.span, help=f"it takes {', '.join(kind.fields)}"))
-            return None
+            return ctx.fail("E0310", message, arg.span, help=f"it takes {', '.join(kind.fields)}")
         given = {each.name.name for each in expr.args if each.name is not None}
         open_names = [name for name in kind.fields if name not in kind.positional and name not in given]
         nameless = [each for each in expr.args if each.name is None][len(kind.positional) :]
         first = (open_names[nameless.index(arg) :] or ["name"])[0]
-        ctx.report(
-            error(
-                "E0310",
-                f"this argument of `{kind.name}` needs a name",
-                arg.span,
-                help=f"name it, such as `{first}: …`",
-            )
+        return ctx.fail(
+            "E0310",
+            f"this argument of `{kind.name}` needs a name",
+            arg.span,
+            help=f"name it, such as `{first}: …`",
         )
-        return None
     name = arg.name.name
     if name not in kind.fields:
-        ctx.report(
-            error(
-                "E0310",
-                f"`{kind.name}` has no argument `{name}`",
-                arg.name.span,
-                "unknown",
-                help=advice(name, kind.fields, "it takes"),
-            )
+        return ctx.fail(
+            "E0310",
+            f"`{kind.name}` has no argument `{name}`",
+            arg.name.span,
+            "unknown",
+            help=advice(name, kind.fields, "it takes"),
         )
-        return None
     if name in positional:
         positional.remove(name)
     return name
@@ -246,16 +224,13 @@ def as_splits(ctx: Context, value: Value, what: str) -> Value | None:
     """A value as budgets."""
     if isinstance(value.data, Items):
         if len(value.data.values) == 1:
-            ctx.report(
-                error(
-                    "E0303",
-                    f"`{what}` needs a budget and, last, the longest response",
-                    value.span,
-                    "one alone",
-                    help="write two or more, as in `[1K tokens, 32K tokens]`",
-                )
+            return ctx.fail(
+                "E0303",
+                f"`{what}` needs a budget and, last, the longest response",
+                value.span,
+                "one alone",
+                help="write two or more, as in `[1K tokens, 32K tokens]`",
             )
-            return None
         fitting = settled(ctx, value, Many(TOKENS, 2), what)
         return None if fitting is None else listed(ctx, fitting)
     return settled(ctx, value, SPLITS, what)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -106,6 +106,21 @@ class Context:
         if self.errors >= MOST_ERRORS and not self.trying:
             self.modules.spent.stop(place)
 
+    def fail(
+        self,
+        code: str,
+        message: str,
+        span: Span | None = None,
+        text: str = "",
+        *,
+        others: Sequence[Label] = (),
+        where: str | None = None,
+        notes: Sequence[str] = (),
+        help: str | None = None,
+    ) -> None:
+        """Keep an error. Returns None, so that `return ctx.fail(…)` ends what cannot go on."""
+        self.report(error(code, message, span, text, others=others, where=where, notes=notes, help=help))
+
     def spend(self, what: What, place: Span, count: int = 1) -> None:
         """Count steps of checking. Raises `Enough` when a spec takes more than it may."""
         self.modules.spent.add(what, place, count)
@@ -156,10 +171,9 @@ class Context:
                 self._circle(self.stack[i:])
                 return None
         if len(self.stack) >= DEEPEST:
-            self.report(
-                error("E0209", "these declarations are nested too deep", span, help="flatten the chain")
+            return self.fail(
+                "E0209", "these declarations are nested too deep", span, help="flatten the chain"
             )
-            return None
         self.stack.append((owner, span))
         try:
             value = compute()
@@ -180,17 +194,14 @@ class Context:
     def _circle(self, ring: list[tuple[Owner, Span]]) -> None:
         names = [owner[1].rpartition(".")[2] for owner, _ in ring]
         drawn = " → ".join([*names, names[0]])
-        self.report(
-            error(
-                "E0209",
-                f"`{names[0]}` needs itself",
-                ring[0][1],
-                "is declared by way of itself" if len(ring) > 1 else "stands in its own declaration",
-                others=[
-                    Label(span, f"needs `{names[(i + 2) % len(names)]}`")
-                    for i, (_, span) in enumerate(ring[1:])
-                ],
-                notes=[drawn],
-                help="break the circle: one of these must not refer to the next",
-            )
+        self.fail(
+            "E0209",
+            f"`{names[0]}` needs itself",
+            ring[0][1],
+            "is declared by way of itself" if len(ring) > 1 else "stands in its own declaration",
+            others=[
+                Label(span, f"needs `{names[(i + 2) % len(names)]}`") for i, (_, span) in enumerate(ring[1:])
+            ],
+            notes=[drawn],
+            help="break the circle: one of these must not refer to the next",
         )

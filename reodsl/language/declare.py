@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reodsl.diagnostics.model import error
 from reodsl.language.context import Context, Scope
 from reodsl.language.kinds import DECLARED, KINDS
 from reodsl.language.modules import Loaded
@@ -36,25 +35,20 @@ def declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
         if inside is not None and inside.form == "declared":
             homes = [each.name for each in KINDS.values() if kind in each.children]
             helps = f"`{kind}` stands inside " + " or ".join(f"`{home}`" for home in homes)
-        ctx.report(
-            error(
-                "E0202",
-                f"there is no kind `{kind}`",
-                item.kind.span,
-                "unknown",
-                notes=[there_is(known, "kinds are")],
-                help=helps,
-            )
+        return ctx.fail(
+            "E0202",
+            f"there is no kind `{kind}`",
+            item.kind.span,
+            "unknown",
+            notes=[there_is(known, "kinds are")],
+            help=helps,
         )
-        return None
     if item.params is not None and kind not in ("reward", "selection"):
-        ctx.report(
-            error(
-                "E0313",
-                "only rewards and selections take parameters of their own",
-                item.name.span,
-                help="declare `param NAME: TYPE = VALUE` at the top of the file",
-            )
+        ctx.fail(
+            "E0313",
+            "only rewards and selections take parameters of their own",
+            item.name.span,
+            help="declare `param NAME: TYPE = VALUE` at the top of the file",
         )
     if kind in ("reward", "selection"):
         from reodsl.language.rewards import reward_declaration
@@ -76,15 +70,12 @@ def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]
     from reodsl.language.reach import argued
 
     if item.value is None:
-        ctx.report(
-            error(
-                "E0313",
-                "budgets come from an expression",
-                item.name.span,
-                help="write `budgets five = exp(from: 1K tokens, to: 32K tokens, n: 5)`",
-            )
+        return ctx.fail(
+            "E0313",
+            "budgets come from an expression",
+            item.name.span,
+            help="write `budgets five = exp(from: 1K tokens, to: 32K tokens, n: 5)`",
         )
-        return None
     value = splits(ctx, item.value, scope, item.name.name)
     if value is None or not isinstance(value.data, Record):
         return None

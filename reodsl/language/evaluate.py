@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reodsl.diagnostics.model import Label, Span, error
+from reodsl.diagnostics.model import Label, Span
 from reodsl.language import arithmetic
 from reodsl.language.context import DEEPEST, Context, Scope
 from reodsl.language.examples import in_file, with_imports
@@ -39,18 +39,15 @@ def settled(
     if isinstance(result, Value):
         return result
     example, imports = in_file(ctx, module, example, want)
-    ctx.report(
-        error(
-            result.code,
-            result.message.replace("{what}", f"`{what}`"),
-            result.value.span,
-            result.text,
-            others=[Label(place, text) for place, text in result.value.via],
-            help=result.help
-            or (f"write `{example}`, for example{with_imports(imports)}" if example else result.otherwise),
-        )
+    return ctx.fail(
+        result.code,
+        result.message.replace("{what}", f"`{what}`"),
+        result.value.span,
+        result.text,
+        others=[Label(place, text) for place, text in result.value.via],
+        help=result.help
+        or (f"write `{example}`, for example{with_imports(imports)}" if example else result.otherwise),
     )
-    return None
 
 
 def evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = None) -> Value | None:
@@ -59,8 +56,7 @@ def evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = N
     ctx.depth += 1
     try:
         if ctx.depth > DEEPEST * 6:
-            ctx.report(error("E0209", "this is nested too deep", expr.span, help="give parts of it names"))
-            return None
+            return ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names")
         value = _evaluated(ctx, expr, scope, want)
         return None if value is None or too_long(ctx, value, expr.span) else value
     finally:
@@ -74,14 +70,12 @@ def too_long(ctx: Context, value: Value, span: Span) -> bool:
     if value.data.size - 1 <= MOST_VALUES:
         ctx.spend("lists", span, value.data.size)
         return False
-    ctx.report(
-        error(
-            "E0216",
-            f"a list holds at most {MOST_VALUES} values, and this would hold {value.data.size - 1}",
-            span,
-            "too large",
-            help="keep what is this large in a file of data, and name the file",
-        )
+    ctx.fail(
+        "E0216",
+        f"a list holds at most {MOST_VALUES} values, and this would hold {value.data.size - 1}",
+        span,
+        "too large",
+        help="keep what is this large in a file of data, and name the file",
     )
     return True
 
@@ -134,15 +128,12 @@ def _evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -
 
             return index(ctx, expr, scope)
         case tree.Slice():
-            ctx.report(
-                error(
-                    "E0308",
-                    "a response is cut inside a reward only",
-                    expr.span,
-                    help="write `y[:L]` in a `reward`",
-                )
+            return ctx.fail(
+                "E0308",
+                "a response is cut inside a reward only",
+                expr.span,
+                help="write `y[:L]` in a `reward`",
             )
-            return None
         case tree.Amend():
             from reodsl.language.records import amended
 
@@ -153,29 +144,22 @@ def number(ctx: Context, expr: tree.Number) -> Value | None:
     """The quantity that a number is; without a unit it stays open to the one of its setting."""
     unit = dimension(expr.unit)
     if unit is None:
-        ctx.report(
-            error(
-                "E0305",
-                f"there is no unit `{expr.unit}`",
-                expr.unit_span or expr.span,
-                "not a unit",
-                help=_unit_meant(expr) or advice(expr.unit or "", UNITS, "units are"),
-            )
+        return ctx.fail(
+            "E0305",
+            f"there is no unit `{expr.unit}`",
+            expr.unit_span or expr.span,
+            "not a unit",
+            help=_unit_meant(expr) or advice(expr.unit or "", UNITS, "units are"),
         )
-        return None
     if expr.suffix == "%" and unit:
-        ctx.report(
-            error("E0302", "a share has no unit", expr.span, "% of what?", help=f"write `{expr.text}` alone")
+        return ctx.fail(
+            "E0302", "a share has no unit", expr.span, "% of what?", help=f"write `{expr.text}` alone"
         )
-        return None
     value = scaled(expr.value, expr.suffix, unit)
     if value is None:
-        ctx.report(
-            error(
-                "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
-            )
+        return ctx.fail(
+            "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
         )
-        return None
     return Value(Quantity(value, unit), expr.span, literal=expr if expr.unit is None else None)
 
 
@@ -194,15 +178,12 @@ def _if_else(ctx: Context, expr: tree.IfElse, scope: Scope, want: Type | None) -
     if condition is None:
         return None
     if not isinstance(condition.data, bool):
-        ctx.report(
-            error(
-                "E0301",
-                f"a condition is true or false, not {describe(condition)}",
-                expr.condition.span,
-                help="compare it: `… > 0`",
-            )
+        return ctx.fail(
+            "E0301",
+            f"a condition is true or false, not {describe(condition)}",
+            expr.condition.span,
+            help="compare it: `… > 0`",
         )
-        return None
     return evaluated(ctx, expr.then if condition.data else expr.otherwise, scope, want)
 
 

@@ -213,7 +213,7 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
         return None
     except Problem as found:
         for each in found.diagnostics:
-            ctx.report(error(each.code, each.message, call.span, help=each.help))
+            ctx.fail(each.code, each.message, call.span, help=each.help)
         return None
     if to is None:
         args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
@@ -246,15 +246,13 @@ def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
 def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     step, first, last = _number(args, "step"), _number(args, "from"), _number(args, "to")
     if first > last:
-        ctx.report(
-            error("E0303", "a list must not end before it begins", call.span, help="let `to` be past `from`")
+        return ctx.fail(
+            "E0303", "a list must not end before it begins", call.span, help="let `to` be past `from`"
         )
-        return None
     if (last - first) // step >= MOST_ITEMS:
-        ctx.report(
-            error("E0303", f"that is more than {MOST_ITEMS} budgets", call.span, help="take a larger step")
+        return ctx.fail(
+            "E0303", f"that is more than {MOST_ITEMS} budgets", call.span, help="take a larger step"
         )
-        return None
     return tokens_list(tuple(range(first, last + 1, step)), call.span)
 
 

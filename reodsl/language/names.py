@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reodsl.diagnostics.model import Span, error
+from reodsl.diagnostics.model import Span
 from reodsl.language.context import Context, Scope
 from reodsl.language.declare import declared
 from reodsl.language.functions import SIGNATURES
@@ -24,18 +24,13 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
     name = expr.name
     words = offered_words(want)
     if isinstance(want, A) and "metric" in want.kinds:
-        ctx.report(
-            error(
-                "E0314",
-                f"`{name}` is no metric",
-                expr.span,
-                "unknown",
-                help=f"write `train.{name}`"
-                if f"train.{name}" in METRICS
-                else there_is(METRICS, "metrics are"),
-            )
+        return ctx.fail(
+            "E0314",
+            f"`{name}` is no metric",
+            expr.span,
+            "unknown",
+            help=f"write `train.{name}`" if f"train.{name}" in METRICS else there_is(METRICS, "metrics are"),
         )
-        return None
     if name in words:
         return Value(Symbol(name), expr.span)
     local = scope.find(name)
@@ -70,47 +65,39 @@ def unknown(
     """
     name = expr.name
     if name in RESPONSE_NAMES and not words and quoted is None:
-        ctx.report(
-            error(
-                "E0308",
-                f"`{name}` belongs to a response, and there is none outside a reward",
-                expr.span,
-                "not in a reward",
-                help="use it inside `reward NAME { … }`, and name that reward here",
-            )
+        ctx.fail(
+            "E0308",
+            f"`{name}` belongs to a response, and there is none outside a reward",
+            expr.span,
+            "not in a reward",
+            help="use it inside `reward NAME { … }`, and name that reward here",
         )
         return
     if words:
-        ctx.report(
-            error(
-                "E0314",
-                f"`{name}` is not one of the words that stand here",
-                expr.span,
-                "unknown",
-                notes=[there_is(words, "the words are")],
-                help=_word(name, words),
-            )
+        ctx.fail(
+            "E0314",
+            f"`{name}` is not one of the words that stand here",
+            expr.span,
+            "unknown",
+            notes=[there_is(words, "the words are")],
+            help=_word(name, words),
         )
         return
     if name in SIGNATURES:
-        ctx.report(
-            error(
-                "E0201",
-                f"`{name}` is a function, and stands here without its arguments",
-                expr.span,
-                "not called",
-                help=f"call it: `{name}(…)`; `reodsl explain E0310` shows arguments",
-            )
+        ctx.fail(
+            "E0201",
+            f"`{name}` is a function, and stands here without its arguments",
+            expr.span,
+            "not called",
+            help=f"call it: `{name}(…)`; `reodsl explain E0310` shows arguments",
         )
         return
-    ctx.report(
-        error(
-            "E0201",
-            f"there is no `{name}` here",
-            expr.span,
-            "unknown",
-            help=quoted or _help(expr, scope, kinds),
-        )
+    ctx.fail(
+        "E0201",
+        f"there is no `{name}` here",
+        expr.span,
+        "unknown",
+        help=quoted or _help(expr, scope, kinds),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reodsl.diagnostics.model import Label, error
+from reodsl.diagnostics.model import Label
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated, fitted, settled
 from reodsl.language.kinds import DECLARED
@@ -48,16 +48,13 @@ def declared_type(ctx: Context, written: tree.TypeExpr) -> Type | None:
     if name in DECLARED:
         return A((name,))
     known = [*PLAIN_TYPES, *sorted(set(UNITS.values())), *DECLARED]
-    ctx.report(
-        error(
-            "E0315",
-            f"there is no type `{name}`",
-            written.span,
-            "unknown",
-            help=f"write `{ELSEWHERE[name]}`" if name in ELSEWHERE else advice(name, known, "types are"),
-        )
+    return ctx.fail(
+        "E0315",
+        f"there is no type `{name}`",
+        written.span,
+        "unknown",
+        help=f"write `{ELSEWHERE[name]}`" if name in ELSEWHERE else advice(name, known, "types are"),
     )
-    return None
 
 
 def param_value(ctx: Context, module: Loaded, param: tree.Param) -> Value | None:
@@ -73,16 +70,13 @@ def param_value(ctx: Context, module: Loaded, param: tree.Param) -> Value | None
     elif param.default is not None:
         value = fitted(ctx, param.default, scope, type_, name, _example(type_))
     else:
-        ctx.report(
-            error(
-                "E0304",
-                f"the param `{name}` has no value",
-                param.name.span,
-                "has no default",
-                help=f"give it one: `--set {name}=…`",
-            )
+        return ctx.fail(
+            "E0304",
+            f"the param `{name}` has no value",
+            param.name.span,
+            "has no default",
+            help=f"give it one: `--set {name}=…`",
         )
-        return None
     if value is not None and param.range is not None:
         value = in_range(ctx, value, param.range, type_, name, scope)
     if value is not None:
@@ -109,29 +103,23 @@ def in_range(
     ):
         return None
     if low.data.number > high.data.number:
-        ctx.report(
-            error(
-                "E0303",
-                f"the range of `{name}` ends before it begins",
-                range_.span,
-                help=f"write `{shown(high.data)}..{shown(low.data)}`",
-            )
+        return ctx.fail(
+            "E0303",
+            f"the range of `{name}` ends before it begins",
+            range_.span,
+            help=f"write `{shown(high.data)}..{shown(low.data)}`",
         )
-        return None
     values = value.data.values if isinstance(value.data, Items) else (value,)
     for each in values:
         if isinstance(each.data, Quantity) and not low.data.number <= each.data.number <= high.data.number:
-            ctx.report(
-                error(
-                    "E0303",
-                    f"`{name}` must be from {shown(low.data)} to {shown(high.data)}",
-                    each.span,
-                    shown(each.data),
-                    others=[Label(range_.span, "its range")],
-                    help="choose a value inside the range, or widen it where it is declared",
-                )
+            return ctx.fail(
+                "E0303",
+                f"`{name}` must be from {shown(low.data)} to {shown(high.data)}",
+                each.span,
+                shown(each.data),
+                others=[Label(range_.span, "its range")],
+                help="choose a value inside the range, or widen it where it is declared",
             )
-            return None
     return value
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reodsl.diagnostics.model import error
 from reodsl.language import reach
 from reodsl.language.blocks import laid
 from reodsl.language.context import Context, Owner, Scope
@@ -67,14 +66,12 @@ def _parted(ctx: Context, start: Record, owner: Owner) -> Record:
         if value is not None and isinstance(value.data, Record):
             found.append(value.data)
     if not start.children:
-        ctx.report(
-            error(
-                "E0304",
-                f"`{start.name}` needs a {child}: {what}",
-                start.span,
-                f"no `{child}`",
-                help=f"add `{example}`",
-            )
+        ctx.fail(
+            "E0304",
+            f"`{start.name}` needs a {child}: {what}",
+            start.span,
+            f"no `{child}`",
+            help=f"add `{example}`",
         )
     whole = bool(found) and len(found) == len(start.children)
     return replace(start, made=tuple(found), broken=start.broken if whole else start.broken | {UNKNOWN})
@@ -90,16 +87,13 @@ def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: S
         return replace(start, broken=frozenset({UNKNOWN}))
     above = value.data
     if not isinstance(above, Record) or above.kind not in kind.parents:
-        ctx.report(
-            error(
-                "E0311",
-                f"{article(kind.name)} {kind.name} cannot be made from {describe(value)}",
-                parent.span,
-                describe(value),
-                help=_begun(value, kind, start.name),
-            )
+        return ctx.fail(
+            "E0311",
+            f"{article(kind.name)} {kind.name} cannot be made from {describe(value)}",
+            parent.span,
+            describe(value),
+            help=_begun(value, kind, start.name),
         )
-        return None
     if above.kind in FROM_CHECKPOINT and kind.name != above.kind:
         return replace(start, fields={"base": Slot(value, parent.span)}, made=EVALUATION)
     return replace(
@@ -132,15 +126,12 @@ def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:
         above = Record("experiment", {"base": Slot(value, expr.base.span)}, expr.span, made=EVALUATION)
     kind = KINDS.get(above.kind) if isinstance(above, Record) else None
     if not isinstance(above, Record) or kind is None or kind.form == "call":
-        ctx.report(
-            error(
-                "E0311",
-                f"{describe(value)} has no settings to change",
-                expr.base.span,
-                help="name a declaration",
-            )
+        return ctx.fail(
+            "E0311",
+            f"{describe(value)} has no settings to change",
+            expr.base.span,
+            help="name a declaration",
         )
-        return None
     result = laid(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
     if kind.partial:
         return Value(result, expr.span)

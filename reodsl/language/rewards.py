@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from reodsl.diagnostics.model import error
 from reodsl.language.context import Context, Scope
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluated, settled
@@ -37,20 +36,17 @@ def reward_declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value |
         if value is None:
             return None
         if not isinstance(value.data, Record) or value.data.kind != kind:
-            ctx.report(
-                error(
-                    "E0311",
-                    f"a {kind} is made from a {kind}",
-                    item.value.span,
-                    help="write its body in braces: "
-                    + (
-                        "`reward NAME { correct(y) }`"
-                        if kind == "reward"
-                        else "`selection NAME { trace = argmin(len(z) for z in group if correct(z)) }`"
-                    ),
-                )
+            return ctx.fail(
+                "E0311",
+                f"a {kind} is made from a {kind}",
+                item.value.span,
+                help="write its body in braces: "
+                + (
+                    "`reward NAME { correct(y) }`"
+                    if kind == "reward"
+                    else "`selection NAME { trace = argmin(len(z) for z in group if correct(z)) }`"
+                ),
             )
-            return None
         bound = argued(ctx, value.data, (module.key, item.name.name), Scope(module))
         if bound is None:
             return None
@@ -86,19 +82,13 @@ def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Va
             place = arg.name.span if arg.name is not None else arg.span
             helps = advice(name, by_name, "it takes") if by_name else f"write `{record.name}` alone"
             many = f"{len(by_name)} argument{'s' if len(by_name) > 1 else ''}, and this is one more"
-            ctx.report(
-                error(
-                    "E0310",
-                    f"the {record.kind} `{record.name}` "
-                    + (
-                        f"has no parameter `{name}`"
-                        if name
-                        else f"takes {many if by_name else 'no arguments'}"
-                    ),
-                    place,
-                    "unknown" if name else "",
-                    help=helps,
-                )
+            ctx.fail(
+                "E0310",
+                f"the {record.kind} `{record.name}` "
+                + (f"has no parameter `{name}`" if name else f"takes {many if by_name else 'no arguments'}"),
+                place,
+                "unknown" if name else "",
+                help=helps,
             )
             good = False
             continue

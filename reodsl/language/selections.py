@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from reodsl.diagnostics.model import Label, error
+from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Expression, Name
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
@@ -78,23 +78,19 @@ def selection_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) ->
         return bound
     expr = pools[0].value
     if isinstance(expr, (tree.Binding, tree.Comprehension)):
-        ctx.report(error("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`"))
-        return None
+        return ctx.fail("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`")
     pool = evaluated(ctx, expr, scope)
     if bound is None or pool is None:
         return None
     if not isinstance(pool.data, Record) or pool.data.kind != "pool":
         name = value.data.name if isinstance(value.data, Record) else "selection"
-        ctx.report(
-            error(
-                "E0301",
-                f"`{name}` picks from a pool, not from {describe(pool)}",
-                expr.span,
-                describe(pool),
-                help=f"sample responses: `{name}({POOL})`",
-            )
+        return ctx.fail(
+            "E0301",
+            f"`{name}` picks from a pool, not from {describe(pool)}",
+            expr.span,
+            describe(pool),
+            help=f"sample responses: `{name}({POOL})`",
         )
-        return None
     assert isinstance(bound.data, Record)
     picks = typed_selection(ctx, bound.data)
     if picks is None:
@@ -158,13 +154,11 @@ def typed_selection(
         picks.insert(0, _pick(body, record.made.item.name, own))
     sound = [pick for pick in picks if pick is not None]
     if not picks:
-        ctx.report(
-            error(
-                "E0313",
-                f"the selection `{record.name}` picks nothing",
-                record.made.item.name.span,
-                help=f"write `{EXAMPLE}`, or `{KEEPS}` to select questions",
-            )
+        ctx.fail(
+            "E0313",
+            f"the selection `{record.name}` picks nothing",
+            record.made.item.name.span,
+            help=f"write `{EXAMPLE}`, or `{KEEPS}` to select questions",
         )
     if not picks or len(sound) < len(picks):
         return None
@@ -176,23 +170,19 @@ def typed_selection(
 def _agree(ctx: Context, record: Record, picks: list[TypedPick], dropping: bool) -> bool:
     """Whether picks are all traces or all pairs, and have the margins that some are dropped by; reported when not."""
     if len({pick.trace is None for pick in picks}) > 1:
-        ctx.report(
-            error(
-                "E0313",
-                f"the selection `{record.name}` gives traces and pairs",
-                record.made.item.name.span,
-                help="let all of its picks be `trace`, or all `preferred` and `rejected`",
-            )
+        ctx.fail(
+            "E0313",
+            f"the selection `{record.name}` gives traces and pairs",
+            record.made.item.name.span,
+            help="let all of its picks be `trace`, or all `preferred` and `rejected`",
         )
         return False
     if dropping and any(pick.margin is None for pick in picks):
-        ctx.report(
-            error(
-                "E0304",
-                f"the selection `{record.name}` drops what has the lowest margin, and a pick says none",
-                record.made.item.name.span,
-                help="add `margin = …` to each pick, such as `len(rejected) - len(preferred)`",
-            )
+        ctx.fail(
+            "E0304",
+            f"the selection `{record.name}` drops what has the lowest margin, and a pick says none",
+            record.made.item.name.span,
+            help="add `margin = …` to each pick, such as `len(rejected) - len(preferred)`",
         )
         return False
     return True
@@ -211,7 +201,7 @@ def _share(body: Body, item: tree.Setting) -> float | None:
 
 def _stray(ctx: Context, item: tree.BlockItem) -> None:
     helps = f"write `{EXAMPLE}`, or several in `pick NAME {{ … }}` blocks"
-    ctx.report(error("E0313", "a selection holds picks, `let`s and `where`", item.span, help=helps))
+    ctx.fail("E0313", "a selection holds picks, `let`s and `where`", item.span, help=helps)
 
 
 def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPick | None:
@@ -219,23 +209,19 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPi
     for item in settings:
         if item.name.name not in PICK or given[item.name.name] is not item:
             helps = advice(item.name.name, PICK, "it may have")
-            body.ctx.report(
-                error("E0203", f"a pick has no `{item.name.name}` here", item.name.span, help=helps)
+            return body.ctx.fail(
+                "E0203", f"a pick has no `{item.name.name}` here", item.name.span, help=helps
             )
-            return None
     roles = [role for role in ROLES if role in given]
     if roles not in (["trace"], ["preferred", "rejected"]):
-        body.ctx.report(
-            error(
-                "E0304",
-                "a pick is a `trace`, or `preferred` and `rejected`",
-                name.span,
-                f"has {' and '.join(roles) or 'neither'}",
-                others=[Label(item.name.span, "this one") for item in settings],
-                help=f"write `{EXAMPLE}`" + (", or `where` alone to select questions" if not roles else ""),
-            )
+        return body.ctx.fail(
+            "E0304",
+            "a pick is a `trace`, or `preferred` and `rejected`",
+            name.span,
+            f"has {' and '.join(roles) or 'neither'}",
+            others=[Label(item.name.span, "this one") for item in settings],
+            help=f"write `{EXAMPLE}`" + (", or `where` alone to select questions" if not roles else ""),
         )
-        return None
     chosen: dict[str, TypedChoice | None] = {}
     inner = body
     for role in roles:
@@ -259,13 +245,11 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPi
 
 def _never(body: Body, expr: tree.Expr, why: str, help: str) -> None:
     """E0316: a pick that no question can have."""
-    body.ctx.report(
-        error(
-            "E0316",
-            f"this picks nothing: {why}",
-            expr.span,
-            help=help,
-        )
+    body.ctx.fail(
+        "E0316",
+        f"this picks nothing: {why}",
+        expr.span,
+        help=help,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from reodsl.diagnostics.model import Label, Span, error
+from reodsl.diagnostics.model import Label, Span
 from reodsl.language.context import Change, Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.units import Quantity, shown
@@ -51,13 +51,11 @@ def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
     if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
         binding = tree.Binding(tree.Ident(binding.left.name, binding.left.span), binding.right, binding.span)
     if not isinstance(binding, tree.Binding):
-        ctx.report(
-            error(
-                "E0310",
-                "`stages` runs over a list",
-                item.name.span,
-                help="write `stages(cap in halve(from: 16K tokens, to: 512 tokens)) { … }`, or `stage NAME { … }`",
-            )
+        ctx.fail(
+            "E0310",
+            "`stages` runs over a list",
+            item.name.span,
+            help="write `stages(cap in halve(from: 16K tokens, to: 512 tokens)) { … }`, or `stage NAME { … }`",
         )
         return []
     return [StagesOver(binding.var, binding.over, item.block, scope, item.name.span)]
@@ -66,12 +64,9 @@ def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
 def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> StagePart | None:
     """The stage of `stage NAME { … }`; None with the reason reported."""
     if item.block is None:
-        ctx.report(
-            error(
-                "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
-            )
+        return ctx.fail(
+            "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
         )
-        return None
     return StagePart(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)
 
 
@@ -94,25 +89,21 @@ def stage_parts(ctx: Context, record: Record) -> list[StagePart]:
         if over is None:
             continue
         if not isinstance(over.data, Items) or not over.data.values:
-            ctx.report(
-                error(
-                    "E0301",
-                    f"`stages` runs over a list, not over {describe(over)}",
-                    stage.over.span,
-                    help="write `stages(cap in [64 tokens, 32 tokens]) { … }`",
-                )
+            ctx.fail(
+                "E0301",
+                f"`stages` runs over a list, not over {describe(over)}",
+                stage.over.span,
+                help="write `stages(cap in [64 tokens, 32 tokens]) { … }`",
             )
             continue
         if len(over.data.values) > MOST_STAGES:
-            ctx.report(
-                error(
-                    "E0216",
-                    f"an experiment has at most {MOST_STAGES} stages, and these are {len(over.data.values)}",
-                    stage.over.span,
-                    "too many",
-                    others=[Label(place, text) for place, text in over.via],
-                    help="take a larger step, or give one stage more steps",
-                )
+            ctx.fail(
+                "E0216",
+                f"an experiment has at most {MOST_STAGES} stages, and these are {len(over.data.values)}",
+                stage.over.span,
+                "too many",
+                others=[Label(place, text) for place, text in over.via],
+                help="take a larger step, or give one stage more steps",
             )
             continue
         for each in over.data.values:
@@ -132,15 +123,13 @@ def _unlike(ctx: Context, parts: list[StagePart]) -> list[StagePart]:
         if before is part:
             continue
         places = [each.value.span if each.value is not None else each.span for each in (before, part)]
-        ctx.report(
-            error(
-                "E0208",
-                f"two stages are called {part.label}",
-                places[1],
-                "again here",
-                others=[Label(places[0], "first here")],
-                help="make each value once, or write stages with names of their own: `stage NAME { … }`",
-            )
+        ctx.fail(
+            "E0208",
+            f"two stages are called {part.label}",
+            places[1],
+            "again here",
+            others=[Label(places[0], "first here")],
+            help="make each value once, or write stages with names of their own: `stage NAME { … }`",
         )
     return list(found.values())
 
@@ -148,14 +137,12 @@ def _unlike(ctx: Context, parts: list[StagePart]) -> list[StagePart]:
 def require_flat(ctx: Context, stage: Record) -> Record:
     """A stage, in which stages of its own are reported."""
     for each in stage.stages[:1]:
-        ctx.report(
-            error(
-                "E0202",
-                "a stage holds no stages",
-                each.span,
-                "not here",
-                help="write them after one another in the experiment: `stage NAME { … }`",
-            )
+        ctx.fail(
+            "E0202",
+            "a stage holds no stages",
+            each.span,
+            "not here",
+            help="write them after one another in the experiment: `stage NAME { … }`",
         )
     return replace(stage, stages=())
 

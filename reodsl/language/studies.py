@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from reodsl.diagnostics.model import error
 from reodsl.language import reach
 from reodsl.language.blocks import laid
 from reodsl.language.bounds import MOST_ARMS
@@ -35,12 +34,9 @@ class Parts:
 def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     """The value of a study; its `made` holds its `Parts`."""
     if item.block is None:
-        ctx.report(
-            error(
-                "E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"
-            )
+        return ctx.fail(
+            "E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"
         )
-        return None
     owner = (module.key, item.name.name)
     members = [
         each
@@ -49,16 +45,13 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     ]
     count = sum(each.kind.name == "arm" for each in members)
     if count > MOST_ARMS:
-        ctx.report(
-            error(
-                "E0216",
-                f"a study has at most {MOST_ARMS:,} arms, and this one has {count:,}",
-                item.name.span,
-                "too large",
-                help="make several studies of it",
-            )
+        return ctx.fail(
+            "E0216",
+            f"a study has at most {MOST_ARMS:,} arms, and this one has {count:,}",
+            item.name.span,
+            "too large",
+            help="make several studies of it",
         )
-        return None
     thunks: dict[str, Callable[[], Value | None]] = {}
     for member in members:
         thunks.setdefault(member.name.name, _thunk(ctx, module, item, member, thunks))
@@ -79,15 +72,12 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
         charts,
     )
     if not parts.arms:
-        ctx.report(
-            error(
-                "E0313",
-                f"the study `{item.name.name}` has no arm",
-                item.name.span,
-                help="add `arm base = checkpoint(…)`",
-            )
+        return ctx.fail(
+            "E0313",
+            f"the study `{item.name.name}` has no arm",
+            item.name.span,
+            help="add `arm base = checkpoint(…)`",
         )
-        return None
     return Value(replace(complete, made=parts), item.name.span)
 
 
@@ -119,15 +109,12 @@ def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) 
     parent, block = split_amend(member)
     name = member.name.name
     if parent is None:
-        ctx.report(
-            error(
-                "E0313",
-                "an arm is made from an experiment or a checkpoint",
-                member.name.span,
-                help=f"write `arm {name} = …`",
-            )
+        return ctx.fail(
+            "E0313",
+            "an arm is made from an experiment or a checkpoint",
+            member.name.span,
+            help=f"write `arm {name} = …`",
         )
-        return None
     value = evaluated(ctx, parent, scope)
     start: Record | None = None
     if value is not None:
@@ -169,12 +156,9 @@ def _underlying(
                 "experiment", {"base": base}, member.name.span, name, member.doc or "", owner, made=EVALUATION
             )
     helps = meant(value, ARM_PARENTS) or f"start from {one_of(ARM_PARENTS)}"
-    ctx.report(
-        error(
-            "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps
-        )
+    return ctx.fail(
+        "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps
     )
-    return None
 
 
 def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
@@ -195,16 +179,13 @@ def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, s
         )
     if isinstance(data, Record) and data.kind == "frontier":
         return Value(replace(data, name=name, span=member.name.span), member.name.span)
-    ctx.report(
-        error(
-            "E0311",
-            f"a frontier cannot be made from {describe(value)}",
-            value.span,
-            describe(value),
-            help="write `envelope(of: [base, vanilla], to: 32K tokens)`, or name a published frontier",
-        )
+    return ctx.fail(
+        "E0311",
+        f"a frontier cannot be made from {describe(value)}",
+        value.span,
+        describe(value),
+        help="write `envelope(of: [base, vanilla], to: 32K tokens)`, or name a published frontier",
     )
-    return None
 
 
 def _report(

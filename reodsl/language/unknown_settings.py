@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reodsl.diagnostics.model import error
 from reodsl.language.context import Context
 from reodsl.language.kinds import KINDS
 from reodsl.language.schema import Block, Kind
@@ -107,14 +106,12 @@ def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
             near = nearest(word, deeper)
             if near is not None:
                 helps = f"did you mean `{deeper[near]} {{ {near} = … }}`?"
-    ctx.report(
-        error(
-            "E0203",
-            f"{article(kind.name)} {kind.name} has no setting `{word}`",
-            name.span,
-            "unknown",
-            help=helps,
-        )
+    ctx.fail(
+        "E0203",
+        f"{article(kind.name)} {kind.name} has no setting `{word}`",
+        name.span,
+        "unknown",
+        help=helps,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from reodsl.diagnostics.model import Span, error, warning
+from reodsl.diagnostics.model import Span, warning
 from reodsl.ir.expression import Expression, Name
 from reodsl.language.calls import splits
 from reodsl.language.context import Context, Scope
@@ -92,18 +92,15 @@ def _body(
         found.sound = _item(body, part, found) and found.sound
     if len(found.ends) != 1:
         count = len(found.ends)
-        ctx.report(
-            error(
-                "E0313",
-                f"the reward `{item.name.name}` has {count or 'no'} value{'s' if count > 1 else ''}",
-                found.ends[1] if count > 1 else item.name.span,
-                "a second value" if count > 1 else "no value",
-                help="to go on in the next line, put the whole value in ( )"
-                if count > 1 and any(map(_goes_on, item.block.items))
-                else "end it in one expression such as `correct(y)`, or in one `dense` line",
-            )
+        return ctx.fail(
+            "E0313",
+            f"the reward `{item.name.name}` has {count or 'no'} value{'s' if count > 1 else ''}",
+            found.ends[1] if count > 1 else item.name.span,
+            "a second value" if count > 1 else "no value",
+            help="to go on in the next line, put the whole value in ( )"
+            if count > 1 and any(map(_goes_on, item.block.items))
+            else "end it in one expression such as `correct(y)`, or in one `dense` line",
         )
-        return None
     if not found.sound:
         return None
     _unread(ctx, item)
@@ -182,7 +179,7 @@ def _stray(body: Body, item: tree.BlockItem) -> None:
         body.env.broken.add(item.name.name)
     else:
         helps = "write `let NAME = …`, an expression, or `dense L in at: …`"
-    body.ctx.report(error("E0313", "a reward holds `let`s and one value", item.span, help=helps))
+    body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
 
 
 def _unread(ctx: Context, item: tree.Decl) -> None:
@@ -209,9 +206,7 @@ def _dense(body: Body, part: tree.Dense) -> tuple[Typed | None, Record | None]:
     name = part.over.name if isinstance(part.over, tree.Name) else ""
     if name in body.env.values:
         helps = f"declare it as `{name}: budgets`"
-        ctx.report(
-            error("E0301", f"`{name}` is a number, and `dense` runs over splits", part.over.span, help=helps)
-        )
+        ctx.fail("E0301", f"`{name}` is a number, and `dense` runs over splits", part.over.span, help=helps)
         return None, None
     if not (name in body.env.others and body.env.others[name] is None):
         over = splits(ctx, part.over, body.scope, "the splits of `dense`")
@@ -232,15 +227,13 @@ def _dense(body: Body, part: tree.Dense) -> tuple[Typed | None, Record | None]:
 def _plain(ctx: Context, value: Typed, span: Span) -> bool:
     if value.unit == PLAIN:
         return True
-    ctx.report(
-        error(
-            "E0302",
-            f"a reward is a plain number, and this is {unit_words(value.unit)}",
-            span,
-            unit_words(value.unit),
-            help=("multiply" if dict(value.unit).get("tokens", 0) < 0 else "divide")
-            + " by a length, such as `mean(len(z) for z in group)`",
-        )
+    ctx.fail(
+        "E0302",
+        f"a reward is a plain number, and this is {unit_words(value.unit)}",
+        span,
+        unit_words(value.unit),
+        help=("multiply" if dict(value.unit).get("tokens", 0) < 0 else "divide")
+        + " by a length, such as `mean(len(z) for z in group)`",
     )
     return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from reodsl.diagnostics.model import Label, Span, error
+from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.expression import Expression, Name, Number
 from reodsl.language.context import Context, Scope
 from reodsl.language.intervals import Interval
@@ -113,23 +113,20 @@ def fail(
     help: str | None = None,
 ) -> Typed | None:
     """Report a finding of a reward; None, so that it can be returned at once."""
-    body.ctx.report(error(code, message, at.span, help=help))
-    return None
+    return body.ctx.fail(code, message, at.span, help=help)
 
 
 def same_unit(body: Body, one: Typed, two: Typed, left: Span, right: Span, what: str) -> bool:
     """Whether two expressions have one unit; reported when not."""
     if one.unit == two.unit:
         return True
-    body.ctx.report(
-        error(
-            "E0302",
-            f"{what} wants equal units",
-            left,
-            unit_words(one.unit),
-            others=[Label(right, unit_words(two.unit))],
-            help=_evened(one, two),
-        )
+    body.ctx.fail(
+        "E0302",
+        f"{what} wants equal units",
+        left,
+        unit_words(one.unit),
+        others=[Label(right, unit_words(two.unit))],
+        help=_evened(one, two),
     )
     return False
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from reodsl.diagnostics.model import error
 from reodsl.ir.expression import Binary, Call, Expression, Function, If, Number, Unary
 from reodsl.language.intervals import compared, contains_zero, product, quotient
 from reodsl.language.reward.names import INF, Body, Typed, constant, fail, same_unit
@@ -196,16 +195,13 @@ def _by_zero(body: Body, expr: tree.Binary, right: Typed) -> Typed | None:
     if isinstance(expr.right, tree.Name) and right.open:
         bounds = "tokens in 1 tokens..1M tokens" if unit else "number in 1e-6..1M"
         above = f"give the parameter a range above 0: `{expr.right.name}: {bounds}`"
-    body.ctx.report(
-        error(
-            "E0307",
-            "this divides by zero" if never else "this may divide by zero",
-            expr.right.span,
-            "0" if never else "may be 0",
-            help="divide by something else" if never else above,
-        )
+    return body.ctx.fail(
+        "E0307",
+        "this divides by zero" if never else "this may divide by zero",
+        expr.right.span,
+        "0" if never else "may be 0",
+        help="divide by something else" if never else above,
     )
-    return None
 
 
 def comparison(body: Body, expr: tree.Compare, op: Comparison, left: Typed, right: Typed) -> Typed | None:

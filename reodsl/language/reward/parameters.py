@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reodsl.diagnostics.model import Label, Span, error
+from reodsl.diagnostics.model import Label, Span
 from reodsl.language.context import Context, Scope
 from reodsl.language.evaluate import evaluated
 from reodsl.language.params import declared_type
@@ -27,14 +27,12 @@ def own_name(ctx: Context, name: tree.Ident) -> bool:
     """Whether a let or a parameter has a name that means nothing else in a reward."""
     if name.name not in TAKEN:
         return True
-    ctx.report(
-        error(
-            "E0208",
-            f"`{name.name}` means {TAKEN[name.name]} here",
-            name.span,
-            "taken",
-            help="give it another name",
-        )
+    ctx.fail(
+        "E0208",
+        f"`{name.name}` means {TAKEN[name.name]} here",
+        name.span,
+        "taken",
+        help="give it another name",
     )
     return False
 
@@ -67,15 +65,13 @@ def environment(
         elif symbolic:
             _open_param(ctx, definition, param, env)
         else:
-            ctx.report(
-                error(
-                    "E0310",
-                    f"the {record.kind} `{record.name}` needs `{name}`",
-                    at or record.span,
-                    f"no `{name}`",
-                    others=[Label(param.span, "declared here")],
-                    help=f"write `{record.name}({name}: …)`",
-                )
+            ctx.fail(
+                "E0310",
+                f"the {record.kind} `{record.name}` needs `{name}`",
+                at or record.span,
+                f"no `{name}`",
+                others=[Label(param.span, "declared here")],
+                help=f"write `{record.name}({name}: …)`",
             )
             good = False
     return (env, Scope(definition.module).inner(scope_names)) if good else None

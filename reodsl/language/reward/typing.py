@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from reodsl.diagnostics.model import Span, error
+from reodsl.diagnostics.model import Span
 from reodsl.ir.expression import (
     Aggregate,
     Bare,
@@ -52,10 +52,9 @@ Source: TypeAlias = Literal["group", "ref", "splits"]
 def typed(body: Body, expr: tree.Expr) -> Typed | None:
     """An expression in types and units; None with what is wrong reported."""
     if body.depth > DEEPEST:
-        body.ctx.report(
-            error("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`")
+        return body.ctx.fail(
+            "E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`"
         )
-        return None
     body.ctx.spend("rewards", expr.span)
     body.depth += 1
     try:
@@ -149,16 +148,12 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         return constant(math.pi, PLAIN)
     if found is None and name in FUNCTIONS and name not in body.scope.module.imports:
         near = f"call it: `{name}(y)`" if name in ("correct", "len", "mode") else f"call it: `{name}(…)`"
-        body.ctx.report(
-            error("E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=near)
+        return body.ctx.fail(
+            "E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=near
         )
-        return None
     if found is None and name not in body.scope.module.imports:
         near = advice(name, [*env.names(), *FUNCTIONS], "there is")
-        body.ctx.report(
-            error("E0201", f"there is no `{name}` in this reward", expr.span, "unknown", help=near)
-        )
-        return None
+        return body.ctx.fail("E0201", f"there is no `{name}` in this reward", expr.span, "unknown", help=near)
     if found is None:
         return None
     return fail(
@@ -225,12 +220,9 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
     helps = advice(name, FUNCTIONS, "functions are")
     if is_reward(body.ctx, body.scope.module, name):
         helps = f"`{name}` is a reward, and no function: write its formula here as a `let`"
-    body.ctx.report(
-        error(
-            "E0213", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps
-        )
+    return body.ctx.fail(
+        "E0213", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps
     )
-    return None
 
 
 def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr | None:
@@ -394,16 +386,13 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
         return None
     if over.condition is not None and not given and name not in ("sum", "count"):
         unit = " tokens" if value.unit == TOKENS else ""
-        body.ctx.report(
-            error(
-                "E0306",
-                f"`{name}` may have nothing to run over: perhaps no response meets the condition",
-                over.condition.span,
-                "may leave nothing",
-                help=f"say what it is then: `{name}(… if …, empty: 1{unit})`",
-            )
+        return body.ctx.fail(
+            "E0306",
+            f"`{name}` may have nothing to run over: perhaps no response meets the condition",
+            over.condition.span,
+            "may leave nothing",
+            help=f"say what it is then: `{name}(… if …, empty: 1{unit})`",
         )
-        return None
     span, empty = given[-1] if given else (over.span, None)
     compared = empty if name != "count" else None
     if compared is not None and not same_unit(body, compared, value, span, over.expr.span, "`empty`"):
