@@ -91,9 +91,9 @@ def _compile(
     program = load(path, sets, amends)
     check_program(program)
     findings, sources = program.context.findings, program.context.modules.sources
-    if not program.sound:
+    if program.main is None or not program.sound:
         return Compiled(None, findings, sources)
-    record, problem = picked(program, target)
+    record, problem = picked(program, program.main, target)
     if problem is not None:
         findings = (*findings, problem)
     if record is None:
@@ -105,7 +105,7 @@ def _compile(
         return Compiled(None, (*findings, *lacking), sources)
     from reodsl.language.large import lowered
 
-    spec, large = lowered(program, record)
+    spec, large = lowered(program, program.main, record)
     return Compiled(spec, (*program.context.findings, *large), sources)
 
 

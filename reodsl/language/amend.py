@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from reodsl.language.context import Change, Context, Owner
+from reodsl.language.context import Context
 from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.modules import Loaded
 from reodsl.language.schema import Block, Type
 from reodsl.language.suggest import advice
 from reodsl.language.units import dimension, scaled
+from reodsl.language.values import Change, Owner
 from reodsl.syntax import parse_expression, tree
 from reodsl.syntax.source import Source
 

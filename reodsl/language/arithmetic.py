@@ -9,7 +9,7 @@ from dataclasses import replace
 from reodsl.diagnostics.model import Label
 from reodsl.language.context import Context
 from reodsl.language.units import LARGEST, PLAIN, Dimension, Quantity, shown, times, unit_words
-from reodsl.language.values import Items, Record, Value, describe
+from reodsl.language.values import Items, Record, Until, Value, describe
 from reodsl.syntax import tree
 
 ORDER: dict[str, Callable[[float, float], bool]] = {
@@ -156,7 +156,7 @@ def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Valu
             return Value(ORDER[expr.op](left.data.number, right.data.number), expr.span)
         if expr.op in ("==", "!="):
             return Value((left.data.number == right.data.number) == (expr.op == "=="), expr.span)
-    elif expr.op in ("==", "!=") and type(left.data) is type(right.data):
+    elif expr.op in ("==", "!=") and _comparable(left, right):
         return Value((left.data == right.data) == (expr.op == "=="), expr.span)
     return ctx.fail(
         "E0301",
@@ -166,13 +166,20 @@ def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Valu
     )
 
 
+def _comparable(left: Value, right: Value) -> bool:
+    """Whether two values may be equal at all."""
+    records = isinstance(left.data, Record) and isinstance(right.data, Record)
+    return records or type(left.data) is type(right.data)
+
+
 def logic(ctx: Context, expr: tree.Logic, left: Value, right: Value) -> Value | None:
     """`and`, `or` of conditions; `plateau(…) or steps(…)` of the ways in which a stage ends."""
     if isinstance(left.data, bool) and isinstance(right.data, bool):
         return Value(left.data and right.data if expr.op == "and" else left.data or right.data, expr.span)
     ends = {side.data.kind: side.data for side in (left, right) if isinstance(side.data, Record)}
-    if expr.op == "or" and set(ends) == {"plateau", "until"}:
-        return Value(Record("until", {}, expr.span, made=(ends["plateau"], ends["until"].made[1])), expr.span)
+    steps = ends.get("until")
+    if expr.op == "or" and set(ends) == {"plateau", "until"} and isinstance(steps, Until):
+        return Value(replace(steps, span=expr.span, plateau=ends["plateau"]), expr.span)
     return ctx.fail(
         "E0301",
         f"`{expr.op}` joins conditions, and these are {describe(left)} and {describe(right)}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reodsl.diagnostics.model import Label
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.declare import declared
 from reodsl.language.evaluate import evaluated
 from reodsl.language.kinds import METRICS
@@ -13,7 +13,18 @@ from reodsl.language.schema import A, Type
 from reodsl.language.stages import stage_parts
 from reodsl.language.suggest import advice, there_is
 from reodsl.language.units import Quantity, scaled, shown
-from reodsl.language.values import Items, Record, Value, as_written, describe
+from reodsl.language.values import (
+    Arm,
+    Experiment,
+    Items,
+    Record,
+    Scope,
+    StageList,
+    StageRef,
+    Value,
+    as_written,
+    describe,
+)
 from reodsl.syntax import tree
 
 
@@ -34,11 +45,11 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
             help="name a declaration before the point",
         )
     record, name = value.data, expr.name.name
-    if record.kind == "arm":
-        record = record.made
-    if name == "stages" and record.kind in ("experiment", "recipe"):
-        return Value(Record("stages", {}, expr.span, name=record.name, made=record), expr.span)
-    if record.kind == "stages":
+    if isinstance(record, Arm):
+        record = record.experiment
+    if name == "stages" and isinstance(record, Experiment):
+        return Value(StageList("stages", {}, expr.span, record.name, of=record), expr.span)
+    if isinstance(record, StageList):
         return ctx.fail(
             "E0212",
             "a stage is named in brackets",
@@ -47,8 +58,9 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
         )
     found = record.get(name)
     if found is None:
-        known = list(record.fields) + (["stages"] if record.stages else [])
-        staged = record.stages and name in [part.name for part in stage_parts(ctx, record)]
+        stages = record.stages if isinstance(record, Experiment) else ()
+        known = [*record.fields, *(["stages"] if stages else [])]
+        staged = isinstance(record, Experiment) and name in [part.name for part in stage_parts(ctx, record)]
         return ctx.fail(
             "E0203",
             f"{describe(value)} has no `{name}`",
@@ -98,14 +110,14 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
     value = evaluated(ctx, expr.value, scope)
     if value is None:
         return None
-    if not isinstance(value.data, Record) or value.data.kind != "stages":
+    if not isinstance(value.data, StageList):
         return ctx.fail(
             "E0301",
             f"{describe(value)} has no elements",
             expr.span,
             help=_without_elements(value),
         )
-    record = value.data.made
+    record = value.data.of
     parts = stage_parts(ctx, record)
     if not record.stages:
         return ctx.fail(
@@ -135,8 +147,8 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
             help=advice(named, names, "its stages are") if named else there_is(names, "its stages are"),
         )
     return Value(
-        Record(
-            "stage_of", {}, expr.span, name=f"{record.name}.{parts[position].name}", made=(record, position)
+        StageRef(
+            "stage_of", {}, expr.span, f"{record.name}.{parts[position].name}", of=record, position=position
         ),
         expr.span,
     )
@@ -147,7 +159,7 @@ def _without_elements(value: Value) -> str:
     data = value.data
     if isinstance(data, Items):
         return "a list is used as a whole: write the one value here, or give it a `param` of its own"
-    if isinstance(data, Record) and data.stages:
+    if isinstance(data, Experiment) and data.stages:
         return f"name its stages: `{data.name}.stages[…]`"
     return "only stages are chosen by brackets: `EXPERIMENT.stages[4K tokens]`"
 

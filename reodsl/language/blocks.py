@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TypeVar
 
 from reodsl.diagnostics.model import Span
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import fitted, too_long
 from reodsl.language.kinds import KINDS
@@ -14,17 +15,32 @@ from reodsl.language.schema import Block, Kind, Many, Num, Text, type_words
 from reodsl.language.stages import in_place_of, stage_block, stages_over
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.unknown_settings import BLOCK_NAMES, unknown_setting
-from reodsl.language.values import BLOCK, Items, Record, Slot, Value, article
+from reodsl.language.values import (
+    Child,
+    Compound,
+    Experiment,
+    Items,
+    Record,
+    Scope,
+    Section,
+    Slot,
+    Stage,
+    StagesOver,
+    Value,
+    article,
+)
 from reodsl.syntax import tree
 
+R = TypeVar("R", bound=Record)
 
-def laid(ctx: Context, start: Record, block: tree.Block, scope: Scope, doc: str) -> Record:
+
+def laid(ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str) -> R:
     """`start` with a block's settings laid over its own. What is wrong in the block is reported and left out."""
     kind = KINDS[start.kind]
     seen: dict[str, Span] = {}
     result = replace(start, doc=doc)
-    stages: list[object] = []
-    children: dict[str, object] = {}
+    stages: list[Stage | StagesOver | None] = []
+    children: dict[str, Child] = {}
     for before, item in zip((None, *block.items), block.items, strict=False):
         match item:
             case tree.Setting():
@@ -51,10 +67,10 @@ def laid(ctx: Context, start: Record, block: tree.Block, scope: Scope, doc: str)
                     item.span,
                     help=_strays(item, before),
                 )
-    if stages:
+    if stages and isinstance(result, Experiment):
         whole = [stage for stage in stages if stage is not None]
         result = replace(result, stages=in_place_of(result.stages, whole))
-    if children:
+    if children and isinstance(result, (Compound, Section)):
         result = replace(result, children={**result.children, **children})
     return result
 
@@ -86,7 +102,7 @@ def _misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
     )
 
 
-def _setting(ctx: Context, record: Record, item: tree.Setting, scope: Scope, doc: str) -> Record:
+def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str) -> R:
     kind = KINDS[record.kind]
     name = item.name.name
     field = kind.fields.get(name)
@@ -135,7 +151,7 @@ def _inside(block: Block, value: tree.Expr) -> str:
     return "…"
 
 
-def _nested(ctx: Context, record: Record, item: tree.Nested, scope: Scope, doc: str) -> Record:
+def _nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str) -> R:
     kind = KINDS[record.kind]
     name = item.name.name
     field = kind.fields.get(name)
@@ -153,7 +169,7 @@ def _nested(ctx: Context, record: Record, item: tree.Nested, scope: Scope, doc: 
     if item.args:
         ctx.fail("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
     before = record.sub(name)
-    inner = before or Record(field.type.kind, {}, item.name.span, name, made=BLOCK)
+    inner = before or Section(field.type.kind, {}, item.name.span, name)
     inner = laid(ctx, inner, item.block, scope, item.block.doc or doc)
     return record.with_field(name, Slot(Value(inner, item.name.span), item.name.span, doc))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Problem, problem
 from reodsl.language.calls import splits
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.declare import declared
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.suggest import advice, nearest
-from reodsl.language.values import Record, Value
+from reodsl.language.values import Budgets, Frontier, Record, Scope, Value
 from reodsl.numbers.budgets import Schedule
 from reodsl.numbers.curves import Curve, Curves
 from reodsl.syntax import parse, parse_expression, tree
@@ -35,8 +35,8 @@ def schedule_of(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dic
     value = None if ctx.findings else splits(ctx, expression, scope, "the budgets")
     schedule: Schedule | None = None
     if value is not None and isinstance(value.data, Record):
-        if isinstance(value.data.made, Schedule):
-            schedule = value.data.made
+        if isinstance(value.data, Budgets):
+            schedule = value.data.schedule
         else:
             ctx.fail(
                 "E0415",
@@ -65,7 +65,7 @@ def _files_named(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Va
                 ctx.report(each)
             continue
         name = f"file {i}"
-        record = Record("frontier", {}, arg.span, arg.value.value, made=dict(curves))
+        record = Frontier("frontier", {}, arg.span, arg.value.value, curves=dict(curves))
         files[name] = Value(record, arg.span)
         args[i] = replace(arg, value=tree.Name(name, arg.value.span))
     return replace(expr, args=tuple(args)), files
@@ -79,7 +79,7 @@ def named_frontier(name: str) -> Curves:
     known = [f"std.{PAPER}.{item}" for item in paper.items]
     item = paper.items.get(name.removeprefix(f"std.{PAPER}."))
     value = None if item is None else declared(Context(modules), paper, item)
-    if value is None or not isinstance(value.data, Record) or value.data.kind != "frontier":
+    if value is None or not isinstance(value.data, Frontier):
         raise problem(
             "E0201",
             f"there is no frontier `{name}`",
@@ -90,9 +90,9 @@ def named_frontier(name: str) -> Curves:
     return curves_of(value.data)
 
 
-def curves_of(frontier: Record) -> Curves:
+def curves_of(frontier: Frontier) -> Curves:
     """The curves of a published frontier. Raises `Problem` where they are none."""
-    if isinstance(frontier.made, dict):
-        return frontier.made
+    if frontier.curves is not None:
+        return frontier.curves
     accuracy = tuple(float(share) for share in frontier.data("accuracy"))
     return {frontier.data("benchmark"): Curve(tuple(frontier.data("budgets")), accuracy)}

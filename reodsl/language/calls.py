@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluated, fitted, settled
 from reodsl.language.examples import in_file, with_imports
@@ -15,7 +15,7 @@ from reodsl.language.schema import A, Choice, Either, Field, Kind, Many, Num, ty
 from reodsl.language.selections import selection_call
 from reodsl.language.suggest import advice
 from reodsl.language.units import Quantity
-from reodsl.language.values import Items, Record, Slot, Symbol, Value, describe
+from reodsl.language.values import Arm, Definition, Items, Record, Scope, Slot, Symbol, Until, Value, describe
 from reodsl.syntax import tree
 
 CONSTRUCTORS = {name: kind for name, kind in KINDS.items() if kind.form == "call"}
@@ -42,7 +42,7 @@ def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
         if args is None:
             return None
         if kind is ENDS:
-            return Value(Record("until", {}, expr.span, made=(None, args["count"].value)), expr.span)
+            return Value(Until("until", {}, expr.span, steps=args["count"].value), expr.span)
         return Value(Record("steps_split", args, expr.span, called=expr), expr.span)
     if name in SIGNATURES:
         args = bind(ctx, expr, SIGNATURES[name], scope)
@@ -79,10 +79,9 @@ def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
     value = evaluated(ctx, expr.function, scope)
     if value is None:
         return None
-    if isinstance(value.data, Record) and value.data.kind == "reward":
-        return reward_call(ctx, expr, value, scope)
-    if isinstance(value.data, Record) and value.data.kind == "selection":
-        return selection_call(ctx, expr, value, scope)
+    if isinstance(value.data, Definition):
+        bind_ = reward_call if value.data.kind == "reward" else selection_call
+        return bind_(ctx, expr, value.data, scope)
     return ctx.fail(
         "E0301",
         f"{describe(value)} takes no arguments",
@@ -104,8 +103,8 @@ def _checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
     if args is None:
         return None
     of = args["of"].value.data
-    if isinstance(of, Record) and of.kind == "arm":
-        args = {"of": Slot(Value(of.made, args["of"].value.span), args["of"].span)}
+    if isinstance(of, Arm):
+        args = {"of": Slot(Value(of.experiment, args["of"].value.span), args["of"].span)}
     return Value(Record("checkpoint", args, expr.span), expr.span)
 
 

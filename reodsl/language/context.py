@@ -1,73 +1,20 @@
-"""What one evaluation shares: modules, findings, memo and stack; and the scope in which a name is looked up."""
+"""What one evaluation shares: modules, findings, memo and stack."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language.bounds import MOST_ERRORS, What
-from reodsl.language.modules import Loaded, Modules
-from reodsl.language.values import Value
-from reodsl.syntax import tree
+from reodsl.language.modules import Modules
+from reodsl.language.values import Change, Owner, Value
 
 T = TypeVar("T")
-Owner = tuple[str, str]
-"""The key of a file and the (dotted) name of a declaration in it."""
 DEEPEST = 60
 FOLLOWING = frozenset({"E0201", "E0212", "E0213", "E0304", "E0310", "E0313"})
 """Findings that may only be there because a syntax error took something out of the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A `--set` or `--amend`: what it changes, the text given, and the expression that it parses to.
-
-    With `where_set` it changes what there is, and passes by where nothing is set.
-    """
-
-    option: str
-    target: str
-    text: str
-    value: tree.Expr
-    path: tuple[str, ...] = ()
-    where_set: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Where names are looked up: variables and arms of the block at hand, then those around it, then the file.
-
-    `but` is one of the `locals` that cannot be used here.
-    """
-
-    module: Loaded
-    locals: Mapping[str, Callable[[], Value | None]] = field(default_factory=dict)
-    parent: Scope | None = None
-    but: str | None = None
-
-    def find(self, name: str) -> Callable[[], Value | None] | None:
-        """The local behind a name, innermost first."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.locals and name != scope.but:
-                return scope.locals[name]
-            scope = scope.parent
-        return None
-
-    def names(self) -> set[str]:
-        """Every name that can be used here."""
-        found = set(self.module.items) | set(self.module.imports)
-        scope: Scope | None = self
-        while scope is not None:
-            found |= set(scope.locals) - {scope.but}
-            scope = scope.parent
-        return found
-
-    def inner(self, locals: Mapping[str, Callable[[], Value | None]], but: str | None = None) -> Scope:
-        """A scope inside this one."""
-        return Scope(self.module, locals, self, but)
 
 
 @dataclass(slots=True)

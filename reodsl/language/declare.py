@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.kinds import DECLARED, KINDS
 from reodsl.language.modules import Loaded
 from reodsl.language.suggest import nearest, there_is
-from reodsl.language.values import Record, Value
+from reodsl.language.values import Record, Scope, Value
 from reodsl.syntax import tree
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reodsl.diagnostics.model import Label, Span
 from reodsl.language import arithmetic
-from reodsl.language.context import DEEPEST, Context, Scope
+from reodsl.language.context import DEEPEST, Context
 from reodsl.language.examples import in_file, with_imports
 from reodsl.language.fitting import fit
 from reodsl.language.modules import Loaded
@@ -12,7 +12,7 @@ from reodsl.language.names import named
 from reodsl.language.schema import Either, Many, Type
 from reodsl.language.suggest import advice
 from reodsl.language.units import UNITS, Quantity, dimension, scaled
-from reodsl.language.values import Bounds, Items, Value, describe
+from reodsl.language.values import Bounds, Items, Scope, Value, describe
 from reodsl.syntax import tree
 
 MOST_VALUES = 2**14

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language import reach
@@ -13,14 +14,11 @@ from reodsl.language.context import Context
 from reodsl.language.examples import in_file, with_imports
 from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.schema import Block, Field, Kind, type_words
-from reodsl.language.stages import StagePart, require_flat, stage_parts
-from reodsl.language.values import BLOCK, Record, Slot, Value
+from reodsl.language.stages import require_flat, stage_parts
+from reodsl.language.values import Experiment, Record, Section, Slot, Stage, Until, Value
 from reodsl.syntax import tree
 
-EVALUATION = "evaluation"
-"""`made` of an experiment that trains nothing: a checkpoint with a suite."""
-
-
+R = TypeVar("R", bound=Record)
 UNKNOWN = "*"
 """In `broken` of a record whose parent could not be evaluated: nothing is known to be missing from it."""
 
@@ -43,11 +41,11 @@ class _Missing:
         return ".".join((*self.blocks, self.name))
 
 
-def stage_records(ctx: Context, experiment: Record) -> list[tuple[StagePart | None, Record]]:
+def stage_records(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
     """The stages of an experiment, each with all its settings; one without a part when none is declared."""
     if not experiment.stages:
         return [(None, experiment)]
-    found: list[tuple[StagePart | None, Record]] = []
+    found: list[tuple[Stage | None, Experiment]] = []
     parts = stage_parts(ctx, experiment)
     for number, part in enumerate(parts):
         stage = laid(
@@ -59,9 +57,9 @@ def stage_records(ctx: Context, experiment: Record) -> list[tuple[StagePart | No
     return found
 
 
-def finished_experiment(ctx: Context, experiment: Record) -> Record | None:
+def finished_experiment(ctx: Context, experiment: Experiment) -> Experiment | None:
     """An experiment with its defaults, every stage complete; None when something required is missing."""
-    if experiment.made == EVALUATION and "method" not in experiment.fields:
+    if not experiment.is_trained:
         return experiment
     complete = complete_stages(ctx, experiment)
     if not complete:
@@ -71,14 +69,14 @@ def finished_experiment(ctx: Context, experiment: Record) -> Record | None:
     return experiment if last is None or "eval" in experiment.fields else experiment.with_field("eval", last)
 
 
-def complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart | None, Record]]:
+def complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
     """The stages of an experiment with every default filled in; empty when one of them lacks something."""
     # Every check and the lowering ask for them.
     return ctx.once_of("stages", experiment, lambda: _complete_stages(ctx, experiment))
 
 
-def _complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart | None, Record]]:
-    found: list[tuple[StagePart | None, Record]] = []
+def _complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
+    found: list[tuple[Stage | None, Experiment]] = []
     whole = True
     for part, stage in stage_records(ctx, experiment):
         ctx.spend("stages", stage.span)
@@ -90,7 +88,7 @@ def _complete_stages(ctx: Context, experiment: Record) -> list[tuple[StagePart |
     return found if whole else []
 
 
-def finished(ctx: Context, record: Record, kind: Kind, stage: StagePart | None = None) -> Record | None:
+def finished(ctx: Context, record: R, kind: Kind, stage: Stage | None = None) -> R | None:
     """A record with its defaults filled in; None, and a diagnostic of them all, when required settings are missing.
 
     With `stage` the record is that stage of an experiment.
@@ -116,7 +114,7 @@ def finished(ctx: Context, record: Record, kind: Kind, stage: StagePart | None =
 
 
 def _lacking(
-    what: str, missing: Sequence[_Missing], span: Span, stage: StagePart | None, imports: str
+    what: str, missing: Sequence[_Missing], span: Span, stage: Stage | None, imports: str
 ) -> Diagnostic:
     paths = [f"`{each.path}`" for each in missing]
     only = len(missing) == 1
@@ -157,9 +155,7 @@ def _lacks_broken(record: Record) -> bool:
     if any(name not in record.fields for name in record.broken):
         return True
     return any(
-        _lacks_broken(inner)
-        for name in record.fields
-        if (inner := record.sub(name)) is not None and inner.made is BLOCK
+        _lacks_broken(inner) for name in record.fields if isinstance(inner := record.sub(name), Section)
     )
 
 
@@ -168,14 +164,12 @@ def _method(record: Record) -> str | None:
     return method if isinstance(method, str) else None
 
 
-def _filled(
-    record: Record, kind: Kind, method: str | None, missing: list[_Missing], blocks: tuple[str, ...]
-) -> Record:
+def _filled(record: R, kind: Kind, method: str | None, missing: list[_Missing], blocks: tuple[str, ...]) -> R:
     fields = dict(record.fields)
     until = record.sub("until")
-    if until is not None and until.kind == "until":
+    if isinstance(until, Until):
         # `until = … or steps(400)` says how many steps there are at most.
-        fields["steps"] = replace(fields["until"], value=until.made[1])
+        fields["steps"] = replace(fields["until"], value=until.steps)
     at = tree.Ident(record.name, record.span)
     for name, field in kind.fields.items():
         if field.methods and method not in field.methods:
@@ -186,7 +180,7 @@ def _filled(
             if inner is None and (
                 field.required or name in needed_blocks(kind, method) or _all_default(inner_kind)
             ):
-                inner = Record(inner_kind.name, {}, record.span, name, made=BLOCK)
+                inner = Section(inner_kind.name, {}, record.span, name)
             if inner is not None and inner_kind.form == "block" and name != "report":
                 filled = _filled(inner, inner_kind, method, missing, (*blocks, name))
                 slot = fields.get(name)

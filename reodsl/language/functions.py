@@ -13,7 +13,7 @@ from reodsl.language.kinds.types import COUNT, STEPS, TOKENS, TOKENS0
 from reodsl.language.schema import A, Choice, Field, Kind, Many, Text
 from reodsl.language.units import TOKENS as IN_TOKENS
 from reodsl.language.units import Quantity
-from reodsl.language.values import Items, Record, Slot, Value
+from reodsl.language.values import Budgets, Frontier, Items, Record, Slot, Value
 from reodsl.numbers.budgets import BudgetError, Schedule, exp, explicit, halve, linear
 from reodsl.syntax import tree
 
@@ -148,7 +148,7 @@ def _schedule(ctx: Context, args: Arguments, call: tree.Call, make: Callable[[],
         ctx.report(found.at(call.span, others=_places(args)))
         return None
     ctx.spend("schedules", call.span, len(schedule.budgets))
-    return Value(Record("budgets", args, call.span, made=schedule), call.span)
+    return Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
 
 
 def _places(args: Arguments) -> list[Label]:
@@ -184,13 +184,12 @@ def listed(ctx: Context, value: Value) -> Value | None:
         ctx.report(found.at(value.span))
         return None
     last = Slot(items[-1], items[-1].span)
-    return Value(Record("budgets", {"to": last}, value.span, made=schedule), value.span)
+    return Value(Budgets("budgets", {"to": last}, value.span, schedule=schedule), value.span)
 
 
 def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     frontier = args["frontier"].value.data
-    assert isinstance(frontier, Record)
-    if isinstance(frontier.made, Record):
+    if not isinstance(frontier, Frontier) or frontier.envelope is not None:
         return Value(Record("oracle_budgets", args, call.span), call.span)
     from reodsl.language.budget_text import curves_of
     from reodsl.numbers.greedy import greedy
@@ -217,7 +216,7 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
         return None
     if to is None:
         args = {**args, "to": Slot(Value(Quantity(l_max, IN_TOKENS), call.span), None)}
-    return Value(Record("budgets", args, call.span, made=schedule), call.span)
+    return Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
 
 
 def _too_many_candidates(call: tree.Call) -> Diagnostic:

@@ -6,8 +6,10 @@ from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.ir.extent import extent
 from reodsl.ir.spec import Spec
 from reodsl.language.lower import lower
-from reodsl.language.program import Program, starts
-from reodsl.language.values import Record
+from reodsl.language.modules import Loaded
+from reodsl.language.program import Program
+from reodsl.language.resolve import starts
+from reodsl.language.values import Experiment, Record, Study
 
 MOST_TASKS = 20_000
 MOST_VALUES = 3_000_000
@@ -15,13 +17,15 @@ DEEPEST = 200
 """What serialises a spec gives up at 255 values in each other."""
 
 
-def lowered(program: Program, record: Record) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
+def lowered(
+    program: Program, main: Loaded, record: Study | Experiment
+) -> tuple[Spec | None, tuple[Diagnostic, ...]]:
     """The spec of a record; none, and E0216, where a short text means more than a machine can hold."""
     # Below this the stack does not reach.
     if sum(1 for _ in zip(starts(record), range(DEEPEST + 1), strict=False)) > DEEPEST:
         return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
     try:
-        spec = lower(program, record)
+        spec = lower(program, main, record)
     except RecursionError:
         return None, (_large(record, "experiments start from each other too many times", _CHAIN),)
     size = extent(spec.study)

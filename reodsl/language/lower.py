@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from reodsl.ir.spec import Change, Spec
 from reodsl.ir.study import (
@@ -22,24 +22,25 @@ from reodsl.ir.study import (
 from reodsl.language import lower_model
 from reodsl.language.finish import complete_stages
 from reodsl.language.lower_training import Lowering, start
+from reodsl.language.modules import Loaded
 from reodsl.language.origins import origins
 from reodsl.language.program import Program
-from reodsl.language.resolve import arm_suite, is_trained
-from reodsl.language.studies import Parts
-from reodsl.language.values import Items, Record, as_written
+from reodsl.language.resolve import arm_suite, own_suite
+from reodsl.language.values import Compound, Items, Record, as_written, records_of
+from reodsl.language.values import Experiment as SourceExperiment
+from reodsl.language.values import Frontier as SourceFrontier
+from reodsl.language.values import Study as SourceStudy
 
 
-def lower(program: Program, record: Record) -> Spec:
+def lower(program: Program, main: Loaded, record: SourceStudy | SourceExperiment) -> Spec:
     """The spec that runs a study, or a lone experiment as a study of its starting point and itself."""
-    assert program.main is not None
     low = Lowering(program.context)
-    record = record if record.doc else replace(record, doc=program.main.module.doc or "")
-    study = _study(low, record) if record.kind == "study" else _lone(low, record)
-    main = Path(program.main.path)
+    record = record if record.doc else replace(record, doc=main.module.doc or "")
+    study = _study(low, record) if isinstance(record, SourceStudy) else _lone(low, record)
     return Spec(
         study=study,
-        path=program.main.path,
-        folder=str(main.parent),
+        path=main.path,
+        folder=str(Path(main.path).parent),
         params={name: as_written(value) for name, value in program.context.params.items()},
         changes=_changes(program),
         origins=origins(program, record),
@@ -65,22 +66,21 @@ def _suite(record: Record, suites: dict[int, Suite]) -> Suite:
     return suites[id(record)]
 
 
-def _study(low: Lowering, record: Record) -> Study:
-    parts: Parts = record.made
+def _study(low: Lowering, record: SourceStudy) -> Study:
     cluster, limit = record.sub("cluster"), record.data("limit")
     low.cluster = lower_model.cluster(cluster) if cluster is not None else None
-    for arm in parts.arms:
-        low.arms[id(arm.made)] = arm.name
-        if arm.made.owner is not None:
-            low.owners.setdefault(arm.made.owner, arm.name)
+    for arm in record.arms:
+        low.arms[id(arm.experiment)] = arm.name
+        if arm.experiment.owner is not None:
+            low.owners.setdefault(arm.experiment.owner, arm.name)
     suites: dict[int, Suite] = {}
-    arms = []
-    for arm in parts.arms:
-        suite = arm_suite(record, arm)
-        assert suite is not None
-        arms.append(Arm(name=arm.name, checkpoint=start(low, arm.made), suite=_suite(suite, suites)))
+    arms = [
+        Arm(name=arm.name, checkpoint=start(low, arm), suite=_suite(suite, suites))
+        for arm in record.arms
+        if (suite := arm_suite(record, arm)) is not None
+    ]
     names = tuple(arm.name for arm in arms)
-    frontiers = tuple(_frontier(each, arms) for each in parts.frontiers)
+    frontiers = tuple(_frontier(each) for each in record.frontiers)
     score = record.sub("score")
     scored, extra = (
         _score(score, {each.name for each in frontiers}, None) if score is not None else (None, ())
@@ -93,11 +93,11 @@ def _study(low: Lowering, record: Record) -> Study:
         arms=tuple(arms),
         frontiers=frontiers + extra,
         score=scored,
-        tables=tuple(_table(each, names) for each in parts.tables)
-        if parts.tables or parts.charts
+        tables=tuple(_table(each, names) for each in record.tables)
+        if record.tables or record.charts
         else _tables(names, scored),
-        charts=tuple(_chart(each) for each in parts.charts)
-        if parts.tables or parts.charts
+        charts=tuple(_chart(each) for each in record.charts)
+        if record.tables or record.charts
         else _charts(lines),
         cluster=low.cluster,
         engine=lower_model.engine(record),
@@ -105,17 +105,15 @@ def _study(low: Lowering, record: Record) -> Study:
     )
 
 
-def _lone(low: Lowering, record: Record) -> Study:
-    first = complete_stages(low.ctx, record)[0][1] if is_trained(record) else record
-    suite = record.sub("eval") or first.sub("eval")
-    assert suite is not None
+def _lone(low: Lowering, record: SourceExperiment) -> Study:
+    first = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
+    suite = own_suite(record) or first.part("eval")
     cluster = record.sub("cluster")
     low.cluster = lower_model.cluster(cluster) if cluster is not None else None
     lowered = lower_model.suite(suite)
     arms = []
-    if is_trained(record):
-        base = record.sub("base") or first.sub("base")
-        assert base is not None
+    if record.is_trained:
+        base = record.sub("base") or first.part("base")
         base_name = "base" if record.name != "base" else "start"
         arms.append(Arm(name=base_name, checkpoint=start(low, base), suite=lowered))
     arms.append(Arm(name=record.name, checkpoint=start(low, record), suite=lowered))
@@ -140,17 +138,12 @@ def _lone(low: Lowering, record: Record) -> Study:
     )
 
 
-def _frontier(record: Record, arms: list[Arm]) -> Frontier:
-    envelope = record.made
-    if not isinstance(envelope, Record):
+def _frontier(record: SourceFrontier) -> Frontier:
+    envelope = record.envelope
+    if envelope is None:
         return published(record, record.name)
-    of = envelope.get("of")
-    assert of is not None
-    return Frontier(
-        name=record.name,
-        of=tuple(each.data.name for each in cast(Any, of.data).values),
-        to=envelope.data("to"),
-    )
+    names = tuple(each.name for each in records_of(envelope, "of"))
+    return Frontier(name=record.name, of=names, to=envelope.data("to"))
 
 
 def published(record: Record, name: str) -> Frontier:
@@ -163,8 +156,7 @@ def published(record: Record, name: str) -> Frontier:
 
 def _score(record: Record, known: set[str], base: str | None) -> tuple[Score, tuple[Frontier, ...]]:
     """A score, and the published frontier that it brings along when the study declares none of that name."""
-    against, relative = record.sub("against"), record.sub("relative_to")
-    assert against is not None
+    against, relative = record.part("against"), record.sub("relative_to")
     extra = () if against.name in known else (published(against, against.name),)
     name = relative.name if relative is not None and relative.kind == "arm" else base
     score = Score(
@@ -179,21 +171,21 @@ def _score(record: Record, known: set[str], base: str | None) -> tuple[Score, tu
 def _table(record: Record, names: tuple[str, ...]) -> Table:
     rows = record.get("rows")
     everything = rows is None or not isinstance(rows.data, Items)
-    chosen = names if everything else tuple(each.data.name for each in cast(Any, rows).data.values)
+    chosen = names if everything else tuple(each.name for each in records_of(record, "rows"))
     printed = record.sub("published")
     return Table(
         name=record.name,
         rows=chosen,
         columns=record.data("columns"),
         subset=record.data("subset"),
-        published=_printed(printed) if printed is not None else None,
+        published=_printed(printed) if isinstance(printed, Compound) else None,
     )
 
 
-def _printed(record: Record) -> PublishedTable:
+def _printed(record: Compound) -> PublishedTable:
     """A table as printed."""
     rows = tuple(
-        PublishedRow(name=row.name, **{name: row.data(name) for name in row.fields}) for row in record.made
+        PublishedRow(name=row.name, **{name: row.data(name) for name in row.fields}) for row in record.parts
     )
     return PublishedTable(
         name=record.name,
@@ -205,9 +197,7 @@ def _printed(record: Record) -> PublishedTable:
 
 
 def _chart(record: Record) -> Chart:
-    lines = record.get("lines")
-    assert lines is not None
-    names = tuple(each.data.name for each in cast(Any, lines.data).values)
+    names = tuple(each.name for each in records_of(record, "lines"))
     return Chart(name=record.name, x=record.data("x"), y=record.data("y"), lines=names)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.data import (
@@ -37,14 +37,13 @@ from reodsl.ir.study import Benchmark, Engine, Suite
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
 from reodsl.ir.training import Sampling
 from reodsl.language.resolve import grid_of
-from reodsl.language.values import Items, Record, plain
+from reodsl.language.values import Compound, Items, Record, plain, records_of
 
 
 def model(record: Record) -> Model:
     """Where its weights come from, how it is asked, and the sizes that are known without them."""
-    source, prompt, think = record.sub("source"), record.sub("prompt"), record.sub("think")
+    source, prompt, think = record.part("source"), record.sub("prompt"), record.sub("think")
     dimensions = record.sub("dimensions")
-    assert source is not None
     return Model(
         name=record.name,
         source=_model_source(source),
@@ -71,8 +70,7 @@ def _model_source(record: Record) -> ModelSource:
         return Folder(path=record.data("path"))
     if record.kind == "package":
         return Package(**_given(record, "package", "file"))
-    tokenizer = record.sub("tokenizer")
-    assert tokenizer is not None
+    tokenizer = record.part("tokenizer")
     names = [name for name in record.fields if name != "tokenizer"]
     words = WordTokenizer(words=tokenizer.data("words"), eos=tokenizer.data("eos"), pad=tokenizer.data("pad"))
     return Architecture(**_given(record, *names), tokenizer=words)
@@ -98,18 +96,14 @@ def wording(record: Record) -> Wording:
 
 def wordings(record: Record) -> tuple[Wording, ...]:
     """The ways to ask that a record names."""
-    value = record.get("wordings")
-    return () if value is None else tuple(wording(each.data) for each in cast(Any, value.data).values)
+    return tuple(wording(each) for each in records_of(record, "wordings"))
 
 
 def data(record: Record) -> Data:
     """A questions table."""
-    sources = record.get("source")
-    assert sources is not None
-    found = [_data_source(each.data) for each in cast(Any, sources.data).values]
     return Data(
         name=record.name,
-        sources=tuple(found),
+        sources=tuple(_data_source(each) for each in records_of(record, "source")),
         verifier=record.data("verifier"),
         answer=_readers(record),
         tolerance=record.data("tolerance"),
@@ -121,9 +115,7 @@ def data(record: Record) -> Data:
 
 def _marks(record: Record) -> tuple[Marks, ...]:
     """What is taken off questions."""
-    value = record.get("strip")
-    listed = () if value is None else cast(Any, value.data).values
-    return tuple(Marks(**_given(each.data, "before", "after")) for each in listed)
+    return tuple(Marks(**_given(each, "before", "after")) for each in records_of(record, "strip"))
 
 
 def _readers(record: Record) -> tuple[AnswerReader, ...]:
@@ -149,11 +141,10 @@ def _columns(record: Record) -> Columns:
 
 def _data_source(record: Record) -> DataSource:
     if record.kind == "generated":
-        task, written = record.sub("task"), record.sub("traces")
-        assert task is not None
+        task, written = record.part("task"), record.sub("traces")
         return Generated(
             task=fold_task(task),
-            traces=fold_traces(written) if written is not None else None,
+            traces=fold_traces(written) if isinstance(written, Compound) else None,
             **_given(record, "count", "seed", "split"),
         )
     if record.kind == "file":
@@ -162,7 +153,7 @@ def _data_source(record: Record) -> DataSource:
         return HubData(columns=_columns(record), **_given(record, "repo", "revision", "name", "split"))
     written = record.sub("traces")
     return PackageData(
-        traces=fold_traces(written) if written is not None else None,
+        traces=fold_traces(written) if isinstance(written, Compound) else None,
         **_given(record, "package", "task", "count", "seed", "options", "split"),
     )
 
@@ -174,12 +165,12 @@ def fold_task(record: Record) -> FoldTask:
     )
 
 
-def fold_traces(record: Record) -> FoldTraces:
+def fold_traces(record: Compound) -> FoldTraces:
     """How worked solutions of a task are written."""
-    styles: tuple[Record, ...] = record.made or ()
     return FoldTraces(
         styles=tuple(
-            TraceStyle(name=s.name, template=s.data("template"), weight=s.data("weight")) for s in styles
+            TraceStyle(name=s.name, template=s.data("template"), weight=s.data("weight"))
+            for s in record.parts
         ),
         **_given(record, *record.fields),
     )
@@ -187,15 +178,13 @@ def fold_traces(record: Record) -> FoldTraces:
 
 def suite(record: Record) -> Suite:
     """An evaluation suite."""
-    benchmarks, forced, asked = record.get("benchmarks"), record.sub("forcing"), record.sub("wording")
-    assert benchmarks is not None
-    assert forced is not None
+    asked = record.sub("wording")
     rollout = Sampling(**_given(record, "max_tokens", "temperature", "top_p", "top_k"))
     return Suite(
         name=record.name,
-        benchmarks=tuple(benchmark(each.data) for each in cast(Any, benchmarks.data).values),
+        benchmarks=tuple(benchmark(each) for each in records_of(record, "benchmarks")),
         rollout=rollout,
-        forcing=forcing(forced),
+        forcing=forcing(record.part("forcing")),
         grid=grid_of(record),
         wording=wording(asked) if asked is not None else None,
         **_given(record, "samples", "reg_to", "seed", "expected_length"),
@@ -204,9 +193,7 @@ def suite(record: Record) -> Suite:
 
 def benchmark(record: Record) -> Benchmark:
     """Named evaluation questions."""
-    questions = record.sub("data")
-    assert questions is not None
-    return Benchmark(name=record.name, data=data(questions))
+    return Benchmark(name=record.name, data=data(record.part("data")))
 
 
 def engine(record: Record) -> Engine:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from reodsl.ir import canonical
 from reodsl.ir.cluster import Cluster
@@ -30,13 +30,16 @@ from reodsl.ir.training import (
     Start,
 )
 from reodsl.language.context import Context
-from reodsl.language.finish import EVALUATION, complete_stages
+from reodsl.language.finish import complete_stages
 from reodsl.language.lower_model import _given, cluster, data, forcing, model, wordings
+from reodsl.language.resolve import ancestry
 from reodsl.language.reward.body import typed_reward
-from reodsl.language.selections import TypedChoice, TypedPick, questions_of, typed_selection
-from reodsl.language.stages import StagePart
+from reodsl.language.selections import TypedChoice, TypedPick, typed_selection
 from reodsl.language.units import PLAIN, Quantity
-from reodsl.language.values import Record
+from reodsl.language.values import Budgets as SourceBudgets
+from reodsl.language.values import Definition, Record, Until, records_of
+from reodsl.language.values import Experiment as SourceExperiment
+from reodsl.language.values import Stage as SourceStage
 
 
 @dataclass(slots=True)
@@ -54,36 +57,22 @@ class Lowering:
 
 def start(low: Lowering, record: Record) -> Start:
     """The checkpoint that a model, an experiment, or `checkpoint(…)` stands for."""
-    if record.kind == "model":
-        return FromModel(model=model(record))
-    if record.kind == "checkpoint":
-        of = record.sub("of")
-        assert of is not None
-        if of.kind == "stage_of":
-            owner, position = of.made
-            return FromTraining(experiment=experiment(low, owner), stage=position)
-        return start(low, of)
-    if record.kind == "arm":
-        return start(low, record.made)
-    if record.made == EVALUATION and "method" not in record.fields:
-        base = record.sub("base")
-        assert base is not None
-        return start(low, base)
-    trained = experiment(low, record)
-    return FromTraining(experiment=trained, stage=len(trained.stages) - 1)
+    for source, stage in ancestry(record):
+        if isinstance(source, SourceExperiment) and source.is_trained:
+            trained = experiment(low, source)
+            return FromTraining(experiment=trained, stage=len(trained.stages) - 1 if stage is None else stage)
+        if source.kind == "model":
+            return FromModel(model=model(source))
+    raise LookupError(f"{record.kind} `{record.name}` stands for no weights")
 
 
-def experiment(low: Lowering, record: Record) -> Experiment:
+def experiment(low: Lowering, record: SourceExperiment) -> Experiment:
     """An experiment with all its stages."""
     known = low.experiments.get(id(record))
     if known is not None:
         return known[1]
-    base = record.sub("base")
     parts = complete_stages(low.ctx, record)
-    if base is None:
-        base = parts[0][1].sub("base")
-    assert base is not None
-    assert parts
+    base = record.sub("base") or parts[0][1].part("base")
     stages = tuple(stage(low, part, each) for part, each in parts)
     made = Experiment(
         name=record.name,
@@ -105,29 +94,22 @@ def own_cluster(low: Lowering, record: Record) -> Cluster | None:
     return None if canonical(found) == canonical(low.cluster) else found
 
 
-def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:
+def stage(low: Lowering, part: SourceStage | None, record: Record) -> Stage:
     """One stage."""
-    given, optim = record.sub("data"), record.sub("optim")
-    questions = questions_of(given)
-    assert given is not None
-    assert questions is not None
-    assert optim is not None
-    until = record.sub("until")
-    steps, plateau = record.data("steps"), None
-    if until is not None:
-        watched = until if until.kind == "plateau" else until.made[0]
-        if watched is not None:
-            metric = watched.sub("metric")
-            assert metric is not None
-            plateau = Plateau(metric=metric.name, **_given(watched, "window", "within"))
+    given = record.part("data")
+    pool = given.part("pool") if given.kind == "selected" else None
+    until, plateau = record.sub("until"), None
+    watched = until.plateau if isinstance(until, Until) else until
+    if watched is not None:
+        plateau = Plateau(metric=watched.part("metric").name, **_given(watched, "window", "within"))
     return Stage(
         name=part.name if part is not None else "",
         method=method(low, record),
-        data=data(questions),
-        optim=optimizer(optim),
-        steps=steps,
+        data=data(given if pool is None else pool.part("data")),
+        optim=optimizer(record.part("optim")),
+        steps=record.data("steps"),
         plateau=plateau,
-        selected=selected(low, given) if given.kind == "selected" else None,
+        selected=selected(low, given) if pool is not None else None,
         passes=record.data("passes"),
         **_given(record, "save_every", "expected_length", "precision", "microbatch", "checkpointing"),
     )
@@ -135,13 +117,10 @@ def stage(low: Lowering, part: StagePart | None, record: Record) -> Stage:
 
 def selected(low: Lowering, record: Record) -> Selected:
     """A selection of a pool."""
-    rule, pool = record.sub("selection"), record.sub("pool")
-    assert rule is not None
-    assert pool is not None
-    found = typed_selection(low.ctx, rule)
-    of = pool.sub("of")
-    assert found is not None
-    assert of is not None
+    rule, pool = record.part("selection"), record.part("pool")
+    found = typed_selection(low.ctx, rule) if isinstance(rule, Definition) else None
+    if found is None:
+        raise LookupError(f"selection `{rule.name}` is not sound")
     return Selected(
         selection=Selection(
             name=rule.name,
@@ -151,7 +130,7 @@ def selected(low: Lowering, record: Record) -> Selected:
             keep=found.keep,
         ),
         pool=Pool(
-            start=start(low, of),
+            start=start(low, pool.part("of")),
             rollout=Sampling(**_given(pool, "max_tokens", "temperature", "top_p", "top_k")),
             samples=pool.data("samples"),
             wordings=wordings(pool),
@@ -197,18 +176,13 @@ def optimizer(record: Record) -> Optimizer:
 
 def method(low: Lowering, record: Record) -> Method:
     """What a stage does with its data."""
-    kind, batch = record.data("method"), record.sub("batch")
-    assert batch is not None
+    kind, batch = record.data("method"), record.part("batch")
     if kind == "sft":
         return Sft(batch=batch.data("prompts"), **_given(record, "max_tokens", "bucket_by_length"))
     if kind == "simpo":
         return Simpo(batch=batch.data("prompts"), **_given(record, "max_tokens", "beta", "gamma"))
-    rollout, clip, advantage = record.sub("rollout"), record.sub("clip"), record.sub("advantage")
-    rewarded, forced = record.sub("reward"), record.sub("forcing")
-    assert rollout is not None
-    assert clip is not None
-    assert advantage is not None
-    assert rewarded is not None
+    rollout, clip, advantage = record.part("rollout"), record.part("clip"), record.part("advantage")
+    rewarded, forced = record.part("reward"), record.sub("forcing")
     sampling = Sampling(**_given(rollout, "max_tokens", "temperature", "top_p", "top_k"))
     names = ("max_prompt", "minibatches", "epochs", "loss_mean", "reference_samples", "old_logprobs")
     return Ppo(
@@ -229,11 +203,11 @@ def method(low: Lowering, record: Record) -> Method:
 
 def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     """A reward with its arguments in place."""
-    typed = typed_reward(low.ctx, record)
-    assert typed is not None
+    typed = typed_reward(low.ctx, record) if isinstance(record, Definition) else None
+    if typed is None:
+        raise LookupError(f"reward `{record.name}` is not sound")
     dense = None
-    if typed.dense is not None:
-        assert typed.split is not None
+    if typed.dense is not None and typed.split is not None:
         dense = Dense(split=split(low, typed.split, max_tokens), var="L", value=typed.dense)
     return Reward(
         name=record.name,
@@ -246,19 +220,15 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
 
 def split(low: Lowering, record: Record, max_tokens: int) -> Split:
     """Where a dense reward looks at a response."""
-    if record.kind == "budgets":
-        return Budgets(budgets=record.made.budgets, l_max=record.made.l_max)
+    if isinstance(record, SourceBudgets):
+        return Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max)
     l_max = record.data("to") or max_tokens
     if record.kind == "oracle_budgets":
-        frontier = record.sub("frontier")
-        assert frontier is not None
         return OracleBudgets(
-            frontier=frontier.name, n=record.data("n"), l_max=l_max, step=record.data("step")
+            frontier=record.part("frontier").name, n=record.data("n"), l_max=l_max, step=record.data("step")
         )
     if record.kind == "question_budgets":
-        rollouts = record.get("rollouts")
-        assert rollouts is not None
-        names = tuple(arm_name(low, each.data) for each in cast(Any, rollouts.data).values)
+        names = tuple(arm_name(low, each) for each in records_of(record, "rollouts"))
         return QuestionBudgets(rollouts=names, l_max=l_max, unsolved=record.data("unsolved"))
     return Steps(
         separator=record.data("separator"),

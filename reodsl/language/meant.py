@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from reodsl.language.kinds.types import DATA_SOURCES, MODEL_SOURCES
-from reodsl.language.values import Items, Record, Value
+from reodsl.language.values import Items, Record, StageRef, Value
 
 _TABLE = re.compile(r".*\.(jsonl?|parquet|csv)", re.IGNORECASE)
 
@@ -29,7 +29,7 @@ def meant(value: Value, kinds: tuple[str, ...]) -> str | None:
         return None
     if data.kind == "selection" and "selected" in kinds:
         return f"give it a pool to pick from: `{data.name}({POOL})`"
-    if data.kind == "stage_of" and "checkpoint" in kinds:
+    if isinstance(data, StageRef) and "checkpoint" in kinds:
         return f"take its checkpoint: `checkpoint({stage_written(data)})`"
     if data.kind in MODEL_SOURCES and "model" in kinds:
         return f"declare a model, and name it here: `{declared_model(data.kind)}`"
@@ -51,7 +51,7 @@ def declared_model(source: str) -> str:
     return f"model NAME {{ source = {source}(…), context = 32K tokens }}"
 
 
-def stage_written(stage: Record) -> str:
+def stage_written(stage: StageRef) -> str:
     """A stage of an experiment as a spec names it."""
     experiment, name = stage.name.rsplit(".", 1)
     unit = " tokens" if name.isdigit() else ""

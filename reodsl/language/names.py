@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Span
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.declare import declared
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.kinds import METRICS
@@ -15,7 +15,7 @@ from reodsl.language.reward.words import RESPONSE_NAMES
 from reodsl.language.schema import A, Choice, Either, Many, Text, Type, kinds_of
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import Quantity, shown
-from reodsl.language.values import Record, Symbol, Value
+from reodsl.language.values import Record, Scope, Symbol, Value
 from reodsl.syntax import tree
 
 

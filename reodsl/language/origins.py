@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from reodsl.diagnostics.model import Span
 from reodsl.ir.spec import Origin
 from reodsl.language.finish import complete_stages
-from reodsl.language.program import Program, starts
-from reodsl.language.resolve import arms_of, is_trained
-from reodsl.language.rewards import Definition
-from reodsl.language.studies import Parts
-from reodsl.language.values import Items, Record, Slot, Value, walk
+from reodsl.language.program import Program
+from reodsl.language.resolve import starts
+from reodsl.language.values import Compound, Definition, Experiment, Items, Record, Slot, Study, Value, walk
 from reodsl.syntax import tree
 
 _LIBRARY = "std/"
@@ -21,34 +19,33 @@ _APART = frozenset({"experiment", "recipe", "arm", "checkpoint", "stage_of"})
 """Kinds whose settings belong to an experiment of its own."""
 
 
-def origins(program: Program, record: Record) -> dict[str, Origin]:
+def origins(program: Program, record: Study | Experiment) -> dict[str, Origin]:
     """Where every setting was given, by dotted path; the language's own defaults have no line.
 
     A path begins with the name of an experiment or an arm, or of a declaration that it uses (`easy_suite.samples`); what has
     no declaration of its own is under the setting that holds it (`reo_exp.eval.samples`, `questions.source.count`).
     """
     notes = _Notes()
-    experiments = (
-        {arm.name: arm.made for arm in arms_of(record)} if record.kind == "study" else {record.name: record}
-    )
     notes.settings(record, record.name)
-    pending = list(experiments.items())
+    arms = record.arms if isinstance(record, Study) else ()
+    pending = [(arm.name, arm.experiment) for arm in arms]
+    if isinstance(record, Experiment):
+        pending = [(record.name, record)]
     while pending:
         name, each = pending.pop(0)
         _experiment(program, name, each, notes)
         base = next(starts(each), None)
         if base is not None and base.name != name and f"{base.name}.base" not in notes.found:
             pending.append((base.name, base))
-    if record.kind == "study":
-        parts: Parts = record.made
-        for frontier in parts.frontiers:
-            notes.settings(frontier.made if isinstance(frontier.made, Record) else frontier, frontier.name)
+    if isinstance(record, Study):
+        for frontier in record.frontiers:
+            notes.settings(frontier.envelope or frontier, frontier.name)
     return notes.found
 
 
-def _experiment(program: Program, name: str, record: Record, notes: _Notes) -> None:
+def _experiment(program: Program, name: str, record: Experiment, notes: _Notes) -> None:
     notes.settings(record, name)
-    if not is_trained(record):
+    if not record.is_trained:
         return
     for part, stage in complete_stages(program.context, record):
         if part is None:
@@ -76,34 +73,32 @@ class _Notes:
         self.kept.append(record)
         for path, slot in walk(record):
             self.slot(f"{prefix}.{path}", slot)
-        if isinstance(record.made, tuple) and record.kind == "traces":
-            for number, style in enumerate(record.made):
+        if isinstance(record, Compound) and record.kind == "traces":
+            for number, style in enumerate(record.parts):
                 self.settings(style, f"{prefix}.styles.{number}")
 
     def slot(self, path: str, slot: Slot) -> None:
         """One setting, and those of the records in its value."""
         self.place(path, slot.span, slot.doc)
         for inner in _records(slot.value):
-            if inner.kind in ("reward", "selection"):
+            if isinstance(inner, Definition):
                 self.body(inner, path)
             elif inner.kind not in _APART:
                 own = inner.kind in _NAMED and inner.owner is not None
                 self.settings(inner, inner.name if own else path)
 
-    def body(self, record: Record, prefix: str) -> None:
+    def body(self, definition: Definition, prefix: str) -> None:
         """The lines of a reward or a selection: its split, and its body where no argument is in it.
 
         The library's are left out: of them a spec says nothing but their names.
         """
-        definition: Definition = record.made
         for value in definition.args.values():
             for inner in _records(value):
                 self.place(f"{prefix}.dense.split", inner.span if not value.via else value.via[0][0])
                 self.settings(inner, f"{prefix}.dense.split")
-        block = definition.item.block
-        if block is None or definition.item.params or definition.item.span.path.startswith(_LIBRARY):
+        if definition.item.params or definition.item.span.path.startswith(_LIBRARY):
             return
-        for item in block.items:
+        for item in definition.body.items:
             match item:
                 case tree.Let():
                     self.place(f"{prefix}.lets", item.span)

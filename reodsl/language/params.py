@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Label
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.evaluate import evaluated, fitted, settled
 from reodsl.language.kinds import DECLARED
 from reodsl.language.kinds.types import SPLITS
@@ -13,7 +13,7 @@ from reodsl.language.modules import Loaded
 from reodsl.language.schema import A, Flag, Many, Num, Text, Type
 from reodsl.language.suggest import advice
 from reodsl.language.units import UNITS, Quantity, shown
-from reodsl.language.values import Items, Value
+from reodsl.language.values import Items, Scope, Value
 from reodsl.syntax import tree
 
 PLAIN_TYPES: dict[str, Type] = {

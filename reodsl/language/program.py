@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.language.amend import read_changes
@@ -14,9 +15,12 @@ from reodsl.language.context import Context
 from reodsl.language.declare import declared
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.refusals import unmet
+from reodsl.language.resolve import starts
 from reodsl.language.suggest import advice
-from reodsl.language.values import Record, Value
+from reodsl.language.values import Experiment, Record, Study, Value
 from reodsl.syntax import tree
+
+R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,12 @@ class Program:
 
     def of_kind(self, kind: str) -> dict[str, Record]:
         """The declarations of one kind."""
+        return self.of_type(Record, kind)
+
+    def of_type(self, type_: type[R], kind: str) -> dict[str, R]:
+        """The declarations of one kind, all of them of the class that it has."""
         records = {name: value.data for name, value in self.values.items()}
-        return {
-            name: data for name, data in records.items() if isinstance(data, Record) and data.kind == kind
-        }
+        return {name: data for name, data in records.items() if isinstance(data, type_) and data.kind == kind}
 
     @property
     def sound(self) -> bool:
@@ -77,13 +83,15 @@ def evaluate(
     return Program(ctx, main, values)
 
 
-def picked(program: Program, target: str | None) -> tuple[Record | None, Diagnostic | None]:
+def picked(
+    program: Program, main: Loaded, target: str | None
+) -> tuple[Study | Experiment | None, Diagnostic | None]:
     """The study or experiment to run: the one named, else the only study, else the only experiment that no other
     starts from."""
-    assert program.main is not None
-    studies, experiments = program.of_kind("study"), program.of_kind("experiment")
-    everything = {**experiments, **studies}
-    where = program.main.path
+    studies = program.of_type(Study, "study")
+    experiments = program.of_type(Experiment, "experiment")
+    everything: dict[str, Study | Experiment] = {**experiments, **studies}
+    where = main.path
     if target is not None:
         if target in everything:
             return everything[target], None
@@ -93,7 +101,7 @@ def picked(program: Program, target: str | None) -> tuple[Record | None, Diagnos
             where=where,
             help=_of_arms(target, studies) or advice(target, everything, "there is"),
         )
-    declares = [item for item in program.main.items.values() if isinstance(item, tree.Decl)]
+    declares = [item for item in main.items.values() if isinstance(item, tree.Decl)]
     named = [item.name.name for item in declares if item.kind.name == "study"] or [
         item.name.name for item in declares if item.kind.name == "experiment"
     ]
@@ -115,28 +123,15 @@ def picked(program: Program, target: str | None) -> tuple[Record | None, Diagnos
     return everything.get(ends[0]), None
 
 
-def _of_arms(target: str, studies: Mapping[str, Record]) -> str | None:
+def _of_arms(target: str, studies: Mapping[str, Study]) -> str | None:
     """The help where an arm is named as what to run."""
     for name, study in studies.items():
-        if any(arm.name == target for arm in study.made.arms):
+        if any(arm.name == target for arm in study.arms):
             return f"`{target}` is an arm of `{name}`, which runs as a whole: make it an experiment to run it alone"
     return None
 
 
-def _ends(named: list[str], experiments: Mapping[str, Record]) -> list[str]:
+def _ends(named: list[str], experiments: Mapping[str, Experiment]) -> list[str]:
     """Those that no other starts from: a starting point is trained on the way to what starts from it."""
     started = {base.owner for name in named if name in experiments for base in starts(experiments[name])}
     return [name for name in named if name not in experiments or experiments[name].owner not in started]
-
-
-def starts(experiment: Record) -> Iterator[Record]:
-    """The experiments whose checkpoints one starts from, the nearest first."""
-    base = experiment.sub("base")
-    while base is not None:
-        if base.kind in ("checkpoint", "stage_of"):
-            base = base.made[0] if base.kind == "stage_of" else base.sub("of")
-            continue
-        if base.kind != "experiment":
-            return
-        yield base
-        base = base.sub("base")

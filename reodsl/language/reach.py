@@ -5,30 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
-from reodsl.language.context import Change, Context, Owner, Scope
+from reodsl.language.context import Context
 from reodsl.language.evaluate import fitted
 from reodsl.language.functions import REASONING_STEPS, SIGNATURES, computed
 from reodsl.language.kinds import KINDS
 from reodsl.language.refusals import PassedBy, held, lacks, no_stage, refuse, unset
-from reodsl.language.rewards import Definition, bound_argument
+from reodsl.language.resolve import WITHOUT_TRAINING, own_suite
+from reodsl.language.rewards import bound_argument
 from reodsl.language.schema import Block, Kind
-from reodsl.language.selections import typed_selection
-from reodsl.language.stages import StagePart
 from reodsl.language.suggest import advice, there_is
 from reodsl.language.unknown_settings import unknown_setting
-from reodsl.language.values import BLOCK, Record, Slot, Value, describe
+from reodsl.language.values import (
+    Change,
+    Definition,
+    Experiment,
+    Owner,
+    Record,
+    Scope,
+    Section,
+    Slot,
+    Stage,
+    StagesOver,
+    Value,
+    describe,
+)
 from reodsl.syntax import tree
 
+R = TypeVar("R", bound=Record)
 ELSEWHERE = ("experiment", "recipe", "arm", "study", "frontier", "published", "task", "traces")
 """Kinds whose settings are changed at their own declaration: a copy of one would be another thing to train or draw."""
 STAGES = ("stages", "stage")
 """What begins the path to a setting of one stage."""
 
 
-def amended(
-    ctx: Context, record: Record, owner: Owner | None, scope: Scope, *, stage: bool = False
-) -> Record:
+def amended(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, stage: bool = False) -> R:
     """A record with the changes that the command line makes to its owner, of which it may be a `stage`.
 
     Changes of single stages wait in these until they are made (see `of_stage`).
@@ -37,14 +49,15 @@ def amended(
         if _idle(record, change):
             continue
         if change.path[0] in STAGES and "stage" in KINDS[record.kind].children:
-            record = record if stage else _staged(ctx, record, change)
+            if isinstance(record, Experiment) and not stage:
+                record = replace(record, stages=_staged(ctx, record, change))
             continue
         with suppress(PassedBy):
             record = changed(ctx, record, change, scope)
     return record
 
 
-def of_stage(ctx: Context, stage: Record, parts: Sequence[StagePart], number: int) -> Record:
+def of_stage(ctx: Context, stage: Experiment, parts: Sequence[Stage], number: int) -> Experiment:
     """A stage, the one at `number` of `parts`, with the changes to it alone: named by its name, or counted from 1."""
     part, names = parts[number], [each.name for each in parts]
     for change in part.changes:
@@ -57,8 +70,8 @@ def of_stage(ctx: Context, stage: Record, parts: Sequence[StagePart], number: in
     return stage
 
 
-def _staged(ctx: Context, record: Record, change: Change) -> Record:
-    """A record whose stages know of a change to one of them."""
+def _staged(ctx: Context, record: Experiment, change: Change) -> tuple[Stage | StagesOver, ...]:
+    """The stages of a record, which know of a change to one of them."""
     place = change.target.removesuffix("." + ".".join(change.path))
     if not record.stages:
         setting = change.path[-1] if len(change.path) > 2 else "SETTING"
@@ -66,27 +79,24 @@ def _staged(ctx: Context, record: Record, change: Change) -> Record:
         refuse(ctx, change, words, f"change a setting of its own: `--amend {place}.{setting}=…`")
     elif len(change.path) < 3:
         first = record.stages[0]
-        name = first.name if isinstance(first, StagePart) else "1"
+        name = first.name if isinstance(first, Stage) else "1"
         helps = (
             f"name a stage, or count from 1, and then its setting: `--amend {place}.stages.{name}.steps=…`"
         )
         refuse(ctx, change, "stages are amended setting by setting", helps)
     else:
-        stages = tuple(replace(each, changes=(*each.changes, change)) for each in record.stages)
-        return replace(record, stages=stages)
-    return record
+        return tuple(replace(each, changes=(*each.changes, change)) for each in record.stages)
+    return record.stages
 
 
 def _idle(record: Record, change: Change) -> bool:
     """Whether a change of all training meets a checkpoint that is evaluated as it is."""
-    from reodsl.language.resolve import WITHOUT_TRAINING, is_trained
-
     everywhere = ".".join(change.path) == change.target
-    trained = record.kind != "experiment" or is_trained(record)
+    trained = not isinstance(record, Experiment) or record.is_trained
     return everywhere and not trained and change.path[0] not in WITHOUT_TRAINING
 
 
-def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Record:
+def changed(ctx: Context, record: R, change: Change, scope: Scope) -> R:
     """A record with one setting, or something in its value, replaced from the command line.
 
     Raises PassedBy where a change of what is set finds nothing of the kind.
@@ -98,7 +108,8 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
         if change.target in ctx.met:
             return record  # Told of already, of the experiment whose stage this is.
         ctx.met.add(change.target)
-        if rest and head in [stage.name for stage in record.stages if isinstance(stage, StagePart)]:
+        stages = record.stages if isinstance(record, Experiment) else ()
+        if rest and head in [stage.name for stage in stages if isinstance(stage, Stage)]:
             place = change.target.removesuffix(".".join(change.path))
             words = f"`{head}` is a stage of `{record.name}`"
             refuse(ctx, change, words, f"write `--amend {place}stages.{'.'.join(change.path)}=…`")
@@ -119,7 +130,7 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
             return record
         if not inner_kind.fields:
             inner = record.sub(head)
-            known = list(inner.children) if inner is not None else []
+            known = list(inner.children) if isinstance(inner, Section) else []
             if rest[0] in known:
                 words = f"`{change.target}` has settings of its own"
                 refuse(ctx, change, words, f"change one of them: {held(record, head, change, rest[0])}")
@@ -129,7 +140,7 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
                     ctx, change, words, advice(rest[0], known, "it holds") if known else "it holds nothing"
                 )
             return record
-        inner = record.sub(head) or Record(inner_kind.name, {}, change.value.span, head, made=BLOCK)
+        inner = record.sub(head) or Section(inner_kind.name, {}, change.value.span, head)
         inner = changed(ctx, inner, replace(change, path=rest), scope)
         return record.with_field(head, Slot(Value(inner, change.value.span), change.value.span))
     if before is None and change.where_set:
@@ -149,9 +160,7 @@ def changed(ctx: Context, record: Record, change: Change, scope: Scope) -> Recor
 
 def _evaluated_on(record: Record) -> Slot | None:
     """The suite behind a checkpoint, on which it is evaluated where it names none."""
-    from reodsl.language.resolve import own_suite
-
-    suite = own_suite(record) if record.kind == "experiment" else None
+    suite = own_suite(record) if isinstance(record, Experiment) else None
     return None if suite is None else Slot(Value(suite, suite.span), None)
 
 
@@ -161,8 +170,8 @@ def argued(ctx: Context, record: Record, owner: Owner, scope: Scope) -> Record |
         value = _within(ctx, Value(record, record.span), change, scope, owner[1])
         if value is None:
             return None
-        assert isinstance(value.data, Record)
-        record = replace(value.data, name=record.name, owner=record.owner, doc=record.doc)
+        if isinstance(value.data, Record):
+            record = replace(value.data, name=record.name, owner=record.owner, doc=record.doc)
     return record
 
 
@@ -184,8 +193,9 @@ def _within(ctx: Context, value: Value, change: Change, scope: Scope, what: str)
     place = change.target.removesuffix("." + ".".join(change.path))
     if isinstance(data, Record):
         kind = KINDS.get(data.kind)
-        if isinstance(data.made, Definition):
-            return _parameter(ctx, data, change, scope, place)
+        if isinstance(data, Definition):
+            bound = _parameter(ctx, data, change, scope, place)
+            return None if bound is None else Value(bound, change.value.span)
         if data.kind == "selected":
             return _selected(ctx, data, change, scope, place)
         if data.called is not None:
@@ -211,16 +221,15 @@ def _argument(ctx: Context, record: Record, kind: Kind, change: Change, scope: S
     if head not in kind.fields:
         lacks(ctx, change, f"`{kind.name}(…)`", list(kind.fields))
         return None
-    if head not in record.fields and len(change.path) > 1:
-        unset(ctx, change, head, kind.fields[head])
-        return None
     field = kind.fields[head]
     before = record.fields.get(head)
     if len(change.path) == 1:
         ctx.met.add(change.target)
         value = fitted(ctx, change.value, scope, field.type, head, field.example)
+    elif before is None:
+        unset(ctx, change, head, field)
+        return None
     else:
-        assert before is not None
         value = _within(ctx, before.value, replace(change, path=change.path[1:]), scope, head)
     if value is None:
         return None
@@ -229,8 +238,7 @@ def _argument(ctx: Context, record: Record, kind: Kind, change: Change, scope: S
 
 def _recomputed(ctx: Context, record: Record, call: tree.Call, change: Change, scope: Scope) -> Value | None:
     """Budgets computed again with another argument."""
-    assert isinstance(call.function, tree.Name)
-    name = call.function.name
+    name = call.function.name if isinstance(call.function, tree.Name) else ""
     replaced = _argument(ctx, record, SIGNATURES.get(name, REASONING_STEPS), change, scope)
     if replaced is None:
         return None
@@ -239,13 +247,14 @@ def _recomputed(ctx: Context, record: Record, call: tree.Call, change: Change, s
     return computed(ctx, name, dict(replaced.fields), call)
 
 
-def _parameter(ctx: Context, record: Record, change: Change, scope: Scope, place: str) -> Value | None:
+def _parameter(
+    ctx: Context, definition: Definition, change: Change, scope: Scope, place: str
+) -> Definition | None:
     """A reward or a selection with another argument."""
-    definition: Definition = record.made
     params = {param.name.name: param for param in definition.item.params or ()}
     name, rest = change.path[0], change.path[1:]
     if name not in params:
-        whose = f"the {record.kind} `{definition.item.name.name}`"
+        whose = f"the {definition.kind} `{definition.item.name.name}`"
         lacks(ctx, change, whose, list(params), f"it takes none; name another: `--amend {place}=…`")
         return None
     if rest:
@@ -259,8 +268,7 @@ def _parameter(ctx: Context, record: Record, change: Change, scope: Scope, place
         bound = bound_argument(ctx, definition, params[name], change.value, scope)
     if bound is None:
         return None
-    made = replace(definition, args={**definition.args, name: bound})
-    return Value(replace(record, made=made), change.value.span)
+    return replace(definition, args={**definition.args, name: bound})
 
 
 def _selected(ctx: Context, record: Record, change: Change, scope: Scope, place: str) -> Value | None:
@@ -269,14 +277,13 @@ def _selected(ctx: Context, record: Record, change: Change, scope: Scope, place:
         pool = _within(ctx, record.fields["pool"].value, replace(change, path=change.path[1:]), scope, "pool")
         return None if pool is None else Value(_with(record, "pool", pool, change), change.value.span)
     selection = record.sub("selection")
-    assert selection is not None
+    if not isinstance(selection, Definition):
+        return None
     bound = _parameter(ctx, selection, change, scope, place)
-    if bound is None or not isinstance(bound.data, Record):
+    if bound is None:
         return None
-    picks = typed_selection(ctx, bound.data)
-    if picks is None:
-        return None
-    return Value(replace(_with(record, "selection", bound, change), made=picks), change.value.span)
+    value = Value(bound, change.value.span)
+    return Value(_with(record, "selection", value, change), change.value.span)
 
 
 def _with(record: Record, name: str, value: Value, change: Change) -> Record:

@@ -6,13 +6,25 @@ from dataclasses import replace
 
 from reodsl.language import reach
 from reodsl.language.blocks import laid
-from reodsl.language.context import Context, Owner, Scope
+from reodsl.language.context import Context
 from reodsl.language.evaluate import evaluated
-from reodsl.language.finish import EVALUATION, UNKNOWN, finished, finished_experiment
+from reodsl.language.finish import UNKNOWN, finished, finished_experiment
 from reodsl.language.kinds import KINDS
 from reodsl.language.meant import meant
 from reodsl.language.schema import Kind, kinds_of
-from reodsl.language.values import Record, Slot, Value, article, describe, one_of
+from reodsl.language.values import (
+    Compound,
+    Experiment,
+    Frontier,
+    Owner,
+    Record,
+    Scope,
+    Slot,
+    Value,
+    article,
+    describe,
+    one_of,
+)
 from reodsl.syntax import tree
 
 FROM_CHECKPOINT = ("checkpoint", "model")
@@ -34,7 +46,7 @@ def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value |
     """The value of a declaration whose settings the table of kinds describes."""
     kind = KINDS[item.kind.name]
     parent, block = split_amend(item)
-    start = Record(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
+    start = _empty(kind, item, owner)
     if parent is not None:
         inherited = derived(ctx, parent, kind, start, scope)
         if inherited is None:
@@ -43,21 +55,42 @@ def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value |
     if block is not None:
         start = laid(ctx, start, block, scope, item.doc or start.doc)
     start = reach.amended(ctx, start, owner, scope)
-    if kind.name in PARTS:
+    if isinstance(start, Compound):
         start = _parted(ctx, start, owner)
     if UNKNOWN in start.broken:
         return None
     if not kind.partial:
-        complete = (
-            finished_experiment(ctx, start) if kind.name == "experiment" else finished(ctx, start, kind)
-        )
+        complete = completed(ctx, start, kind)
         if complete is None:
             return None
         start = complete
     return Value(start, item.name.span)
 
 
-def _parted(ctx: Context, start: Record, owner: Owner) -> Record:
+def completed(ctx: Context, record: Record, kind: Kind) -> Record | None:
+    """A record with its defaults filled in; None with what it lacks reported."""
+    if isinstance(record, Experiment) and kind.name == "experiment":
+        return finished_experiment(ctx, record)
+    return finished(ctx, record, kind)
+
+
+CLASSES: dict[str, type[Record]] = {
+    "experiment": Experiment,
+    "recipe": Experiment,
+    "traces": Compound,
+    "published": Compound,
+    "frontier": Frontier,
+}
+"""The kinds with more to them than settings."""
+
+
+def _empty(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
+    """A record of a kind that nothing is said of yet."""
+    make = CLASSES.get(kind.name, Record)
+    return make(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
+
+
+def _parted(ctx: Context, start: Compound, owner: Owner) -> Record:
     """Traces with their styles, or a published table with its rows, evaluated in the order of their declarations."""
     child, what, example = PARTS[start.kind]
     found = []
@@ -74,7 +107,7 @@ def _parted(ctx: Context, start: Record, owner: Owner) -> Record:
             help=f"add `{example}`",
         )
     whole = bool(found) and len(found) == len(start.children)
-    return replace(start, made=tuple(found), broken=start.broken if whole else start.broken | {UNKNOWN})
+    return replace(start, parts=tuple(found), broken=start.broken if whole else start.broken | {UNKNOWN})
 
 
 def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record | None:
@@ -94,16 +127,9 @@ def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: S
             describe(value),
             help=_begun(value, kind, start.name),
         )
-    if above.kind in FROM_CHECKPOINT and kind.name != above.kind:
-        return replace(start, fields={"base": Slot(value, parent.span)}, made=EVALUATION)
-    return replace(
-        start,
-        fields=above.fields,
-        made=above.made,
-        stages=above.stages,
-        children=above.children,
-        broken=above.broken,
-    )
+    if above.kind in FROM_CHECKPOINT and isinstance(start, Experiment):
+        return replace(start, fields={"base": Slot(value, parent.span)}, from_checkpoint=True)
+    return replace(above, kind=start.kind, span=start.span, name=start.name, doc=start.doc, owner=start.owner)
 
 
 def _begun(value: Value, kind: Kind, name: str) -> str:
@@ -123,7 +149,8 @@ def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:
         return None
     above = value.data
     if isinstance(above, Record) and above.kind in FROM_CHECKPOINT:
-        above = Record("experiment", {"base": Slot(value, expr.base.span)}, expr.span, made=EVALUATION)
+        base = {"base": Slot(value, expr.base.span)}
+        above = Experiment("experiment", base, expr.span, from_checkpoint=True)
     kind = KINDS.get(above.kind) if isinstance(above, Record) else None
     if not isinstance(above, Record) or kind is None or kind.form == "call":
         return ctx.fail(
@@ -135,5 +162,5 @@ def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:
     result = laid(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
     if kind.partial:
         return Value(result, expr.span)
-    complete = finished_experiment(ctx, result) if kind.name == "experiment" else finished(ctx, result, kind)
+    complete = completed(ctx, result, kind)
     return None if complete is None else Value(complete, expr.span)

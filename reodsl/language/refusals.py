@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reodsl.diagnostics.model import Diagnostic, error
-from reodsl.language.context import Change, Context
+from reodsl.language.context import Context
 from reodsl.language.kinds import KINDS
 from reodsl.language.schema import Field
 from reodsl.language.suggest import advice, nearest
-from reodsl.language.values import Record
+from reodsl.language.values import Change, Record, Section
 
 
 class PassedBy(Exception):
@@ -62,7 +62,7 @@ def refuse(ctx: Context, change: Change, message: str, remedy: str) -> None:
 def held(record: Record, block: str, change: Change, name: str | None = None) -> str:
     """How to write a change of what stands in a block that has no settings itself: the first of these, or `name`."""
     inner = record.sub(block)
-    parts = dict(inner.children) if inner is not None else {}
+    parts = dict(inner.children) if isinstance(inner, Section) else {}
     name = next(iter(parts), None) if name is None else name
     setting = next(iter(KINDS[parts[name][0].kind.name].fields)) if name in parts else "SETTING"
     place = change.target.split(f"{block}.")[0].removesuffix(block)

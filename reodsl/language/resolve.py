@@ -1,10 +1,10 @@
-"""Questions about studies that checks and lowering share: which suite an arm has, whether it trains."""
+"""What checks and lowering both ask of experiments and arms: where their weights come from, and their suite."""
 
 from __future__ import annotations
 
-from reodsl.language.finish import EVALUATION
-from reodsl.language.studies import Parts
-from reodsl.language.values import Record
+from collections.abc import Iterator
+
+from reodsl.language.values import Arm, Experiment, Record, StageRef, Study
 
 WITHOUT_TRAINING = frozenset(
     {"base", "eval", "score", "cluster", "engine", "limit", "seed", "expected_length"}
@@ -12,34 +12,51 @@ WITHOUT_TRAINING = frozenset(
 """The settings of an experiment that a checkpoint has too, which is evaluated as it is."""
 
 
-def arms_of(study: Record) -> tuple[Record, ...]:
-    """The arms of a study."""
-    parts: Parts = study.made
-    return parts.arms
+def source_of(record: Record | None) -> tuple[Record | None, int | None]:
+    """The experiment or model whose weights a record stands for, and the stage that is meant, where one is named."""
+    stage: int | None = None
+    while True:
+        if isinstance(record, StageRef):
+            stage = record.position
+            record = record.of
+        elif isinstance(record, Arm):
+            record = record.experiment
+        elif record is not None and record.kind == "checkpoint":
+            record = record.sub("of")
+        else:
+            return record, stage
 
 
-def is_trained(experiment: Record) -> bool:
-    """Whether an experiment trains anything; one that is a checkpoint with a suite does not."""
-    return not (experiment.made == EVALUATION and "method" not in experiment.fields)
+def ancestry(record: Record | None) -> Iterator[tuple[Record, int | None]]:
+    """What weights go back to, each with its stage as in `source_of`: an experiment, what that starts from, … a model."""
+    source, stage = source_of(record)
+    while source is not None:
+        yield source, stage
+        source, stage = source_of(source.sub("base"))
+
+
+def starts(experiment: Record) -> Iterator[Experiment]:
+    """The experiments whose checkpoints one starts from, the nearest first."""
+    for source, _ in ancestry(experiment.sub("base")):
+        if isinstance(source, Experiment):
+            yield source
 
 
 def own_suite(experiment: Record) -> Record | None:
     """The suite that an experiment names, or the one behind the checkpoint that it evaluates."""
-    suite = experiment.sub("eval")
-    if suite is not None or is_trained(experiment):
-        return suite
-    base = experiment.sub("base")
-    while base is not None and base.kind in ("checkpoint", "stage_of"):
-        base = base.made[0] if base.kind == "stage_of" else base.sub("of")
-    return own_suite(base) if base is not None and base.kind == "experiment" else None
+    for source, _ in ancestry(experiment):
+        suite = source.sub("eval")
+        if suite is not None or not isinstance(source, Experiment) or source.is_trained:
+            return suite
+    return None
 
 
-def arm_suite(study: Record, arm: Record) -> Record | None:
+def arm_suite(study: Study, arm: Arm) -> Record | None:
     """The suite of an arm: its own, else the study's, else the one that all other arms share."""
-    own = own_suite(arm.made) or study.sub("eval")
+    own = own_suite(arm.experiment) or study.sub("eval")
     if own is not None:
         return own
-    others = [suite for each in arms_of(study) if (suite := own_suite(each.made)) is not None]
+    others = [suite for each in study.arms if (suite := own_suite(each.experiment)) is not None]
     first = others[0] if others else None
     return first if all(other is first or other == first for other in others) else None
 

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluated, settled
 from reodsl.language.kinds.types import SPLITS
 from reodsl.language.modules import Loaded
 from reodsl.language.params import declared_type, in_range
 from reodsl.language.suggest import advice
-from reodsl.language.values import Record, Value
+from reodsl.language.values import Definition, Record, Scope, Value
 from reodsl.syntax import tree
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """The declaration of a reward or a selection with the arguments that it has been given."""
-
-    item: tree.Decl
-    module: Loaded
-    args: Mapping[str, Value]
 
 
 def reward_declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
@@ -52,24 +42,22 @@ def reward_declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value |
             return None
         return replace(value, data=replace(bound, name=item.name.name, doc=item.doc or bound.doc))
     without_arguments(ctx, item, (module.key, item.name.name))
-    definition = Definition(item, module, {})
-    made = Record(
+    definition = Definition(
         kind,
         {},
         item.name.span,
         item.name.name,
         item.doc or "",
         (module.key, item.name.name),
-        made=definition,
+        item=item,
+        body=item.block,
+        module=module,
     )
-    return Value(made, item.name.span)
+    return Value(definition, item.name.span)
 
 
-def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Value | None:
-    """A reward with arguments."""
-    record = value.data
-    assert isinstance(record, Record)
-    definition: Definition = record.made
+def reward_call(ctx: Context, call: tree.Call, definition: Definition, scope: Scope) -> Value | None:
+    """A reward or a selection with arguments."""
     params = definition.item.params or ()
     by_name = {param.name.name: param for param in params}
     open_names = [name for name in by_name if name not in definition.args]
@@ -80,11 +68,11 @@ def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Va
         param = by_name.get(name)
         if param is None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
             place = arg.name.span if arg.name is not None else arg.span
-            helps = advice(name, by_name, "it takes") if by_name else f"write `{record.name}` alone"
+            helps = advice(name, by_name, "it takes") if by_name else f"write `{definition.name}` alone"
             many = f"{len(by_name)} argument{'s' if len(by_name) > 1 else ''}, and this is one more"
             ctx.fail(
                 "E0310",
-                f"the {record.kind} `{record.name}` "
+                f"the {definition.kind} `{definition.name}` "
                 + (f"has no parameter `{name}`" if name else f"takes {many if by_name else 'no arguments'}"),
                 place,
                 "unknown" if name else "",
@@ -106,7 +94,7 @@ def reward_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Va
             args[name] = bound
     if not good:
         return None
-    return Value(replace(record, made=replace(definition, args=args), span=call.span), call.span)
+    return Value(replace(definition, args=args, span=call.span), call.span)
 
 
 def bound_argument(

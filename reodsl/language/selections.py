@@ -7,7 +7,7 @@ from typing import Literal
 
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Expression, Name
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.meant import POOL
 from reodsl.language.reward.names import Body, Environment, Limits, constant, fail
@@ -16,7 +16,7 @@ from reodsl.language.reward.typing import condition, typed
 from reodsl.language.rewards import reward_call
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN
-from reodsl.language.values import Record, Slot, Value, describe
+from reodsl.language.values import Definition, Record, Scope, Slot, Value, describe
 from reodsl.syntax import tree
 
 ROLES = ("trace", "preferred", "rejected")
@@ -69,11 +69,11 @@ class TypedSelection:
         return "pairs" if self.picks[0].trace is None else "traces"
 
 
-def selection_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) -> Value | None:
+def selection_call(ctx: Context, call: tree.Call, rule: Definition, scope: Scope) -> Value | None:
     """A selection with arguments; on a pool, the first of them, it is data to train on."""
     pools = call.args[:1] if call.args and call.args[0].name is None else ()
     rest = replace(call, args=call.args[len(pools) :])
-    bound = reward_call(ctx, rest, value, scope)
+    bound = reward_call(ctx, rest, rule, scope)
     if not pools:
         return bound
     expr = pools[0].value
@@ -83,20 +83,15 @@ def selection_call(ctx: Context, call: tree.Call, value: Value, scope: Scope) ->
     if bound is None or pool is None:
         return None
     if not isinstance(pool.data, Record) or pool.data.kind != "pool":
-        name = value.data.name if isinstance(value.data, Record) else "selection"
         return ctx.fail(
             "E0301",
-            f"`{name}` picks from a pool, not from {describe(pool)}",
+            f"`{rule.name}` picks from a pool, not from {describe(pool)}",
             expr.span,
             describe(pool),
-            help=f"sample responses: `{name}({POOL})`",
+            help=f"sample responses: `{rule.name}({POOL})`",
         )
-    assert isinstance(bound.data, Record)
-    picks = typed_selection(ctx, bound.data)
-    if picks is None:
-        return None
     fields = {"selection": Slot(bound, call.span), "pool": Slot(pool, pools[0].span)}
-    return Value(Record("selected", fields, call.span, bound.data.name, made=picks), call.span)
+    return Value(Record("selected", fields, call.span, rule.name), call.span)
 
 
 def questions_of(data: Record | None) -> Record | None:
@@ -108,20 +103,26 @@ def questions_of(data: Record | None) -> Record | None:
 
 
 def typed_selection(
-    ctx: Context, record: Record, *, symbolic: bool = False, limits: Limits | None = None
+    ctx: Context, record: Definition, *, symbolic: bool = False, limits: Limits | None = None
 ) -> TypedSelection | None:
     """The body of a selection in types, or None with what is wrong reported; `limits` are those of the pool."""
+    if limits is not None:
+        return _selection(ctx, record, symbolic, limits)
+    what = "symbolic" if symbolic else "typed"
+    return ctx.once_of(what, record, lambda: _selection(ctx, record, symbolic, Limits()))
+
+
+def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits) -> TypedSelection | None:
     found = environment(ctx, record, Environment(responses={}), symbolic=symbolic)
     if found is None:
         return None
     env, scope = found
-    block = record.made.item.block
-    body = Body(ctx, scope, env, limits=limits or Limits())
+    body = Body(ctx, scope, env, limits=limits)
     lets: list[tuple[str, Expression]] = []
     own: list[tree.Setting] = []
     picks: list[TypedPick | None] = []
     drop: float | None = None
-    for item in block.items:
+    for item in record.body.items:
         match item:
             case tree.Let():
                 value = typed(body, item.value)
@@ -151,13 +152,13 @@ def typed_selection(
         keep = _holds(body, own[0].value)
         return TypedSelection(tuple(lets), (), keep=keep) if keep is not None else None
     if own:
-        picks.insert(0, _pick(body, record.made.item.name, own))
+        picks.insert(0, _pick(body, record.item.name, own))
     sound = [pick for pick in picks if pick is not None]
     if not picks:
         ctx.fail(
             "E0313",
             f"the selection `{record.name}` picks nothing",
-            record.made.item.name.span,
+            record.item.name.span,
             help=f"write `{EXAMPLE}`, or `{KEEPS}` to select questions",
         )
     if not picks or len(sound) < len(picks):
@@ -167,13 +168,13 @@ def typed_selection(
     return TypedSelection(tuple(lets), tuple(sound), drop or 0.0)
 
 
-def _agree(ctx: Context, record: Record, picks: list[TypedPick], dropping: bool) -> bool:
+def _agree(ctx: Context, record: Definition, picks: list[TypedPick], dropping: bool) -> bool:
     """Whether picks are all traces or all pairs, and have the margins that some are dropped by; reported when not."""
     if len({pick.trace is None for pick in picks}) > 1:
         ctx.fail(
             "E0313",
             f"the selection `{record.name}` gives traces and pairs",
-            record.made.item.name.span,
+            record.item.name.span,
             help="let all of its picks be `trace`, or all `preferred` and `rejected`",
         )
         return False
@@ -181,7 +182,7 @@ def _agree(ctx: Context, record: Record, picks: list[TypedPick], dropping: bool)
         ctx.fail(
             "E0304",
             f"the selection `{record.name}` drops what has the lowest margin, and a pick says none",
-            record.made.item.name.span,
+            record.item.name.span,
             help="add `margin = …` to each pick, such as `len(rejected) - len(preferred)`",
         )
         return False

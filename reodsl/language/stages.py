@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from reodsl.diagnostics.model import Label, Span
-from reodsl.language.context import Change, Context, Scope
+from reodsl.diagnostics.model import Label
+from reodsl.language.context import Context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.units import Quantity, shown
-from reodsl.language.values import Items, Record, Value, describe
+from reodsl.language.values import Experiment, Items, Scope, Stage, StagesOver, Value, describe
 from reodsl.syntax import tree
 
 MOST_STAGES = 256
 
 
-@dataclass(frozen=True, slots=True)
-class StagePart:
-    """One stage as declared: its name and label, the value that it was made for, its block, and where names are found.
-
-    `replaced` is where the parent's stage of that name stands, of which nothing is left; `changes` are what the command
-    line changes of single stages, this one or others.
-    """
-
-    name: str
-    label: str
-    value: Value | None
-    block: tree.Block
-    scope: Scope
-    span: Span
-    replaced: Span | None = None
-    changes: tuple[Change, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StagesOver:
-    """`stages(var in list) { … }`: a stage for each value, made when it is asked for."""
-
-    var: tree.Ident
-    over: tree.Expr
-    block: tree.Block
-    scope: Scope
-    span: Span
-    changes: tuple[Change, ...] = ()
-
-
-def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
+def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[StagesOver]:
     """The stages of `stages(NAME in LIST) { … }`, one for each element; none with the reason reported."""
     binding = item.args[0].value if len(item.args) == 1 else None
     if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
@@ -61,28 +31,30 @@ def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[object]:
     return [StagesOver(binding.var, binding.over, item.block, scope, item.name.span)]
 
 
-def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> StagePart | None:
+def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> Stage | None:
     """The stage of `stage NAME { … }`; None with the reason reported."""
     if item.block is None:
         return ctx.fail(
             "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
         )
-    return StagePart(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)
+    return Stage(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)
 
 
-def in_place_of(old: Iterable[object], new: Iterable[object]) -> tuple[object, ...]:
+def in_place_of(
+    old: Iterable[Stage | StagesOver], new: Iterable[Stage | StagesOver]
+) -> tuple[Stage | StagesOver, ...]:
     """New stages, which know the ones of the same names that they stand in for."""
-    before = {each.name: each.span for each in old if isinstance(each, StagePart)}
+    before = {each.name: each.span for each in old if isinstance(each, Stage)}
     return tuple(
-        replace(each, replaced=before.get(each.name)) if isinstance(each, StagePart) else each for each in new
+        replace(each, replaced=before.get(each.name)) if isinstance(each, Stage) else each for each in new
     )
 
 
-def stage_parts(ctx: Context, record: Record) -> list[StagePart]:
+def stage_parts(ctx: Context, record: Experiment) -> list[Stage]:
     """The stages that a record declares, those made from a list spelled out."""
-    parts: list[StagePart] = []
+    parts: list[Stage] = []
     for stage in record.stages:
-        if isinstance(stage, StagePart):
+        if isinstance(stage, Stage):
             parts.append(stage)
             continue
         over = evaluated(ctx, stage.over, stage.scope)
@@ -111,13 +83,13 @@ def stage_parts(ctx: Context, record: Record) -> list[StagePart]:
             name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(parts))
             label = shown(value.data) if isinstance(value.data, Quantity) else name
             scope = _with(stage, value)
-            parts.append(StagePart(name, label, value, stage.block, scope, stage.span, changes=stage.changes))
+            parts.append(Stage(name, label, value, stage.block, scope, stage.span, changes=stage.changes))
     return _unlike(ctx, parts)
 
 
-def _unlike(ctx: Context, parts: list[StagePart]) -> list[StagePart]:
+def _unlike(ctx: Context, parts: list[Stage]) -> list[Stage]:
     """The stages without those that have the name of an earlier one, which are reported: results go by these names."""
-    found: dict[str, StagePart] = {}
+    found: dict[str, Stage] = {}
     for part in parts:
         before = found.setdefault(part.name, part)
         if before is part:
@@ -134,7 +106,7 @@ def _unlike(ctx: Context, parts: list[StagePart]) -> list[StagePart]:
     return list(found.values())
 
 
-def require_flat(ctx: Context, stage: Record) -> Record:
+def require_flat(ctx: Context, stage: Experiment) -> Experiment:
     """A stage, in which stages of its own are reported."""
     for each in stage.stages[:1]:
         ctx.fail(

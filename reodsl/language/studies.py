@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from reodsl.language import reach
 from reodsl.language.blocks import laid
 from reodsl.language.bounds import MOST_ARMS
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.evaluate import evaluated
-from reodsl.language.finish import EVALUATION, finished, finished_experiment
+from reodsl.language.finish import finished, finished_experiment
 from reodsl.language.kinds import KINDS
 from reodsl.language.meant import meant
 from reodsl.language.modules import Loaded
 from reodsl.language.records import record, split_amend
-from reodsl.language.values import Record, Slot, Value, describe, one_of
+from reodsl.language.values import (
+    Arm,
+    Experiment,
+    Frontier,
+    Record,
+    Scope,
+    Section,
+    Slot,
+    Study,
+    Value,
+    describe,
+    one_of,
+)
 from reodsl.syntax import tree
 
 ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model")
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a study holds, in the order in which it is written. An arm's `made` is its experiment or checkpoint."""
-
-    arms: tuple[Record, ...]
-    frontiers: tuple[Record, ...]
-    tables: tuple[Record, ...]
-    charts: tuple[Record, ...]
-
-
 def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
-    """The value of a study; its `made` holds its `Parts`."""
+    """The value of a study."""
     if item.block is None:
         return ctx.fail(
             "E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"
@@ -56,7 +58,7 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     for member in members:
         thunks.setdefault(member.name.name, _thunk(ctx, module, item, member, thunks))
     scope = Scope(module).inner(thunks)
-    start = Record("study", {}, item.name.span, item.name.name, item.doc or "", owner)
+    start = Study("study", {}, item.name.span, item.name.name, item.doc or "", owner)
     result = laid(ctx, start, item.block, scope, item.doc or "")
     result = reach.amended(ctx, result, owner, scope)
     values = [thunks[member.name.name]() for member in members]
@@ -65,20 +67,18 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     complete = finished(ctx, result, KINDS["study"])
     if complete is None or not sound or any(value is None for value in values):
         return None
-    parts = Parts(
-        tuple(each for each in records if each.kind == "arm"),
-        tuple(each for each in records if each.kind == "frontier"),
-        tables,
-        charts,
-    )
-    if not parts.arms:
+    arms = tuple(each for each in records if isinstance(each, Arm))
+    frontiers = tuple(each for each in records if isinstance(each, Frontier))
+    if not arms:
         return ctx.fail(
             "E0313",
             f"the study `{item.name.name}` has no arm",
             item.name.span,
             help="add `arm base = checkpoint(…)`",
         )
-    return Value(replace(complete, made=parts), item.name.span)
+    return Value(
+        replace(complete, arms=arms, frontiers=frontiers, tables=tables, charts=charts), item.name.span
+    )
 
 
 def _thunk(
@@ -116,11 +116,11 @@ def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) 
             help=f"write `arm {name} = …`",
         )
     value = evaluated(ctx, parent, scope)
-    start: Record | None = None
+    start: Experiment | None = None
     if value is not None:
         start = _underlying(ctx, value, name, member, owner)
     if block is not None or owner in ctx.amends:
-        own = start or Record("experiment", {}, member.name.span)
+        own = start or Experiment("experiment", {}, member.name.span)
         own = replace(own, name=name, owner=owner, span=member.name.span)
         if block is not None:
             own = laid(ctx, own, block, scope, member.doc or own.doc)
@@ -132,29 +132,25 @@ def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) 
     if complete is None:
         return None
     return Value(
-        Record("arm", {}, member.name.span, name, member.doc or "", owner, made=complete), member.name.span
+        Arm("arm", {}, member.name.span, name, member.doc or "", owner, experiment=complete), member.name.span
     )
 
 
 def _underlying(
     ctx: Context, value: Value, name: str, member: tree.Decl, owner: tuple[str, str]
-) -> Record | None:
+) -> Experiment | None:
     """The experiment behind an arm, which may be a checkpoint with nothing to train."""
-    above = value.data
-    if isinstance(above, Record):
-        if above.kind == "experiment":
-            return above
-        if above.kind == "arm":
-            made = above.made
-            assert isinstance(made, Record)
-            return made
-        if above.kind == "recipe":
-            return replace(above, kind="experiment", name=name, owner=owner, span=member.name.span)
-        if above.kind in ("checkpoint", "model"):
-            base = Slot(value, value.span)
-            return Record(
-                "experiment", {"base": base}, member.name.span, name, member.doc or "", owner, made=EVALUATION
-            )
+    match value.data:
+        case Arm(experiment=experiment):
+            return experiment
+        case Experiment(kind="experiment") as experiment:
+            return experiment
+        case Experiment() as recipe:
+            return replace(recipe, kind="experiment", name=name, owner=owner, span=member.name.span)
+        case Record(kind="checkpoint" | "model"):
+            base = {"base": Slot(value, value.span)}
+            at = member.name.span
+            return Experiment("experiment", base, at, name, member.doc or "", owner, from_checkpoint=True)
     helps = meant(value, ARM_PARENTS) or f"start from {one_of(ARM_PARENTS)}"
     return ctx.fail(
         "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps
@@ -174,7 +170,7 @@ def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, s
         if made is None:
             return None
         return Value(
-            Record("frontier", {}, member.name.span, name, member.doc or "", owner, made=made),
+            Frontier("frontier", {}, member.name.span, name, member.doc or "", owner, envelope=made),
             member.name.span,
         )
     if isinstance(data, Record) and data.kind == "frontier":
@@ -192,9 +188,10 @@ def _report(
     ctx: Context, result: Record, owner: tuple[str, str]
 ) -> tuple[tuple[Record, ...], tuple[Record, ...], bool]:
     report = result.sub("report")
+    children = report.children if isinstance(report, Section) else {}
     found: dict[str, list[Record]] = {"table": [], "chart": []}
     sound = True
-    for item, scope in (report.children if report is not None else {}).values():
+    for item, scope in children.values():
         value = record(ctx, item, scope, (owner[0], f"{owner[1]}.report.{item.name.name}"))
         if value is None or not isinstance(value.data, Record):
             sound = False

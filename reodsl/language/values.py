@@ -1,14 +1,26 @@
-"""Values: what a spec's expressions evaluate to, each with the place that it comes from."""
+"""Values: what a spec's expressions evaluate to, each with the place that it comes from.
+
+A `Record` is something with settings. What more there is to some of them is in the classes below it: the stages of an
+`Experiment`, the `schedule` of `Budgets`. Blocks that are evaluated later keep the `Scope` in which they stand.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from reodsl.diagnostics.model import Span
+from reodsl.language.modules import Loaded
 from reodsl.language.units import Quantity, shown, written
+from reodsl.numbers.budgets import Schedule
 from reodsl.syntax import tree
+
+if TYPE_CHECKING:
+    from reodsl.numbers.curves import Curves
+
+Owner: TypeAlias = tuple[str, str]
+"""The key of a file and the (dotted) name of a declaration in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +86,8 @@ class Record:
     """A declared or constructed thing of a kind, with its settings so far.
 
     `span` is where its name (or its call) stands; `owner` is the file and name that declare it, so that two
-    values of one declaration are known to be the same. `made` is what a function computed. `stages` and
-    `children` hold blocks that are evaluated on demand; what is in them is the evaluator's business. `broken` names
-    settings that were given and are wrong. `called` is the call that computed it from its settings.
+    values of one declaration are known to be the same. `broken` names settings that were given and are wrong.
+    `called` is the call that computed it from its settings.
     """
 
     kind: str
@@ -84,10 +95,7 @@ class Record:
     span: Span
     name: str = ""
     doc: str = ""
-    owner: tuple[str, str] | None = None
-    made: Any = None
-    stages: tuple[Any, ...] = ()
-    children: Mapping[str, Any] = field(default_factory=dict)
+    owner: Owner | None = None
     broken: frozenset[str] = frozenset()
     called: tree.Call | None = field(default=None, compare=False, repr=False)
 
@@ -106,6 +114,13 @@ class Record:
         value = self.get(name)
         return value.data if value is not None and isinstance(value.data, Record) else None
 
+    def part(self, name: str) -> Record:
+        """The record in a setting that a complete record has."""
+        found = self.sub(name)
+        if found is None:
+            raise LookupError(f"{self.kind} `{self.name}` has no `{name}`")
+        return found
+
     def at(self, path: str) -> Slot | None:
         """The slot at a dotted path, such as `optim.lr`."""
         record: Record | None = self
@@ -114,16 +129,16 @@ class Record:
             record = record.sub(name) if record is not None else None
         return None if record is None else record.fields.get(last)
 
-    def with_field(self, name: str, slot: Slot) -> Record:
+    def with_field(self, name: str, slot: Slot) -> Self:
         """This record with one setting replaced."""
         return replace(self, fields={**self.fields, name: slot}, broken=self.broken - {name})
 
-    def understood(self) -> Record:
+    def understood(self) -> Self:
         """This record without the settings that were given and are wrong: what stands in for them is not what was meant."""
         kept: dict[str, Slot] = {}
         for name, slot in self.fields.items():
             inner = slot.value.data
-            if isinstance(inner, Record) and inner.made is BLOCK:
+            if isinstance(inner, Section):
                 sound = inner.understood()
                 slot = slot if sound is inner else replace(slot, value=replace(slot.value, data=sound))
             if name not in self.broken:
@@ -131,6 +146,105 @@ class Record:
         if all(slot is self.fields[name] for name, slot in kept.items()) and len(kept) == len(self.fields):
             return self
         return replace(self, fields=kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section(Record):
+    """A block inside another record, such as `optim { … }`; `children` are the declarations in it, as yet unread."""
+
+    children: Mapping[str, Child] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compound(Record):
+    """A record with declarations inside: traces with their styles, a published table with its rows.
+
+    `children` are these as they stand, and `parts` the same as values.
+    """
+
+    children: Mapping[str, Child] = field(default_factory=dict)
+    parts: tuple[Record, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment(Record):
+    """An experiment or a recipe, with the blocks of its stages.
+
+    `from_checkpoint` marks one made from a checkpoint or a model, which trains nothing unless it names a method.
+    """
+
+    stages: tuple[Stage | StagesOver, ...] = ()
+    from_checkpoint: bool = False
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it trains anything. A checkpoint with a suite does not."""
+        return not self.from_checkpoint or "method" in self.fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm(Record):
+    """A name in a study for an experiment or a checkpoint."""
+
+    experiment: Experiment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageList(Record):
+    """`x.stages`, of which one is taken by brackets."""
+
+    of: Experiment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRef(Record):
+    """`x.stages[4K tokens]`: the end of a stage, counted from 0."""
+
+    of: Experiment
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Until(Record):
+    """When a stage ends: after `steps`, or at a plateau before that."""
+
+    plateau: Record | None = None
+    steps: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets(Record):
+    """Budgets that are known as they are written."""
+
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontier(Record):
+    """A frontier: of arms, by its `envelope`; of a file, as `curves`; else as published, in its settings."""
+
+    envelope: Record | None = None
+    curves: Curves | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition(Record):
+    """A reward or a selection with a body of its own, and the arguments that it has been given."""
+
+    item: tree.Decl
+    body: tree.Block
+    module: Loaded
+    args: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study(Record):
+    """A study with what it holds, in the order in which it is written."""
+
+    arms: tuple[Arm, ...] = ()
+    frontiers: tuple[Frontier, ...] = ()
+    tables: tuple[Record, ...] = ()
+    charts: tuple[Record, ...] = ()
 
 
 Data: TypeAlias = Quantity | str | bool | Symbol | Items | Bounds | Record
@@ -148,6 +262,90 @@ class Value:
     span: Span
     via: tuple[tuple[Span, str], ...] = ()
     literal: tree.Number | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where names are looked up: variables and arms of the block at hand, then those around it, then the file.
+
+    `but` is one of the `locals` that cannot be used here.
+    """
+
+    module: Loaded
+    locals: Mapping[str, Callable[[], Value | None]] = field(default_factory=dict)
+    parent: Scope | None = None
+    but: str | None = None
+
+    def find(self, name: str) -> Callable[[], Value | None] | None:
+        """The local behind a name, innermost first."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.locals and name != scope.but:
+                return scope.locals[name]
+            scope = scope.parent
+        return None
+
+    def names(self) -> set[str]:
+        """Every name that can be used here."""
+        found = set(self.module.items) | set(self.module.imports)
+        scope: Scope | None = self
+        while scope is not None:
+            found |= set(scope.locals) - {scope.but}
+            scope = scope.parent
+        return found
+
+    def inner(self, locals: Mapping[str, Callable[[], Value | None]], but: str | None = None) -> Scope:
+        """A scope inside this one."""
+        return Scope(self.module, locals, self, but)
+
+
+Child: TypeAlias = tuple[tree.Decl, Scope]
+"""A declaration inside a block, and the scope in which it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A `--set` or `--amend`: what it changes, the text given, and the expression that it parses to.
+
+    With `where_set` it changes what there is, and passes by where nothing is set.
+    """
+
+    option: str
+    target: str
+    text: str
+    value: tree.Expr
+    path: tuple[str, ...] = ()
+    where_set: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage as declared: its name and label, the value that it was made for, its block, and where names are found.
+
+    `replaced` is where the parent's stage of that name stands, of which nothing is left; `changes` are what the command
+    line changes of single stages, this one or others.
+    """
+
+    name: str
+    label: str
+    value: Value | None
+    block: tree.Block
+    scope: Scope
+    span: Span
+    replaced: Span | None = None
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StagesOver:
+    """`stages(var in list) { … }`: a stage for each value, made when it is asked for."""
+
+    var: tree.Ident
+    over: tree.Expr
+    block: tree.Block
+    scope: Scope
+    span: Span
+    changes: tuple[Change, ...] = ()
 
 
 def plain(value: Value) -> Any:
@@ -224,11 +422,18 @@ def walk(record: Record, prefix: str = "") -> Iterator[tuple[str, Slot]]:
     """Every setting of a record and of the blocks inside it, by dotted path."""
     for name, slot in record.fields.items():
         inner = slot.value.data
-        if isinstance(inner, Record) and inner.made is BLOCK:
+        if isinstance(inner, Section):
             yield from walk(inner, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", slot
 
 
-BLOCK = object()
-"""`made` of a record that is a block inside another, such as `optim { … }`."""
+def items_of(record: Record | None, name: str) -> tuple[Value, ...]:
+    """The values in a setting that is a list; none where it was not given."""
+    value = record.get(name) if record is not None else None
+    return value.data.values if value is not None and isinstance(value.data, Items) else ()
+
+
+def records_of(record: Record | None, name: str) -> list[Record]:
+    """The records in a setting that is a list of them."""
+    return [each.data for each in items_of(record, name) if isinstance(each.data, Record)]

@@ -12,7 +12,7 @@ from reodsl.language.modules import Loaded
 from reodsl.language.reference import REWARD_WORDS, default_words
 from reodsl.language.reward.words import FUNCTIONS
 from reodsl.language.schema import Choice, Either, Field, Many, Num, Type, type_words
-from reodsl.language.values import BLOCK, Record, Slot, Value, as_written, describe
+from reodsl.language.values import Budgets, Record, Section, Slot, Value, as_written, describe
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.outline import ASSIGNS, Site, locate
 from reodsl.numbers.budgets import Schedule
@@ -196,7 +196,7 @@ def _slot(analysis: Analysis, here: Site, name: str) -> Slot | None:
 
 
 def _is_block(value: Value) -> bool:
-    return isinstance(value.data, Record) and value.data.made is BLOCK
+    return isinstance(value.data, Section)
 
 
 def _shown(value: Value | None) -> str:
@@ -213,7 +213,7 @@ def _shown(value: Value | None) -> str:
 
 
 def _budgets(record: Record) -> Schedule | None:
-    return record.made if isinstance(record.made, Schedule) else None
+    return record.schedule if isinstance(record, Budgets) else None
 
 
 def _origin(slot: Slot) -> str:

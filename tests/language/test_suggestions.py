@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.kinds import KINDS
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.schema import Between, Either, Field, Many, Num, Type
-from reodsl.language.values import Value
+from reodsl.language.values import Scope, Value
 from reodsl.syntax import parse, parse_expression
 from reodsl.syntax.source import Source
 

@@ -9,12 +9,13 @@ import pytest
 
 from reodsl.ir.spec import Spec
 from reodsl.ir.training import Ppo
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.kinds import KINDS
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.schema import Choice, Flag, Kind, Num, Text
+from reodsl.language.values import Scope
 from reodsl.syntax import parse, parse_expression, tree
 from reodsl.syntax.source import Source
 from tests.language.conftest import HEAD

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.schema import Either, Many, Num, Type
 from reodsl.language.units import STEPS, TOKENS, Dimension, Quantity, shown, times, unit_name, written
-from reodsl.language.values import Value, plain
+from reodsl.language.values import Scope, Value, plain
 from reodsl.syntax import parse, parse_expression
 from reodsl.syntax.source import Source
 

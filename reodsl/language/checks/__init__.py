@@ -26,7 +26,7 @@ from reodsl.language.checks.wordings import check_asked, check_wording
 from reodsl.language.program import Program
 from reodsl.language.resolve import grid_of
 from reodsl.language.selections import typed_selection
-from reodsl.numbers.budgets import Schedule
+from reodsl.language.values import Budgets, Compound, Definition, Study
 
 
 def check_program(program: Program) -> None:
@@ -38,14 +38,14 @@ def check_program(program: Program) -> None:
 
 def _check(program: Program) -> None:
     ctx = program.context
-    for reward in program.of_kind("reward").values():
+    for reward in program.of_type(Definition, "reward").values():
         check_reward(ctx, reward)
-    for selection in program.of_kind("selection").values():
+    for selection in program.of_type(Definition, "selection").values():
         typed_selection(ctx, selection, symbolic=True)
     for wording in program.of_kind("wording").values():
         for finding in check_wording(wording):
             ctx.report(finding)
-    for table in program.of_kind("published").values():
+    for table in program.of_type(Compound, "published").values():
         for finding in check_published(table):
             ctx.report(finding)
     found = cases(program)
@@ -55,8 +55,8 @@ def _check(program: Program) -> None:
         ctx.spend("arms", case.record.span)
         grid = len(grid_of(case.suite))
         for stage in case.stages:
-            split = stage.reward.split.made if stage.reward is not None and stage.reward.split else None
-            points = len(split.budgets) if isinstance(split, Schedule) else 0
+            split = stage.reward.split if stage.reward is not None else None
+            points = len(split.schedule.budgets) if isinstance(split, Budgets) else 0
             ctx.spend("stages", stage.record.span)
             ctx.spend("schedules", stage.record.span, grid + points)
             for finding in (
@@ -84,7 +84,7 @@ def _check(program: Program) -> None:
                 ctx.report(finding)
     for finding in check_data(program):
         ctx.report(finding)
-    for study in program.of_kind("study").values():
+    for study in program.of_type(Study, "study").values():
         findings = list(check_study(study, [case for case in found if case.study is study]))
         findings.extend(check_unheeded(ctx, study))
         # An experiment may be a parent that others complete; a study is there to be run.

@@ -10,8 +10,7 @@ from reodsl.language.checks.cases import LIBRARY_PATH, Case, StageCase, amount, 
 from reodsl.language.checks.comparable import check_vocabularies
 from reodsl.language.resolve import grid_of
 from reodsl.language.units import TOKENS, Quantity, shown, written
-from reodsl.language.values import Items, Record
-from reodsl.numbers.budgets import Schedule
+from reodsl.language.values import Budgets, Frontier, Record, items_of, records_of
 
 
 def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
@@ -21,13 +20,12 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if split is None:
         return
     if split.kind == "question_budgets":
-        arms = split.get("rollouts")
-        own = list(arms.data.values) if arms is not None and isinstance(arms.data, Items) else []
+        own = items_of(split, "rollouts")
         at = place(stage.record.fields.get("reward"), stage.record.span)
         yield from check_vocabularies(f"the budgets of `{case.name}`", own, case.record, at)
     slot = stage.record.at("rollout.max_tokens")
     longest = amount(slot.value) if slot is not None else None
-    last = split.made.l_max if isinstance(split.made, Schedule) else split.data("to")
+    last = split.schedule.l_max if isinstance(split, Budgets) else split.data("to")
     if split.kind == "oracle_budgets" and longest is not None:
         yield from _ends_early(split, int(last if last is not None else longest))
     if longest is None or last is None:
@@ -71,8 +69,8 @@ def _cuts(stage: StageCase) -> Iterator[Diagnostic]:
 def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:
     """E0408: greedy budgets integrate a frontier up to the longest response, so it has to reach that far."""
     frontier = split.sub("frontier")
-    envelope = frontier.made if frontier is not None else None
-    if not isinstance(envelope, Record):
+    envelope = frontier.envelope if isinstance(frontier, Frontier) else None
+    if envelope is None:
         return
     end = envelope.data("to")
     if end < longest:
@@ -118,15 +116,12 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
 
 def _twice(suite: Record) -> Iterator[Diagnostic]:
     """E0208: curves are kept by a benchmark's name."""
-    benchmarks = suite.get("benchmarks")
-    items = benchmarks.data.values if benchmarks is not None and isinstance(benchmarks.data, Items) else ()
     seen: dict[str, Label] = {}
-    for each in items:
-        assert isinstance(each.data, Record)
-        first = seen.setdefault(each.data.name, Label(each.span, "first here"))
+    for benchmark, each in zip(records_of(suite, "benchmarks"), items_of(suite, "benchmarks"), strict=True):
+        first = seen.setdefault(benchmark.name, Label(each.span, "first here"))
         if first.span is not each.span:
             helps = "name one of them otherwise"
-            message = f"the benchmark `{each.data.name}` is there twice"
+            message = f"the benchmark `{benchmark.name}` is there twice"
             yield error("E0208", message, each.span, "again here", others=[first], help=helps)
 
 
@@ -135,13 +130,13 @@ def _missed(
 ) -> Iterator[Diagnostic]:
     split = stage.reward.split if stage.reward is not None else None
     longest = stage.record.at("rollout.max_tokens")
-    if split is None or not isinstance(split.made, Schedule) or reg_to is None or longest is None:
+    if not isinstance(split, Budgets) or reg_to is None or longest is None:
         return
-    if split.made.l_max > (amount(longest.value) or 0):
+    if split.schedule.l_max > (amount(longest.value) or 0):
         return
-    missed = unresolved(split.made.splits, grid, reg_to)
+    missed = unresolved(split.schedule.splits, grid, reg_to)
     if missed:
-        budgets = ", ".join(str(budget) for budget in split.made.budgets)
+        budgets = ", ".join(str(budget) for budget in split.schedule.budgets)
         labels = [
             Label(split.span, f"budgets {budgets}"),
             Label(place(suite.fields.get("grid"), suite.span), "the grid"),

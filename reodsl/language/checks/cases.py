@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span
 from reodsl.language.finish import complete_stages
 from reodsl.language.modules import STD
 from reodsl.language.program import Program
-from reodsl.language.resolve import arm_suite, arms_of, is_trained, own_suite
+from reodsl.language.resolve import ancestry, arm_suite, own_suite
 from reodsl.language.reward.body import TypedReward, typed_reward
-from reodsl.language.stages import StagePart
+from reodsl.language.selections import TypedSelection, typed_selection
 from reodsl.language.units import Quantity, shown
-from reodsl.language.values import Record, Slot, Value
+from reodsl.language.values import Definition, Experiment, Record, Slot, Stage, Study, Value
 
 LIBRARY_PATH = f"{STD}/"
+LONGEST_CHAIN = 100
+"""Experiments that start from each other. A model behind more of them is not looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageCase:
-    """One stage with all its settings that are sound, and its reward in types where it has a sound one."""
+    """One stage with all its settings that are sound, and its reward or selection in types where that is sound."""
 
-    part: StagePart | None
+    part: Stage | None
     record: Record
     reward: TypedReward | None
+    selection: TypedSelection | None
 
     @property
     def method(self) -> str:
@@ -40,10 +44,10 @@ class Case:
     """
 
     name: str
-    record: Record
+    record: Experiment
     suite: Record | None
     stages: tuple[StageCase, ...]
-    study: Record | None = None
+    study: Study | None = None
     repeated: bool = False
 
     @property
@@ -54,32 +58,22 @@ class Case:
 
 def root_model(record: Record | None) -> Record | None:
     """The model that an experiment or a checkpoint goes back to."""
-    for _ in range(100):
-        if record is None or record.kind == "model":
-            return record
-        if record.kind == "stage_of":
-            record = record.made[0]
-        elif record.kind == "checkpoint":
-            record = record.sub("of")
-        elif record.kind == "arm":
-            record = record.made
-        else:
-            record = record.sub("base")
-    return None
+    sources = (source for source, _ in islice(ancestry(record), LONGEST_CHAIN))
+    return next((source for source in sources if source.kind == "model"), None)
 
 
 def cases(program: Program) -> list[Case]:
     """The experiments of the main file, then the arms of its studies."""
     alone = {
         id(record): _case(program, name, record, own_suite(record), None)
-        for name, record in program.of_kind("experiment").items()
+        for name, record in program.of_type(Experiment, "experiment").items()
     }
     listed = list(alone.values())
-    for study in program.of_kind("study").values():
-        for arm in arms_of(study):
-            suite, same = arm_suite(study, arm), alone.get(id(arm.made))
+    for study in program.of_type(Study, "study").values():
+        for arm in study.arms:
+            suite, same = arm_suite(study, arm), alone.get(id(arm.experiment))
             if same is None or same.suite is not suite:
-                listed.append(_case(program, arm.name, arm.made, suite, study))
+                listed.append(_case(program, arm.name, arm.experiment, suite, study))
                 continue
             # The study's cluster is known here only.
             repeated = study.sub("cluster") is None
@@ -87,16 +81,22 @@ def cases(program: Program) -> list[Case]:
     return listed
 
 
-def _case(program: Program, name: str, record: Record, suite: Record | None, study: Record | None) -> Case:
+def _case(program: Program, name: str, record: Experiment, suite: Record | None, study: Study | None) -> Case:
     stages: list[StageCase] = []
-    if is_trained(record):
+    if record.is_trained:
         for part, stage in complete_stages(program.context, record):
             value = stage.get("reward") if stage.data("method") == "ppo" else None
-            reward = value.data if value is not None and isinstance(value.data, Record) else None
+            reward = value.data if value is not None and isinstance(value.data, Definition) else None
             at = value.span if value is not None else None
             typed = typed_reward(program.context, reward, at=at) if reward is not None else None
-            stages.append(StageCase(part, stage.understood(), typed))
+            stages.append(StageCase(part, stage.understood(), typed, _selection(program, stage)))
     return Case(name, record, suite, tuple(stages), study)
+
+
+def _selection(program: Program, stage: Record) -> TypedSelection | None:
+    data = stage.sub("data")
+    rule = data.sub("selection") if data is not None and data.kind == "selected" else None
+    return typed_selection(program.context, rule) if isinstance(rule, Definition) else None
 
 
 def amount(value: Value | None) -> int | float | None:

@@ -9,11 +9,11 @@ from reodsl.language.checks.cases import Case
 from reodsl.language.checks.comparable import content
 from reodsl.language.context import Context
 from reodsl.language.finish import complete_stages
-from reodsl.language.resolve import arms_of, is_trained
-from reodsl.language.values import Record
+from reodsl.language.resolve import source_of
+from reodsl.language.values import Experiment, Record, Study, as_written
 
 
-def check_room(ctx: Context, study: Record) -> Iterator[Diagnostic]:
+def check_room(ctx: Context, study: Study) -> Iterator[Diagnostic]:
     """E0615 for every experiment of the study whose cluster is no part of the study's.
 
     A study without a cluster is all on this machine, whatever its experiments run on by themselves.
@@ -22,8 +22,8 @@ def check_room(ctx: Context, study: Record) -> Iterator[Diagnostic]:
     if whole is None:
         return
     seen: dict[int, Record] = {}
-    for arm in arms_of(study):
-        for experiment in _trained(ctx, arm.made, seen):
+    for arm in study.arms:
+        for experiment in _trained(ctx, arm.experiment, seen):
             own = experiment.sub("cluster")
             why = _lacks(own, whole) if own is not None else ""
             if own is None or not why:
@@ -39,7 +39,7 @@ def check_room(ctx: Context, study: Record) -> Iterator[Diagnostic]:
             )
 
 
-def check_unheeded(ctx: Context, study: Record) -> Iterator[Diagnostic]:
+def check_unheeded(ctx: Context, study: Study) -> Iterator[Diagnostic]:
     """W0615 for clusters of a study's arms that nothing runs on: those of experiments where the study names none itself,
     and of what is only evaluated.
     """
@@ -48,16 +48,16 @@ def check_unheeded(ctx: Context, study: Record) -> Iterator[Diagnostic]:
         seen: dict[int, Record] = {}
         named = [
             each
-            for arm in arms_of(study)
-            for each in _trained(ctx, arm.made, seen)
+            for arm in study.arms
+            for each in _trained(ctx, arm.experiment, seen)
             if each.sub("cluster") is not None
         ]
         if named:
             yield _all_here(study, named)
         return
-    for arm in arms_of(study):
-        own, slot = arm.made.sub("cluster"), arm.made.fields.get("cluster")
-        if own is None or slot is None or is_trained(arm.made) or _same(own, whole):
+    for arm in study.arms:
+        own, slot = arm.experiment.sub("cluster"), arm.experiment.fields.get("cluster")
+        if own is None or slot is None or arm.experiment.is_trained or _same(own, whole):
             continue
         yield warning(
             "W0615",
@@ -69,8 +69,7 @@ def check_unheeded(ctx: Context, study: Record) -> Iterator[Diagnostic]:
 
 
 def _all_here(study: Record, named: list[Record]) -> Diagnostic:
-    first = named[0].sub("cluster")
-    assert first is not None
+    first = named[0].fields["cluster"].value
     more = f" and {len(named) - 1} more" if len(named) > 1 else ""
     places = [Label(each.fields["cluster"].value.span, "has no effect here") for each in named[:3]]
     return warning(
@@ -79,7 +78,7 @@ def _all_here(study: Record, named: list[Record]) -> Diagnostic:
         study.span,
         "no `cluster`",
         others=places,
-        help=f"give the study `cluster = {first.name}`",
+        help=f"give the study `cluster = {as_written(first)}`",
     )
 
 
@@ -123,22 +122,16 @@ def _words(cluster: Record) -> str:
 
 def _trained(ctx: Context, record: Record | None, seen: dict[int, Record]) -> Iterator[Record]:
     """The experiments that a checkpoint stands on, each once: what it starts from, and what samples its data."""
-    while record is not None and record.kind in ("checkpoint", "stage_of", "arm"):
-        record = record.sub("of") if record.kind == "checkpoint" else _made(record)
-    if record is None or record.kind == "model" or id(record) in seen:
+    source, _ = source_of(record)
+    if not isinstance(source, Experiment) or id(source) in seen:
         return
-    seen[id(record)] = record
-    if not is_trained(record):
-        yield from _trained(ctx, record.sub("base"), seen)
+    seen[id(source)] = source
+    if not source.is_trained:
+        yield from _trained(ctx, source.sub("base"), seen)
         return
-    yield record
-    for _, stage in complete_stages(ctx, record):
+    yield source
+    for _, stage in complete_stages(ctx, source):
         yield from _trained(ctx, stage.sub("base"), seen)
         data = stage.sub("data")
         pool = data.sub("pool") if data is not None and data.kind == "selected" else None
         yield from _trained(ctx, pool.sub("of") if pool is not None else None, seen)
-
-
-def _made(record: Record) -> Record:
-    found: Record = record.made[0] if record.kind == "stage_of" else record.made
-    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.language.checks.cases import root_model
 from reodsl.language.resolve import arm_suite
-from reodsl.language.values import Items, Record, Value, plain, walk
+from reodsl.language.values import Arm, Compound, Record, Study, Value, items_of, plain, walk
 
 
 def content(record: Record | None) -> object:
@@ -22,8 +22,8 @@ def content(record: Record | None) -> object:
         return tuple(of(each) for each in value) if isinstance(value, tuple) else value
 
     own = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
-    made = record.made
-    return (record.kind, own, tuple(content(each) for each in made) if isinstance(made, tuple) else None)
+    parts = tuple(content(each) for each in record.parts) if isinstance(record, Compound) else None
+    return (record.kind, own, parts)
 
 
 def key(suite: Record) -> object:
@@ -46,7 +46,7 @@ def _field(record: Record, name: str) -> object:
     return content(data) if isinstance(data, Record) else data
 
 
-def one_suite(study: Record, arm: Record, wanted: Record) -> str:
+def one_suite(study: Study, arm: Arm, wanted: Record) -> str:
     """What to write so that an arm is evaluated on a suite that others are: the study's, which holds for all arms."""
     shared = study.sub("eval")
     if shared is not None and content(shared) == content(wanted):
@@ -56,15 +56,14 @@ def one_suite(study: Record, arm: Record, wanted: Record) -> str:
     return f"give `{arm.name}` the same suite: `eval = {wanted.name}`, or set one in the study for all arms"
 
 
-def check_rows(study: Record, table: Record | None, arms: Sequence[Record]) -> Iterator[Diagnostic]:
+def check_rows(study: Study, table: Record | None, arms: Sequence[Arm]) -> Iterator[Diagnostic]:
     """W0605: arms in one table that were evaluated differently; E0601 where it compares them question by question.
 
     Ways to ask may differ: they are what some studies are about. Without a table it is the one that every report has.
     """
     suites = [(arm, suite) for arm in arms if (suite := arm_suite(study, arm)) is not None]
-    rows = table.get("rows") if table is not None else None
-    items = rows.data.values if rows is not None and isinstance(rows.data, Items) else ()
-    spans = {each.data.name: each.span for each in items if isinstance(each.data, Record)}
+    rows = items_of(table, "rows")
+    spans = {each.data.name: each.span for each in rows if isinstance(each.data, Record)}
     for arm, suite in suites[1:]:
         first, wanted = suites[0]
         names = "" if suite is wanted else difference(suite, wanted, but=("wording",))
@@ -82,7 +81,7 @@ def check_rows(study: Record, table: Record | None, arms: Sequence[Record]) -> I
         return
 
 
-def check_shared(study: Record, arms: Sequence[Record]) -> Iterator[Diagnostic]:
+def check_shared(study: Study, arms: Sequence[Arm]) -> Iterator[Diagnostic]:
     """W0607: a suite of the study that no arm is evaluated on, for each has its own."""
     slot, shared = study.fields.get("eval"), study.sub("eval")
     if slot is None or slot.span is None or shared is None or not arms:
@@ -101,7 +100,7 @@ def check_shared(study: Record, arms: Sequence[Record]) -> Iterator[Diagnostic]:
         )
 
 
-def check_scored(study: Record, arms: Sequence[Record], members: Sequence[Record]) -> Iterator[Diagnostic]:
+def check_scored(study: Study, arms: Sequence[Arm], members: Sequence[Arm]) -> Iterator[Diagnostic]:
     """E0601: an arm scored against a frontier of arms that were evaluated otherwise, ways to ask apart."""
     first = next((arm for arm in members if arm_suite(study, arm) is not None), None)
     wanted = arm_suite(study, first) if first is not None else None

@@ -9,7 +9,7 @@ from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.ir.pattern import pattern_fault
 from reodsl.language.checks.cases import place
 from reodsl.language.program import Program
-from reodsl.language.values import Items, Record
+from reodsl.language.values import Record, records_of
 
 SIGNED = re.compile(r"[+-][0-9]+$")
 PACKAGE_DATA = ("task", "count", "seed")
@@ -26,20 +26,16 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
         if source is not None and source.kind == "package" and source.get("file") is None:
             yield _lacks(source, "a model", ["file"])
     for data in program.of_kind("data").values():
-        value = data.get("source")
-        for each in value.data.values if value is not None and isinstance(value.data, Items) else ():
-            package = each.data
-            assert isinstance(package, Record)
+        for package in records_of(data, "source"):
             missing = [name for name in PACKAGE_DATA if package.get(name) is None]
             if package.kind == "package" and missing:
                 yield _lacks(package, "data", missing)
-        strip = data.get("strip")
-        for each in strip.data.values if strip is not None and isinstance(strip.data, Items) else ():
-            if isinstance(each.data, Record) and not each.data.fields:
+        for marks in records_of(data, "strip"):
+            if not marks.fields:
                 yield error(
                     "E0310",
                     "`marks` needs `before` or `after`",
-                    each.data.span,
+                    marks.span,
                     "neither",
                     help='write what stands around the questions: `marks(before: "Q:", after: "A:")`',
                 )
@@ -48,15 +44,14 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
 
 def _patterns(data: Record) -> Iterator[Diagnostic]:
     """Regular expressions by which answers are read, and that cannot be used."""
-    value = data.get("answer")
-    for each in value.data.values if value is not None and isinstance(value.data, Items) else ():
-        if isinstance(each.data, Record) and each.data.kind == "regex":
-            fault = pattern_fault(each.data.data("pattern"))
+    for reader in records_of(data, "answer"):
+        if reader.kind == "regex":
+            fault = pattern_fault(reader.data("pattern"))
             if fault is not None:
                 yield error(
                     "E0722",
                     f"this regular expression cannot be used: {fault}",
-                    place(each.data.fields.get("pattern"), each.data.span),
+                    place(reader.fields.get("pattern"), reader.span),
                     help="write it in the dialect of Rust's `regex`, without look-around and back-references; "
                     'a text before the answer is simpler as `after("…")`',
                 )

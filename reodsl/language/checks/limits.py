@@ -12,7 +12,7 @@ from reodsl.language.context import Context
 from reodsl.language.reward.body import typed_reward
 from reodsl.language.reward.names import INF, Limits
 from reodsl.language.selections import typed_selection
-from reodsl.language.values import Record
+from reodsl.language.values import Definition, Record
 
 
 def check_limits(ctx: Context, stage: StageCase) -> Iterator[Diagnostic]:
@@ -24,26 +24,26 @@ def check_limits(ctx: Context, stage: StageCase) -> Iterator[Diagnostic]:
     data, reward = stage.record.sub("data"), stage.record.sub("reward")
     pool = data.sub("pool") if data is not None and data.kind == "selected" else None
     rule = data.sub("selection") if data is not None and pool is not None else None
-    if pool is not None and rule is not None:
+    if pool is not None and isinstance(rule, Definition):
         ways = max(1, len(wordings_of(pool)))
         limits = _limits(pool, ways, pool.data("samples") * ways)
         yield from ctx.once_of(str(limits), rule, lambda: _picking(ctx, rule, limits))
     rollout, rollouts = stage.record.sub("rollout"), stage.record.at("batch.rollouts")
     count = amount(rollouts.value) if rollouts is not None else None
-    if stage.reward is None or reward is None or rollout is None:
+    if stage.reward is None or not isinstance(reward, Definition) or rollout is None:
         return
     # A mode where all are asked alike is a mistake of its own (E0511).
     known = _limits(rollout, len(wordings_of(rollout)) or INF, count if count is not None else INF)
     yield from ctx.once_of(str(known), reward, lambda: _earning(ctx, reward, known))
 
 
-def _picking(ctx: Context, rule: Record, limits: Limits) -> list[Diagnostic]:
+def _picking(ctx: Context, rule: Definition, limits: Limits) -> list[Diagnostic]:
     trial = ctx.trial()
     typed_selection(trial, rule, limits=limits)
     return list(_noted(trial, "E0316", "a pool", limits))
 
 
-def _earning(ctx: Context, reward: Record, limits: Limits) -> list[Diagnostic]:
+def _earning(ctx: Context, reward: Definition, limits: Limits) -> list[Diagnostic]:
     trial = ctx.trial()
     typed_reward(trial, reward, limits=limits)
     return [each for code in ("W0301", "E0307") for each in _noted(trial, code, "training", limits)]

@@ -10,7 +10,7 @@ from reodsl.language.checks.comparable import content
 from reodsl.language.checks.data import SIGNED
 from reodsl.language.context import Context
 from reodsl.language.selections import questions_of
-from reodsl.language.values import Items, Record
+from reodsl.language.values import Record, records_of
 
 
 def check_overlap(ctx: Context, case: Case) -> Iterator[Diagnostic]:
@@ -47,9 +47,7 @@ def _asked(ctx: Context, suite: Record) -> dict[str, Record]:
 
 
 def _benchmarks(suite: Record) -> list[Record]:
-    value = suite.get("benchmarks")
-    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
-    return [each.data for each in items if isinstance(each.data, Record)]
+    return records_of(suite, "benchmarks")
 
 
 def _may_share(
@@ -97,9 +95,7 @@ def _apart(one: Record, other: Record) -> bool:
 
 
 def _sources(data: Record | None) -> list[Record]:
-    value = data.get("source") if data is not None else None
-    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
-    return [each.data for each in items if isinstance(each.data, Record)]
+    return records_of(data, "source")
 
 
 def _origin(ctx: Context, source: Record) -> str:

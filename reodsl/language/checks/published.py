@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.cases import place
-from reodsl.language.resolve import arm_suite, arms_of
+from reodsl.language.resolve import arm_suite
 from reodsl.language.suggest import there_is
-from reodsl.language.values import Items, Record
+from reodsl.language.values import Arm, Compound, Items, Record, Study, records_of
 from reodsl.numbers.curves import MEAN_NAMES
 
 MEASURES = ("accuracy", "length", "reg", "reg_change")
@@ -40,10 +40,10 @@ def check_against(
             return
 
 
-def check_published(table: Record) -> Iterator[Diagnostic]:
+def check_published(table: Compound) -> Iterator[Diagnostic]:
     """E0612: a row with more or fewer numbers than there are benchmarks, or changes from a row that is not there."""
     benchmarks = table.data("benchmarks")
-    rows: tuple[Record, ...] = table.made or ()
+    rows = table.parts
     names = [row.name for row in rows]
     base = table.data("relative_to")
     twice = next((name for i, name in enumerate(benchmarks) if name in benchmarks[:i]), None)
@@ -77,15 +77,15 @@ def _misfit(record: Record, name: str, message: str, helps: str) -> Diagnostic:
     )
 
 
-def rows_of(study: Record, table: Record) -> list[Record]:
+def rows_of(study: Study, table: Record) -> list[Arm]:
     """The arms that a table shows."""
     rows = table.get("rows")
     if rows is None or not isinstance(rows.data, Items):
-        return list(arms_of(study))
-    return [each.data for each in rows.data.values if isinstance(each.data, Record)]
+        return list(study.arms)
+    return [each.data for each in rows.data.values if isinstance(each.data, Arm)]
 
 
-def check_table_of(study: Record, table: Record) -> Iterator[Diagnostic]:
+def check_table_of(study: Study, table: Record) -> Iterator[Diagnostic]:
     """E0613: a table with published numbers of which none can be compared. E0614: REG on a part of the questions."""
     if table.data("subset") == "balanced" and "reg" in table.data("columns"):
         yield error(
@@ -97,11 +97,11 @@ def check_table_of(study: Record, table: Record) -> Iterator[Diagnostic]:
             help="write `columns = [length, accuracy]`",
         )
     printed = table.sub("published")
-    if printed is None:
+    if not isinstance(printed, Compound):
         return
     at = place(table.fields.get("published"), table.span)
     arms = rows_of(study, table)
-    rows = {row.name for row in printed.made or ()}
+    rows = {row.name for row in printed.parts}
     if not rows & {arm.name for arm in arms}:
         yield error(
             "E0613",
@@ -128,9 +128,14 @@ def _baseline(study: Record, table: Record, printed: Record) -> Iterator[Diagnos
     """E0613: changes of REG from one arm here, and from another in print."""
     score, base = study.sub("score"), printed.data("relative_to")
     relative = score.sub("relative_to") if score is not None else None
-    if base is None or relative is None or "reg" not in table.data("columns") or relative.name == base:
+    if (
+        score is None
+        or base is None
+        or relative is None
+        or "reg" not in table.data("columns")
+        or relative.name == base
+    ):
         return
-    assert score is not None
     yield error(
         "E0613",
         f"changes of REG are relative to `{relative.name}` here, and to `{base}` in `{printed.name}`",
@@ -141,6 +146,4 @@ def _baseline(study: Record, table: Record, printed: Record) -> Iterator[Diagnos
 
 
 def _benchmarks(suite: Record) -> list[str]:
-    value = suite.get("benchmarks")
-    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
-    return [each.data.name for each in items if isinstance(each.data, Record)]
+    return [each.name for each in records_of(suite, "benchmarks")]

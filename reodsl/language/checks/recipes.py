@@ -8,9 +8,9 @@ from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
 from reodsl.language.checks.wordings import check_selected, check_wordings, wordings_of
 from reodsl.language.kinds import KINDS, TRAINING
-from reodsl.language.resolve import WITHOUT_TRAINING, is_trained
+from reodsl.language.resolve import WITHOUT_TRAINING
 from reodsl.language.schema import Block
-from reodsl.language.values import Items, Record, Slot, plain
+from reodsl.language.values import Record, Slot, Until, plain, records_of
 
 
 def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
@@ -74,7 +74,7 @@ def _instead(name: str, of: str, method: str) -> str:
 def _plateau(record: Record) -> Iterator[Diagnostic]:
     """W0518: two windows are compared, and the stage has fewer steps than those."""
     until, steps = record.sub("until"), record.fields.get("steps")
-    watched = until if until is None or until.kind == "plateau" else until.made[0]
+    watched = until.plateau if isinstance(until, Until) else until
     window = watched.fields.get("window") if watched is not None else None
     if window is None or steps is None:
         return
@@ -92,7 +92,7 @@ def _plateau(record: Record) -> Iterator[Diagnostic]:
 
 def check_idle(case: Case) -> Iterator[Diagnostic]:
     """E0506: settings of training where a checkpoint is evaluated as it is."""
-    if is_trained(case.record):
+    if case.record.is_trained:
         return
     name = case.name
     for setting, slot in case.record.fields.items():
@@ -118,10 +118,7 @@ def check_idle(case: Case) -> Iterator[Diagnostic]:
 def _solved(record: Record) -> Iterator[Diagnostic]:
     """E0508: SFT trains on worked solutions, which every source of its data has to have."""
     data = record.sub("data")
-    sources = data.get("source") if data is not None else None
-    for each in sources.data.values if sources is not None and isinstance(sources.data, Items) else ():
-        source = each.data
-        assert isinstance(source, Record)
+    for source in records_of(data, "source"):
         columns = source.sub("columns")
         solved = source.get("traces") is not None or (
             columns is not None and columns.get("trace") is not None

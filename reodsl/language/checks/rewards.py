@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from reodsl.language.context import Context
 from reodsl.language.reward.body import typed_reward
-from reodsl.language.values import Record
+from reodsl.language.values import Definition
 
 
-def check_reward(ctx: Context, reward: Record) -> None:
+def check_reward(ctx: Context, reward: Definition) -> None:
     """Report what is wrong in a reward's body."""
     typed_reward(ctx, reward, symbolic=True)

@@ -9,10 +9,10 @@ from reodsl.language.checks.cases import Case, StageCase, amount, set_here
 from reodsl.language.checks.comparable import content
 from reodsl.language.context import Context
 from reodsl.language.finish import complete_stages
-from reodsl.language.resolve import is_trained
+from reodsl.language.resolve import ancestry
 from reodsl.language.selections import questions_of
 from reodsl.language.units import TOKENS, Quantity, written
-from reodsl.language.values import Items, Record, Value
+from reodsl.language.values import Experiment, Record, Value, items_of, records_of
 
 
 def check_rollouts(ctx: Context, case: Case, stage: StageCase) -> Iterator[Diagnostic]:
@@ -21,12 +21,11 @@ def check_rollouts(ctx: Context, case: Case, stage: StageCase) -> Iterator[Diagn
     split = stage.reward.split if stage.reward is not None else None
     if split is None or split.kind != "question_budgets":
         return
-    arms = split.get("rollouts")
-    values = list(arms.data.values) if arms is not None and isinstance(arms.data, Items) else []
+    arms = records_of(split, "rollouts")
+    values = items_of(split, "rollouts")
     sampled: list[Record] = []
-    for each in values:
-        assert isinstance(each.data, Record)
-        stages = own_stages(ctx, each.data)
+    for arm, each in zip(arms, values, strict=True):
+        stages = own_stages(ctx, arm)
         if stages is None:
             # It lacks something, which is said where it stands.
             return
@@ -34,7 +33,7 @@ def check_rollouts(ctx: Context, case: Case, stage: StageCase) -> Iterator[Diagn
         if not rl:
             yield error(
                 "E0405",
-                f"`{each.data.name}` has no rollouts to estimate budgets from: it is not trained with RL",
+                f"`{arm.name}` has no rollouts to estimate budgets from: it is not trained with RL",
                 each.span,
                 "a checkpoint" if not stages else str(stages[-1].data("method")).upper(),
                 help="name arms that are trained with PPO",
@@ -48,18 +47,10 @@ def check_rollouts(ctx: Context, case: Case, stage: StageCase) -> Iterator[Diagn
 
 def own_stages(ctx: Context, record: Record) -> list[Record] | None:
     """The stages of an arm's or experiment's own training, up to its checkpoint; None where they lack something."""
-    last: int | None = None
-    of: Record | None = record
-    while of is not None and of.kind != "model":
-        if of.kind == "experiment" and is_trained(of):
-            stages = [stage for _, stage in complete_stages(ctx, of)]
+    for source, last in ancestry(record):
+        if isinstance(source, Experiment) and source.is_trained:
+            stages: list[Record] = [stage for _, stage in complete_stages(ctx, source)]
             return stages[: None if last is None else last + 1] or None
-        if of.kind == "stage_of":
-            of, last = of.made
-        elif of.kind == "arm":
-            of = of.made
-        else:
-            of = of.sub("of" if of.kind == "checkpoint" else "base")
     return []
 
 

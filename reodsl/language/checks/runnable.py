@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.clusters import check_room
 from reodsl.language.context import Context
-from reodsl.language.resolve import arm_suite, arms_of, own_suite
-from reodsl.language.values import Record
+from reodsl.language.resolve import arm_suite, own_suite
+from reodsl.language.values import Record, Study
 
 
 def runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
     """An error for what has no suite: an experiment, or a study with all of its arms that have none; and for every
     experiment of a study that its cluster has no room for.
     """
-    if record.kind != "study":
+    if not isinstance(record, Study):
         return () if own_suite(record) is not None else (_no_suite(record, ()),)
-    arms = [arm for arm in arms_of(record) if arm_suite(record, arm) is None]
+    arms = [arm for arm in record.arms if arm_suite(record, arm) is None]
     bare = (_no_suite(record, arms),) if arms else ()
     return (*bare, *check_room(ctx, record))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.language.bounds import MOST_SEEDS
 from reodsl.language.checks.cases import Case, found, place
 from reodsl.language.checks.comparable import (
@@ -18,74 +18,68 @@ from reodsl.language.checks.comparable import (
     one_suite,
 )
 from reodsl.language.checks.published import check_against, check_table_of, rows_of
-from reodsl.language.resolve import arm_suite, arms_of, grid_of
-from reodsl.language.studies import Parts
-from reodsl.language.values import Items, Record, Symbol, Value
+from reodsl.language.resolve import arm_suite, grid_of
+from reodsl.language.values import Arm, Frontier, Record, Study, Symbol, Value, items_of, records_of
 
 
-def check_study(study: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
+def check_study(study: Study, cases: Sequence[Case]) -> Iterator[Diagnostic]:
     """Every check of one study."""
-    parts: Parts = study.made
-    for frontier in parts.frontiers:
-        if isinstance(frontier.made, Record):
-            yield from _alike(study, frontier)
-            yield from _reaches(study, frontier)
+    for frontier in study.frontiers:
+        if frontier.envelope is not None:
+            yield from _alike(study, frontier, frontier.envelope)
+            yield from _reaches(study, frontier, frontier.envelope)
             yield from _judged(study, frontier, cases)
-    yield from _vocabularies(study, parts)
-    suites = [(arm.name, suite) for arm in parts.arms if (suite := arm_suite(study, arm)) is not None]
+    yield from _vocabularies(study)
+    suites = [(arm.name, suite) for arm in study.arms if (suite := arm_suite(study, arm)) is not None]
     yield from check_score(study, suites)
-    yield from check_shared(study, parts.arms)
-    yield from _columns(study, parts)
-    for table in parts.tables:
+    yield from check_shared(study, study.arms)
+    yield from _columns(study)
+    for table in study.tables:
         yield from check_table_of(study, table)
         yield from check_rows(study, table, rows_of(study, table))
-    if not (parts.tables or parts.frontiers or study.sub("report")):
-        yield from check_rows(study, None, parts.arms)
-    yield from _scored(study, parts)
+    if not (study.tables or study.frontiers or study.sub("report")):
+        yield from check_rows(study, None, study.arms)
+    yield from _scored(study)
     yield from _seeds(study)
-    yield from _unreported(study, parts)
+    yield from _unreported(study)
 
 
-def _scored(study: Record, parts: Parts) -> Iterator[Diagnostic]:
+def _scored(study: Study) -> Iterator[Diagnostic]:
     score = study.sub("score")
     against = score.sub("against") if score is not None else None
-    for frontier in parts.frontiers:
+    for frontier in study.frontiers:
         if against is not None and against.name == frontier.name:
-            arms = [each.data for each in members(frontier) if isinstance(each.data, Record)]
-            yield from check_scored(study, parts.arms, arms)
+            yield from check_scored(study, study.arms, [arm for arm, _ in members(frontier)])
 
 
-def _vocabularies(study: Record, parts: Parts) -> Iterator[Diagnostic]:
+def _vocabularies(study: Study) -> Iterator[Diagnostic]:
     """W0606: in a frontier, and among all arms where they are scored or shown together.
 
     What stands beside published numbers is compared as it was in print, whatever its tokens.
     """
     told = False
-    for frontier in parts.frontiers:
+    for frontier in study.frontiers:
         what = f"the frontier `{frontier.name}`"
-        for each in check_vocabularies(what, members(frontier), None, frontier.span):
+        for each in check_vocabularies(what, items_of(frontier.envelope, "of"), None, frontier.span):
             told = True
             yield each
-    printed = any(table.sub("published") is not None for table in parts.tables)
-    if not told and (study.sub("score") or parts.charts or (parts.tables and not printed)):
-        arms = [Value(arm, arm.span) for arm in parts.arms]
+    printed = any(table.sub("published") is not None for table in study.tables)
+    if not told and (study.sub("score") or study.charts or (study.tables and not printed)):
+        arms = [Value(arm, arm.span) for arm in study.arms]
         yield from check_vocabularies(f"`{study.name}`", arms, None, study.span)
 
 
-def members(frontier: Record) -> list[Value]:
-    """The arms in a frontier, as they are named there."""
-    of = frontier.made.get("of") if isinstance(frontier.made, Record) else None
-    return list(of.data.values) if of is not None and isinstance(of.data, Items) else []
+def members(frontier: Frontier) -> list[tuple[Arm, Span]]:
+    """The arms in a frontier, and where they are named there."""
+    named = items_of(frontier.envelope, "of")
+    return [(each.data, each.span) for each in named if isinstance(each.data, Arm)]
 
 
-def _alike(study: Record, frontier: Record) -> Iterator[Diagnostic]:
+def _alike(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagnostic]:
     """E0601: the arms of a frontier share a suite, the one it names where it names one."""
-    arms = members(frontier)
-    on = frontier.made.sub("on")
-    first: tuple[Value, Record] | None = None
-    for each in arms:
-        arm = each.data
-        assert isinstance(arm, Record)
+    on = envelope.sub("on")
+    first: tuple[Span, Record] | None = None
+    for arm, at in members(frontier):
         suite = arm_suite(study, arm)
         if suite is None:
             continue
@@ -93,10 +87,10 @@ def _alike(study: Record, frontier: Record) -> Iterator[Diagnostic]:
             (on, None) if on is not None else (first[1], first[0]) if first is not None else (None, None)
         )
         if wanted is None:
-            first = (each, suite)
+            first = (at, suite)
         elif suite is not wanted and key(suite) != key(wanted):
             where = (
-                Label(label.span, f"on `{wanted.name}`")
+                Label(label, f"on `{wanted.name}`")
                 if label is not None
                 else Label(on.span, f"`on: {on.name}`")
                 if on
@@ -105,20 +99,19 @@ def _alike(study: Record, frontier: Record) -> Iterator[Diagnostic]:
             yield error(
                 "E0601",
                 f"the frontier `{frontier.name}` is over arms that are evaluated differently",
-                each.span,
+                at,
                 f"on `{suite.name}`, which differs in {difference(suite, wanted) or 'its benchmarks'}",
                 others=[where] if where is not None else [],
                 help=one_suite(study, arm, wanted),
             )
 
 
-def _reaches(study: Record, frontier: Record) -> Iterator[Diagnostic]:
+def _reaches(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Diagnostic]:
     """E0607: a frontier ends where its arms are evaluated."""
-    to = frontier.made.fields.get("to")
-    end = frontier.made.data("to")
-    for each in members(frontier)[:1]:
-        assert isinstance(each.data, Record)
-        suite = arm_suite(study, each.data)
+    to = envelope.fields.get("to")
+    end = envelope.data("to")
+    for arm, _ in members(frontier)[:1]:
+        suite = arm_suite(study, arm)
         grid = grid_of(suite)
         if suite is not None and grid and end > grid[-1]:
             yield error(
@@ -131,7 +124,7 @@ def _reaches(study: Record, frontier: Record) -> Iterator[Diagnostic]:
             )
 
 
-def _judged(study: Record, frontier: Record, cases: Sequence[Case]) -> Iterator[Diagnostic]:
+def _judged(study: Study, frontier: Frontier, cases: Sequence[Case]) -> Iterator[Diagnostic]:
     """W0602: an arm trained on the measure itself, inside the frontier that scores it."""
     score = study.sub("score")
     against = score.sub("against") if score is not None else None
@@ -148,13 +141,12 @@ def _judged(study: Record, frontier: Record, cases: Sequence[Case]) -> Iterator[
             for stage in case.stages
         )
     }
-    for each in members(frontier):
-        assert isinstance(each.data, Record)
-        if each.data.name in trained_on_it:
+    for arm, at in members(frontier):
+        if arm.name in trained_on_it:
             yield warning(
                 "W0602",
-                f"`{each.data.name}` is inside the frontier that scores it",
-                each.span,
+                f"`{arm.name}` is inside the frontier that scores it",
+                at,
                 "rewarded at budgets, as REG measures",
                 notes=["the paper's frontiers are over existing methods, never REO-RL"],
                 help="take it out of `of:`, so that its gap can be seen",
@@ -168,8 +160,9 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
     if score is None or against is None:
         return
     to = score.data("to")
-    if isinstance(against.made, Record):
-        end, where = against.made.data("to"), against.made.fields.get("to")
+    envelope = against.envelope if isinstance(against, Frontier) else None
+    if envelope is not None:
+        end, where = envelope.data("to"), envelope.fields.get("to")
     else:
         end, where = max(against.data("budgets")), against.fields.get("budgets")
         yield from check_against(score, against, suites)
@@ -195,7 +188,7 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
             return
 
 
-def _seeds(study: Record) -> Iterator[Diagnostic]:
+def _seeds(study: Study) -> Iterator[Diagnostic]:
     """E0216: more seeds than anybody trains. E0208: a seed repeats nothing but itself."""
     seeds = study.data("replicate") or ()
     if len(seeds) > MOST_SEEDS:
@@ -218,11 +211,11 @@ def _seeds(study: Record) -> Iterator[Diagnostic]:
         )
 
 
-def _columns(study: Record, parts: Parts) -> Iterator[Diagnostic]:
+def _columns(study: Study) -> Iterator[Diagnostic]:
     """E0609: REG in a table or a chart of a study that scores nothing."""
     if study.sub("score") is not None:
         return
-    for each in (*parts.tables, *parts.charts):
+    for each in (*study.tables, *study.charts):
         for name in ("columns", "y"):
             shown = each.data(name)
             if shown == "reg" or (isinstance(shown, tuple) and "reg" in shown):
@@ -235,30 +228,21 @@ def _columns(study: Record, parts: Parts) -> Iterator[Diagnostic]:
                 )
 
 
-def _unreported(study: Record, parts: Parts) -> Iterator[Diagnostic]:
+def _unreported(study: Study) -> Iterator[Diagnostic]:
     """W0604: an arm in no table, chart or frontier, and feeding no other."""
-    if not parts.tables and not parts.charts:
+    if not study.tables and not study.charts:
         return
     seen: set[str] = set()
-    for table in parts.tables:
+    for table in study.tables:
         rows = table.get("rows")
         if rows is None or isinstance(rows.data, Symbol):
             return
-        seen |= (
-            {each.data.name for each in rows.data.values if isinstance(each.data, Record)}
-            if isinstance(rows.data, Items)
-            else set()
-        )
-    for chart in parts.charts:
-        lines = chart.get("lines")
-        seen |= (
-            {each.data.name for each in lines.data.values if isinstance(each.data, Record)}
-            if lines is not None and isinstance(lines.data, Items)
-            else set()
-        )
-    for frontier in parts.frontiers:
-        seen |= {each.data.name for each in members(frontier) if isinstance(each.data, Record)}
-    for arm in arms_of(study):
+        seen |= {each.name for each in records_of(table, "rows")}
+    for chart in study.charts:
+        seen |= {each.name for each in records_of(chart, "lines")}
+    for frontier in study.frontiers:
+        seen |= {arm.name for arm, _ in members(frontier)}
+    for arm in study.arms:
         if arm.name not in seen:
             yield warning(
                 "W0604",

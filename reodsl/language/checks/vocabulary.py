@@ -10,7 +10,7 @@ from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language.checks.cases import LIBRARY_PATH, Case, found, place, root_model
 from reodsl.language.context import Context
 from reodsl.language.selections import questions_of
-from reodsl.language.values import Items, Record
+from reodsl.language.values import Compound, Record, records_of
 
 HOLE = re.compile(r"\{(start|steps|label|op|value|next|question|budget)\}")
 ALWAYS = frozenset({"<pad>", "<eos>", "<unk>", "<think>", "</think>"})
@@ -89,12 +89,12 @@ _Text = tuple[Record, str, Span, _Use | None]
 def _asked_in(pool: Record) -> Iterator[_Text]:
     """The questions of a pool, as the model that answers them reads them."""
     data = pool.sub("data")
-    for source in _records(data, "source") if data is not None else ():
+    for source in records_of(data, "source") if data is not None else ():
         task = source.sub("task")
         for name in OF_TASKS if task is not None else ():
             if task is not None and task.get(name) is not None:
                 yield task, name, place(task.fields.get(name), task.span), None
-    for wording in _records(pool, "wordings"):
+    for wording in records_of(pool, "wordings"):
         for name in OF_WORDINGS:
             if wording.get(name) is not None:
                 yield wording, name, place(wording.fields.get(name), wording.span), None
@@ -110,7 +110,7 @@ def _texts(case: Case) -> Iterator[_Text]:
     ]
     if case.suite is not None:
         forcings.append((case.suite.sub("forcing"), case.suite))
-        data += [benchmark.sub("data") for benchmark in _records(case.suite, "benchmarks")]
+        data += [benchmark.sub("data") for benchmark in records_of(case.suite, "benchmarks")]
     for forcing, user in forcings:
         if forcing is not None:
             span = place(forcing.fields.get("text"), forcing.span)
@@ -124,7 +124,7 @@ def _texts(case: Case) -> Iterator[_Text]:
                 span = place(wording.fields.get(name), wording.span)
                 yield wording, name, span, use if span.path.startswith(LIBRARY_PATH) else None
     for table in data:
-        for source in _records(table, "source") if table is not None else ():
+        for source in records_of(table, "source") if table is not None else ():
             yield from ((*text, None) for text in _of_source(source))
 
 
@@ -138,7 +138,7 @@ def _wordings(case: Case) -> Iterator[tuple[Record, Span]]:
         for asking in (stage.record.sub("rollout"), pool):
             if asking is not None:
                 at = place(asking.fields.get("wordings"), asking.span)
-                yield from ((wording, at) for wording in _records(asking, "wordings"))
+                yield from ((wording, at) for wording in records_of(asking, "wordings"))
     asked = case.suite.sub("wording") if case.suite is not None else None
     if asked is not None and case.suite is not None:
         yield asked, place(case.suite.fields.get("wording"), case.suite.span)
@@ -150,11 +150,5 @@ def _of_source(source: Record) -> Iterator[tuple[Record, str, Span]]:
         for name in names if record is not None else ():
             if record is not None and record.get(name) is not None:
                 yield record, name, place(record.fields.get(name), record.span)
-    for style in (traces.made or ()) if traces is not None else ():
+    for style in traces.parts if isinstance(traces, Compound) else ():
         yield style, "template", place(style.fields.get("template"), style.span)
-
-
-def _records(record: Record, name: str) -> list[Record]:
-    value = record.get(name)
-    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
-    return [item.data for item in items if isinstance(item.data, Record)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.cases import StageCase, amount, place, set_here
 from reodsl.language.selections import EXAMPLE, KEEPS, TypedSelection, questions_of
-from reodsl.language.values import Items, Record
+from reodsl.language.values import Record, records_of
 
 TRAINS_ON = {
     "ppo": ("questions", f"select them by a condition alone: `{KEEPS}`"),
@@ -20,9 +20,7 @@ TRAINS_ON = {
 
 def wordings_of(record: Record | None) -> list[Record]:
     """The wordings that a block of sampling settings or a pool names."""
-    value = record.get("wordings") if record is not None else None
-    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
-    return [item.data for item in items if isinstance(item.data, Record)]
+    return records_of(record, "wordings")
 
 
 def check_selected(stage: StageCase) -> Iterator[Diagnostic]:
@@ -34,7 +32,9 @@ def check_selected(stage: StageCase) -> Iterator[Diagnostic]:
             helps = "select them: `data = NAME(pool(…))`, with `preferred` and `rejected`"
             yield error("E0510", "SimPO trains on pairs of responses", at, "questions alone", help=helps)
         return
-    found: TypedSelection = data.made
+    found = stage.selection
+    if found is None:
+        return  # what is wrong with it has been reported
     wanted, helps = TRAINS_ON[stage.method]
     if found.gives != wanted:
         title = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO"}[stage.method]
@@ -88,9 +88,7 @@ def known_questions(data: Record) -> int | None:
     """How many questions data has, where the spec says so; duplicates count."""
     if data.data("questions") is not None:
         return int(data.data("questions"))
-    value = data.get("source")
-    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
-    counts = [item.data.data("count") for item in items if isinstance(item.data, Record)]
+    counts = [source.data("count") for source in records_of(data, "source")]
     return sum(counts) if counts and all(count is not None for count in counts) else None
 
 
@@ -152,10 +150,7 @@ def check_wordings(stage: StageCase) -> Iterator[Diagnostic]:
 def _bare(data: Record | None) -> bool:
     """Whether questions are known to have no numbers of their own: drawn from a task, they are a text and an answer."""
     questions = questions_of(data)
-    value = questions.get("source") if questions is not None else None
-    items = value.data.values if value is not None and isinstance(value.data, Items) else ()
-    kinds = {item.data.kind for item in items if isinstance(item.data, Record)}
-    return kinds == {"generated"}
+    return {source.kind for source in records_of(questions, "source")} == {"generated"}
 
 
 def check_asked(suite: Record | None) -> Iterator[Diagnostic]:

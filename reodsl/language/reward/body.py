@@ -8,14 +8,14 @@ from typing import Literal
 from reodsl.diagnostics.model import Span, warning
 from reodsl.ir.expression import Expression, Name
 from reodsl.language.calls import splits
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.reward.names import Body, Environment, Limits, Typed, fail
 from reodsl.language.reward.parameters import environment, own_name
 from reodsl.language.reward.typing import typed
 from reodsl.language.reward.warnings import report_blind, report_constant
 from reodsl.language.units import PLAIN, TOKENS, unit_words
-from reodsl.language.values import Record
+from reodsl.language.values import Budgets, Definition, Record, Scope
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
 
@@ -48,7 +48,7 @@ class TypedReward:
 
 def typed_reward(
     ctx: Context,
-    record: Record,
+    record: Definition,
     *,
     symbolic: bool = False,
     at: Span | None = None,
@@ -62,7 +62,7 @@ def typed_reward(
 
     def typed() -> TypedReward | None:
         found = environment(ctx, record, Environment(), symbolic=symbolic, at=at)
-        return None if found is None else _body(ctx, record.made.item, *found, limits or Limits())
+        return None if found is None else _body(ctx, record, *found, limits or Limits())
 
     if limits is not None:
         return typed()
@@ -84,11 +84,11 @@ class _Read:
 
 
 def _body(
-    ctx: Context, item: tree.Decl, env: Environment, scope: Scope, limits: Limits
+    ctx: Context, reward: Definition, env: Environment, scope: Scope, limits: Limits
 ) -> TypedReward | None:
-    assert item.block is not None
+    item = reward.item
     body, found = Body(ctx, scope, env, limits=limits), _Read()
-    for part in item.block.items:
+    for part in reward.body.items:
         found.sound = _item(body, part, found) and found.sound
     if len(found.ends) != 1:
         count = len(found.ends)
@@ -98,12 +98,12 @@ def _body(
             found.ends[1] if count > 1 else item.name.span,
             "a second value" if count > 1 else "no value",
             help="to go on in the next line, put the whole value in ( )"
-            if count > 1 and any(map(_goes_on, item.block.items))
+            if count > 1 and any(map(_goes_on, reward.body.items))
             else "end it in one expression such as `correct(y)`, or in one `dense` line",
         )
     if not found.sound:
         return None
-    _unread(ctx, item)
+    _unread(ctx, reward)
     report_constant(ctx, item.name.name, found.values, dict(found.lets))
     report_blind(ctx, item.name.name, found.values, dict(found.lets))
     return TypedReward(
@@ -182,14 +182,14 @@ def _stray(body: Body, item: tree.BlockItem) -> None:
     body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=helps)
 
 
-def _unread(ctx: Context, item: tree.Decl) -> None:
+def _unread(ctx: Context, reward: Definition) -> None:
     """W0203: lets and parameters that nothing in the reward reads."""
-    assert item.block is not None
+    item = reward.item
     if ctx.trying or item.name.span in ctx.read:
         return
     ctx.read.add(item.name.span)
-    named = [("let", part.name) for part in item.block.items if isinstance(part, tree.Let)]
-    read = {node.name for node in walk(item.block) if isinstance(node, tree.Name)}
+    named = [("let", part.name) for part in reward.body.items if isinstance(part, tree.Let)]
+    read = {node.name for node in walk(reward.body) if isinstance(node, tree.Name)}
     named += [("parameter", param.name) for param in item.params or ()]
     for what, name in named:
         if name.name not in read:
@@ -214,8 +214,8 @@ def _dense(body: Body, part: tree.Dense) -> tuple[Typed | None, Record | None]:
             return None, None
         split = over.data
     high = float("inf")
-    if split is not None and split.made is not None:
-        high = float(split.made.l_max)
+    if isinstance(split, Budgets):
+        high = float(split.schedule.l_max)
     variable = Typed(Name(name="L"), TOKENS, 0.0, high)
     inner = replace(body, env=body.env.with_value(part.var.name, variable), variable=part.var.name)
     value = typed(inner, part.body)
@@ -257,19 +257,14 @@ def _collect(expr: tree.Expr, negative: bool, found: list[Term]) -> bool:
     if isinstance(expr, tree.Binary) and expr.op in "+-":
         right = negative != (expr.op == "-")
         return _collect(expr.left, negative, found) and _collect(expr.right, right, found)
-    if isinstance(expr, tree.Binary) and expr.op == "*" and _is_part(expr.right):
-        assert isinstance(expr.right, tree.Call)
-        found.append(Term(expr.left, negative, expr.right))
-        return True
-    if _is_part(expr):
-        assert isinstance(expr, tree.Call)
-        found.append(Term(None, negative, expr))
-        return True
-    return False
-
-
-def _is_part(expr: tree.Expr) -> bool:
-    return isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) and expr.function.name == "z"
+    match expr:
+        case tree.Binary(op="*", right=tree.Call(function=tree.Name("z")) as call):
+            found.append(Term(expr.left, negative, call))
+        case tree.Call(function=tree.Name("z")):
+            found.append(Term(None, negative, expr))
+        case _:
+            return False
+    return True
 
 
 def typed_parts(

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.expression import Expression, Name, Number
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.intervals import Interval
 from reodsl.language.units import PLAIN, Dimension, Quantity, shown, unit_words
-from reodsl.language.values import Value
+from reodsl.language.values import Scope, Value
 from reodsl.syntax import tree
 
 INF = math.inf

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reodsl.diagnostics.model import Label, Span
-from reodsl.language.context import Context, Scope
+from reodsl.language.context import Context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.params import declared_type
 from reodsl.language.reward.names import Environment, constant, open_parameter
-from reodsl.language.rewards import Definition, bound_argument
+from reodsl.language.rewards import bound_argument
 from reodsl.language.schema import Num
 from reodsl.language.units import Quantity
-from reodsl.language.values import Record, Value
+from reodsl.language.values import Definition, Scope, Value
 from reodsl.syntax import tree
 
 TAKEN = {
@@ -38,10 +38,9 @@ def own_name(ctx: Context, name: tree.Ident) -> bool:
 
 
 def environment(
-    ctx: Context, record: Record, env: Environment, *, symbolic: bool, at: Span | None = None
+    ctx: Context, definition: Definition, env: Environment, *, symbolic: bool, at: Span | None = None
 ) -> tuple[Environment, Scope] | None:
     """The names that the parameters of a reward or a selection stand for; None with what is missing reported."""
-    definition: Definition = record.made
     item = definition.item
     args = dict(definition.args)
     scope_names: dict[str, Callable[[], Value | None]] = {}
@@ -67,11 +66,11 @@ def environment(
         else:
             ctx.fail(
                 "E0310",
-                f"the {record.kind} `{record.name}` needs `{name}`",
-                at or record.span,
+                f"the {definition.kind} `{definition.name}` needs `{name}`",
+                at or definition.span,
                 f"no `{name}`",
                 others=[Label(param.span, "declared here")],
-                help=f"write `{record.name}({name}: …)`",
+                help=f"write `{definition.name}({name}: …)`",
             )
             good = False
     return (env, Scope(definition.module).inner(scope_names)) if good else None
