@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from reodsl.diagnostics.model import Label
 from reodsl.language.context import Context
-from reodsl.language.units import LARGEST, PLAIN, Dimension, Quantity, shown, times, unit_words
+from reodsl.language.units import LARGEST, PLAIN, Quantity, shown, times, unit_words
 from reodsl.language.values import Items, Record, Until, Value, describe
 from reodsl.syntax import tree
 
@@ -43,36 +43,43 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
     if isinstance(left.data, Items) and isinstance(right.data, Items) and expr.op == "+":
         joined = left.data.values + right.data.values
         return Value(Items(joined), expr.span, left.via + right.via)
-    for side in (left, right):
-        if not isinstance(side.data, Quantity):
-            return ctx.fail(
-                "E0301",
-                f"`{expr.op}` works on numbers, and this is {describe(side)}",
-                side.span,
-                describe(side),
-                help="a reward is one formula: declare `reward NAME { … }` with both in it"
-                if isinstance(side.data, Record) and side.data.kind == "reward"
-                else "write a number, or the name of one",
-            )
-    assert isinstance(left.data, Quantity)
-    assert isinstance(right.data, Quantity)
-    one, two = left.data, right.data
-    if expr.op in "+-":
-        if one.unit != two.unit:
-            unequal(ctx, expr, left, right)
+    if isinstance(left.data, Quantity) and isinstance(right.data, Quantity):
+        number = _calculate(ctx, expr, left, left.data, right, right.data)
+        if number is None:
             return None
-        return _kept(
-            ctx,
-            expr,
-            one.number + two.number if expr.op == "+" else one.number - two.number,
-            one.unit,
-            left,
-            right,
-        )
-    if expr.op == "*":
-        return _kept(ctx, expr, one.number * two.number, times(one.unit, two.unit), left, right)
-    if expr.op == "/":
-        if two.number == 0:
+        if not abs(number.number) <= LARGEST:
+            return ctx.fail(
+                "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
+            )
+        if isinstance(number.number, float) and number.number.is_integer() and number.unit:
+            number = Quantity(int(number.number), number.unit)
+        return Value(number, expr.span, (left.via + right.via)[:4])
+    side = right if isinstance(left.data, Quantity) else left
+    return ctx.fail(
+        "E0301",
+        f"`{expr.op}` works on numbers, and this is {describe(side)}",
+        side.span,
+        describe(side),
+        help="a reward is one formula: declare `reward NAME { … }` with both in it"
+        if isinstance(side.data, Record) and side.data.kind == "reward"
+        else "write a number, or the name of one",
+    )
+
+
+def _calculate(
+    ctx: Context, expr: tree.Binary, left: Value, one: Quantity, right: Value, two: Quantity
+) -> Quantity | None:
+    """The number of `one op two`, whole where it can be."""
+    match expr.op:
+        case "+" | "-" if one.unit != two.unit:
+            return _unequal(ctx, expr, left, one, right, two)
+        case "+":
+            return Quantity(one.number + two.number, one.unit)
+        case "-":
+            return Quantity(one.number - two.number, one.unit)
+        case "*":
+            return Quantity(one.number * two.number, times(one.unit, two.unit))
+        case "/" if two.number == 0:
             return ctx.fail(
                 "E0307",
                 "this divides by zero",
@@ -81,17 +88,11 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
                 others=[Label(span, text) for span, text in right.via],
                 help="divide by a number that cannot be 0",
             )
-        unit = times(one.unit, two.unit, -1)
-        if isinstance(one.number, int) and isinstance(two.number, int) and one.number % two.number == 0:
-            return _kept(ctx, expr, one.number // two.number, unit, left, right)
-        return _kept(ctx, expr, one.number / two.number, unit, left, right)
-    return _power(ctx, expr, left, right)
-
-
-def _power(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value | None:
-    assert isinstance(left.data, Quantity)
-    assert isinstance(right.data, Quantity)
-    one, two = left.data, right.data
+        case "/":
+            unit = times(one.unit, two.unit, -1)
+            if isinstance(one.number, int) and isinstance(two.number, int) and one.number % two.number == 0:
+                return Quantity(one.number // two.number, unit)
+            return Quantity(one.number / two.number, unit)
     if two.unit or one.unit:
         return ctx.fail(
             "E0302",
@@ -100,34 +101,27 @@ def _power(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value 
             unit_words(one.unit or two.unit),
             help="divide by a unit first",
         )
+    return Quantity(_power(one.number, two.number), PLAIN)
+
+
+def _power(base: float, exponent: float) -> float:
+    """`base^exponent`, and infinity where that is none or takes too long."""
     try:
-        number = (
-            one.number**two.number if abs(two.number) <= 64 and abs(one.number) <= LARGEST else float("inf")
-        )
+        number = base**exponent if abs(exponent) <= 64 and abs(base) <= LARGEST else float("inf")
     except (ZeroDivisionError, OverflowError):
-        number = float("inf")
-    if isinstance(number, complex):
-        number = float("inf")
-    return _kept(ctx, expr, number, PLAIN, left, right)
+        return float("inf")
+    return float("inf") if isinstance(number, complex) else number
 
 
-def _kept(
-    ctx: Context, expr: tree.Binary, number: float, unit: Dimension, left: Value, right: Value
-) -> Value | None:
-    if not abs(number) <= LARGEST:
-        return ctx.fail(
-            "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
-        )
-    if isinstance(number, float) and number.is_integer() and unit:
-        number = int(number)
-    return Value(Quantity(number, unit), expr.span, (left.via + right.via)[:4])
-
-
-def unequal(ctx: Context, expr: tree.Binary | tree.Compare, left: Value, right: Value) -> None:
-    """The diagnostic of two numbers in different units."""
-    assert isinstance(left.data, Quantity)
-    assert isinstance(right.data, Quantity)
-    one, other = left.data, right.data
+def _unequal(
+    ctx: Context,
+    expr: tree.Binary | tree.Compare,
+    left: Value,
+    one: Quantity,
+    right: Value,
+    other: Quantity,
+) -> None:
+    """Report two numbers in different units."""
     if one.unit and other.unit:
         helps = "divide by a unit, or compare like with like"
     else:
@@ -137,9 +131,9 @@ def unequal(ctx: Context, expr: tree.Binary | tree.Compare, left: Value, right: 
         "E0302",
         f"`{expr.op}` wants equal units",
         left.span,
-        unit_words(left.data.unit),
+        unit_words(one.unit),
         others=[
-            Label(right.span, unit_words(right.data.unit)),
+            Label(right.span, unit_words(other.unit)),
             *(Label(s, t) for s, t in left.via + right.via),
         ],
         help=helps,
@@ -150,8 +144,7 @@ def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Valu
     """A comparison: true or false."""
     if isinstance(left.data, Quantity) and isinstance(right.data, Quantity):
         if left.data.unit != right.data.unit:
-            unequal(ctx, expr, left, right)
-            return None
+            return _unequal(ctx, expr, left, left.data, right, right.data)
         if expr.op in ORDER:
             return Value(ORDER[expr.op](left.data.number, right.data.number), expr.span)
         if expr.op in ("==", "!="):

@@ -1,8 +1,9 @@
-"""Blocks: settings, nested blocks and changes laid over what a parent has."""
+"""Lay a block over a record: settings, nested blocks, stages, and declarations inside."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,7 +13,6 @@ from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import fitted, too_long
 from reodsl.language.kinds import KINDS
 from reodsl.language.schema import Block, Kind, Many, Num, Text, type_words
-from reodsl.language.stages import in_place_of, stage_block, stages_over
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.unknown_settings import BLOCK_NAMES, unknown_setting
 from reodsl.language.values import (
@@ -191,3 +191,38 @@ def _strays(item: tree.BlockItem, before: tree.BlockItem | None) -> str:
         case _, tree.ExprStatement(expr=tree.Call(function=tree.Name(name))) if name in BLOCK_NAMES:
             return f"write `{name} {{ NAME = VALUE }}`: it is a block, and no call"
     return "write settings here: `NAME = VALUE`, or a block `NAME { … }`"
+
+
+def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[StagesOver]:
+    """The stages of `stages(NAME in LIST) { … }`, one for each element; none with the reason reported."""
+    binding = item.args[0].value if len(item.args) == 1 else None
+    if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
+        binding = tree.Binding(tree.Ident(binding.left.name, binding.left.span), binding.right, binding.span)
+    if not isinstance(binding, tree.Binding):
+        ctx.fail(
+            "E0310",
+            "`stages` runs over a list",
+            item.name.span,
+            help="write `stages(cap in halve(from: 16K tokens, to: 512 tokens)) { … }`, or `stage NAME { … }`",
+        )
+        return []
+    return [StagesOver(binding.var, binding.over, item.block, scope, item.name.span)]
+
+
+def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> Stage | None:
+    """The stage of `stage NAME { … }`; None with the reason reported."""
+    if item.block is None:
+        return ctx.fail(
+            "E0313", "a stage is a block", item.name.span, help=f"write `stage {item.name.name} {{ … }}`"
+        )
+    return Stage(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)
+
+
+def in_place_of(
+    old: Iterable[Stage | StagesOver], new: Iterable[Stage | StagesOver]
+) -> tuple[Stage | StagesOver, ...]:
+    """New stages, which know the ones of the same names that they stand in for."""
+    before = {each.name: each.span for each in old if isinstance(each, Stage)}
+    return tuple(
+        replace(each, replaced=before.get(each.name)) if isinstance(each, Stage) else each for each in new
+    )

@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Problem, problem
-from reodsl.language.calls import splits
 from reodsl.language.context import Context
-from reodsl.language.declare import declared
+from reodsl.language.declare import new_context
+from reodsl.language.evaluate import splits
+from reodsl.language.functions import curves_of
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.values import Budgets, Frontier, Record, Scope, Value
 from reodsl.numbers.budgets import Schedule
-from reodsl.numbers.curves import Curve, Curves
+from reodsl.numbers.curve_files import read_frontier
+from reodsl.numbers.curves import Curves
 from reodsl.syntax import parse, parse_expression, tree
 from reodsl.syntax.source import Source
 
@@ -28,7 +30,7 @@ def schedule_of(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dic
     parsed = parse_expression(Source(SHOWN, text))
     if parsed.expression is None:
         return None, parsed.diagnostics, modules.sources
-    ctx = Context(modules)
+    ctx = new_context(modules)
     empty = Loaded(SHOWN, SHOWN, parse(Source(SHOWN, "")).module, False, {}, {})
     expression, files = _files_named(ctx, parsed.expression)
     scope = Scope(empty).inner({name: (lambda value=value: value) for name, value in files.items()})  # type: ignore[misc]
@@ -56,8 +58,6 @@ def _files_named(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Va
     for i, arg in enumerate(args):
         if not isinstance(arg.value, tree.String) or (arg.name is not None and arg.name.name != "frontier"):
             continue
-        from reodsl.numbers.curve_files import read_frontier
-
         try:
             curves = read_frontier(arg.value.value)
         except Problem as found:
@@ -75,10 +75,10 @@ def named_frontier(name: str) -> Curves:
     """A published frontier by its name, `std.paper.qwen3_4b` or `qwen3_4b`. Raises `Problem` for any other name."""
     modules = Modules(Path())
     paper = modules.library(PAPER)
-    assert paper is not None
-    known = [f"std.{PAPER}.{item}" for item in paper.items]
-    item = paper.items.get(name.removeprefix(f"std.{PAPER}."))
-    value = None if item is None else declared(Context(modules), paper, item)
+    items = paper.items if paper is not None else {}
+    known = [f"std.{PAPER}.{item}" for item in items]
+    item = items.get(name.removeprefix(f"std.{PAPER}."))
+    value = None if paper is None or item is None else new_context(modules).declared(paper, item)
     if value is None or not isinstance(value.data, Frontier):
         raise problem(
             "E0201",
@@ -88,11 +88,3 @@ def named_frontier(name: str) -> Curves:
             else advice(name, known),
         )
     return curves_of(value.data)
-
-
-def curves_of(frontier: Frontier) -> Curves:
-    """The curves of a published frontier. Raises `Problem` where they are none."""
-    if frontier.curves is not None:
-        return frontier.curves
-    accuracy = tuple(float(share) for share in frontier.data("accuracy"))
-    return {frontier.data("benchmark"): Curve(tuple(frontier.data("budgets")), accuracy)}

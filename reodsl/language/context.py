@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language.bounds import MOST_ERRORS, What
-from reodsl.language.modules import Modules
-from reodsl.language.values import Change, Owner, Value
+from reodsl.language.modules import Loaded, Modules
+from reodsl.language.values import Change, Owner, Scope, Value
+from reodsl.syntax import tree
 
 T = TypeVar("T")
 DEEPEST = 60
@@ -21,11 +22,16 @@ FOLLOWING = frozenset({"E0201", "E0212", "E0213", "E0304", "E0310", "E0313"})
 class Context:
     """One evaluation. Findings are kept once each, in the order in which they are met.
 
+    `declaration` evaluates what an expression names, and `amended` what has a block behind it: expressions and
+    declarations hold each other, and this is the one way from the former to the latter (`declare.new_context`).
+
     `met` are the targets of those `amends` that something took, or that were refused; `passed` says why others found
     nothing to change at one place.
     """
 
     modules: Modules
+    declaration: Callable[[Context, Loaded, tree.ModuleItem], Value | None]
+    amended: Callable[[Context, tree.Amend, Scope], Value | None]
     sets: dict[Owner, Change] = field(default_factory=dict)
     amends: dict[Owner, list[Change]] = field(default_factory=dict)
     met: set[str] = field(default_factory=set)
@@ -108,6 +114,11 @@ class Context:
         ]
         refused = self.modules.spent.refused
         return (*self.modules.diagnostics, *rest, *([refused] if refused is not None else []))
+
+    def declared(self, module: Loaded, item: tree.ModuleItem) -> Value | None:
+        """The value of a declaration or a param, computed once."""
+        owner = (module.key, item.name.name)
+        return self.once(owner, item.name.span, lambda: self.declaration(self, module, item))
 
     def once(self, owner: Owner, span: Span, compute: Callable[[], Value | None]) -> Value | None:
         """The value of a declaration, computed once; a declaration that needs itself is drawn and refused."""

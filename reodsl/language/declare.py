@@ -1,29 +1,68 @@
-"""Declarations: each evaluated once, by its kind."""
+"""Evaluate declarations by their kinds: params, records, rewards, budgets, studies with their arms."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from reodsl.language.blocks import laid
+from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context
+from reodsl.language.evaluate import declared_type, evaluated, fitted, in_range, splits
+from reodsl.language.finish import UNKNOWN, finished
 from reodsl.language.kinds import DECLARED, KINDS
-from reodsl.language.modules import Loaded
+from reodsl.language.kinds.types import SPLITS
+from reodsl.language.meant import meant
+from reodsl.language.modules import Loaded, Modules
+from reodsl.language.reach import apply_amends, argued, without_arguments
+from reodsl.language.schema import Flag, Kind, Many, Num, Text, Type, kinds_of
+from reodsl.language.stages import finished_experiment
 from reodsl.language.suggest import nearest, there_is
-from reodsl.language.values import Record, Scope, Value
+from reodsl.language.values import (
+    Arm,
+    Compound,
+    Definition,
+    Experiment,
+    Frontier,
+    Owner,
+    Record,
+    Scope,
+    Section,
+    Slot,
+    Study,
+    Value,
+    article,
+    describe,
+    one_of,
+)
 from reodsl.syntax import tree
 
+FROM_CHECKPOINT = ("checkpoint", "model")
+PARTS = {
+    "traces": ("style", "one way to write a step", 'style plain { template = "{value} {op} {next} ." }'),
+    "published": ("row", "the numbers of one arm", 'row vanilla { title = "Vanilla RL", accuracy = 46.9% }'),
+}
+"""What the declarations inside a kind's block are, and how to write one."""
+CLASSES: dict[str, type[Record]] = {
+    "experiment": Experiment,
+    "recipe": Experiment,
+    "traces": Compound,
+    "published": Compound,
+    "frontier": Frontier,
+}
+"""The kinds with more to them than settings."""
+ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model")
 
-def declared(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value | None:
-    """The value of a declaration or a param, computed once."""
-    owner = (module.key, item.name.name)
+
+def new_context(modules: Modules) -> Context:
+    """An evaluation of these modules that has found nothing yet."""
+    return Context(modules, declaration, amended)
+
+
+def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value | None:
+    """The value of a param, or of a declaration by its kind."""
     if isinstance(item, tree.Param):
-        from reodsl.language.params import param_value
-
-        return ctx.once(owner, item.name.span, lambda: param_value(ctx, module, item))
-    return ctx.once(owner, item.name.span, lambda: declaration(ctx, module, item))
-
-
-def declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
-    """The value of a declaration by its kind."""
+        return param_value(ctx, module, item)
     kind = item.kind.name
     scope = Scope(module)
     owner = (module.key, item.name.name)
@@ -51,24 +90,15 @@ def declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
             help="declare `param NAME: TYPE = VALUE` at the top of the file",
         )
     if kind in ("reward", "selection"):
-        from reodsl.language.rewards import reward_declaration
-
         return reward_declaration(ctx, module, item)
     if kind == "budgets":
         return _budgets(ctx, item, scope, owner)
     if kind == "study":
-        from reodsl.language.studies import study
-
         return study(ctx, module, item)
-    from reodsl.language.records import record
-
     return record(ctx, item, scope, owner)
 
 
 def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
-    from reodsl.language.calls import splits
-    from reodsl.language.reach import argued
-
     if item.value is None:
         return ctx.fail(
             "E0313",
@@ -85,3 +115,372 @@ def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]
     value = replace(value, data=made)
     named_record = replace(made, name=made.name or item.name.name, owner=made.owner or owner)
     return replace(value, data=named_record)
+
+
+def param_value(ctx: Context, module: Loaded, param: tree.Param) -> Value | None:
+    """The value of a param: what `--set` gave, else its default; inside its range."""
+    scope = Scope(module)
+    type_ = declared_type(ctx, param.type)
+    if type_ is None:
+        return None
+    name = param.name.name
+    given = ctx.sets.get((module.key, name))
+    if given is not None:
+        value = fitted(ctx, given.value, scope, type_, name, _example(type_))
+    elif param.default is not None:
+        value = fitted(ctx, param.default, scope, type_, name, _example(type_))
+    else:
+        return ctx.fail(
+            "E0304",
+            f"the param `{name}` has no value",
+            param.name.span,
+            "has no default",
+            help=f"give it one: `--set {name}=…`",
+        )
+    if value is not None and param.range is not None:
+        value = in_range(ctx, value, param.range, type_, name, scope)
+    if value is not None:
+        ctx.params[name] = replace(value, literal=None)
+        return ctx.params[name]
+    return None
+
+
+def _example(type_: Type) -> str:
+    """How a value of a param's type is written; empty where that is a name that the spec chooses."""
+    match type_:
+        case Num():
+            return f"8 {type_.unit}".rstrip()
+        case Text():
+            return '"a text"'
+        case Flag():
+            return "true"
+        case Many():
+            inside = _example(type_.item)
+            return f"[{inside}]" if inside else ""
+    return "[1K tokens, 4K tokens]" if type_ is SPLITS else ""
+
+
+def reward_declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
+    """A declared reward or selection: with a body of its own, or another with its arguments."""
+    kind = item.kind.name
+    if item.block is None:
+        value = evaluated(ctx, item.value, Scope(module)) if item.value is not None else None
+        if value is None or item.value is None:
+            return None
+        if not isinstance(value.data, Record) or value.data.kind != kind:
+            return ctx.fail(
+                "E0311",
+                f"a {kind} is made from a {kind}",
+                item.value.span,
+                help="write its body in braces: "
+                + (
+                    "`reward NAME { correct(y) }`"
+                    if kind == "reward"
+                    else "`selection NAME { trace = argmin(len(z) for z in group if correct(z)) }`"
+                ),
+            )
+        bound = argued(ctx, value.data, (module.key, item.name.name), Scope(module))
+        if bound is None:
+            return None
+        return replace(value, data=replace(bound, name=item.name.name, doc=item.doc or bound.doc))
+    without_arguments(ctx, item, (module.key, item.name.name))
+    definition = Definition(
+        kind,
+        {},
+        item.name.span,
+        item.name.name,
+        item.doc or "",
+        (module.key, item.name.name),
+        item=item,
+        body=item.block,
+        module=module,
+    )
+    return Value(definition, item.name.span)
+
+
+def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.Block | None]:
+    """What a declaration is made from, and the block laid over it."""
+    if isinstance(item.value, tree.Amend):
+        return item.value.base, item.value.block
+    return item.value, item.block
+
+
+def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value | None:
+    """The value of a declaration whose settings the table of kinds describes."""
+    kind = KINDS[item.kind.name]
+    parent, block = split_amend(item)
+    start = _empty(kind, item, owner)
+    if parent is not None:
+        inherited = derived(ctx, parent, kind, start, scope)
+        if inherited is None:
+            return None
+        start = inherited
+    if block is not None:
+        start = laid(ctx, start, block, scope, item.doc or start.doc)
+    start = apply_amends(ctx, start, owner, scope)
+    if isinstance(start, Compound):
+        start = _parted(ctx, start, owner)
+    if UNKNOWN in start.broken:
+        return None
+    if not kind.partial:
+        complete = completed(ctx, start, kind)
+        if complete is None:
+            return None
+        start = complete
+    return Value(start, item.name.span)
+
+
+def completed(ctx: Context, record: Record, kind: Kind) -> Record | None:
+    """A record with its defaults filled in; None with what it lacks reported."""
+    if isinstance(record, Experiment) and kind.name == "experiment":
+        return finished_experiment(ctx, record)
+    return finished(ctx, record, kind)
+
+
+def _empty(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
+    """A record of a kind that nothing is said of yet."""
+    make = CLASSES.get(kind.name, Record)
+    return make(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
+
+
+def _parted(ctx: Context, start: Compound, owner: Owner) -> Record:
+    """Traces with their styles, or a published table with its rows, evaluated in the order of their declarations."""
+    child, what, example = PARTS[start.kind]
+    found = []
+    for item, scope in start.children.values():
+        value = record(ctx, item, scope, (owner[0], f"{owner[1]}.{item.name.name}"))
+        if value is not None and isinstance(value.data, Record):
+            found.append(value.data)
+    if not start.children:
+        ctx.fail(
+            "E0304",
+            f"`{start.name}` needs a {child}: {what}",
+            start.span,
+            f"no `{child}`",
+            help=f"add `{example}`",
+        )
+    whole = bool(found) and len(found) == len(start.children)
+    return replace(start, parts=tuple(found), broken=start.broken if whole else start.broken | {UNKNOWN})
+
+
+def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record | None:
+    """A record of `kind` that begins as its parent is; None for a parent of the wrong kind.
+
+    An unknown parent gives a record that is broken as a whole, so that the block over it is still looked at.
+    """
+    value = evaluated(ctx, parent, scope)
+    if value is None:
+        return replace(start, broken=frozenset({UNKNOWN}))
+    above = value.data
+    if not isinstance(above, Record) or above.kind not in kind.parents:
+        return ctx.fail(
+            "E0311",
+            f"{article(kind.name)} {kind.name} cannot be made from {describe(value)}",
+            parent.span,
+            describe(value),
+            help=_begun(value, kind, start.name),
+        )
+    if above.kind in FROM_CHECKPOINT and isinstance(start, Experiment):
+        return replace(start, fields={"base": Slot(value, parent.span)}, from_checkpoint=True)
+    return replace(above, kind=start.kind, span=start.span, name=start.name, doc=start.doc, owner=start.owner)
+
+
+def _begun(value: Value, kind: Kind, name: str) -> str:
+    """How to begin a declaration that was made from a value of the wrong kind."""
+    source = kind.fields.get("source")
+    if source is not None and isinstance(value.data, Record) and value.data.kind in kinds_of(source.type):
+        return f"say it in a block: `{kind.name} {name} {{ source = {value.data.kind}(…), … }}`"
+    if not kind.parents:
+        return f"write `{kind.name} {name} {{ … }}`"
+    return meant(value, kind.parents) or f"start from {one_of(kind.parents)}"
+
+
+def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:
+    """`base { overrides }` as an expression: the base with its settings changed."""
+    value = evaluated(ctx, expr.base, scope)
+    if value is None:
+        return None
+    above = value.data
+    if isinstance(above, Record) and above.kind in FROM_CHECKPOINT:
+        base = {"base": Slot(value, expr.base.span)}
+        above = Experiment("experiment", base, expr.span, from_checkpoint=True)
+    kind = KINDS.get(above.kind) if isinstance(above, Record) else None
+    if not isinstance(above, Record) or kind is None or kind.form == "call":
+        return ctx.fail(
+            "E0311",
+            f"{describe(value)} has no settings to change",
+            expr.base.span,
+            help="name a declaration",
+        )
+    result = laid(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
+    if kind.partial:
+        return Value(result, expr.span)
+    complete = completed(ctx, result, kind)
+    return None if complete is None else Value(complete, expr.span)
+
+
+def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
+    """The value of a study."""
+    if item.block is None:
+        return ctx.fail(
+            "E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"
+        )
+    owner = (module.key, item.name.name)
+    members = [
+        each
+        for each in item.block.items
+        if isinstance(each, tree.Decl) and each.kind.name in ("arm", "frontier")
+    ]
+    count = sum(each.kind.name == "arm" for each in members)
+    if count > MOST_ARMS:
+        return ctx.fail(
+            "E0216",
+            f"a study has at most {MOST_ARMS:,} arms, and this one has {count:,}",
+            item.name.span,
+            "too large",
+            help="make several studies of it",
+        )
+    thunks: dict[str, Callable[[], Value | None]] = {}
+    for member in members:
+        thunks.setdefault(member.name.name, _thunk(ctx, module, item, member, thunks))
+    scope = Scope(module).inner(thunks)
+    start = Study("study", {}, item.name.span, item.name.name, item.doc or "", owner)
+    result = laid(ctx, start, item.block, scope, item.doc or "")
+    result = apply_amends(ctx, result, owner, scope)
+    values = [thunks[member.name.name]() for member in members]
+    records = [value.data for value in values if value is not None and isinstance(value.data, Record)]
+    tables, charts, sound = _report(ctx, result, owner)
+    complete = finished(ctx, result, KINDS["study"])
+    if complete is None or not sound or any(value is None for value in values):
+        return None
+    arms = tuple(each for each in records if isinstance(each, Arm))
+    frontiers = tuple(each for each in records if isinstance(each, Frontier))
+    if not arms:
+        return ctx.fail(
+            "E0313",
+            f"the study `{item.name.name}` has no arm",
+            item.name.span,
+            help="add `arm base = checkpoint(…)`",
+        )
+    return Value(
+        replace(complete, arms=arms, frontiers=frontiers, tables=tables, charts=charts), item.name.span
+    )
+
+
+def _thunk(
+    ctx: Context,
+    module: Loaded,
+    item: tree.Decl,
+    member: tree.Decl,
+    thunks: dict[str, Callable[[], Value | None]],
+) -> Callable[[], Value | None]:
+    owner = (module.key, f"{item.name.name}.{member.name.name}")
+
+    def compute() -> Value | None:
+        ctx.spend("arms", member.name.span)
+        # A member's own name means what is outside of the study, if there is such: `arm vanilla = vanilla`.
+        own = member.name.name
+        outside = own in module.items or own in module.imports or module.path in ctx.broken_files()
+        scope = Scope(module).inner(thunks, own if outside else None)
+        return (
+            _arm(ctx, member, scope, owner)
+            if member.kind.name == "arm"
+            else _frontier(ctx, member, scope, owner)
+        )
+
+    return lambda: ctx.once(owner, member.name.span, compute)
+
+
+def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
+    parent, block = split_amend(member)
+    name = member.name.name
+    if parent is None:
+        return ctx.fail(
+            "E0313",
+            "an arm is made from an experiment or a checkpoint",
+            member.name.span,
+            help=f"write `arm {name} = …`",
+        )
+    value = evaluated(ctx, parent, scope)
+    start: Experiment | None = None
+    if value is not None:
+        start = _underlying(ctx, value, name, member, owner)
+    if block is not None or owner in ctx.amends:
+        own = start or Experiment("experiment", {}, member.name.span)
+        own = replace(own, name=name, owner=owner, span=member.name.span)
+        if block is not None:
+            own = laid(ctx, own, block, scope, member.doc or own.doc)
+        own = apply_amends(ctx, own, owner, scope)
+        start = own if start is not None else None
+    if start is None:
+        return None
+    complete = finished_experiment(ctx, start)
+    if complete is None:
+        return None
+    return Value(
+        Arm("arm", {}, member.name.span, name, member.doc or "", owner, experiment=complete), member.name.span
+    )
+
+
+def _underlying(
+    ctx: Context, value: Value, name: str, member: tree.Decl, owner: tuple[str, str]
+) -> Experiment | None:
+    """The experiment behind an arm, which may be a checkpoint with nothing to train."""
+    match value.data:
+        case Arm(experiment=experiment):
+            return experiment
+        case Experiment(kind="experiment") as experiment:
+            return experiment
+        case Experiment() as recipe:
+            return replace(recipe, kind="experiment", name=name, owner=owner, span=member.name.span)
+        case Record(kind="checkpoint" | "model"):
+            base = {"base": Slot(value, value.span)}
+            at = member.name.span
+            return Experiment("experiment", base, at, name, member.doc or "", owner, from_checkpoint=True)
+    helps = meant(value, ARM_PARENTS) or f"start from {one_of(ARM_PARENTS)}"
+    return ctx.fail(
+        "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps
+    )
+
+
+def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
+    name = member.name.name
+    if member.value is None or isinstance(member.value, tree.Amend):
+        return record(ctx, member, scope, owner)
+    value = evaluated(ctx, member.value, scope)
+    if value is None:
+        return None
+    data = value.data
+    if isinstance(data, Record) and data.kind == "envelope":
+        made = argued(ctx, data, owner, scope)
+        if made is None:
+            return None
+        return Value(
+            Frontier("frontier", {}, member.name.span, name, member.doc or "", owner, envelope=made),
+            member.name.span,
+        )
+    if isinstance(data, Record) and data.kind == "frontier":
+        return Value(replace(data, name=name, span=member.name.span), member.name.span)
+    return ctx.fail(
+        "E0311",
+        f"a frontier cannot be made from {describe(value)}",
+        value.span,
+        describe(value),
+        help="write `envelope(of: [base, vanilla], to: 32K tokens)`, or name a published frontier",
+    )
+
+
+def _report(
+    ctx: Context, result: Record, owner: tuple[str, str]
+) -> tuple[tuple[Record, ...], tuple[Record, ...], bool]:
+    report = result.sub("report")
+    children = report.children if isinstance(report, Section) else {}
+    found: dict[str, list[Record]] = {"table": [], "chart": []}
+    sound = True
+    for item, scope in children.values():
+        value = record(ctx, item, scope, (owner[0], f"{owner[1]}.report.{item.name.name}"))
+        if value is None or not isinstance(value.data, Record):
+            sound = False
+        else:
+            found[item.kind.name].append(value.data)
+    return tuple(found["table"]), tuple(found["chart"]), sound

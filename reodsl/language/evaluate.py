@@ -1,21 +1,85 @@
-"""Evaluation: from expressions to values, in the types that settings want."""
+"""Evaluate expressions: names, calls, attributes and operators, to values in the types that settings want.
+
+Expressions hold expressions of every sort, so all of them are here. What they name is a declaration, which holds expressions
+in turn: those are evaluated by way of the context.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reodsl.diagnostics.model import Label, Span
 from reodsl.language import arithmetic
-from reodsl.language.context import DEEPEST, Context
+from reodsl.language.context import Context
+from reodsl.language.doubled import doubled
 from reodsl.language.examples import in_file, with_imports
-from reodsl.language.fitting import fit
-from reodsl.language.modules import Loaded
-from reodsl.language.names import named
-from reodsl.language.schema import Either, Many, Type
-from reodsl.language.suggest import advice
-from reodsl.language.units import UNITS, Quantity, dimension, scaled
-from reodsl.language.values import Bounds, Items, Scope, Value, describe
+from reodsl.language.fitting import default_value, fit
+from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, computed, listed
+from reodsl.language.kinds import DECLARED, KINDS, METRICS
+from reodsl.language.kinds.types import CHECKPOINT, SPLITS, TOKENS
+from reodsl.language.meant import POOL
+from reodsl.language.modules import Loaded, library_names
+from reodsl.language.schema import (
+    A,
+    Choice,
+    Either,
+    Field,
+    Flag,
+    Kind,
+    Many,
+    Num,
+    Text,
+    Type,
+    kinds_of,
+    type_words,
+)
+from reodsl.language.suggest import advice, nearest, there_is
+from reodsl.language.units import UNITS, Quantity, dimension, scaled, shown
+from reodsl.language.unknown_names import _quoted, import_hint, study_of_arm, unknown
+from reodsl.language.values import (
+    Arm,
+    Bounds,
+    Definition,
+    Experiment,
+    Items,
+    Record,
+    Scope,
+    Slot,
+    Stage,
+    StageList,
+    StageRef,
+    StagesOver,
+    Symbol,
+    Until,
+    Value,
+    as_written,
+    describe,
+)
 from reodsl.syntax import tree
 
 MOST_VALUES = 2**14
+DEEPEST_EXPRESSION = 360
+MOST_STAGES = 256
+CONSTRUCTORS = {name: kind for name, kind in KINDS.items() if kind.form == "call"}
+REWARD_ONLY = frozenset(
+    {"sigmoid", "log", "sqrt", "cos", "abs", "clip", "mean", "std", "sum", "count", "median", "min", "max"}
+)
+SCHEDULE = Either((SPLITS, Many(TOKENS, 2)))
+PLAIN_TYPES: dict[str, Type] = {
+    "number": Num(),
+    "int": Num(whole=True),
+    "text": Text(),
+    "bool": Flag(),
+    "budgets": SPLITS,
+}
+TYPES_ELSEWHERE = {
+    **dict.fromkeys(("float", "double", "real"), "number"),
+    **dict.fromkeys(("integer", "Int", "long"), "int"),
+    **dict.fromkeys(("str", "string", "String"), "text"),
+    **dict.fromkeys(("boolean", "Bool"), "bool"),
+    **dict.fromkeys(("list", "List", "tuple"), "[int]"),
+}
+"""What other languages call the plain types."""
 
 
 def fitted(
@@ -55,7 +119,7 @@ def evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = N
     ctx.spend("expressions", expr.span)
     ctx.depth += 1
     try:
-        if ctx.depth > DEEPEST * 6:
+        if ctx.depth > DEEPEST_EXPRESSION:
             return ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names")
         value = _evaluated(ctx, expr, scope, want)
         return None if value is None or too_long(ctx, value, expr.span) else value
@@ -116,16 +180,10 @@ def _evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -
         case tree.IfElse():
             return _if_else(ctx, expr, scope, want)
         case tree.Call():
-            from reodsl.language.calls import called
-
             return called(ctx, expr, scope)
         case tree.Attribute():
-            from reodsl.language.attributes import attribute
-
             return attribute(ctx, expr, scope, want)
         case tree.Index():
-            from reodsl.language.attributes import index
-
             return index(ctx, expr, scope)
         case tree.Slice():
             return ctx.fail(
@@ -135,9 +193,7 @@ def _evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -
                 help="write `y[:L]` in a `reward`",
             )
         case tree.Amend():
-            from reodsl.language.records import amended
-
-            return amended(ctx, expr, scope)
+            return ctx.amended(ctx, expr, scope)
 
 
 def number(ctx: Context, expr: tree.Number) -> Value | None:
@@ -193,3 +249,651 @@ def _item(want: Type | None) -> Type | None:
     if isinstance(want, Either):
         return next((_item(option) for option in want.options if isinstance(option, Many)), None)
     return None
+
+
+def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Value | None:
+    """The value of a name: a word of the setting's own, a local, a declaration, an import."""
+    name = expr.name
+    words = offered_words(want)
+    if isinstance(want, A) and "metric" in want.kinds:
+        return ctx.fail(
+            "E0314",
+            f"`{name}` is no metric",
+            expr.span,
+            "unknown",
+            help=f"write `train.{name}`" if f"train.{name}" in METRICS else there_is(METRICS, "metrics are"),
+        )
+    if name in words:
+        return Value(Symbol(name), expr.span)
+    local = scope.find(name)
+    if local is not None:
+        value = local()
+        return None if value is None else used_at(value, name, expr.span)
+    found = lookup(ctx, scope.module, name)
+    if found is not None:
+        module, item = found
+        value = ctx.declared(module, item)
+        return None if value is None else used_at(value, name, expr.span)
+    if name in scope.module.imports or _declared_badly(scope.module, name):
+        return None
+    unprovided = [each for each in scope.module.imports if not _provided(ctx, scope.module, each)]
+    # An import that nothing provides has been reported, and most likely was meant to bring this name.
+    if words or nearest(name, unprovided) is None:
+        kinds = () if want is None else kinds_of(want)
+        unknown(ctx, expr, scope, words, kinds, _quoted(expr, scope) if isinstance(want, Text) else None)
+    return None
+
+
+def lookup(ctx: Context, module: Loaded, name: str) -> tuple[Loaded, tree.ModuleItem] | None:
+    """The declaration behind a name of a file, through imports."""
+    item = module.items.get(name)
+    if item is not None:
+        ctx.used.add((module.key, name))
+        return module, item
+    imported = module.imports.get(name)
+    if imported is None:
+        return None
+    ctx.used_imports.add((module.key, name))
+    target = ctx.modules.loaded.get(imported.module) if imported.module is not None else None
+    if target is None or imported.name not in target.items:
+        return None
+    ctx.used.add((target.key, imported.name))
+    return target, target.items[imported.name]
+
+
+def is_reward(ctx: Context, module: Loaded, name: str) -> bool:
+    """Whether a file declares or imports a reward of that name."""
+    found = lookup(ctx, module, name)
+    return found is not None and isinstance(found[1], tree.Decl) and found[1].kind.name == "reward"
+
+
+def used_at(value: Value, name: str, span: Span) -> Value:
+    """A value as it is used by name: the use is its place, the setting is remembered."""
+    if isinstance(value.data, Record):
+        return replace(value, span=span, literal=None)
+    text = shown(value.data) if isinstance(value.data, Quantity) else ""
+    via = ((value.span, f"`{name}` is {text}" if text else f"`{name}` is set here"), *value.via)
+    return replace(value, span=span, via=via[:4], literal=None)
+
+
+def full_name(expr: tree.Attribute, scope: Scope) -> list[str] | None:
+    """The parts of `std.paper.qwen3_4b` behind `std`, where an attribute is a full name of the library."""
+    parts = [expr.name.name]
+    inner = expr.value
+    while isinstance(inner, tree.Attribute):
+        parts.insert(0, inner.name.name)
+        inner = inner.value
+    return (
+        parts if isinstance(inner, tree.Name) and inner.name == "std" and "std" not in scope.names() else None
+    )
+
+
+def _provided(ctx: Context, module: Loaded, name: str) -> bool:
+    imported = module.imports[name]
+    target = ctx.modules.loaded.get(imported.module) if imported.module is not None else None
+    return target is not None and imported.name in target.items
+
+
+def _declared_badly(module: Loaded, name: str) -> bool:
+    return any(item.name.name == name for item in module.module.items)
+
+
+def offered_words(want: Type | None) -> tuple[str, ...]:
+    """The words that a setting of this type may be written as; a name that is one of them means the word."""
+    match want:
+        case Choice():
+            return want.words
+        case Many():
+            return offered_words(want.item) if want.lone else ()
+        case Either():
+            return tuple(word for option in want.options for word in offered_words(option))
+    return ()
+
+
+def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | None) -> Value | None:
+    """`x.stages`, a setting of a record, or a metric where one is wanted."""
+    if isinstance(want, A) and "metric" in want.kinds:
+        return metric(ctx, expr)
+    if (parts := full_name(expr, scope)) is not None:
+        return _from_library(ctx, expr, parts)
+    value = evaluated(ctx, expr.value, scope)
+    if value is None:
+        return None
+    if not isinstance(value.data, Record):
+        return ctx.fail(
+            "E0301",
+            f"{describe(value)} has no settings",
+            expr.span,
+            help="name a declaration before the point",
+        )
+    record, name = value.data, expr.name.name
+    if isinstance(record, Arm):
+        record = record.experiment
+    if name == "stages" and isinstance(record, Experiment):
+        return Value(StageList("stages", {}, expr.span, record.name, of=record), expr.span)
+    if isinstance(record, StageList):
+        return ctx.fail(
+            "E0212",
+            "a stage is named in brackets",
+            expr.name.span,
+            help=f"write `{record.name}.stages[{name}]`",
+        )
+    found = record.get(name)
+    if found is None:
+        stages = record.stages if isinstance(record, Experiment) else ()
+        known = [*record.fields, *(["stages"] if stages else [])]
+        staged = isinstance(record, Experiment) and name in [part.name for part in stage_parts(ctx, record)]
+        return ctx.fail(
+            "E0203",
+            f"{describe(value)} has no `{name}`",
+            expr.name.span,
+            "unknown",
+            help=f"write `{record.name}.stages[{name}]`, if that stage is meant"
+            if staged
+            else advice(name, known, "it has"),
+        )
+    return used_at(found, f"{record.name}.{name}" if record.name else name, expr.span)
+
+
+def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value | None:
+    *folders, name = parts
+    module, known = ".".join(folders), library_names()
+    loaded = ctx.modules.library(module) if module in known else None
+    if loaded is None:
+        helps = advice(module or name, known, "it has")
+        return ctx.fail(
+            "E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps
+        )
+    if name not in loaded.items:
+        helps = advice(name, loaded.items, "it has")
+        return ctx.fail(
+            "E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps
+        )
+    found = ctx.declared(loaded, loaded.items[name])
+    return None if found is None else used_at(found, name, expr.span)
+
+
+def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
+    """What a plateau watches."""
+    text = f"{expr.value.name}.{expr.name.name}" if isinstance(expr.value, tree.Name) else "?"
+    if text not in METRICS:
+        return ctx.fail(
+            "E0314",
+            f"there is no metric `{text}`",
+            expr.span,
+            "unknown",
+            help=advice(text, METRICS, "metrics are"),
+        )
+    return Value(Record("metric", {}, expr.span, name=expr.name.name), expr.span)
+
+
+def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
+    """`x.stages[4K tokens]`: a stage by its name or by the value that it was made for."""
+    value = evaluated(ctx, expr.value, scope)
+    if value is None:
+        return None
+    if not isinstance(value.data, StageList):
+        return ctx.fail(
+            "E0301",
+            f"{describe(value)} has no elements",
+            expr.span,
+            help=_without_elements(value),
+        )
+    record = value.data.of
+    parts = stage_parts(ctx, record)
+    if not record.stages:
+        return ctx.fail(
+            "E0212",
+            f"`{record.name}` has no stages",
+            expr.span,
+            "no such stage",
+            others=[Label(record.span, "declared here")],
+            help=f"name it alone: `{record.name}`",
+        )
+    shown_as = named = expr.index.name if isinstance(expr.index, tree.Name) else None
+    position = next((i for i, part in enumerate(parts) if part.value is None and part.name == named), -1)
+    if position < 0 and (named is None or _may_be_a_number(scope, named)):
+        wanted = evaluated(ctx, expr.index, scope)
+        if wanted is None:
+            return None
+        position = next((i for i, part in enumerate(parts) if _same(part.value, wanted)), -1)
+        shown_as = shown(wanted.data) if isinstance(wanted.data, Quantity) else as_written(wanted)
+    if position < 0:
+        names = [part.label.strip("`") for part in parts]
+        return ctx.fail(
+            "E0212",
+            f"`{record.name}` has no stage `{shown_as}`",
+            expr.index.span,
+            "no such stage",
+            others=[Label(record.span, "declared here")],
+            help=advice(named, names, "its stages are") if named else there_is(names, "its stages are"),
+        )
+    return Value(
+        StageRef(
+            "stage_of", {}, expr.span, f"{record.name}.{parts[position].name}", of=record, position=position
+        ),
+        expr.span,
+    )
+
+
+def _without_elements(value: Value) -> str:
+    """The help for brackets behind what is no list of stages."""
+    data = value.data
+    if isinstance(data, Items):
+        return "a list is used as a whole: write the one value here, or give it a `param` of its own"
+    if isinstance(data, Experiment) and data.stages:
+        return f"name its stages: `{data.name}.stages[…]`"
+    return "only stages are chosen by brackets: `EXPERIMENT.stages[4K tokens]`"
+
+
+def _may_be_a_number(scope: Scope, name: str) -> bool:
+    """Whether a name may stand for the value of a stage: a param, an import or a variable, and no declaration or arm."""
+    item = scope.module.items.get(name)
+    if item is not None:
+        return isinstance(item, tree.Param)
+    return name in scope.names() and study_of_arm(scope, name) is None
+
+
+def _same(stage: Value | None, wanted: Value) -> bool:
+    if stage is None or not isinstance(stage.data, Quantity) or not isinstance(wanted.data, Quantity):
+        return False
+    if wanted.literal is not None and not wanted.data.unit:
+        return scaled(wanted.literal.value, wanted.literal.suffix, stage.data.unit) == stage.data.number
+    return stage.data == wanted.data
+
+
+def stage_parts(ctx: Context, record: Experiment) -> list[Stage]:
+    """The stages that a record declares, those made from a list spelled out."""
+    parts: list[Stage] = []
+    for stage in record.stages:
+        if isinstance(stage, Stage):
+            parts.append(stage)
+            continue
+        over = evaluated(ctx, stage.over, stage.scope)
+        if over is None:
+            continue
+        if not isinstance(over.data, Items) or not over.data.values:
+            ctx.fail(
+                "E0301",
+                f"`stages` runs over a list, not over {describe(over)}",
+                stage.over.span,
+                help="write `stages(cap in [64 tokens, 32 tokens]) { … }`",
+            )
+            continue
+        if len(over.data.values) > MOST_STAGES:
+            ctx.fail(
+                "E0216",
+                f"an experiment has at most {MOST_STAGES} stages, and these are {len(over.data.values)}",
+                stage.over.span,
+                "too many",
+                others=[Label(place, text) for place, text in over.via],
+                help="take a larger step, or give one stage more steps",
+            )
+            continue
+        for each in over.data.values:
+            value = replace(each, literal=None)
+            name = str(value.data.number) if isinstance(value.data, Quantity) else str(len(parts))
+            label = shown(value.data) if isinstance(value.data, Quantity) else name
+            scope = _with(stage, value)
+            parts.append(Stage(name, label, value, stage.block, scope, stage.span, changes=stage.changes))
+    return _unlike(ctx, parts)
+
+
+def _unlike(ctx: Context, parts: list[Stage]) -> list[Stage]:
+    """The stages without those that have the name of an earlier one, which are reported: results go by these names."""
+    found: dict[str, Stage] = {}
+    for part in parts:
+        before = found.setdefault(part.name, part)
+        if before is part:
+            continue
+        places = [each.value.span if each.value is not None else each.span for each in (before, part)]
+        ctx.fail(
+            "E0208",
+            f"two stages are called {part.label}",
+            places[1],
+            "again here",
+            others=[Label(places[0], "first here")],
+            help="make each value once, or write stages with names of their own: `stage NAME { … }`",
+        )
+    return list(found.values())
+
+
+def _with(stage: StagesOver, value: Value) -> Scope:
+    return stage.scope.inner({stage.var.name: lambda: value})
+
+
+def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
+    """The value of a call."""
+    if isinstance(expr.function, tree.Attribute) and full_name(expr.function, scope) is not None:
+        return _declared_call(ctx, expr, scope, expr.function.name.name)
+    if not isinstance(expr.function, tree.Name):
+        return ctx.fail("E0301", "only a name can be called", expr.function.span, help="write `NAME(…)`")
+    name = expr.function.name
+    if scope.find(name) is None and (target := lookup(ctx, scope.module, name)) is not None:
+        return _declared_call(ctx, expr, scope, target[1].name.name)
+    if name == "checkpoint":
+        return _checkpoint(ctx, expr, scope)
+    if name == "steps":
+        kind = ENDS if expr.args and expr.args[0].name is None else REASONING_STEPS
+        args = bind(ctx, expr, kind, scope)
+        if args is None:
+            return None
+        if kind is ENDS:
+            return Value(Until("until", {}, expr.span, steps=args["count"].value), expr.span)
+        return Value(Record("steps_split", args, expr.span, called=expr), expr.span)
+    if name in SIGNATURES:
+        args = bind(ctx, expr, SIGNATURES[name], scope)
+        return None if args is None else computed(ctx, name, args, expr)
+    if name in CONSTRUCTORS:
+        args = bind(ctx, expr, CONSTRUCTORS[name], scope)
+        return None if args is None else Value(Record(name, args, expr.span), expr.span)
+    if name in REWARD_ONLY or name in ("correct", "len", "answer"):
+        return ctx.fail(
+            "E0308",
+            f"`{name}` works on responses, and there are none outside a reward",
+            expr.function.span,
+            "not in a reward",
+            help="use it inside `reward NAME { … }`, and name that reward here",
+        )
+    if name in scope.module.imports:
+        return None
+    known = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_rewards(scope)]
+    return ctx.fail(
+        "E0213",
+        f"there is no function `{name}`",
+        expr.function.span,
+        "unknown",
+        help=import_hint(expr.function, scope) or advice(name, known, "functions are"),
+    )
+
+
+def _rewards(scope: Scope) -> list[str]:
+    items = scope.module.items.values()
+    return [item.name.name for item in items if isinstance(item, tree.Decl) and item.kind.name == "reward"]
+
+
+def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Value | None:
+    value = evaluated(ctx, expr.function, scope)
+    if value is None:
+        return None
+    if isinstance(value.data, Definition):
+        bind_ = reward_call if value.data.kind == "reward" else selection_call
+        return bind_(ctx, expr, value.data, scope)
+    return ctx.fail(
+        "E0301",
+        f"{describe(value)} takes no arguments",
+        expr.function.span,
+        help=f"to change its settings write `{name} {{ … }}`",
+    )
+
+
+def _checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
+    stages = A((*CHECKPOINT.kinds, "stage_of", "arm"), "a model, an experiment, or one of its stages")
+    signature = Kind(
+        "checkpoint",
+        "The weights at the end of an experiment or of one of its stages, or a model as it comes.",
+        {"of": Field(stages, "whose", required=True, example="checkpoint(vanilla.stages[4K tokens])")},
+        form="call",
+        positional=("of",),
+    )
+    args = bind(ctx, expr, signature, scope)
+    if args is None:
+        return None
+    of = args["of"].value.data
+    if isinstance(of, Arm):
+        args = {"of": Slot(Value(of.experiment, args["of"].value.span), args["of"].span)}
+    return Value(Record("checkpoint", args, expr.span), expr.span)
+
+
+def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, Slot] | None:
+    """The arguments of a call by name, each in its type, defaults filled in; None after reporting what is wrong."""
+    found: dict[str, Slot] = {}
+    places: dict[str, tree.Arg] = {}
+    good, guess = True, False
+    positional = list(kind.positional)
+    for arg in expr.args:
+        if isinstance(arg.value, (tree.Binding, tree.Comprehension)):
+            ctx.fail("E0310", f"`{kind.name}` takes no `for` or `in`", arg.span, help="give it values")
+            good = False
+            continue
+        name = _argument_name(ctx, expr, arg, kind, positional)
+        if name is None:
+            good, guess = False, True
+            continue
+        if name in places:
+            ctx.report(doubled(name, arg.span, places[name].span, "give it once"))
+            good = False
+            continue
+        places[name] = arg
+        field = kind.fields[name]
+        value = fitted(ctx, arg.value, scope, field.type, name, field.example)
+        if value is None:
+            good = False
+        else:
+            found[name] = Slot(value, arg.span)
+    for name, field in kind.fields.items():
+        if name in places or name in found:
+            continue
+        if field.required:
+            # An argument of an unknown name was most likely meant to be this one, and has been reported.
+            good = good and guess
+            if guess:
+                continue
+            example, imports = in_file(ctx, scope.module, field.example, field.type)
+            ctx.fail(
+                "E0310",
+                f"`{kind.name}` needs `{name}`, {type_words(field.type)}: {field.doc}",
+                expr.span,
+                f"no `{name}`",
+                help=f"write `{example}`{with_imports(imports)}" if example else None,
+            )
+        elif field.default is not None:
+            found[name] = Slot(default_value(field, expr), None)
+    return found if good else None
+
+
+def _argument_name(
+    ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, positional: list[str]
+) -> str | None:
+    if arg.name is None:
+        if positional:
+            return positional.pop(0)
+        if len(expr.args) > len(kind.fields):
+            most = f"{len(kind.fields)} argument{'s' if len(kind.fields) > 1 else ''}"
+            message = f"`{kind.name}` takes {most}, and this is one more"
+            return ctx.fail("E0310", message, arg.span, help=f"it takes {', '.join(kind.fields)}")
+        given = {each.name.name for each in expr.args if each.name is not None}
+        open_names = [name for name in kind.fields if name not in kind.positional and name not in given]
+        nameless = [each for each in expr.args if each.name is None][len(kind.positional) :]
+        first = (open_names[nameless.index(arg) :] or ["name"])[0]
+        return ctx.fail(
+            "E0310",
+            f"this argument of `{kind.name}` needs a name",
+            arg.span,
+            help=f"name it, such as `{first}: …`",
+        )
+    name = arg.name.name
+    if name not in kind.fields:
+        return ctx.fail(
+            "E0310",
+            f"`{kind.name}` has no argument `{name}`",
+            arg.name.span,
+            "unknown",
+            help=advice(name, kind.fields, "it takes"),
+        )
+    if name in positional:
+        positional.remove(name)
+    return name
+
+
+def reward_call(ctx: Context, call: tree.Call, definition: Definition, scope: Scope) -> Value | None:
+    """A reward or a selection with arguments."""
+    params = definition.item.params or ()
+    by_name = {param.name.name: param for param in params}
+    open_names = [name for name in by_name if name not in definition.args]
+    args = dict(definition.args)
+    good = True
+    for arg in call.args:
+        name = arg.name.name if arg.name is not None else (open_names[0] if open_names else "")
+        param = by_name.get(name)
+        if param is None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
+            place = arg.name.span if arg.name is not None else arg.span
+            helps = advice(name, by_name, "it takes") if by_name else f"write `{definition.name}` alone"
+            many = f"{len(by_name)} argument{'s' if len(by_name) > 1 else ''}, and this is one more"
+            ctx.fail(
+                "E0310",
+                f"the {definition.kind} `{definition.name}` "
+                + (f"has no parameter `{name}`" if name else f"takes {many if by_name else 'no arguments'}"),
+                place,
+                "unknown" if name else "",
+                help=helps,
+            )
+            good = False
+            continue
+        if name not in open_names:
+            first = args[name].span if name in args else None
+            helps = f"give it once, or start from `{definition.item.name.name}`"
+            ctx.report(doubled(name, arg.span, first, helps))
+            good = False
+            continue
+        open_names.remove(name)
+        bound = bound_argument(ctx, definition, param, arg.value, scope)
+        if bound is None:
+            good = False
+        else:
+            args[name] = bound
+    if not good:
+        return None
+    return Value(replace(definition, args=args, span=call.span), call.span)
+
+
+def bound_argument(
+    ctx: Context, definition: Definition, param: tree.ParamDecl, expr: tree.Expr, scope: Scope
+) -> Value | None:
+    """The value of an argument or a default in the type and range of its parameter; None with the reason reported."""
+    type_ = declared_type(ctx, param.type)
+    if type_ is None:
+        return None
+    name = param.name.name
+    if type_ == SPLITS:
+        return splits(ctx, expr, scope, name)
+    found = evaluated(ctx, expr, scope, type_)
+    value = None if found is None else settled(ctx, found, type_, name)
+    if value is not None and param.range is not None:
+        return in_range(ctx, value, param.range, type_, name, Scope(definition.module))
+    return value
+
+
+def selection_call(ctx: Context, call: tree.Call, rule: Definition, scope: Scope) -> Value | None:
+    """A selection with arguments; on a pool, the first of them, it is data to train on."""
+    pools = call.args[:1] if call.args and call.args[0].name is None else ()
+    rest = replace(call, args=call.args[len(pools) :])
+    bound = reward_call(ctx, rest, rule, scope)
+    if not pools:
+        return bound
+    expr = pools[0].value
+    if isinstance(expr, (tree.Binding, tree.Comprehension)):
+        return ctx.fail("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`")
+    pool = evaluated(ctx, expr, scope)
+    if bound is None or pool is None:
+        return None
+    if not isinstance(pool.data, Record) or pool.data.kind != "pool":
+        return ctx.fail(
+            "E0301",
+            f"`{rule.name}` picks from a pool, not from {describe(pool)}",
+            expr.span,
+            describe(pool),
+            help=f"sample responses: `{rule.name}({POOL})`",
+        )
+    fields = {"selection": Slot(bound, call.span), "pool": Slot(pool, pools[0].span)}
+    return Value(Record("selected", fields, call.span, rule.name), call.span)
+
+
+def declared_type(ctx: Context, written: tree.TypeExpr) -> Type | None:
+    """The type that a declaration names."""
+    if isinstance(written, tree.ListType):
+        item = declared_type(ctx, written.item)
+        return None if item is None else Many(item)
+    name = written.name
+    if name in PLAIN_TYPES:
+        return PLAIN_TYPES[name]
+    if name in UNITS:
+        return Num(UNITS[name])
+    if name in DECLARED:
+        return A((name,))
+    known = [*PLAIN_TYPES, *sorted(set(UNITS.values())), *DECLARED]
+    return ctx.fail(
+        "E0315",
+        f"there is no type `{name}`",
+        written.span,
+        "unknown",
+        help=f"write `{TYPES_ELSEWHERE[name]}`"
+        if name in TYPES_ELSEWHERE
+        else advice(name, known, "types are"),
+    )
+
+
+def in_range(
+    ctx: Context, value: Value, range_: tree.Range, type_: Type, name: str, scope: Scope
+) -> Value | None:
+    """A value inside a declared range, every item of a list; None with a diagnostic when it is not."""
+    item = type_.item if isinstance(type_, Many) else type_
+    ends = []
+    for end in (range_.lower, range_.upper):
+        found = evaluated(ctx, end, scope)
+        ends.append(None if found is None else settled(ctx, found, _unbounded(item), f"the range of {name}"))
+    low, high = ends
+    if (
+        low is None
+        or high is None
+        or not isinstance(low.data, Quantity)
+        or not isinstance(high.data, Quantity)
+    ):
+        return None
+    if low.data.number > high.data.number:
+        return ctx.fail(
+            "E0303",
+            f"the range of `{name}` ends before it begins",
+            range_.span,
+            help=f"write `{shown(high.data)}..{shown(low.data)}`",
+        )
+    values = value.data.values if isinstance(value.data, Items) else (value,)
+    for each in values:
+        if isinstance(each.data, Quantity) and not low.data.number <= each.data.number <= high.data.number:
+            return ctx.fail(
+                "E0303",
+                f"`{name}` must be from {shown(low.data)} to {shown(high.data)}",
+                each.span,
+                shown(each.data),
+                others=[Label(range_.span, "its range")],
+                help="choose a value inside the range, or widen it where it is declared",
+            )
+    return value
+
+
+def _unbounded(type_: Type) -> Type:
+    return Num(type_.unit) if isinstance(type_, Num) else type_
+
+
+def splits(ctx: Context, expr: tree.Expr, scope: Scope, what: str) -> Value | None:
+    """Budgets from an expression: a schedule, a list whose last is the longest response, or a name of budgets."""
+    value = evaluated(ctx, expr, scope, SCHEDULE)
+    return None if value is None else as_splits(ctx, value, what)
+
+
+def as_splits(ctx: Context, value: Value, what: str) -> Value | None:
+    """A value as budgets."""
+    if isinstance(value.data, Items):
+        if len(value.data.values) == 1:
+            return ctx.fail(
+                "E0303",
+                f"`{what}` needs a budget and, last, the longest response",
+                value.span,
+                "one alone",
+                help="write two or more, as in `[1K tokens, 32K tokens]`",
+            )
+        fitting = settled(ctx, value, Many(TOKENS, 2), what)
+        if fitting is None or not isinstance(fitting.data, Items):
+            return None
+        return listed(ctx, fitting, fitting.data.values)
+    return settled(ctx, value, SPLITS, what)

@@ -1,4 +1,4 @@
-"""Finishing: defaults filled in, what is required and missing reported, stages made whole."""
+"""Fill in the defaults of a record, and report what it lacks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
-from reodsl.language import reach
-from reodsl.language.blocks import laid
-from reodsl.language.calls import default_value
 from reodsl.language.context import Context
 from reodsl.language.examples import in_file, with_imports
+from reodsl.language.fitting import default_value
 from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.schema import Block, Field, Kind, type_words
-from reodsl.language.stages import require_flat, stage_parts
-from reodsl.language.values import Experiment, Record, Section, Slot, Stage, Until, Value
+from reodsl.language.values import Record, Section, Slot, Stage, Until, Value
 from reodsl.syntax import tree
 
 R = TypeVar("R", bound=Record)
@@ -39,53 +36,6 @@ class _Missing:
     @property
     def path(self) -> str:
         return ".".join((*self.blocks, self.name))
-
-
-def stage_records(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
-    """The stages of an experiment, each with all its settings; one without a part when none is declared."""
-    if not experiment.stages:
-        return [(None, experiment)]
-    found: list[tuple[Stage | None, Experiment]] = []
-    parts = stage_parts(ctx, experiment)
-    for number, part in enumerate(parts):
-        stage = laid(
-            ctx, replace(experiment, stages=()), part.block, part.scope, part.block.doc or experiment.doc
-        )
-        stage = require_flat(ctx, stage)
-        stage = reach.amended(ctx, stage, experiment.owner, part.scope, stage=True)
-        found.append((part, reach.of_stage(ctx, stage, parts, number)))
-    return found
-
-
-def finished_experiment(ctx: Context, experiment: Experiment) -> Experiment | None:
-    """An experiment with its defaults, every stage complete; None when something required is missing."""
-    if not experiment.is_trained:
-        return experiment
-    complete = complete_stages(ctx, experiment)
-    if not complete:
-        return None
-    # A suite named in the stages is the experiment's as well.
-    last = complete[-1][1].fields.get("eval")
-    return experiment if last is None or "eval" in experiment.fields else experiment.with_field("eval", last)
-
-
-def complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
-    """The stages of an experiment with every default filled in; empty when one of them lacks something."""
-    # Every check and the lowering ask for them.
-    return ctx.once_of("stages", experiment, lambda: _complete_stages(ctx, experiment))
-
-
-def _complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
-    found: list[tuple[Stage | None, Experiment]] = []
-    whole = True
-    for part, stage in stage_records(ctx, experiment):
-        ctx.spend("stages", stage.span)
-        done = finished(ctx, stage, KINDS["experiment"], part)
-        if done is None:
-            whole = False
-        else:
-            found.append((part, done))
-    return found if whole else []
 
 
 def finished(ctx: Context, record: R, kind: Kind, stage: Stage | None = None) -> R | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from reodsl.ir.names import Form
 from reodsl.language.meant import meant
@@ -13,6 +14,7 @@ from reodsl.language.schema import (
     Block,
     Choice,
     Either,
+    Field,
     Flag,
     Many,
     Num,
@@ -23,6 +25,7 @@ from reodsl.language.schema import (
 )
 from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, as_written, describe
+from reodsl.syntax import tree
 from reodsl.syntax.scanner import clipped
 
 MOST_COUNTED = 16
@@ -220,15 +223,36 @@ def _fit_bounds(value: Value, type_: Between) -> Value | Misfit:
     if not isinstance(data, Bounds):
         return _other(value, type_)
     low, high = fit(data.low, type_.item), fit(data.high, type_.item)
-    for end in (low, high):
-        if isinstance(end, Misfit):
-            return end
-    assert isinstance(low, Value)
-    assert isinstance(high, Value)
-    assert isinstance(low.data, Quantity)
-    assert isinstance(high.data, Quantity)
-    if low.data.number > high.data.number:
+    if isinstance(low, Misfit):
+        return low
+    if isinstance(high, Misfit):
+        return high
+    ends = [end.data.number for end in (low, high) if isinstance(end.data, Quantity)]
+    if ends != sorted(ends):
         return Misfit(
             "E0303", "{what} must not end before it begins", "", value, "write the smaller number first"
         )
     return replace(value, data=Bounds(low, high))
+
+
+def default_value(field: Field, at: tree.Call | tree.Ident) -> Value:
+    """The default of a setting as a value."""
+    return as_value(field.default, field, at)
+
+
+def as_value(data: Any, field: Field, at: tree.Call | tree.Ident) -> Value:
+    """Plain data as a value in a field's type."""
+
+    def made(each: Any, type_: Type) -> Value:
+        if isinstance(type_, Either):
+            type_ = type_.options[0]
+        if isinstance(each, tuple) and isinstance(type_, Many):
+            return Value(Items(tuple(made(item, type_.item) for item in each)), at.span)
+        if isinstance(each, str):
+            return Value(Symbol(each) if isinstance(type_, Choice) else each, at.span)
+        if isinstance(each, bool):
+            return Value(each, at.span)
+        unit = type_.dimension if isinstance(type_, Num) else ()
+        return Value(Quantity(each, unit), at.span)
+
+    return made(data, field.type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,10 @@ from reodsl.language.kinds.types import COUNT, STEPS, TOKENS, TOKENS0
 from reodsl.language.schema import A, Choice, Field, Kind, Many, Text
 from reodsl.language.units import TOKENS as IN_TOKENS
 from reodsl.language.units import Quantity
-from reodsl.language.values import Budgets, Frontier, Items, Record, Slot, Value
+from reodsl.language.values import Budgets, Frontier, Items, Record, Slot, Value, plain
 from reodsl.numbers.budgets import BudgetError, Schedule, exp, explicit, halve, linear
+from reodsl.numbers.curves import Curve, Curves
+from reodsl.numbers.greedy import greedy
 from reodsl.syntax import tree
 
 Arguments = Mapping[str, Slot]
@@ -136,9 +138,8 @@ def computed(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value
 
 
 def _number(args: Arguments, name: str) -> int:
-    data = args[name].value.data
-    assert isinstance(data, Quantity)
-    return int(data.number)
+    """A whole number among the arguments, which fit their signature."""
+    return int(plain(args[name].value))
 
 
 def _schedule(ctx: Context, args: Arguments, call: tree.Call, make: Callable[[], Schedule]) -> Value | None:
@@ -167,17 +168,13 @@ def _linear(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
 
 
 def _explicit(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
-    items = args["budgets"].value.data
-    assert isinstance(items, Items)
-    budgets = [int(item.data.number) for item in items.values if isinstance(item.data, Quantity)]
+    budgets = [int(number) for number in plain(args["budgets"].value)]
     return _schedule(ctx, args, call, lambda: explicit(budgets, _number(args, "to")))
 
 
-def listed(ctx: Context, value: Value) -> Value | None:
+def listed(ctx: Context, value: Value, items: Sequence[Value]) -> Value | None:
     """Budgets from a list of tokens, whose last is the longest response."""
-    assert isinstance(value.data, Items)
-    items = value.data.values
-    numbers = [int(item.data.number) for item in items if isinstance(item.data, Quantity)]
+    numbers = [int(plain(item)) for item in items]
     try:
         schedule = explicit(numbers[:-1], numbers[-1])
     except BudgetError as found:
@@ -191,9 +188,6 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     frontier = args["frontier"].value.data
     if not isinstance(frontier, Frontier) or frontier.envelope is not None:
         return Value(Record("oracle_budgets", args, call.span), call.span)
-    from reodsl.language.budget_text import curves_of
-    from reodsl.numbers.greedy import greedy
-
     to, n, step = args.get("to"), _number(args, "n"), _number(args, "step")
     try:
         curves = ctx.once_of("curves", frontier, lambda: curves_of(frontier))
@@ -261,9 +255,8 @@ def tokens_list(numbers: tuple[int, ...], span: Span) -> Value:
 
 
 def _words(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
-    text = args["text"].value.data
-    assert isinstance(text, str)
-    return Value(Items(tuple(Value(word, call.span) for word in text.split())), call.span)
+    words = plain(args["text"].value).split()
+    return Value(Items(tuple(Value(word, call.span) for word in words)), call.span)
 
 
 _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value | None]] = {
@@ -276,3 +269,11 @@ _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value | No
     "every": _every,
     "words": _words,
 }
+
+
+def curves_of(frontier: Frontier) -> Curves:
+    """The curves of a published frontier. Raises `Problem` where they are none."""
+    if frontier.curves is not None:
+        return frontier.curves
+    accuracy = tuple(float(share) for share in frontier.data("accuracy"))
+    return {frontier.data("benchmark"): Curve(tuple(frontier.data("budgets")), accuracy)}

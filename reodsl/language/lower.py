@@ -20,12 +20,12 @@ from reodsl.ir.study import (
     Table,
 )
 from reodsl.language import lower_model
-from reodsl.language.finish import complete_stages
 from reodsl.language.lower_training import Lowering, start
 from reodsl.language.modules import Loaded
 from reodsl.language.origins import origins
 from reodsl.language.program import Program
 from reodsl.language.resolve import arm_suite, own_suite
+from reodsl.language.stages import complete_stages
 from reodsl.language.values import Compound, Items, Record, as_written, records_of
 from reodsl.language.values import Experiment as SourceExperiment
 from reodsl.language.values import Frontier as SourceFrontier

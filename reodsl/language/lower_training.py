@@ -30,11 +30,11 @@ from reodsl.ir.training import (
     Start,
 )
 from reodsl.language.context import Context
-from reodsl.language.finish import complete_stages
 from reodsl.language.lower_model import _given, cluster, data, forcing, model, wordings
 from reodsl.language.resolve import ancestry
 from reodsl.language.reward.body import typed_reward
-from reodsl.language.selections import TypedChoice, TypedPick, typed_selection
+from reodsl.language.reward.selection import TypedChoice, TypedPick, typed_selection
+from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import Budgets as SourceBudgets
 from reodsl.language.values import Definition, Record, Until, records_of

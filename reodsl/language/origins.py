@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.spec import Origin
-from reodsl.language.finish import complete_stages
 from reodsl.language.program import Program
 from reodsl.language.resolve import starts
+from reodsl.language.stages import complete_stages
 from reodsl.language.values import Compound, Definition, Experiment, Items, Record, Slot, Study, Value, walk
 from reodsl.syntax import tree
 

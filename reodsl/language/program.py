@@ -12,7 +12,7 @@ from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.language.amend import read_changes
 from reodsl.language.bounds import Enough
 from reodsl.language.context import Context
-from reodsl.language.declare import declared
+from reodsl.language.declare import new_context
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.refusals import unmet
 from reodsl.language.resolve import starts
@@ -69,14 +69,14 @@ def evaluate(
     modules: Modules, main: Loaded | None, sets: Mapping[str, str], amends: Mapping[str, str]
 ) -> Program:
     """Every declaration of the main file, evaluated."""
-    ctx = Context(modules)
+    ctx = new_context(modules)
     values: dict[str, Value] = {}
     # What was read before a bound was passed is shown; nothing is made of it.
     if main is not None and not ctx.ended:
         with suppress(Enough):
             read_changes(ctx, main, sets, amends)
             for name, item in main.items.items():
-                value = declared(ctx, main, item)
+                value = ctx.declared(main, item)
                 if value is not None:
                     values[name] = value
             unmet(ctx, (change for changes in ctx.amends.values() for change in changes))

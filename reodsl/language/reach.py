@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from reodsl.language.context import Context
-from reodsl.language.evaluate import fitted
+from reodsl.language.evaluate import bound_argument, fitted
+from reodsl.language.finish import finished
 from reodsl.language.functions import REASONING_STEPS, SIGNATURES, computed
 from reodsl.language.kinds import KINDS
 from reodsl.language.refusals import PassedBy, held, lacks, no_stage, refuse, unset
 from reodsl.language.resolve import WITHOUT_TRAINING, own_suite
-from reodsl.language.rewards import bound_argument
 from reodsl.language.schema import Block, Kind
 from reodsl.language.suggest import advice, there_is
 from reodsl.language.unknown_settings import unknown_setting
@@ -40,7 +40,7 @@ STAGES = ("stages", "stage")
 """What begins the path to a setting of one stage."""
 
 
-def amended(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, stage: bool = False) -> R:
+def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, stage: bool = False) -> R:
     """A record with the changes that the command line makes to its owner, of which it may be a `stage`.
 
     Changes of single stages wait in these until they are made (see `of_stage`).
@@ -294,8 +294,6 @@ def _copied(
     ctx: Context, value: Value, record: Record, kind: Kind, change: Change, scope: Scope
 ) -> Value | None:
     """What a setting names with a setting of its own changed, as `NAME { … }` would have it."""
-    from reodsl.language.finish import finished
-
     made = changed(ctx, replace(record, owner=None), change, scope)
     if made.broken:
         return None

@@ -17,6 +17,7 @@ from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.outline import ASSIGNS, Site, locate
 from reodsl.numbers.budgets import Schedule
 from reodsl.syntax import tree
+from reodsl.syntax.scanner import Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,14 @@ def meaning(analysis: Analysis, line: int, column: int) -> Meaning | None:
     here = locate(analysis.text, line, column)
     if here.word is None:
         return None
-    explained = _explain(analysis, here)
+    explained = _explain(analysis, here, here.word)
     return Meaning(explained[0], here.word.span, explained[1]) if explained is not None else None
 
 
-def _explain(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
-    word, before, frame = here.word, here.before, here.frame
-    assert word is not None
+def _explain(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None] | None:
+    before, frame = here.before, here.frame
     if before and before[0].type == "FROM" and not frame.bracket:
-        return _import(analysis, here)
+        return _import(analysis, here, word)
     if before and before[-1].type in ("DOT", "DOTDOT"):
         return None
     follows = here.after.type if here.after is not None else ""
@@ -52,16 +52,15 @@ def _explain(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
     if not before and frame.bracket == "{":
         field = frame.fields().get(word.text)
         if field is not None and follows != "NAME":
-            return _setting(analysis, here, field)
+            return _setting(analysis, here, word, field)
         if follows == "NAME" and word.text in KINDS:
             return f"**{word.text}**: {KINDS[word.text].doc}", None
-    return _name(analysis, here)
+    return _name(analysis, here, word)
 
 
-def _import(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
+def _import(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None] | None:
     """Explain a module in an import, or a name that it provides."""
-    word, main = here.word, analysis.program.main
-    assert word is not None
+    main = analysis.program.main
     if main is None:
         return None
     if any(token.type == "IMPORT" for token in here.before):
@@ -81,10 +80,9 @@ def _import(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
     return None
 
 
-def _name(analysis: Analysis, here: Site) -> tuple[str, Span | None] | None:
+def _name(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None] | None:
     """Explain a name used as a value: a word of its setting, a local name, a name of the file, a function."""
-    word, main = here.word, analysis.program.main
-    assert word is not None
+    main = analysis.program.main
     field = here.wanted
     if field is not None and word.text in words_of(field.type):
         return f"`{word.text}`: {field.doc}", None
@@ -146,10 +144,8 @@ def _declared(analysis: Analysis, main: Loaded, name: str) -> tuple[str, Span | 
     return "\n\n".join(parts), item.name.span
 
 
-def _setting(analysis: Analysis, here: Site, field: Field) -> tuple[str, Span | None]:
+def _setting(analysis: Analysis, here: Site, word: Token, field: Field) -> tuple[str, Span | None]:
     """Explain a setting: its type, its value and where that was set, and the value it replaces."""
-    word = here.word
-    assert word is not None
     slot = _slot(analysis, here, word.text)
     parts = [describe_field(word.text, field)]
     defined = None

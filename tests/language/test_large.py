@@ -9,7 +9,7 @@ import pytest
 from reodsl.graph.lower import lower
 from reodsl.language import check_file, compile_file
 from reodsl.language.bounds import MOST_ARMS, MOST_ERRORS, MOST_SEEDS
-from reodsl.language.stages import MOST_STAGES
+from reodsl.language.evaluate import MOST_STAGES
 from reodsl.syntax.scanner import MOST_TOKENS
 from reodsl.syntax.source import MAX_BYTES
 

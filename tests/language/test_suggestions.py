@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.language.context import Context
+from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.functions import SIGNATURES
@@ -31,7 +31,7 @@ def value_of(text: str) -> Value | None:
     module = parse(Source("spec.reo", "")).module
     expression = parse_expression(Source("value", text)).expression
     assert expression is not None
-    return evaluated(Context(modules), expression, Scope(Loaded("", "spec.reo", module, False, {}, {})))
+    return evaluated(new_context(modules), expression, Scope(Loaded("", "spec.reo", module, False, {}, {})))
 
 
 def numbers(type_: Type) -> Iterator[Num]:

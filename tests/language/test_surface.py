@@ -9,7 +9,7 @@ import pytest
 
 from reodsl.ir.spec import Spec
 from reodsl.ir.training import Ppo
-from reodsl.language.context import Context
+from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.kinds import KINDS
@@ -107,7 +107,7 @@ def test_the_examples_of_the_table_are_legal(kind: Kind) -> None:
         expression = parse_expression(Source("example", value_text(kind, name, field.example))).expression
         assert expression is not None, field.example
         if isinstance(field.type, (Num, Text, Flag, Choice)) and not isinstance(expression, tree.Call):
-            context = Context(Modules(Path()))
+            context = new_context(Modules(Path()))
             value = evaluated(context, expression, Scope(module), field.type)
             assert value is not None, field.example
             assert not isinstance(fit(value, field.type), Misfit), field.example

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reodsl.language.context import Context
+from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.modules import Loaded, Modules
@@ -23,7 +23,7 @@ def value(text: str, want: Type | None = None) -> Value | None:
     module = Loaded("t", "t", parse(Source("t", "")).module, False, {}, {})
     expression = parse_expression(Source("t", text)).expression
     assert expression is not None, text
-    return evaluated(Context(Modules(Path())), expression, Scope(module), want)
+    return evaluated(new_context(Modules(Path())), expression, Scope(module), want)
 
 
 @pytest.mark.parametrize(

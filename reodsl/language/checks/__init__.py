@@ -25,7 +25,7 @@ from reodsl.language.checks.vocabulary import check_vocabulary
 from reodsl.language.checks.wordings import check_asked, check_wording
 from reodsl.language.program import Program
 from reodsl.language.resolve import grid_of
-from reodsl.language.selections import typed_selection
+from reodsl.language.reward.selection import typed_selection
 from reodsl.language.values import Budgets, Compound, Definition, Study
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span
-from reodsl.language.finish import complete_stages
 from reodsl.language.modules import STD
 from reodsl.language.program import Program
 from reodsl.language.resolve import ancestry, arm_suite, own_suite
 from reodsl.language.reward.body import TypedReward, typed_reward
-from reodsl.language.selections import TypedSelection, typed_selection
+from reodsl.language.reward.selection import TypedSelection, typed_selection
+from reodsl.language.stages import complete_stages
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Definition, Experiment, Record, Slot, Stage, Study, Value
 

@@ -8,8 +8,8 @@ from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case
 from reodsl.language.checks.comparable import content
 from reodsl.language.context import Context
-from reodsl.language.finish import complete_stages
 from reodsl.language.resolve import source_of
+from reodsl.language.stages import complete_stages
 from reodsl.language.values import Experiment, Record, Study, as_written
 
 

@@ -11,7 +11,7 @@ from reodsl.language.checks.wordings import wordings_of
 from reodsl.language.context import Context
 from reodsl.language.reward.body import typed_reward
 from reodsl.language.reward.names import INF, Limits
-from reodsl.language.selections import typed_selection
+from reodsl.language.reward.selection import typed_selection
 from reodsl.language.values import Definition, Record
 
 

@@ -9,7 +9,7 @@ from reodsl.language.checks.cases import Case, place
 from reodsl.language.checks.comparable import content
 from reodsl.language.checks.data import SIGNED
 from reodsl.language.context import Context
-from reodsl.language.selections import questions_of
+from reodsl.language.reward.selection import questions_of
 from reodsl.language.values import Record, records_of
 
 

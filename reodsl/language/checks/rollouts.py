@@ -8,9 +8,9 @@ from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.language.checks.cases import Case, StageCase, amount, set_here
 from reodsl.language.checks.comparable import content
 from reodsl.language.context import Context
-from reodsl.language.finish import complete_stages
 from reodsl.language.resolve import ancestry
-from reodsl.language.selections import questions_of
+from reodsl.language.reward.selection import questions_of
+from reodsl.language.stages import complete_stages
 from reodsl.language.units import TOKENS, Quantity, written
 from reodsl.language.values import Experiment, Record, Value, items_of, records_of
 

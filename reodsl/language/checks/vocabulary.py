@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language.checks.cases import LIBRARY_PATH, Case, found, place, root_model
 from reodsl.language.context import Context
-from reodsl.language.selections import questions_of
+from reodsl.language.reward.selection import questions_of
 from reodsl.language.values import Compound, Record, records_of
 
 HOLE = re.compile(r"\{(start|steps|label|op|value|next|question|budget)\}")

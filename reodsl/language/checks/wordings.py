@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.cases import StageCase, amount, place, set_here
-from reodsl.language.selections import EXAMPLE, KEEPS, TypedSelection, questions_of
+from reodsl.language.reward.selection import EXAMPLE, KEEPS, TypedSelection, questions_of
 from reodsl.language.values import Record, records_of
 
 TRAINS_ON = {

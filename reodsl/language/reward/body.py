@@ -7,9 +7,9 @@ from typing import Literal
 
 from reodsl.diagnostics.model import Span, warning
 from reodsl.ir.expression import Expression, Name
-from reodsl.language.calls import splits
 from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
+from reodsl.language.evaluate import splits
 from reodsl.language.reward.names import Body, Environment, Limits, Typed, fail
 from reodsl.language.reward.parameters import environment, own_name
 from reodsl.language.reward.typing import typed

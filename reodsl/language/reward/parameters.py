@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 from reodsl.diagnostics.model import Label, Span
 from reodsl.language.context import Context
-from reodsl.language.evaluate import evaluated
-from reodsl.language.params import declared_type
+from reodsl.language.evaluate import bound_argument, declared_type, evaluated
 from reodsl.language.reward.names import Environment, constant, open_parameter
-from reodsl.language.rewards import bound_argument
 from reodsl.language.schema import Num
 from reodsl.language.units import Quantity
 from reodsl.language.values import Definition, Scope, Value

@@ -25,9 +25,7 @@ from reodsl.ir.expression import (
     Weight,
     WeightRule,
 )
-from reodsl.language.declare import declared
-from reodsl.language.evaluate import number
-from reodsl.language.names import is_reward, lookup
+from reodsl.language.evaluate import is_reward, lookup, number
 from reodsl.language.reward.names import INF, Body, Typed, constant, fail, same_unit
 from reodsl.language.reward.operators import (
     both_or_either,
@@ -139,7 +137,7 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         return fail(body, "E0301", f"`{name}` is no number", expr, f"run over it: `dense L in {name}: …`")
     found = lookup(body.ctx, body.scope.module, name)
     if found is not None and isinstance(found[1], tree.Param):
-        value = declared(body.ctx, *found)
+        value = body.ctx.declared(*found)
         if value is None:
             return None
         if isinstance(value.data, Quantity):

@@ -1,4 +1,4 @@
-"""Selections: their bodies in types, and their call on a pool."""
+"""Type the body of a selection: its lets, its picks, and what is dropped or kept."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import Literal
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Expression, Name
 from reodsl.language.context import Context
-from reodsl.language.evaluate import evaluated
-from reodsl.language.meant import POOL
 from reodsl.language.reward.names import Body, Environment, Limits, constant, fail
 from reodsl.language.reward.parameters import environment
 from reodsl.language.reward.typing import condition, typed
-from reodsl.language.rewards import reward_call
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN
-from reodsl.language.values import Definition, Record, Scope, Slot, Value, describe
+from reodsl.language.values import Definition, Record
 from reodsl.syntax import tree
 
 ROLES = ("trace", "preferred", "rejected")
@@ -67,31 +64,6 @@ class TypedSelection:
         if self.keep is not None:
             return "questions"
         return "pairs" if self.picks[0].trace is None else "traces"
-
-
-def selection_call(ctx: Context, call: tree.Call, rule: Definition, scope: Scope) -> Value | None:
-    """A selection with arguments; on a pool, the first of them, it is data to train on."""
-    pools = call.args[:1] if call.args and call.args[0].name is None else ()
-    rest = replace(call, args=call.args[len(pools) :])
-    bound = reward_call(ctx, rest, rule, scope)
-    if not pools:
-        return bound
-    expr = pools[0].value
-    if isinstance(expr, (tree.Binding, tree.Comprehension)):
-        return ctx.fail("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`")
-    pool = evaluated(ctx, expr, scope)
-    if bound is None or pool is None:
-        return None
-    if not isinstance(pool.data, Record) or pool.data.kind != "pool":
-        return ctx.fail(
-            "E0301",
-            f"`{rule.name}` picks from a pool, not from {describe(pool)}",
-            expr.span,
-            describe(pool),
-            help=f"sample responses: `{rule.name}({POOL})`",
-        )
-    fields = {"selection": Slot(bound, call.span), "pool": Slot(pool, pools[0].span)}
-    return Value(Record("selected", fields, call.span, rule.name), call.span)
 
 
 def questions_of(data: Record | None) -> Record | None:
