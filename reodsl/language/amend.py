@@ -1,223 +1,364 @@
-"""Changes from the command line: `--set` for params, `--amend` for any setting, found and parsed."""
+"""Apply `--amend` to evaluated records: to a setting, an argument of a call, or a setting of what is named there.
+
+A change that finds nothing to change gives the record back as it was. One of what is set (`Change.where_set`) is then told
+of only if it reaches nothing elsewhere.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
+from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.language.context import Context
-from reodsl.language.kinds import KINDS, TRAINING
-from reodsl.language.modules import Loaded
-from reodsl.language.schema import Block, Type
-from reodsl.language.suggest import advice
-from reodsl.language.units import dimension, scaled
-from reodsl.language.values import Change, Owner
-from reodsl.syntax import parse_expression, tree
-from reodsl.syntax.source import Source
+from reodsl.language.evaluate import bound_argument, fitted
+from reodsl.language.finish import finished
+from reodsl.language.functions import REASONING_STEPS, SIGNATURES, computed
+from reodsl.language.kinds import KINDS
+from reodsl.language.resolve import WITHOUT_TRAINING, own_suite
+from reodsl.language.schema import Block, Field, Kind
+from reodsl.language.suggest import advice, nearest, there_is
+from reodsl.language.unknown_settings import unknown_setting
+from reodsl.language.values import (
+    Change,
+    Definition,
+    Experiment,
+    Owner,
+    Record,
+    Scope,
+    Section,
+    Slot,
+    Stage,
+    StagesOver,
+    Value,
+    describe,
+)
+from reodsl.syntax import tree
+
+R = TypeVar("R", bound=Record)
+ELSEWHERE = ("experiment", "recipe", "arm", "study", "frontier", "published", "task", "traces")
+"""Kinds whose settings are changed at their own declaration: a copy of one would be another thing to train or draw."""
+STAGES = ("stages", "stage")
+"""What begins the path to a setting of one stage."""
 
 
-def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Mapping[str, str]) -> None:
-    """Parse the changes and note, in the context, which params and declarations they belong to."""
-    params = _params(ctx, main)
-    for name, text in sets.items():
-        place = f"--set {name}"
-        if name not in params:
-            ctx.fail(
-                "E0210",
-                f"there is no param `{name}`",
-                where=place,
-                help=advice(name, params, "params are") if params else "this spec declares no param",
-            )
-            continue
-        value = _parsed(ctx, place, text)
-        if value is not None:
-            ctx.sets[params[name]] = Change("--set", name, text, value)
-    for target, text in amends.items():
-        place = f"--amend {target}"
-        if "[" in target:
-            ctx.fail(
-                "E0211",
-                f"`{target}` is no setting",
-                where=place,
-                help=f"write points in place of brackets: `--amend {_pointed(target)}=…`",
-            )
-            continue
-        path = tuple(target.split("."))
-        value = _parsed(ctx, place, text)
-        if value is None:
-            continue
-        owners = [] if "" in path else _owners(ctx, main, path)
-        if not owners:
-            known = [*(name for name in _declarations(main) if name != path[0]), *TRAINING]
-            ctx.fail(
-                "E0211",
-                f"`{target}` is no setting"
-                if "" in path or path[0] in _declarations(main)
-                else f"there is nothing called `{path[0]}` to amend",
-                where=place,
-                help=_remedy(main, path, known),
-            )
-        for owner, rest, where_set in owners:
-            ctx.amends.setdefault(owner, []).append(Change("--amend", target, text, value, rest, where_set))
-    for changes in ctx.amends.values():
-        # A change that names its declaration wins over one for all of them, whichever was written first.
-        changes.sort(key=lambda each: ".".join(each.path) != each.target)
+def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, stage: bool = False) -> R:
+    """A record with the changes that the command line makes to its owner, of which it may be a `stage`.
 
-
-def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
-    """What to write instead of a path that leads nowhere."""
-    head = path[0]
-    if "" in path:
-        return "write names with one dot between them, as in `--amend optim.lr=1e-6`"
-    if head in ("stages", "stage"):
-        return "say whose stage it is: `--amend EXPERIMENT.stages.NAME.SETTING=…`"
-    if isinstance(main.items.get(head), tree.Param):
-        return f"`{head}` is a param: `--set {head}=…`"
-    if head in _declarations(main):
-        return f"name a setting of it, as in `--amend {head}.SETTING=…`"
-    inside = next((name for name, field in TRAINING.items() if head in _inner(field.type)), None)
-    return f"did you mean `--amend {inside}.{head}=…`?" if inside else advice(head, known, "there is")
-
-
-def _inner(type_: Type) -> Iterable[str]:
-    """The settings of the block that a setting is."""
-    return KINDS[type_.kind].fields if isinstance(type_, Block) else ()
-
-
-def _pointed(target: str) -> str:
-    """A path with brackets, `mine.stages[8K tokens].steps`, as one with points, `mine.stages.8192.steps`."""
-
-    def point(found: re.Match[str]) -> str:
-        number = parse_expression(Source("", found[1])).expression
-        if not isinstance(number, tree.Number):
-            return f".{found[1].strip()}"
-        return f".{scaled(number.value, number.suffix, dimension(number.unit) or ())}"
-
-    return re.sub(r"\[([^\]]+)\]", point, target)
-
-
-def _parsed(ctx: Context, place: str, text: str) -> tree.Expr | None:
-    ctx.modules.sources[place] = text
-    result = parse_expression(Source(place, text))
-    for each in result.diagnostics:
-        listed = not parse_expression(Source(place, f"[{text}]")).diagnostics
-        ctx.report(replace(each, help=f"write a list in brackets: `[{text}]`") if listed else each)
-    return result.expression
-
-
-def _params(ctx: Context, main: Loaded) -> dict[str, Owner]:
-    """The params that can be set: those of the file, and those that it imports, with where they are declared."""
-    found = {name: (main.key, name) for name, item in main.items.items() if isinstance(item, tree.Param)}
-    for name, imported in main.imports.items():
-        target = ctx.modules.loaded.get(imported.module or "")
-        if target is not None and isinstance(target.items.get(imported.name), tree.Param):
-            found[name] = (target.key, imported.name)
-    return found
-
-
-def _studies(main: Loaded) -> list[tree.Decl]:
-    items = main.items.values()
-    return [item for item in items if isinstance(item, tree.Decl) and item.kind.name == "study"]
-
-
-def _members(study: tree.Decl) -> list[tree.Decl]:
-    items = study.block.items if study.block is not None else ()
-    return [item for item in items if isinstance(item, tree.Decl)]
-
-
-def _declarations(main: Loaded) -> list[str]:
-    members = [member.name.name for study in _studies(main) for member in _members(study)]
-    return [*main.items, *main.imports, *members]
-
-
-def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Owner, tuple[str, ...], bool]]:
-    """The declarations that a dotted path changes, each with the rest of the path, and whether only where it is set.
-
-    The first part is a declaration's or an arm's name; without one, a setting of the study goes there, and a
-    setting of training goes to every experiment that the spec's own files declare. What both have goes to the study,
-    and to those experiments that set it themselves. What is inside a value, such as `eval.samples`, can only be changed
-    where there is that value.
+    Changes of single stages wait in these until they are made (see `of_stage`).
     """
-    head, rest = path[0], path[1:]
-    if rest:
-        item = main.items.get(head)
-        if isinstance(item, tree.Decl):
-            drawn = _drawn(main, [item], rest) if item.kind.name == "study" else []
-            return drawn or [((main.key, head), rest, False)]
-        imported = main.imports.get(head)
-        if imported is not None and imported.module is not None:
-            return [((imported.module, imported.name), rest, False)]
-        arms = [study for study in _studies(main) for member in _members(study) if member.name.name == head]
-        if arms:
-            return [((main.key, f"{study.name.name}.{head}"), rest, False) for study in arms]
-    studies = _studies(main)
-    drawn = _drawn(main, studies, path)
-    if drawn:
-        return drawn
-    shared = bool(studies) and head in KINDS["study"].fields
-    inside = bool(rest) and head in TRAINING and not isinstance(TRAINING[head].type, Block)
-    found = [((main.key, study.name.name), path, bool(rest)) for study in studies] if shared else []
-    if head in TRAINING:
-        found += [(owner, path, shared or inside) for owner in _trained(ctx, studies, main)]
-    if head == "eval":
-        found += [(owner, path, True) for owner in _from_elsewhere(ctx, studies, main)]
-    return found
+    for change in ctx.amends.get(owner or ("", ""), ()):
+        if _idle(record, change):
+            continue
+        if change.path[0] in STAGES and "stage" in KINDS[record.kind].children:
+            if isinstance(record, Experiment) and not stage:
+                record = replace(record, stages=_staged(ctx, record, change))
+            continue
+        record = changed(ctx, record, change, scope)
+    return record
 
 
-def _drawn(
-    main: Loaded, studies: Iterable[tree.Decl], path: tuple[str, ...]
-) -> list[tuple[Owner, tuple[str, ...], bool]]:
-    """The tables and charts that `report.NAME.SETTING` names."""
-    if path[0] != "report" or len(path) < 3:
-        return []
-    return [
-        ((main.key, f"{study.name.name}.report.{path[1]}"), path[2:], False)
-        for study in studies
-        if path[1] in _report_names(study)
-    ]
+def of_stage(ctx: Context, stage: Experiment, parts: Sequence[Stage], number: int) -> Experiment:
+    """A stage, the one at `number` of `parts`, with the changes to it alone: named by its name, or counted from 1."""
+    part, names = parts[number], [each.name for each in parts]
+    for change in part.changes:
+        wanted = change.path[1]
+        if wanted == part.name or (wanted not in names and wanted == str(number + 1)):
+            stage = changed(ctx, stage, replace(change, path=change.path[2:]), part.scope)
+        elif wanted not in names and wanted not in map(str, range(1, len(names) + 1)):
+            # What is derived from the experiment comes later, and has the change from it.
+            ctx.passed.setdefault(change.target, no_stage(change, stage.name, wanted, names))
+    return stage
 
 
-def _report_names(study: tree.Decl) -> list[str]:
-    """The names of a study's tables and charts."""
-    blocks = [
-        item.block
-        for item in (study.block.items if study.block is not None else ())
-        if isinstance(item, tree.Nested) and item.name.name == "report"
-    ]
-    return [item.name.name for block in blocks for item in block.items if isinstance(item, tree.Decl)]
-
-
-def _from_elsewhere(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:
-    """The arms that are checkpoints, or experiments of the library: what evaluates them is behind them."""
-    return [
-        (main.key, f"{study.name.name}.{member.name.name}")
-        for study in studies
-        for member in _members(study)
-        if member.kind.name == "arm"
-        and (
-            isinstance(member.value, tree.Call)
-            or (isinstance(member.value, tree.Name) and _of_the_library(ctx, main, member.value.name))
+def _staged(ctx: Context, record: Experiment, change: Change) -> tuple[Stage | StagesOver, ...]:
+    """The stages of a record, which know of a change to one of them."""
+    place = change.target.removesuffix("." + ".".join(change.path))
+    if not record.stages:
+        setting = change.path[-1] if len(change.path) > 2 else "SETTING"
+        words = f"`{record.name}` has no stages"
+        refuse(ctx, change, words, f"change a setting of its own: `--amend {place}.{setting}=…`")
+    elif len(change.path) < 3:
+        first = record.stages[0]
+        name = first.name if isinstance(first, Stage) else "1"
+        helps = (
+            f"name a stage, or count from 1, and then its setting: `--amend {place}.stages.{name}.steps=…`"
         )
-    ]
+        refuse(ctx, change, "stages are amended setting by setting", helps)
+    else:
+        return tuple(replace(each, changes=(*each.changes, change)) for each in record.stages)
+    return record.stages
 
 
-def _of_the_library(ctx: Context, main: Loaded, name: str) -> bool:
-    imported = main.imports.get(name)
-    target = ctx.modules.loaded.get(imported.module or "") if imported is not None else None
-    return target is not None and target.std
+def _idle(record: Record, change: Change) -> bool:
+    """Whether a change of all training meets a checkpoint that is evaluated as it is."""
+    everywhere = ".".join(change.path) == change.target
+    trained = not isinstance(record, Experiment) or record.is_trained
+    return everywhere and not trained and change.path[0] not in WITHOUT_TRAINING
 
 
-def _trained(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:
-    own = [loaded for loaded in ctx.modules.loaded.values() if loaded is not None and not loaded.std]
-    found = [
-        (loaded.key, name)
-        for loaded in own
-        for name, item in loaded.items.items()
-        if isinstance(item, tree.Decl) and item.kind.name == "experiment"
-    ]
-    for study in studies:
-        for member in _members(study):
-            if member.kind.name == "arm" and isinstance(member.value, tree.Amend):
-                found.append((main.key, f"{study.name.name}.{member.name.name}"))
-    return found
+def changed(ctx: Context, record: R, change: Change, scope: Scope) -> R:
+    """A record with one setting, or something in its value, replaced from the command line; itself where there is none."""
+    kind = KINDS[record.kind]
+    head, rest = change.path[0], change.path[1:]
+    field = kind.fields.get(head)
+    if field is None:
+        if change.target in ctx.met:
+            return record  # Told of already, of the experiment whose stage this is.
+        ctx.met.add(change.target)
+        stages = record.stages if isinstance(record, Experiment) else ()
+        if rest and head in [stage.name for stage in stages if isinstance(stage, Stage)]:
+            place = change.target.removesuffix(".".join(change.path))
+            words = f"`{head}` is a stage of `{record.name}`"
+            refuse(ctx, change, words, f"write `--amend {place}stages.{'.'.join(change.path)}=…`")
+            return record
+        unknown_setting(ctx, kind, tree.Ident(head, change.value.span))
+        return record
+    before = record.fields.get(head)
+    if before is None and head == "eval":
+        before = _evaluated_on(record)
+    if isinstance(field.type, Block):
+        inner_kind = KINDS[field.type.kind]
+        if not rest:
+            names = list(inner_kind.fields)
+            helps = f"name one of them; {there_is(names, 'its settings are')}"
+            if not names:
+                helps = "name what it holds, and a setting of it: " + held(record, head, change)
+            refuse(ctx, change, f"`{change.target}` is a block of settings", helps)
+            return record
+        if not inner_kind.fields:
+            inner = record.sub(head)
+            known = list(inner.children) if isinstance(inner, Section) else []
+            if rest[0] in known:
+                words = f"`{change.target}` has settings of its own"
+                refuse(ctx, change, words, f"change one of them: {held(record, head, change, rest[0])}")
+            else:
+                words = f"the {head} of `{record.name}` holds no `{rest[0]}`"
+                refuse(
+                    ctx, change, words, advice(rest[0], known, "it holds") if known else "it holds nothing"
+                )
+            return record
+        section = record.sub(head) or Section(inner_kind.name, {}, change.value.span, head)
+        inner = changed(ctx, section, replace(change, path=rest), scope)
+        if inner is section and change.where_set:
+            return record
+        return record.with_field(head, Slot(Value(inner, change.value.span), change.value.span))
+    if before is None and change.where_set:
+        return record
+    if not rest:
+        ctx.met.add(change.target)
+        value = fitted(ctx, change.value, scope, field.type, head, field.example)
+    elif before is None:
+        unset(ctx, change, head, field)
+        value = None
+    else:
+        value = _within(ctx, before.value, replace(change, path=rest), scope, head)
+    if value is None:
+        return record if change.where_set else replace(record, broken=record.broken | {head})
+    return record.with_field(head, Slot(value, change.value.span, "", True, before))
+
+
+def _evaluated_on(record: Record) -> Slot | None:
+    """The suite behind a checkpoint, on which it is evaluated where it names none."""
+    suite = own_suite(record) if isinstance(record, Experiment) else None
+    return None if suite is None else Slot(Value(suite, suite.span), None)
+
+
+def argued(ctx: Context, record: Record, owner: Owner, scope: Scope) -> Record | None:
+    """What a call made, with the changes that the command line makes to the declaration that names it."""
+    for change in ctx.amends.get(owner, ()):
+        value = _within(ctx, Value(record, record.span), change, scope, owner[1])
+        if value is None:
+            return None
+        if isinstance(value.data, Record):
+            record = replace(value.data, name=record.name, owner=record.owner, doc=record.doc)
+    return record
+
+
+def without_arguments(ctx: Context, item: tree.Decl, owner: Owner) -> None:
+    """Refuses changes to what is declared with a body: its parameters get their arguments where it is used."""
+    for change in ctx.amends.get(owner, ()):
+        setting = "reward" if item.kind.name == "reward" else "data"
+        refuse(
+            ctx,
+            change,
+            f"the {item.kind.name} `{item.name.name}` gets its arguments where it is used",
+            f"amend them there: `--amend {setting}.{'.'.join(change.path)}=…`",
+        )
+
+
+def _within(ctx: Context, value: Value, change: Change, scope: Scope, what: str) -> Value | None:
+    """A value with an argument of its call, or a setting of what it names, replaced; None where it has none such."""
+    data = value.data
+    place = change.target.removesuffix("." + ".".join(change.path))
+    if isinstance(data, Record):
+        kind = KINDS.get(data.kind)
+        if isinstance(data, Definition):
+            bound = _parameter(ctx, data, change, scope, place)
+            return None if bound is None else Value(bound, change.value.span)
+        if data.kind == "selected":
+            return _selected(ctx, data, change, scope, place)
+        if data.called is not None:
+            return _recomputed(ctx, data, data.called, change, scope)
+        if kind is not None and kind.form == "call":
+            argument = _argument(ctx, data, kind, change, scope)
+            return None if argument is None else replace(value, data=argument)
+        if kind is not None and kind.form == "declared" and kind.name not in ELSEWHERE:
+            return _copied(ctx, value, data, kind, change, scope)
+        if data.owner is not None and data.owner[0] == scope.module.key:
+            better = f"{data.owner[1].rpartition('.')[2]}.{'.'.join(change.path)}"
+            words = f"`{what}` is {describe(value)}, which has settings of its own"
+            return refuse(ctx, change, words, f"change them there: `--amend {better}=…`")
+    words = f"`{what}` is {describe(value)}, and has no `{change.path[0]}`"
+    return refuse(ctx, change, words, f"write it whole: `--amend {place}=…`")
+
+
+def _argument(ctx: Context, record: Record, kind: Kind, change: Change, scope: Scope) -> Record | None:
+    """A call's record with one argument, or something in it, replaced."""
+    head = change.path[0]
+    if head not in kind.fields:
+        return lacks(ctx, change, f"`{kind.name}(…)`", list(kind.fields))
+    field = kind.fields[head]
+    before = record.fields.get(head)
+    if len(change.path) == 1:
+        ctx.met.add(change.target)
+        value = fitted(ctx, change.value, scope, field.type, head, field.example)
+    elif before is None:
+        return unset(ctx, change, head, field)
+    else:
+        value = _within(ctx, before.value, replace(change, path=change.path[1:]), scope, head)
+    if value is None:
+        return None
+    return record.with_field(head, Slot(value, change.value.span, "", True, before))
+
+
+def _recomputed(ctx: Context, record: Record, call: tree.Call, change: Change, scope: Scope) -> Value | None:
+    """Budgets computed again with another argument."""
+    name = call.function.name if isinstance(call.function, tree.Name) else ""
+    replaced = _argument(ctx, record, SIGNATURES.get(name, REASONING_STEPS), change, scope)
+    if replaced is None:
+        return None
+    if name not in SIGNATURES:
+        return Value(replaced, call.span)
+    return computed(ctx, name, dict(replaced.fields), call)
+
+
+def _parameter(
+    ctx: Context, definition: Definition, change: Change, scope: Scope, place: str
+) -> Definition | None:
+    """A reward or a selection with another argument."""
+    params = {param.name.name: param for param in definition.item.params or ()}
+    name, rest = change.path[0], change.path[1:]
+    if name not in params:
+        whose = f"the {definition.kind} `{definition.item.name.name}`"
+        return lacks(ctx, change, whose, list(params), f"it takes none; name another: `--amend {place}=…`")
+    if rest:
+        given = definition.args.get(name)
+        if given is None:
+            return refuse(
+                ctx, change, f"`{name}` is not given there", f"write it whole: `--amend {place}.{name}=…`"
+            )
+        bound = _within(ctx, given, replace(change, path=rest), scope, name)
+    else:
+        ctx.met.add(change.target)
+        bound = bound_argument(ctx, definition, params[name], change.value, scope)
+    if bound is None:
+        return None
+    return replace(definition, args={**definition.args, name: bound})
+
+
+def _selected(ctx: Context, record: Record, change: Change, scope: Scope, place: str) -> Value | None:
+    """Data that a selection picks, from another pool or with another argument."""
+    if change.path[0] == "pool" and len(change.path) > 1:
+        pool = _within(ctx, record.fields["pool"].value, replace(change, path=change.path[1:]), scope, "pool")
+        return None if pool is None else Value(_with(record, "pool", pool, change), change.value.span)
+    selection = record.sub("selection")
+    if not isinstance(selection, Definition):
+        return None
+    bound = _parameter(ctx, selection, change, scope, place)
+    if bound is None:
+        return None
+    value = Value(bound, change.value.span)
+    return Value(_with(record, "selection", value, change), change.value.span)
+
+
+def _with(record: Record, name: str, value: Value, change: Change) -> Record:
+    return record.with_field(name, Slot(value, change.value.span, "", True, record.fields.get(name)))
+
+
+def _copied(
+    ctx: Context, value: Value, record: Record, kind: Kind, change: Change, scope: Scope
+) -> Value | None:
+    """What a setting names with a setting of its own changed, as `NAME { … }` would have it."""
+    before = replace(record, owner=None)
+    made = changed(ctx, before, change, scope)
+    if made.broken or (made is before and change.where_set):
+        return None
+    complete = made if kind.partial else finished(ctx, made, kind)
+    return None if complete is None else replace(value, data=complete)
+
+
+def unmet(ctx: Context, changes: Iterable[Change]) -> None:
+    """Reports changes that nothing took: what they name is set nowhere, or is not used."""
+    for change in changes:
+        if change.target in ctx.met:
+            continue
+        head = change.target.split(".")[0]
+        if change.where_set:
+            remedy = f"set it whole: `--amend {head}=…`"
+        elif change.path == tuple(change.target.split(".")):
+            remedy = f"leave it out: nothing that this spec trains could take `{head}`"
+        else:
+            remedy = f"use `{head}` in what runs, or leave it out"
+        message = f"nothing that runs has `{change.target}`"
+        found = error("E0211", message, change.value.span, help=remedy)
+        ctx.report(ctx.passed.get(change.target, found))
+        ctx.met.add(change.target)
+
+
+def unset(ctx: Context, change: Change, head: str, field: Field) -> None:
+    """Refuses a change inside a setting that has no value."""
+    place = change.target.removesuffix("." + ".".join(change.path[1:]))
+    example = f", as in `{field.example}`" if field.example else ""
+    refuse(ctx, change, f"`{head}` is not set there", f"set it whole: `--amend {place}=…`{example}")
+
+
+def lacks(ctx: Context, change: Change, whose: str, known: list[str], none: str = "it takes none") -> None:
+    """Refuses a change of an argument that there is none of; `none` is the remedy where there are none at all."""
+    name = change.path[0]
+    helps = advice(name, known, "it takes") if known else none
+    refuse(ctx, change, f"{whose} has no argument `{name}`", helps)
+
+
+def refuse(ctx: Context, change: Change, message: str, remedy: str) -> None:
+    """Report that a change may not be made; of what is set, that is told only if nothing else takes the change."""
+    finding = error("E0211", message, change.value.span, help=remedy)
+    if change.where_set:
+        if change.target not in ctx.passed or remedy.startswith("did you mean"):
+            ctx.passed[change.target] = finding
+        return
+    ctx.met.add(change.target)
+    ctx.report(finding)
+
+
+def held(record: Record, block: str, change: Change, name: str | None = None) -> str:
+    """How to write a change of what stands in a block that has no settings itself: the first of these, or `name`."""
+    inner = record.sub(block)
+    parts = dict(inner.children) if isinstance(inner, Section) else {}
+    name = next(iter(parts), None) if name is None else name
+    setting = next(iter(KINDS[parts[name][0].kind.name].fields)) if name in parts else "SETTING"
+    place = change.target.split(f"{block}.")[0].removesuffix(block)
+    return f"`--amend {place}{block}.{name or 'NAME'}.{setting}=…`"
+
+
+def no_stage(change: Change, experiment: str, wanted: str, names: Sequence[str]) -> Diagnostic:
+    """What is said of a change to a stage that there is not; the others by name, with their numbers."""
+    near = nearest(wanted, names)
+    known = ", ".join(f"`{name}` ({number})" for number, name in enumerate(names, start=1))
+    return error(
+        "E0211",
+        f"`{experiment}` has no stage `{wanted}`",
+        change.value.span,
+        help=f"did you mean `{near}`?" if near else f"its stages are {known}",
+    )

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, error
-from reodsl.language.amend import read_changes
+from reodsl.language.amend import unmet
 from reodsl.language.bounds import Enough
+from reodsl.language.changes import read_changes
 from reodsl.language.context import Context
 from reodsl.language.declare import new_context
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.refusals import unmet
 from reodsl.language.resolve import starts
 from reodsl.language.suggest import advice
 from reodsl.language.values import Experiment, Record, Study, Value

@@ -1,0 +1,223 @@
+"""Changes from the command line: `--set` for params, `--amend` for any setting, found and parsed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from reodsl.language.context import Context
+from reodsl.language.kinds import KINDS, TRAINING
+from reodsl.language.modules import Loaded
+from reodsl.language.schema import Block, Type
+from reodsl.language.suggest import advice
+from reodsl.language.units import dimension, scaled
+from reodsl.language.values import Change, Owner
+from reodsl.syntax import parse_expression, tree
+from reodsl.syntax.source import Source
+
+
+def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Mapping[str, str]) -> None:
+    """Parse the changes and note, in the context, which params and declarations they belong to."""
+    params = _params(ctx, main)
+    for name, text in sets.items():
+        place = f"--set {name}"
+        if name not in params:
+            ctx.fail(
+                "E0210",
+                f"there is no param `{name}`",
+                where=place,
+                help=advice(name, params, "params are") if params else "this spec declares no param",
+            )
+            continue
+        value = _parsed(ctx, place, text)
+        if value is not None:
+            ctx.sets[params[name]] = Change("--set", name, text, value)
+    for target, text in amends.items():
+        place = f"--amend {target}"
+        if "[" in target:
+            ctx.fail(
+                "E0211",
+                f"`{target}` is no setting",
+                where=place,
+                help=f"write points in place of brackets: `--amend {_pointed(target)}=…`",
+            )
+            continue
+        path = tuple(target.split("."))
+        value = _parsed(ctx, place, text)
+        if value is None:
+            continue
+        owners = [] if "" in path else _owners(ctx, main, path)
+        if not owners:
+            known = [*(name for name in _declarations(main) if name != path[0]), *TRAINING]
+            ctx.fail(
+                "E0211",
+                f"`{target}` is no setting"
+                if "" in path or path[0] in _declarations(main)
+                else f"there is nothing called `{path[0]}` to amend",
+                where=place,
+                help=_remedy(main, path, known),
+            )
+        for owner, rest, where_set in owners:
+            ctx.amends.setdefault(owner, []).append(Change("--amend", target, text, value, rest, where_set))
+    for changes in ctx.amends.values():
+        # A change that names its declaration wins over one for all of them, whichever was written first.
+        changes.sort(key=lambda each: ".".join(each.path) != each.target)
+
+
+def _remedy(main: Loaded, path: tuple[str, ...], known: list[str]) -> str:
+    """What to write instead of a path that leads nowhere."""
+    head = path[0]
+    if "" in path:
+        return "write names with one dot between them, as in `--amend optim.lr=1e-6`"
+    if head in ("stages", "stage"):
+        return "say whose stage it is: `--amend EXPERIMENT.stages.NAME.SETTING=…`"
+    if isinstance(main.items.get(head), tree.Param):
+        return f"`{head}` is a param: `--set {head}=…`"
+    if head in _declarations(main):
+        return f"name a setting of it, as in `--amend {head}.SETTING=…`"
+    inside = next((name for name, field in TRAINING.items() if head in _inner(field.type)), None)
+    return f"did you mean `--amend {inside}.{head}=…`?" if inside else advice(head, known, "there is")
+
+
+def _inner(type_: Type) -> Iterable[str]:
+    """The settings of the block that a setting is."""
+    return KINDS[type_.kind].fields if isinstance(type_, Block) else ()
+
+
+def _pointed(target: str) -> str:
+    """A path with brackets, `mine.stages[8K tokens].steps`, as one with points, `mine.stages.8192.steps`."""
+
+    def point(found: re.Match[str]) -> str:
+        number = parse_expression(Source("", found[1])).expression
+        if not isinstance(number, tree.Number):
+            return f".{found[1].strip()}"
+        return f".{scaled(number.value, number.suffix, dimension(number.unit) or ())}"
+
+    return re.sub(r"\[([^\]]+)\]", point, target)
+
+
+def _parsed(ctx: Context, place: str, text: str) -> tree.Expr | None:
+    ctx.modules.sources[place] = text
+    result = parse_expression(Source(place, text))
+    for each in result.diagnostics:
+        listed = not parse_expression(Source(place, f"[{text}]")).diagnostics
+        ctx.report(replace(each, help=f"write a list in brackets: `[{text}]`") if listed else each)
+    return result.expression
+
+
+def _params(ctx: Context, main: Loaded) -> dict[str, Owner]:
+    """The params that can be set: those of the file, and those that it imports, with where they are declared."""
+    found = {name: (main.key, name) for name, item in main.items.items() if isinstance(item, tree.Param)}
+    for name, imported in main.imports.items():
+        target = ctx.modules.loaded.get(imported.module or "")
+        if target is not None and isinstance(target.items.get(imported.name), tree.Param):
+            found[name] = (target.key, imported.name)
+    return found
+
+
+def _studies(main: Loaded) -> list[tree.Decl]:
+    items = main.items.values()
+    return [item for item in items if isinstance(item, tree.Decl) and item.kind.name == "study"]
+
+
+def _members(study: tree.Decl) -> list[tree.Decl]:
+    items = study.block.items if study.block is not None else ()
+    return [item for item in items if isinstance(item, tree.Decl)]
+
+
+def _declarations(main: Loaded) -> list[str]:
+    members = [member.name.name for study in _studies(main) for member in _members(study)]
+    return [*main.items, *main.imports, *members]
+
+
+def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Owner, tuple[str, ...], bool]]:
+    """The declarations that a dotted path changes, each with the rest of the path, and whether only where it is set.
+
+    The first part is a declaration's or an arm's name; without one, a setting of the study goes there, and a
+    setting of training goes to every experiment that the spec's own files declare. What both have goes to the study,
+    and to those experiments that set it themselves. What is inside a value, such as `eval.samples`, can only be changed
+    where there is that value.
+    """
+    head, rest = path[0], path[1:]
+    if rest:
+        item = main.items.get(head)
+        if isinstance(item, tree.Decl):
+            drawn = _drawn(main, [item], rest) if item.kind.name == "study" else []
+            return drawn or [((main.key, head), rest, False)]
+        imported = main.imports.get(head)
+        if imported is not None and imported.module is not None:
+            return [((imported.module, imported.name), rest, False)]
+        arms = [study for study in _studies(main) for member in _members(study) if member.name.name == head]
+        if arms:
+            return [((main.key, f"{study.name.name}.{head}"), rest, False) for study in arms]
+    studies = _studies(main)
+    drawn = _drawn(main, studies, path)
+    if drawn:
+        return drawn
+    shared = bool(studies) and head in KINDS["study"].fields
+    inside = bool(rest) and head in TRAINING and not isinstance(TRAINING[head].type, Block)
+    found = [((main.key, study.name.name), path, bool(rest)) for study in studies] if shared else []
+    if head in TRAINING:
+        found += [(owner, path, shared or inside) for owner in _trained(ctx, studies, main)]
+    if head == "eval":
+        found += [(owner, path, True) for owner in _from_elsewhere(ctx, studies, main)]
+    return found
+
+
+def _drawn(
+    main: Loaded, studies: Iterable[tree.Decl], path: tuple[str, ...]
+) -> list[tuple[Owner, tuple[str, ...], bool]]:
+    """The tables and charts that `report.NAME.SETTING` names."""
+    if path[0] != "report" or len(path) < 3:
+        return []
+    return [
+        ((main.key, f"{study.name.name}.report.{path[1]}"), path[2:], False)
+        for study in studies
+        if path[1] in _report_names(study)
+    ]
+
+
+def _report_names(study: tree.Decl) -> list[str]:
+    """The names of a study's tables and charts."""
+    blocks = [
+        item.block
+        for item in (study.block.items if study.block is not None else ())
+        if isinstance(item, tree.Nested) and item.name.name == "report"
+    ]
+    return [item.name.name for block in blocks for item in block.items if isinstance(item, tree.Decl)]
+
+
+def _from_elsewhere(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:
+    """The arms that are checkpoints, or experiments of the library: what evaluates them is behind them."""
+    return [
+        (main.key, f"{study.name.name}.{member.name.name}")
+        for study in studies
+        for member in _members(study)
+        if member.kind.name == "arm"
+        and (
+            isinstance(member.value, tree.Call)
+            or (isinstance(member.value, tree.Name) and _of_the_library(ctx, main, member.value.name))
+        )
+    ]
+
+
+def _of_the_library(ctx: Context, main: Loaded, name: str) -> bool:
+    imported = main.imports.get(name)
+    target = ctx.modules.loaded.get(imported.module or "") if imported is not None else None
+    return target is not None and target.std
+
+
+def _trained(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:
+    own = [loaded for loaded in ctx.modules.loaded.values() if loaded is not None and not loaded.std]
+    found = [
+        (loaded.key, name)
+        for loaded in own
+        for name, item in loaded.items.items()
+        if isinstance(item, tree.Decl) and item.kind.name == "experiment"
+    ]
+    for study in studies:
+        for member in _members(study):
+            if member.kind.name == "arm" and isinstance(member.value, tree.Amend):
+                found.append((main.key, f"{study.name.name}.{member.name.name}"))
+    return found
