@@ -21,7 +21,7 @@ READS = {
     "ir": {"diagnostics"},
     "language": {"diagnostics", "syntax", "numbers", "ir"},
     "start": {"diagnostics", "syntax"},
-    "lsp": {"diagnostics", "syntax", "numbers", "language"},
+    "lsp": {"diagnostics", "syntax", "numbers", "ir", "language"},
     "graph": {"diagnostics", "ir", "numbers"},
     "store": {"diagnostics", "ir", "graph"},
     "price": {"diagnostics", "ir", "graph", "store"},

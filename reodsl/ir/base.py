@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from reodsl.ir import expression
 from reodsl.ir.expression import Node
 from reodsl.ir.names import Form
+from reodsl.ir.setting import later_settings
 
 
 class IR(BaseModel):
@@ -27,6 +28,14 @@ class IR(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     presentation: ClassVar[frozenset[str]] = frozenset()
     later: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Add the settings that are `later` to those that the class names itself."""
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.later = cls.later | later_settings(cls)
+        if cls.later and not hasattr(cls, "_dump"):
+            raise TypeError(f"{cls.__name__} has later fields, and so it dumps by `without_unsaid`")
 
     @property
     def said(self) -> Sequence[str]:
@@ -110,8 +119,10 @@ def _later(kind: type[IR]) -> tuple[tuple[str, Any], ...]:
 
 @cache
 def _counted(kind: type[IR]) -> tuple[str, ...]:
-    """The fields of a class that are part of its values' identity."""
-    return tuple(name for name in kind.model_fields if name not in kind.presentation)
+    """The fields of a class that are part of its values' identity, its own before the settings that it inherits."""
+    own = vars(kind).get("__annotations__", {})
+    names = dict.fromkeys((*own, *kind.model_fields))
+    return tuple(name for name in names if name in kind.model_fields and name not in kind.presentation)
 
 
 _WORDS = {None: "null", True: "true", False: "false"}

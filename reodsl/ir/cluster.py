@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from reodsl.ir.base import IR
+from reodsl.ir.settings import studies as studies_settings
 
 
-class Hardware(IR):
+class Hardware(studies_settings.Hardware, IR):
     """One GPU as pricing knows it: its data sheet, and the share of it that work reaches.
 
     `flops`: dense bf16, a second. `bandwidth`: of its memory, bytes a second. `interconnect`: to other GPUs of its node,
@@ -16,17 +15,8 @@ class Hardware(IR):
     `verifications`: answers checked a second.
     """
 
-    flops: float
-    bandwidth: float
-    interconnect: float
-    mfu_train: float = 0.4
-    mfu_prefill: float = 0.5
-    mbu_decode: float = 0.6
-    prefix_cache: bool = True
-    verifications: float = 1400.0
 
-
-class Cluster(IR):
+class Cluster(studies_settings.Cluster, IR):
     """Where training and rollouts run. `placement`: on the same devices in turn, or on devices of their own.
 
     With `apart`, `rollout_share` of the GPUs generate and the others train. `hardware` is for pricing alone.
@@ -34,11 +24,5 @@ class Cluster(IR):
 
     presentation = frozenset({"name"})
     name: str
-    nodes: int
-    gpus_per_node: int
-    gpu: str
     memory_gib: float
-    placement: Literal["colocated", "apart"] = "colocated"
-    tensor_parallel: int = 1
-    rollout_share: float = 0.75
     hardware: Hardware | None = None

@@ -10,6 +10,7 @@ from pydantic import Field, model_serializer
 
 from reodsl.ir.base import IR, named, without_unsaid
 from reodsl.ir.names import PACKAGE, PART, REPO, REVISION
+from reodsl.ir.settings import data as data_settings
 from reodsl.ir.task import FoldTask, FoldTraces
 
 
@@ -18,16 +19,11 @@ def normal_question(question: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
 
 
-class Columns(IR):
+class Columns(data_settings.Columns, IR):
     """Which columns of the source hold what the questions table needs."""
 
-    question: str = "question"
-    answer: str = "answer"
-    trace: str | None = None
-    id: str | None = None
 
-
-class Generated(IR):
+class Generated(data_settings.Generated, IR):
     """`count` distinct questions of a task; `seed` draws them, apart from the run's seed.
 
     With `traces`, each comes with a worked solution and questions may repeat. `split` keeps training and
@@ -37,17 +33,13 @@ class Generated(IR):
 
     kind: Literal["generated"] = "generated"
     task: FoldTask
-    count: int
-    seed: int
-    split: Literal["train", "held_out"] = "train"
     traces: FoldTraces | None = None
 
 
-class File(IR):
+class File(data_settings.File, IR):
     """A local Parquet, JSONL, JSON or CSV file; a relative path starts at the spec's folder."""
 
     kind: Literal["file"] = "file"
-    path: str
     columns: Columns = Columns()
 
 
@@ -104,18 +96,16 @@ class LastNumber(IR):
     kind: Literal["last_number"] = "last_number"
 
 
-class After(IR):
+class After(data_settings.After, IR):
     """An answer is the line after the last `marker`."""
 
     kind: Literal["after"] = "after"
-    marker: str
 
 
-class Regex(IR):
+class Regex(data_settings.Regex, IR):
     """An answer is the first group of the last match of `pattern`, or the whole match where it has no group."""
 
     kind: Literal["regex"] = "regex"
-    pattern: str
 
 
 AnswerReader = Annotated[Boxed | LastNumber | After | Regex, Field(discriminator="kind")]
@@ -146,7 +136,7 @@ class Grading(IR):
         return ", then ".join(reader_words(reader) for reader in self.answer)
 
 
-class Data(IR):
+class Data(data_settings.Data, IR):
     """A questions table: its sources one after another, how responses are graded, what to do with duplicates.
 
     `answer` and `tolerance` are those of `Grading`.
@@ -160,12 +150,8 @@ class Data(IR):
     _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     sources: tuple[DataSource, ...]
-    verifier: Literal["math", "exact", "package"] = "math"
     answer: tuple[AnswerReader, ...] = (Boxed(),)
-    tolerance: float = 1e-4
-    duplicates: Literal["error", "drop"] = "error"
     strip: tuple[Marks, ...] = ()
-    questions: int | None = None
 
     @property
     def grading(self) -> Grading:

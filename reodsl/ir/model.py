@@ -8,37 +8,24 @@ from pydantic import Field, model_serializer
 
 from reodsl.ir.base import IR, named, without_unsaid
 from reodsl.ir.names import PACKAGE, REPO, REVISION, WEIGHTS
+from reodsl.ir.settings import models as models_settings
 
 
-class WordTokenizer(IR):
+class WordTokenizer(models_settings.Tokenizer, IR):
     """A word-level vocabulary: one token a word, split at spaces."""
 
-    words: tuple[str, ...]
-    eos: str
-    pad: str
 
-
-class Architecture(IR):
+class Architecture(models_settings.Architecture, IR):
     """Fresh weights from a configuration; the run's seed draws them."""
 
     kind: Literal["architecture"] = "architecture"
-    family: Literal["qwen3", "llama"]
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    tie_embeddings: bool = True
-    rope_theta: float = 10000.0
     tokenizer: WordTokenizer
 
 
-class Folder(IR):
+class Folder(models_settings.Folder, IR):
     """A local folder in the layout of `transformers`, with safetensors weights and a tokenizer."""
 
     kind: Literal["folder"] = "folder"
-    path: str
 
 
 class Hub(IR):
@@ -60,32 +47,18 @@ class Package(IR):
 ModelSource = Annotated[Architecture | Folder | Hub | Package, Field(discriminator="kind")]
 
 
-class Dimensions(IR):
+class Dimensions(models_settings.Dimensions, IR):
     """The sizes that pricing needs, for models whose weights are not at hand. Counts, not bytes."""
 
-    parameters: int
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    vocabulary: int
 
-
-class Prompt(IR):
+class Prompt(models_settings.Prompt, IR):
     """How a question becomes the model's input: `{question}` in `template`; `chat` applies the model's chat template.
 
     `prefix` follows byte for byte, as the beginning of the response.
     """
 
-    kind: Literal["raw", "chat"] = "raw"
-    template: str = "{question}"
-    system: str | None = None
-    prefix: str = ""
 
-
-class Wording(IR):
+class Wording(models_settings.Wording, IR):
     """A way to ask, laid over a model's prompt: `{question}` in `question`, a system message, a response's beginning.
 
     `{budget}` in any of them is a whole number of tokens, drawn evenly from `budgets` or from `low..high`.
@@ -93,9 +66,6 @@ class Wording(IR):
 
     presentation = frozenset({"name"})
     name: str = ""
-    question: str = "{question}"
-    system: str | None = None
-    prefix: str = ""
     budgets: tuple[int, ...] = ()
     low: int | None = None
     high: int | None = None
@@ -115,7 +85,7 @@ class Wording(IR):
         return prompt.model_copy(update=changes)
 
 
-class Forcing(IR):
+class Forcing(models_settings.Forcing, IR):
     """How a truncated response is made to answer: text appended byte for byte, then at most `answer_tokens` tokens.
 
     The answer is what comes before `close`. Temperature 0 is greedy.
@@ -123,14 +93,9 @@ class Forcing(IR):
 
     presentation = frozenset({"name"})
     name: str = ""
-    text: str
-    answer_tokens: int
-    close: str = "}"
-    temperature: float = 0.0
-    top_p: float = 1.0
 
 
-class Model(IR):
+class Model(models_settings.Model, IR):
     """A model as it enters an experiment: its source, context in tokens, prompt and thinking marks.
 
     `precision` is that of products, wherever it trains or generates; weights and optimizer state are float32. `auto`
@@ -138,13 +103,10 @@ class Model(IR):
     """
 
     presentation = frozenset({"name"})
-    later = frozenset({"precision"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     source: ModelSource
-    context: int
     prompt: Prompt = Prompt()
     think_open: str | None = None
     think_close: str | None = None
     dimensions: Dimensions | None = None
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"

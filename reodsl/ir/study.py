@@ -10,6 +10,7 @@ from reodsl.ir.base import IR
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Wording
+from reodsl.ir.settings import studies as studies_settings
 from reodsl.ir.training import FromTraining, Sampling, Start
 
 Engine = Literal["embedded", "sglang"]
@@ -22,7 +23,7 @@ class Benchmark(IR):
     data: Data
 
 
-class Suite(IR):
+class Suite(studies_settings.Suite, IR):
     """How a checkpoint is evaluated: `samples` responses a question, forced at each budget of `grid`.
 
     `grid` holds whole tokens from 0 up; accuracy and length are those of whole responses up to `rollout.max_tokens`;
@@ -33,13 +34,8 @@ class Suite(IR):
     name: str
     benchmarks: tuple[Benchmark, ...]
     rollout: Sampling
-    samples: int
-    grid: tuple[int, ...]
-    reg_to: int
     forcing: Forcing
-    seed: int = 0
     wording: Wording | None = None
-    expected_length: int | None = None
 
 
 class Arm(IR):
@@ -55,12 +51,8 @@ class Arm(IR):
         return isinstance(self.checkpoint, FromTraining)
 
 
-class PublishedCurve(IR):
+class PublishedCurve(studies_settings.PublishedFrontier, IR):
     """A frontier as printed: one curve for one benchmark or mean of benchmarks."""
-
-    benchmark: str
-    budgets: tuple[int, ...]
-    accuracy: tuple[float, ...]
 
 
 class Frontier(IR):
@@ -72,16 +64,14 @@ class Frontier(IR):
     published: tuple[PublishedCurve, ...] = ()
 
 
-class Score(IR):
+class Score(studies_settings.Reg, IR):
     """REG of every arm against a frontier up to `to` tokens; differences are from the arm `relative_to`.
 
     Intervals are over seeds and questions, at `confidence`.
     """
 
     frontier: str
-    to: int
     relative_to: str | None = None
-    confidence: float = 0.95
 
     @model_validator(mode="before")
     @classmethod
@@ -92,7 +82,7 @@ class Score(IR):
         return value
 
 
-class PublishedRow(IR):
+class PublishedRow(studies_settings.Row, IR):
     """A row as printed: one number for each benchmark of its table, or none of a measure that it does not give.
 
     Named as the arm that it is compared with; `title` is its name in print. `accuracy` holds shares, `length` and `reg`
@@ -100,24 +90,21 @@ class PublishedRow(IR):
     """
 
     name: str
-    title: str
     accuracy: tuple[float, ...] = ()
     length: tuple[float, ...] = ()
     reg: tuple[float, ...] = ()
     reg_change: tuple[float, ...] = ()
 
 
-class PublishedTable(IR):
+class PublishedTable(studies_settings.Published, IR):
     """A table as printed, to stand beside what is measured. `doc` says where; `mean` is the mean over benchmarks."""
 
     name: str
     doc: str
-    benchmarks: tuple[str, ...]
-    relative_to: str | None = None
     rows: tuple[PublishedRow, ...]
 
 
-class Table(IR):
+class Table(studies_settings.Table, IR):
     """A table of the report: arms as rows.
 
     The `balanced` subset is the questions on which every one of these arms is right in more than half of its samples;
@@ -126,21 +113,17 @@ class Table(IR):
 
     name: str
     rows: tuple[str, ...]
-    columns: tuple[Literal["accuracy", "length", "reg"], ...]
-    subset: Literal["all", "balanced"] = "all"
     published: PublishedTable | None = None
 
 
-class Chart(IR):
+class Chart(studies_settings.Chart, IR):
     """A chart of the report over arms and frontiers."""
 
     name: str
-    x: Literal["budget", "length", "step"]
-    y: Literal["accuracy", "reg", "reward", "length"]
     lines: tuple[str, ...]
 
 
-class Study(IR):
+class Study(studies_settings.Study, IR):
     """Everything one run does. `limit` is in GPU hours; every arm is trained and evaluated once a seed.
 
     `cluster` is the place: an experiment that has a part of it for itself says so, and all else runs on the whole.
@@ -158,7 +141,6 @@ class Study(IR):
     charts: tuple[Chart, ...] = ()
     cluster: Cluster | None = None
     engine: Engine = "embedded"
-    limit: float | None = None
 
     def arm(self, name: str) -> Arm:
         """The arm of that name."""

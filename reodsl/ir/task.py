@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from reodsl.ir.base import IR
+from reodsl.ir.settings import data as data_settings
 
 
-class FoldTask(IR):
+class FoldTask(data_settings.Task, IR):
     """A chain of additions and subtractions modulo `modulus`, applied left to right to a start value.
 
     `operations` are words that end in a signed digit string (`+7`, `-3`); `values[v]` is the word of value v;
@@ -13,24 +14,16 @@ class FoldTask(IR):
     and `{op}`; steps are joined by a space. `length` is the inclusive range of the number of operations.
     """
 
-    modulus: int
-    values: tuple[str, ...]
-    operations: tuple[str, ...]
-    labels: tuple[str, ...]
-    question: str
-    step: str
     length: tuple[int, int]
 
 
-class TraceStyle(IR):
+class TraceStyle(data_settings.Style, IR):
     """One way to write a step: a template with `{label}`, `{value}`, `{op}` and `{next}`, and its weight."""
 
     name: str
-    template: str
-    weight: float
 
 
-class FoldTraces(IR):
+class FoldTraces(data_settings.Traces, IR):
     """How a worked solution of a fold task is written, redundant re-checks and mistakes included.
 
     A pass is `open`, the steps, `close` (`{value}`); `again` stands between passes; `answer` (`{value}`) ends the
@@ -40,14 +33,3 @@ class FoldTraces(IR):
     """
 
     styles: tuple[TraceStyle, ...]
-    open: str
-    close: str
-    again: str
-    answer: str
-    filler: tuple[str, ...] = ()
-    filler_probability: float = 0.0
-    error: float = 0.0
-    restyle: float = 0.0
-    another_pass: float = 0.0
-    max_passes: int = 1
-    until_agree: bool = False

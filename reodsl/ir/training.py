@@ -12,34 +12,23 @@ from reodsl.ir.data import Data
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.reward import Reward
 from reodsl.ir.selection import Selection
+from reodsl.ir.settings import data as data_settings
+from reodsl.ir.settings import training as training_settings
 
 
-class Sampling(IR):
+class Sampling(training_settings.Sampling, IR):
     """How responses are drawn. `top_k` -1 is off; temperature 0 is greedy; lengths in tokens of the response."""
 
-    max_tokens: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
 
-
-class Batch(IR):
+class Batch(training_settings.Batch, IR):
     """`prompts` questions a step, `rollouts` responses each."""
 
-    prompts: int
-    rollouts: int = 1
 
-
-class AdamGroup(IR):
+class AdamGroup(training_settings.Rest, IR):
     """What AdamW uses for the parameters that Muon leaves out."""
 
-    lr: float
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float = 0.0
 
-
-class Optimizer(IR):
+class Optimizer(training_settings.Optim, IR):
     """The optimizer and its learning-rate curve.
 
     `warmup_steps` linear from 0, or `warmup_share` of the stage's steps, rounded down; then constant, or with `decay`
@@ -50,20 +39,12 @@ class Optimizer(IR):
 
     later = frozenset({"warmup_share"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
-    algorithm: Literal["adam", "adamw", "muon"]
-    lr: float
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-5
-    weight_decay: float = 0.0
     warmup_steps: int = 0
     warmup_share: float = 0.0
-    decay: Literal["constant", "linear"] = "constant"
-    decay_from: float = 0.0
-    grad_norm: float = 1.0
     rest: AdamGroup | None = None
 
 
-class Advantage(IR):
+class Advantage(training_settings.Advantage, IR):
     """How rewards at splits become advantages.
 
     `credit`: `causal` gives the tokens of section `y[L_{i-1}:L_i]` the return from i on; `as_printed` gives them to
@@ -73,16 +54,11 @@ class Advantage(IR):
     counts there as `zero`. `batch` z-scores once more over all trained tokens of the step.
     """
 
-    later = frozenset({"absent"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     credit: Literal["causal", "as_printed", "own"] = "causal"
-    normalise: Literal["group", "center", "none"] = "group"
-    std: Literal["population", "sample"] = "population"
-    absent: Literal["left_out", "zero"] = "left_out"
-    batch: bool = False
 
 
-class Ppo(IR):
+class Ppo(training_settings.Ppo, IR):
     """PPO with clipped ratios and no critic.
 
     `epochs` passes over each step's batch, in `minibatches` parts; `loss_mean`: over all `token`s of the
@@ -100,62 +76,44 @@ class Ppo(IR):
     `batch.prompts` questions at most.
     """
 
-    later = frozenset({"old_logprobs", "importance_cap", "mismatch_limit", "resample", "kl"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     kind: Literal["ppo"] = "ppo"
     rollout: Sampling
-    max_prompt: int
     batch: Batch
-    minibatches: int
-    epochs: int
     clip_low: float
     clip_high: float
-    loss_mean: Literal["token", "response", "constant"]
     reward: Reward
     advantage: Advantage
     forcing: Forcing | None = None
-    reference_samples: int = 0
     wordings: tuple[Wording, ...] = ()
     wordings_per: Literal["rollout", "question"] = "rollout"
-    old_logprobs: Literal["auto", "engine", "trainer"] = "auto"
-    importance_cap: float | None = None
-    mismatch_limit: float | None = None
-    resample: int = 0
-    kl: float = 0.0
 
 
-class Sft(IR):
+class Sft(training_settings.Sft, IR):
     """Next-token training on traces: `batch` sequences a step; the loss is on the trace, not on the question."""
 
     kind: Literal["sft"] = "sft"
     batch: int
-    max_tokens: int
-    bucket_by_length: bool = True
 
 
-class Simpo(IR):
+class Simpo(training_settings.Simpo, IR):
     """Reference-free preference training: -log sigmoid(beta (logp_w/|y_w| - logp_l/|y_l|) - gamma)."""
 
     kind: Literal["simpo"] = "simpo"
     batch: int
-    max_tokens: int
-    beta: float
-    gamma: float
 
 
 Method = Annotated[Ppo | Sft | Simpo, Field(discriminator="kind")]
 
 
-class Plateau(IR):
+class Plateau(training_settings.Plateau, IR):
     """Ends a stage when the mean of `metric` over the last `window` steps rose by at most `within` (absolute)
     over the `window` before."""
 
     metric: str
-    window: int
-    within: float
 
 
-class Stage(IR):
+class Stage(training_settings.Stage, IR):
     """One stage: a method on data for at most `steps` steps, or until a plateau. Ends in a checkpoint.
 
     With `selected` it trains on what a selection picks of responses to `data`'s questions; `passes` ends it after so
@@ -168,29 +126,21 @@ class Stage(IR):
     """
 
     presentation = frozenset({"name"})
-    later = frozenset({"precision", "microbatch", "checkpointing"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     method: Method
     data: Data
     optim: Optimizer
-    steps: int
     plateau: Plateau | None = None
     selected: Selected | None = None
     passes: int | None = None
-    save_every: int = 0
-    expected_length: int | None = None
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    microbatch: int | None = None
-    checkpointing: Literal["auto", "on", "off"] = "auto"
 
 
-class Pool(IR):
+class Pool(data_settings.Pool, IR):
     """Graded responses of a checkpoint to the stage's questions: `samples` for each wording, or of the bare prompt."""
 
     start: Start
     rollout: Sampling
-    samples: int
     wordings: tuple[Wording, ...] = ()
 
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, error
+from reodsl.ir.setting import Block, Field, Kind
+from reodsl.ir.settings import KINDS
 from reodsl.language.context import Context
 from reodsl.language.evaluate import bound_argument, fitted
 from reodsl.language.finish import finished
 from reodsl.language.functions import REASONING_STEPS, SIGNATURES, computed
-from reodsl.language.kinds import KINDS
 from reodsl.language.resolve import WITHOUT_TRAINING, own_suite
-from reodsl.language.schema import Block, Field, Kind
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.unknown_settings import unknown_setting
 from reodsl.language.values import (

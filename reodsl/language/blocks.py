@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Span
+from reodsl.ir.setting import Block, Kind, Many, Num, Text
+from reodsl.ir.settings import KINDS
 from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import fitted, too_long
-from reodsl.language.kinds import KINDS
-from reodsl.language.schema import Block, Kind, Many, Num, Text, type_words
+from reodsl.language.schema import type_words
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.unknown_settings import BLOCK_NAMES, unknown_setting
 from reodsl.language.values import (

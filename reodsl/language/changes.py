@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from reodsl.ir.setting import Block, Type
+from reodsl.ir.settings import KINDS, TRAINING
 from reodsl.language.context import Context
-from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.modules import Loaded
-from reodsl.language.schema import Block, Type
 from reodsl.language.suggest import advice
 from reodsl.language.units import dimension, scaled
 from reodsl.language.values import Change, Owner

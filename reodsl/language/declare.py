@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from reodsl.ir.setting import Flag, Kind, Many, Num, Text, Type
+from reodsl.ir.settings import DECLARED, KINDS
+from reodsl.ir.settings.types import SPLITS
 from reodsl.language.amend import apply_amends, argued, without_arguments
 from reodsl.language.blocks import laid
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context
 from reodsl.language.evaluate import declared_type, evaluated, fitted, in_range, splits
 from reodsl.language.finish import UNKNOWN, finished
-from reodsl.language.kinds import DECLARED, KINDS
-from reodsl.language.kinds.types import SPLITS
 from reodsl.language.meant import meant
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.schema import Flag, Kind, Many, Num, Text, Type, kinds_of
+from reodsl.language.schema import kinds_of
 from reodsl.language.stages import finished_experiment
 from reodsl.language.suggest import nearest, there_is
 from reodsl.language.values import (

@@ -9,30 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Label, Span
+from reodsl.ir.setting import A, Choice, Either, Field, Flag, Kind, Many, Num, Text, Type
+from reodsl.ir.settings import DECLARED, KINDS, METRICS
+from reodsl.ir.settings.types import CHECKPOINT, SPLITS, TOKENS
 from reodsl.language import arithmetic
 from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.examples import in_file, with_imports
 from reodsl.language.fitting import default_value, fit
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, computed, listed
-from reodsl.language.kinds import DECLARED, KINDS, METRICS
-from reodsl.language.kinds.types import CHECKPOINT, SPLITS, TOKENS
 from reodsl.language.meant import POOL
 from reodsl.language.modules import Loaded, library_names
-from reodsl.language.schema import (
-    A,
-    Choice,
-    Either,
-    Field,
-    Flag,
-    Kind,
-    Many,
-    Num,
-    Text,
-    Type,
-    kinds_of,
-    type_words,
-)
+from reodsl.language.schema import kinds_of, type_words
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import UNITS, Quantity, dimension, scaled, shown
 from reodsl.language.unknown_names import _quoted, import_hint, study_of_arm, unknown

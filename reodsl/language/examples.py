@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from reodsl.ir.setting import Type
 from reodsl.language.context import Context
 from reodsl.language.library import provided
 from reodsl.language.modules import Loaded
-from reodsl.language.schema import Type, kinds_of
+from reodsl.language.schema import kinds_of
 from reodsl.syntax import tree
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?! *[=:(\w.])")

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
+from reodsl.ir.setting import Block, Field, Kind
+from reodsl.ir.settings import KINDS, TRAINING
 from reodsl.language.context import Context
 from reodsl.language.examples import in_file, with_imports
 from reodsl.language.fitting import default_value
-from reodsl.language.kinds import KINDS, TRAINING
-from reodsl.language.schema import Block, Field, Kind, type_words
+from reodsl.language.schema import type_words
 from reodsl.language.values import Record, Section, Slot, Stage, Until, Value
 from reodsl.syntax import tree
 

@@ -7,22 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reodsl.ir.names import Form
+from reodsl.ir.setting import A, Between, Block, Choice, Either, Field, Flag, Many, Num, Text, Type
 from reodsl.language.meant import meant
-from reodsl.language.schema import (
-    A,
-    Between,
-    Block,
-    Choice,
-    Either,
-    Field,
-    Flag,
-    Many,
-    Num,
-    Text,
-    Type,
-    kinds_of,
-    type_words,
-)
+from reodsl.language.schema import kinds_of, type_words, unit_of
 from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, as_written, describe
 from reodsl.syntax import tree
@@ -126,7 +113,7 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
     data = value.data
     if not isinstance(data, Quantity):
         return _other(value, type_)
-    want = type_.dimension
+    want = unit_of(type_)
     if data.unit != want and not data.unit and value.literal is not None and value.literal.suffix != "%":
         number = scaled(value.literal.value, value.literal.suffix, want)
         if number is not None:
@@ -252,7 +239,7 @@ def as_value(data: Any, field: Field, at: tree.Call | tree.Ident) -> Value:
             return Value(Symbol(each) if isinstance(type_, Choice) else each, at.span)
         if isinstance(each, bool):
             return Value(each, at.span)
-        unit = type_.dimension if isinstance(type_, Num) else ()
+        unit = unit_of(type_) if isinstance(type_, Num) else ()
         return Value(Quantity(each, unit), at.span)
 
     return made(data, field.type)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
+from reodsl.ir.setting import A, Choice, Field, Kind, Many, Text
+from reodsl.ir.settings.types import COUNT, STEPS, TOKENS, TOKENS0
 from reodsl.language.bounds import MOST_CANDIDATES
 from reodsl.language.context import Context
-from reodsl.language.kinds.types import COUNT, STEPS, TOKENS, TOKENS0
-from reodsl.language.schema import A, Choice, Field, Kind, Many, Text
 from reodsl.language.units import TOKENS as IN_TOKENS
 from reodsl.language.units import Quantity
 from reodsl.language.values import Budgets, Frontier, Items, Record, Slot, Value, plain

@@ -16,27 +16,23 @@ from reodsl.ir.study import (
     PublishedTable,
     Score,
     Study,
-    Suite,
     Table,
 )
-from reodsl.language import lower_model
-from reodsl.language.lower_training import Lowering, start
+from reodsl.language import values
+from reodsl.language.build import Lowering, build, cluster, engine, start, suite
 from reodsl.language.modules import Loaded
 from reodsl.language.origins import origins
 from reodsl.language.program import Program
 from reodsl.language.resolve import arm_suite, own_suite
 from reodsl.language.stages import complete_stages
 from reodsl.language.values import Compound, Items, Record, as_written, records_of
-from reodsl.language.values import Experiment as SourceExperiment
-from reodsl.language.values import Frontier as SourceFrontier
-from reodsl.language.values import Study as SourceStudy
 
 
-def lower(program: Program, main: Loaded, record: SourceStudy | SourceExperiment) -> Spec:
+def lower(program: Program, main: Loaded, record: values.Study | values.Experiment) -> Spec:
     """The spec that runs a study, or a lone experiment as a study of its starting point and itself."""
     low = Lowering(program.context)
     record = record if record.doc else replace(record, doc=main.module.doc or "")
-    study = _study(low, record) if isinstance(record, SourceStudy) else _lone(low, record)
+    study = _study(low, record) if isinstance(record, values.Study) else _lone(low, record)
     return Spec(
         study=study,
         path=main.path,
@@ -60,24 +56,19 @@ def _changes(program: Program) -> tuple[Change, ...]:
     return tuple(Change(option=c.option, target=c.target, value=c.text) for c in found.values())
 
 
-def _suite(record: Record, suites: dict[int, Suite]) -> Suite:
-    if id(record) not in suites:
-        suites[id(record)] = lower_model.suite(record)
-    return suites[id(record)]
-
-
-def _study(low: Lowering, record: SourceStudy) -> Study:
-    cluster, limit = record.sub("cluster"), record.data("limit")
-    low.cluster = lower_model.cluster(cluster) if cluster is not None else None
+def _study(low: Lowering, record: values.Study) -> Study:
+    whole = record.sub("cluster")
+    low.cluster = cluster(whole) if whole is not None else None
     for arm in record.arms:
         low.arms[id(arm.experiment)] = arm.name
         if arm.experiment.owner is not None:
             low.owners.setdefault(arm.experiment.owner, arm.name)
-    suites: dict[int, Suite] = {}
+    found = {arm.name: arm_suite(record, arm) for arm in record.arms}
+    # Arms share their suites: each is built once.
+    suites = {id(each): suite(each) for each in found.values() if each is not None}
     arms = [
-        Arm(name=arm.name, checkpoint=start(low, arm), suite=_suite(suite, suites))
+        Arm(name=arm.name, checkpoint=start(low, arm), suite=suites[id(found[arm.name])])
         for arm in record.arms
-        if (suite := arm_suite(record, arm)) is not None
     ]
     names = tuple(arm.name for arm in arms)
     frontiers = tuple(_frontier(each) for each in record.frontiers)
@@ -100,17 +91,16 @@ def _study(low: Lowering, record: SourceStudy) -> Study:
         if record.tables or record.charts
         else _charts(lines),
         cluster=low.cluster,
-        engine=lower_model.engine(record),
-        limit=limit,
+        engine=engine(record),
+        limit=record.data("limit"),
     )
 
 
-def _lone(low: Lowering, record: SourceExperiment) -> Study:
+def _lone(low: Lowering, record: values.Experiment) -> Study:
     first = complete_stages(low.ctx, record)[0][1] if record.is_trained else record
-    suite = own_suite(record) or first.part("eval")
-    cluster = record.sub("cluster")
-    low.cluster = lower_model.cluster(cluster) if cluster is not None else None
-    lowered = lower_model.suite(suite)
+    whole = record.sub("cluster")
+    low.cluster = cluster(whole) if whole is not None else None
+    lowered = suite(own_suite(record) or first.part("eval"))
     arms = []
     if record.is_trained:
         base = record.sub("base") or first.part("base")
@@ -133,12 +123,12 @@ def _lone(low: Lowering, record: SourceExperiment) -> Study:
         tables=_tables(names, scored),
         charts=_charts((*names, *(each.name for each in frontiers))),
         cluster=low.cluster,
-        engine=lower_model.engine(record),
+        engine=engine(record),
         limit=record.data("limit"),
     )
 
 
-def _frontier(record: SourceFrontier) -> Frontier:
+def _frontier(record: values.Frontier) -> Frontier:
     envelope = record.envelope
     if envelope is None:
         return published(record, record.name)
@@ -148,9 +138,7 @@ def _frontier(record: SourceFrontier) -> Frontier:
 
 def published(record: Record, name: str) -> Frontier:
     """A frontier given as numbers."""
-    curve = PublishedCurve(
-        benchmark=record.data("benchmark"), budgets=record.data("budgets"), accuracy=record.data("accuracy")
-    )
+    curve = build(PublishedCurve, record)
     return Frontier(name=name, to=curve.budgets[-1], published=(curve,))
 
 
@@ -159,46 +147,29 @@ def _score(record: Record, known: set[str], base: str | None) -> tuple[Score, tu
     against, relative = record.part("against"), record.sub("relative_to")
     extra = () if against.name in known else (published(against, against.name),)
     name = relative.name if relative is not None and relative.kind == "arm" else base
-    score = Score(
-        frontier=against.name,
-        to=record.data("to"),
-        relative_to=name,
-        confidence=record.data("confidence"),
-    )
-    return score, extra
+    return build(Score, record, frontier=against.name, relative_to=name), extra
 
 
 def _table(record: Record, names: tuple[str, ...]) -> Table:
-    rows = record.get("rows")
+    rows, printed = record.get("rows"), record.sub("published")
     everything = rows is None or not isinstance(rows.data, Items)
     chosen = names if everything else tuple(each.name for each in records_of(record, "rows"))
-    printed = record.sub("published")
-    return Table(
-        name=record.name,
+    return build(
+        Table,
+        record,
         rows=chosen,
-        columns=record.data("columns"),
-        subset=record.data("subset"),
         published=_printed(printed) if isinstance(printed, Compound) else None,
     )
 
 
 def _printed(record: Compound) -> PublishedTable:
     """A table as printed."""
-    rows = tuple(
-        PublishedRow(name=row.name, **{name: row.data(name) for name in row.fields}) for row in record.parts
-    )
-    return PublishedTable(
-        name=record.name,
-        doc=record.doc,
-        benchmarks=record.data("benchmarks"),
-        relative_to=record.data("relative_to"),
-        rows=rows,
-    )
+    rows = tuple(build(PublishedRow, row) for row in record.parts)
+    return build(PublishedTable, record, doc=record.doc, rows=rows)
 
 
 def _chart(record: Record) -> Chart:
-    names = tuple(each.name for each in records_of(record, "lines"))
-    return Chart(name=record.name, x=record.data("x"), y=record.data("y"), lines=names)
+    return build(Chart, record, lines=tuple(each.name for each in records_of(record, "lines")))
 
 
 def _tables(names: tuple[str, ...], score: Score | None) -> tuple[Table, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from reodsl.language.kinds.types import DATA_SOURCES, MODEL_SOURCES
+from reodsl.ir.settings.types import DATA_SOURCES, MODEL_SOURCES
 from reodsl.language.values import Items, Record, StageRef, Value
 
 _TABLE = re.compile(r".*\.(jsonl?|parquet|csv)", re.IGNORECASE)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from reodsl.ir.setting import Block, Field, Kind, Num
+from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES
-from reodsl.language.kinds import DECLARED, KINDS
 from reodsl.language.modules import LIBRARY, library_names
-from reodsl.language.schema import Block, Field, Kind, Num, type_words
+from reodsl.language.schema import type_words
 from reodsl.language.units import UNITS
 from reodsl.syntax import parse, read_source, tree
 

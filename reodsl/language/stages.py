@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reodsl.ir.settings import KINDS
 from reodsl.language.amend import apply_amends, of_stage
 from reodsl.language.blocks import laid
 from reodsl.language.context import Context
 from reodsl.language.evaluate import stage_parts
 from reodsl.language.finish import finished
-from reodsl.language.kinds import KINDS
 from reodsl.language.values import Experiment, Stage
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from reodsl.ir.setting import Block, Kind
+from reodsl.ir.settings import KINDS
 from reodsl.language.context import Context
-from reodsl.language.kinds import KINDS
-from reodsl.language.schema import Block, Kind
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.values import article
 from reodsl.syntax import tree

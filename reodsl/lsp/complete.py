@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reodsl.diagnostics.model import Span
+from reodsl.ir.setting import Field, Flag
+from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.kinds import DECLARED, KINDS
 from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, library_names
 from reodsl.language.reward.words import RESPONSE_NAMES
-from reodsl.language.schema import Field, Flag, kinds_of
+from reodsl.language.schema import kinds_of
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.meaning import describe_field, parameters, words_of
 from reodsl.lsp.outline import ASSIGNS, Site, locate

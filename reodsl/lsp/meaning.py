@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass, replace
 
 from reodsl.diagnostics.model import Span
+from reodsl.ir.setting import Choice, Either, Field, Many, Num, Type
+from reodsl.ir.settings import KINDS
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.kinds import KINDS
 from reodsl.language.modules import Loaded
 from reodsl.language.reference import REWARD_WORDS, default_words
 from reodsl.language.reward.words import FUNCTIONS
-from reodsl.language.schema import Choice, Either, Field, Many, Num, Type, type_words
+from reodsl.language.schema import type_words
 from reodsl.language.values import Budgets, Record, Section, Slot, Value, as_written, describe
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.outline import ASSIGNS, Site, locate

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from reodsl.diagnostics.model import Span
+from reodsl.ir.setting import A, Block, Field, Many
+from reodsl.ir.settings import KINDS
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.kinds import KINDS
-from reodsl.language.schema import A, Block, Field, Many
 from reodsl.syntax.scanner import Token, scan
 from reodsl.syntax.source import Source
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.kinds import DECLARED, KINDS
 from reodsl.language.reward.words import FUNCTIONS
 from reodsl.language.units import UNITS
 from reodsl.syntax.tables import tables

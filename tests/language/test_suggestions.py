@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from reodsl.ir.setting import Between, Either, Field, Many, Num, Type
+from reodsl.ir.settings import KINDS
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.kinds import KINDS
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.schema import Between, Either, Field, Many, Num, Type
 from reodsl.language.values import Scope, Value
 from reodsl.syntax import parse, parse_expression
 from reodsl.syntax.source import Source

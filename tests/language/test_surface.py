@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from reodsl.ir.setting import Choice, Flag, Kind, Num, Text
+from reodsl.ir.settings import KINDS
 from reodsl.ir.spec import Spec
 from reodsl.ir.training import Ppo
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.fitting import Misfit, fit
-from reodsl.language.kinds import KINDS
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.schema import Choice, Flag, Kind, Num, Text
 from reodsl.language.values import Scope
 from reodsl.syntax import parse, parse_expression, tree
 from reodsl.syntax.source import Source

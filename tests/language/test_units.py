@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reodsl.ir.setting import Either, Many, Num, Type
 from reodsl.language.declare import new_context
 from reodsl.language.evaluate import evaluated
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.modules import Loaded, Modules
-from reodsl.language.schema import Either, Many, Num, Type
 from reodsl.language.units import STEPS, TOKENS, Dimension, Quantity, shown, times, unit_name, written
 from reodsl.language.values import Scope, Value, plain
 from reodsl.syntax import parse, parse_expression

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.language.kinds import DECLARED
+from reodsl.ir.settings import DECLARED
 from reodsl.language.modules import library_names
 from reodsl.lsp.analysis import analyse
 from reodsl.lsp.complete import Completion, completions

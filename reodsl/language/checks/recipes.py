@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.ir.setting import Block
+from reodsl.ir.settings import KINDS, TRAINING
 from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
 from reodsl.language.checks.wordings import check_selected, check_wordings, wordings_of
-from reodsl.language.kinds import KINDS, TRAINING
 from reodsl.language.resolve import WITHOUT_TRAINING
-from reodsl.language.schema import Block
 from reodsl.language.values import Record, Slot, Until, plain, records_of
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reodsl.diagnostics.model import Label, Span
+from reodsl.ir.setting import Num
 from reodsl.language.context import Context
 from reodsl.language.evaluate import bound_argument, declared_type, evaluated
 from reodsl.language.reward.names import Environment, constant, open_parameter
-from reodsl.language.schema import Num
+from reodsl.language.schema import unit_of
 from reodsl.language.units import Quantity
 from reodsl.language.values import Definition, Scope, Value
 from reodsl.syntax import tree
@@ -88,7 +89,7 @@ def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env
             ]
             if len(numbers) == 2:
                 low, high = numbers
-        env.values[param.name.name] = open_parameter(param.name.name, type_.dimension, low, high)
+        env.values[param.name.name] = open_parameter(param.name.name, unit_of(type_), low, high)
     elif type_ is not None:
         env.others[param.name.name] = None
     else:

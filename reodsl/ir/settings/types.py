@@ -1,8 +1,8 @@
 """Types that settings of several kinds share: tokens, steps, shares, learning rates, checkpoints."""
 
-from __future__ import annotations
+from typing import Annotated, Any
 
-from reodsl.language.schema import A, Choice, Field, Num
+from reodsl.ir.setting import A, Choice, Either, Num, Setting
 
 TOKENS = Num("tokens", whole=True, low=1, example="32K tokens")
 TOKENS0 = Num("tokens", whole=True, low=0)
@@ -19,18 +19,26 @@ LR = Num(low=0, high=1, above=True, example="5e-6")
 HOURS = Num("gpu_hours", low=0, above=True, example="4K gpu_hours")
 PPO = ("ppo",)
 SEQUENCES = ("sft", "simpo")
+SFT = ("sft",)
 SIMPO = ("simpo",)
 CHECKPOINT = A(("model", "experiment", "checkpoint"), "a model or a checkpoint")
 SPLITS = A(("budgets", "oracle_budgets", "question_budgets", "steps_split"), "budgets")
 MODEL_SOURCES = ("hub", "folder", "package", "architecture")
 DATA_SOURCES = ("generated", "file", "hub", "package")
 QUESTIONS = A(("data", "selected"), "data, or a selection of a pool")
-SAMPLING = {
-    "temperature": Field(Num(low=0, high=10), "0 is greedy", default=1.0),
-    "top_p": Field(Num(low=0, high=1, above=True), "nucleus; 1 keeps the whole distribution", default=1.0),
-    "top_k": Field(Num(whole=True, low=-1), "most likely tokens kept; -1 keeps all", default=-1),
-}
-ENGINE = Field(
-    Choice(("embedded", "sglang")),
-    "what generates responses; left out, `sglang` with a cluster and `embedded` without",
+READER = Either(
+    (Choice(("boxed", "last_number")), A(("after", "regex"), '`after("…")` or `regex("…")`')),
 )
+Temperature = Annotated[float, Setting(Num(low=0, high=10), "0 is greedy", default=1.0)]
+TopP = Annotated[
+    float, Setting(Num(low=0, high=1, above=True), "nucleus; 1 keeps the whole distribution", default=1.0)
+]
+TopK = Annotated[int, Setting(Num(whole=True, low=-1), "most likely tokens kept; -1 keeps all", default=-1)]
+Engine = Annotated[
+    Any,
+    Setting(
+        Choice(("embedded", "sglang")),
+        "what generates responses; left out, `sglang` with a cluster and `embedded` without",
+        required=False,
+    ),
+]

@@ -1,0 +1,229 @@
+"""Data: questions, where they come from, generated tasks and their traces."""
+
+# Annotations are read as they are: no `from __future__ import annotations` here.
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from reodsl.ir.names import DATA_FILE
+from reodsl.ir.setting import (
+    WORDS,
+    A,
+    Between,
+    Flag,
+    Many,
+    Num,
+    Setting,
+    Text,
+    kind,
+)
+from reodsl.ir.settings.types import (
+    CHECKPOINT,
+    COUNT,
+    DATA_SOURCES,
+    NATURAL,
+    POSITIVE,
+    READER,
+    SHARE,
+    TOKENS,
+    Temperature,
+    TopK,
+    TopP,
+)
+
+
+@kind("data", parents=("data",))
+class Data:
+    """Questions with reference answers."""
+
+    source: ClassVar[
+        Annotated[
+            Any,
+            Setting(
+                Many(A(DATA_SOURCES, "`generated(…)`, `file(…)`, `hub(…)` or `package(…)`"), lone=True),
+                "one source or a list, read one after another",
+                'source = file("questions.jsonl")',
+                required=True,
+            ),
+        ]
+    ]
+    verifier: Annotated[Literal["math", "exact", "package"], Setting(WORDS, "how answers are compared")] = (
+        "math"
+    )
+    answer: Annotated[
+        Any,
+        Setting(
+            Many(READER, lone=True, most=8),
+            "where a response's answer is read; of several, the first that finds one",
+            'answer = [boxed, after("####")]',
+            default="boxed",
+            required=False,
+        ),
+    ]
+    tolerance: Annotated[
+        float,
+        Setting(
+            Num(low=0, high=1, below=True, example="0.0001"),
+            "how far rounded numbers may be apart, a share of the reference; whole references are exact",
+        ),
+    ] = 0.0001
+    duplicates: Annotated[Literal["error", "drop"], Setting(WORDS, "what to do with equal questions")] = (
+        "error"
+    )
+    strip: Annotated[
+        Any,
+        Setting(
+            Many(A(("marks",)), lone=True),
+            "text that is taken off the beginning and end of questions, one after another",
+            'strip = marks(before: "USER:", after: "ASSISTANT:")',
+            required=False,
+        ),
+    ]
+    questions: Annotated[int | None, Setting(COUNT, "how many there are, for the price alone")] = None
+
+
+@kind("after", form="call", positional=("marker",))
+class After:
+    """Reads the line after the last marker as the answer."""
+
+    marker: Annotated[str, Setting(Text(), "what stands before it", 'after("####")')]
+
+
+@kind("regex", form="call", positional=("pattern",))
+class Regex:
+    """Reads the first group of the last match as the answer, or the whole match where there is no group."""
+
+    pattern: Annotated[
+        str, Setting(Text(), "a regular expression of Rust's dialect", 'regex("Answer: *(.+)")')
+    ]
+
+
+@kind("pool", form="call", positional=("of",))
+class Pool:
+    """Graded responses of a checkpoint, for a selection to pick from."""
+
+    of: ClassVar[
+        Annotated[
+            Any,
+            Setting(
+                A((*CHECKPOINT.kinds, "arm"), CHECKPOINT.of),
+                "whose responses",
+                "pool(checkpoint(qwen3_4b), data: areal_boba_7b, samples: 16, max_tokens: 32K tokens)",
+                required=True,
+            ),
+        ]
+    ]
+    data: ClassVar[
+        Annotated[Any, Setting(A(("data",)), "the questions", "data: areal_boba_7b", required=True)]
+    ]
+    samples: Annotated[int, Setting(COUNT, "responses a question, for each wording", "samples: 16")]
+    max_tokens: ClassVar[
+        Annotated[Any, Setting(TOKENS, "longest response", "max_tokens: 32K tokens", required=True)]
+    ]
+    temperature: ClassVar[Temperature]
+    top_p: ClassVar[TopP]
+    top_k: ClassVar[TopK]
+    wordings: Annotated[
+        Any, Setting(Many(A(("wording",))), "ways to ask; left out, the model's own prompt", required=False)
+    ]
+
+
+@kind("columns", form="call")
+class Columns:
+    """Which columns hold what the questions table needs."""
+
+    question: Annotated[str, Setting(Text(), "the question")] = "question"
+    answer: Annotated[str, Setting(Text(), "the reference answer")] = "answer"
+    trace: Annotated[str | None, Setting(Text(), "a worked solution")] = None
+    id: Annotated[str | None, Setting(Text(), "a name for the question")] = None
+
+
+@kind("marks", form="call")
+class Marks:
+    """Text around a question that is no part of it: marks of a chat, or an instruction that models are given anyway."""
+
+    before: ClassVar[
+        Annotated[Any, Setting(Text(), "what questions begin with; white space around it does not count")]
+    ]
+    after: ClassVar[Annotated[Any, Setting(Text(), "what they end with, likewise")]]
+
+
+@kind("generated", form="call", positional=("task",))
+class Generated:
+    """Questions drawn from a task."""
+
+    task: Annotated[
+        Any,
+        Setting(A(("task",)), "what to draw from", "generated(chain, count: 4096, seed: 1)", required=True),
+    ]
+    count: Annotated[int, Setting(COUNT, "how many", "count: 4096")]
+    seed: Annotated[int, Setting(NATURAL, "draws them, apart from the run's seed", "seed: 1")]
+    split: Annotated[Literal["train", "held_out"], Setting(WORDS, "which part of all questions")] = "train"
+    traces: Annotated[Any, Setting(A(("traces",)), "how their solutions are written", required=False)]
+
+
+@kind("file", form="call", positional=("path",))
+class File:
+    """A Parquet, JSONL, JSON or CSV file; a relative path starts at the spec's folder."""
+
+    path: Annotated[str, Setting(Text(form=DATA_FILE), "where it is", 'file("questions.jsonl")')]
+    columns: Annotated[Any, Setting(A(("columns",)), "which columns to read", required=False)]
+
+
+@kind("task", parents=("task",))
+class Task:
+    """A chain of additions and subtractions, applied left to right."""
+
+    modulus: Annotated[
+        int, Setting(Num(whole=True, low=2, high=10**6), "values are modulo this", "modulus = 10")
+    ]
+    values: Annotated[
+        tuple[str, ...], Setting(Many(Text(), 2), "the word of each value", 'values = words("0 1 2")')
+    ]
+    operations: Annotated[
+        tuple[str, ...], Setting(Many(Text()), "signed digits, such as +7", 'operations = words("+1 -1")')
+    ]
+    labels: Annotated[
+        tuple[str, ...], Setting(Many(Text()), "the name of each step", 'labels = words("a b c")')
+    ]
+    question: Annotated[
+        str, Setting(Text(), "a template with {start} and {steps}", 'question = "{start} {steps} ?"')
+    ]
+    step: Annotated[str, Setting(Text(), "a template with {label} and {op}", 'step = "{label} {op}"')]
+    length: Annotated[
+        Any,
+        Setting(
+            Between(Num(whole=True, low=1, high=4096)),
+            "how many operations",
+            "length = 2..8",
+            required=True,
+        ),
+    ]
+
+
+@kind("traces", parents=("traces",), children=("style",))
+class Traces:
+    """How a worked solution is written, redundant re-checks and mistakes included."""
+
+    open: Annotated[str, Setting(Text(nonempty=False), "what a pass begins with", 'open = "so"')]
+    close: Annotated[
+        str, Setting(Text(nonempty=False), "what a pass ends with; holds {value}", 'close = "so {value} ."')
+    ]
+    again: Annotated[str, Setting(Text(nonempty=False), "what stands between passes", 'again = "wait"')]
+    answer: Annotated[str, Setting(Text(), "the end of a trace; holds {value}", 'answer = "answer {value}"')]
+    filler: Annotated[tuple[str, ...], Setting(Many(Text(), 0), "words without meaning")] = ()
+    filler_probability: Annotated[float, Setting(SHARE, "of a filler before a step")] = 0.0
+    error: Annotated[float, Setting(SHARE, "of a step whose result is off by one and carried on")] = 0.0
+    restyle: Annotated[float, Setting(SHARE, "of a step that draws its style anew")] = 0.0
+    another_pass: Annotated[float, Setting(SHARE, "of a further pass")] = 0.0
+    max_passes: Annotated[int, Setting(Num(whole=True, low=1, high=64), "passes at most")] = 1
+    until_agree: Annotated[bool, Setting(Flag(), "always another pass while the last two disagree")] = False
+
+
+@kind("style")
+class Style:
+    """One way to write a step."""
+
+    template: Annotated[
+        str, Setting(Text(), "holds {label}, {value}, {op}, {next}", 'template = "{value} {op} {next} ."')
+    ]
+    weight: Annotated[float, Setting(POSITIVE, "how often, relative to the other styles")] = 1.0

@@ -1,0 +1,375 @@
+"""Build the values of the representation from records: settings of the same names as they are, the others by hand.
+
+A setting that a class of the representation has needs nothing here. What is written out is what a spec holds in another
+form than the language: a plateau inside `until`, budgets out of a schedule, rewards that were typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from reodsl.ir import IR, canonical
+from reodsl.ir.cluster import Cluster, Hardware
+from reodsl.ir.data import (
+    After,
+    Boxed,
+    Columns,
+    Data,
+    File,
+    Generated,
+    HubData,
+    LastNumber,
+    Marks,
+    PackageData,
+    Regex,
+)
+from reodsl.ir.expression import Expression
+from reodsl.ir.model import (
+    Architecture,
+    Dimensions,
+    Folder,
+    Forcing,
+    Hub,
+    Model,
+    Package,
+    Prompt,
+    Wording,
+    WordTokenizer,
+)
+from reodsl.ir.reward import Budgets, Dense, Let, OracleBudgets, Part, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.selection import Choice, Pick, Selection
+from reodsl.ir.study import Benchmark, Engine, Suite
+from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
+from reodsl.ir.training import (
+    AdamGroup,
+    Advantage,
+    Batch,
+    Experiment,
+    FromModel,
+    FromTraining,
+    Method,
+    Optimizer,
+    Plateau,
+    Pool,
+    Ppo,
+    Sampling,
+    Selected,
+    Sft,
+    Simpo,
+    Stage,
+    Start,
+)
+from reodsl.language import values
+from reodsl.language.context import Context
+from reodsl.language.resolve import ancestry, grid_of
+from reodsl.language.reward.body import typed_reward
+from reodsl.language.reward.selection import TypedChoice, TypedPick, typed_selection
+from reodsl.language.stages import complete_stages
+from reodsl.language.units import PLAIN, Quantity
+from reodsl.language.values import Compound, Items, Record, Value, plain, records_of
+
+T = TypeVar("T", bound=IR)
+
+
+@dataclass(slots=True)
+class Lowering:
+    """What one lowering shares: the evaluation, the study's cluster, experiments already lowered, and the arms' names by
+    experiment.
+    """
+
+    ctx: Context
+    cluster: Cluster | None = None
+    arms: dict[int, str] = field(default_factory=dict)
+    owners: dict[tuple[str, str], str] = field(default_factory=dict)
+    experiments: dict[int, tuple[Record, Experiment]] = field(default_factory=dict)
+
+
+def build(cls: type[T], record: Record, **special: Any) -> T:
+    """A value of a class of the representation: its fields are `special`, or a record's settings of their names."""
+    fields = dict(special)
+    for name in cls.model_fields:
+        value = record.get(name) if name not in special else None
+        if value is not None:
+            fields[name] = _built(value)
+    if record.name and "name" in cls.model_fields:
+        fields.setdefault("name", record.name)
+    return cls(**fields)
+
+
+def _built(value: Value) -> Any:
+    """A value of a setting as the representation has it."""
+    if isinstance(value.data, Items):
+        return tuple(_built(each) for each in value.data.values)
+    return BUILDERS[value.data.kind](value.data) if isinstance(value.data, Record) else plain(value)
+
+
+def model(record: Record) -> Model:
+    """Where its weights come from, how it is asked, and the sizes that are known without them."""
+    think = record.sub("think")
+    return build(
+        Model,
+        record,
+        think_open=think.data("open") if think is not None else None,
+        think_close=think.data("close") if think is not None else None,
+    )
+
+
+def wording(record: Record) -> Wording:
+    """A way to ask."""
+    budget = record.get("budget")
+    if budget is None:
+        return build(Wording, record)
+    if isinstance(budget.data, Items):
+        return build(Wording, record, budgets=plain(budget))
+    low, high = plain(budget)
+    return build(Wording, record, low=low, high=high)
+
+
+DATA_SOURCES: dict[str, type[IR]] = {
+    "generated": Generated,
+    "file": File,
+    "hub": HubData,
+    "package": PackageData,
+}
+"""Sources of data by kind. A hub and a package hold models as well."""
+
+
+def data(record: Record) -> Data:
+    """A questions table."""
+    sources = tuple(build(DATA_SOURCES[each.kind], each) for each in records_of(record, "source"))
+    return build(Data, record, sources=sources, answer=_readers(record))
+
+
+def _readers(record: Record) -> tuple[IR, ...]:
+    """Where answers are read, in order of preference."""
+    value = record.get("answer")
+    if value is None or not isinstance(value.data, Items):
+        return (Boxed(),)
+    words = {"boxed": Boxed, "last_number": LastNumber}
+    return tuple(
+        _built(each) if isinstance(each.data, Record) else words[plain(each)]() for each in value.data.values
+    )
+
+
+def fold_traces(record: Record) -> FoldTraces:
+    """How worked solutions of a task are written."""
+    styles = record.parts if isinstance(record, Compound) else ()
+    return build(FoldTraces, record, styles=tuple(build(TraceStyle, style) for style in styles))
+
+
+def suite(record: Record) -> Suite:
+    """An evaluation suite."""
+    return build(Suite, record, rollout=build(Sampling, record), grid=grid_of(record))
+
+
+def engine(record: Record) -> Engine:
+    """What generates a study's responses; where it is left out, the engine for GPUs on a cluster."""
+    named: Engine | None = record.data("engine")
+    return named or ("sglang" if record.sub("cluster") is not None else "embedded")
+
+
+def cluster(record: Record) -> Cluster:
+    """Where a study or an experiment runs."""
+    return build(Cluster, record, memory_gib=record.data("memory"))
+
+
+def optimizer(record: Record) -> Optimizer:
+    """An optimizer; warm-up in steps or as a share of them, as it is written."""
+    warmup = record.get("warmup")
+    if warmup is None or not isinstance(warmup.data, Quantity):
+        return build(Optimizer, record)
+    number = warmup.data.number
+    if warmup.data.unit == PLAIN and warmup.span is not None:
+        return build(Optimizer, record, warmup_share=float(number))
+    return build(Optimizer, record, warmup_steps=int(number))
+
+
+BUILDERS: dict[str, Callable[[Record], IR]] = {
+    **{
+        kind: lambda record, cls=cls: build(cls, record)  # type: ignore[misc]
+        for kind, cls in {
+            "after": After,
+            "architecture": Architecture,
+            "benchmark": Benchmark,
+            "columns": Columns,
+            "dimensions": Dimensions,
+            "folder": Folder,
+            "forcing": Forcing,
+            "hardware": Hardware,
+            "hub": Hub,
+            "marks": Marks,
+            "package": Package,
+            "prompt": Prompt,
+            "regex": Regex,
+            "rest": AdamGroup,
+            "task": FoldTask,
+            "tokenizer": WordTokenizer,
+        }.items()
+    },
+    "cluster": cluster,
+    "data": data,
+    "model": model,
+    "optim": optimizer,
+    "suite": suite,
+    "traces": fold_traces,
+    "wording": wording,
+}
+"""How a record that is the value of a setting is built, by its kind."""
+
+
+def start(low: Lowering, record: Record) -> Start:
+    """The checkpoint that a model, an experiment, or `checkpoint(…)` stands for."""
+    for source, number in ancestry(record):
+        if isinstance(source, values.Experiment) and source.is_trained:
+            trained = experiment(low, source)
+            return FromTraining(
+                experiment=trained, stage=len(trained.stages) - 1 if number is None else number
+            )
+        if source.kind == "model":
+            return FromModel(model=model(source))
+    raise LookupError(f"{record.kind} `{record.name}` stands for no weights")
+
+
+def experiment(low: Lowering, record: values.Experiment) -> Experiment:
+    """An experiment with all its stages."""
+    known = low.experiments.get(id(record))
+    if known is not None:
+        return known[1]
+    parts = complete_stages(low.ctx, record)
+    base = record.sub("base") or parts[0][1].part("base")
+    made = Experiment(
+        name=record.name,
+        doc=record.doc,
+        start=start(low, base),
+        stages=tuple(stage(low, part, each) for part, each in parts),
+        cluster=own_cluster(low, record),
+    )
+    low.experiments[id(record)] = (record, made)
+    return made
+
+
+def own_cluster(low: Lowering, record: Record) -> Cluster | None:
+    """The cluster of an experiment where it is not the study's. A study without one is all on this machine."""
+    named = record.sub("cluster")
+    if low.cluster is None or named is None:
+        return None
+    own = cluster(named)
+    return None if canonical(own) == canonical(low.cluster) else own
+
+
+def stage(low: Lowering, part: values.Stage | None, record: Record) -> Stage:
+    """One stage."""
+    given = record.part("data")
+    pool = given.part("pool") if given.kind == "selected" else None
+    until = record.sub("until")
+    watched = until.plateau if isinstance(until, values.Until) else until
+    return build(
+        Stage,
+        record,
+        name=part.name if part is not None else "",
+        method=method(low, record),
+        data=data(given if pool is None else pool.part("data")),
+        plateau=None if watched is None else build(Plateau, watched, metric=watched.part("metric").name),
+        selected=selected(low, given.part("selection"), pool) if pool is not None else None,
+    )
+
+
+def selected(low: Lowering, rule: Record, pool: Record) -> Selected:
+    """A selection of a pool."""
+    typed = typed_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
+    if typed is None:
+        raise LookupError(f"selection `{rule.name}` is not sound")
+    return Selected(
+        selection=Selection(
+            name=rule.name,
+            lets=_lets(typed.lets),
+            picks=tuple(_pick(pick) for pick in typed.picks),
+            drop=typed.drop,
+            keep=typed.keep,
+        ),
+        pool=build(Pool, pool, start=start(low, pool.part("of")), rollout=build(Sampling, pool)),
+    )
+
+
+def _pick(pick: TypedPick) -> Pick:
+    return Pick(
+        trace=_choice(pick.trace),
+        preferred=_choice(pick.preferred),
+        rejected=_choice(pick.rejected),
+        where=pick.where,
+        margin=pick.margin,
+    )
+
+
+def _choice(choice: TypedChoice | None) -> Choice | None:
+    if choice is None:
+        return None
+    return Choice(fn=choice.fn, var=choice.var, key=choice.key, where=choice.where)
+
+
+def _lets(lets: tuple[tuple[str, Expression], ...]) -> tuple[Let, ...]:
+    return tuple(Let(name=name, value=value) for name, value in lets)
+
+
+def method(low: Lowering, record: Record) -> Method:
+    """What a stage does with its data."""
+    batch = record.part("batch")
+    if record.data("method") == "sft":
+        return build(Sft, record, batch=batch.data("prompts"))
+    if record.data("method") == "simpo":
+        return build(Simpo, record, batch=batch.data("prompts"))
+    rollout, clip = record.part("rollout"), record.part("clip")
+    sampling = build(Sampling, rollout)
+    return build(
+        Ppo,
+        record,
+        rollout=sampling,
+        batch=build(Batch, batch),
+        clip_low=clip.data("low"),
+        clip_high=clip.data("high"),
+        reward=reward(low, record.part("reward"), sampling.max_tokens),
+        advantage=build(Advantage, record.part("advantage"), credit=record.data("credit")),
+        wordings=tuple(wording(each) for each in records_of(rollout, "wordings")),
+        wordings_per=rollout.data("wordings_per"),
+    )
+
+
+def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
+    """A reward with its arguments in place."""
+    typed = typed_reward(low.ctx, record) if isinstance(record, values.Definition) else None
+    if typed is None:
+        raise LookupError(f"reward `{record.name}` is not sound")
+    dense = None
+    if typed.dense is not None and typed.split is not None:
+        dense = Dense(split=split(low, typed.split, max_tokens), var="L", value=typed.dense)
+    return Reward(
+        name=record.name,
+        lets=_lets(typed.lets),
+        outcome=typed.outcome,
+        dense=dense,
+        parts=tuple(Part(value=part.value, weight=part.weight, on=part.on) for part in typed.parts),
+    )
+
+
+def split(low: Lowering, record: Record, max_tokens: int) -> Split:
+    """Where a dense reward looks at a response."""
+    if isinstance(record, values.Budgets):
+        return Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max)
+    l_max = record.data("to") or max_tokens
+    if record.kind == "oracle_budgets":
+        return build(OracleBudgets, record, frontier=record.part("frontier").name, l_max=l_max)
+    if record.kind == "question_budgets":
+        names = tuple(arm_name(low, each) for each in records_of(record, "rollouts"))
+        return build(QuestionBudgets, record, rollouts=names, l_max=l_max)
+    return build(Steps, record, l_max=l_max)
+
+
+def arm_name(low: Lowering, record: Record) -> str:
+    """The name of the arm that stands for an arm or for an experiment."""
+    if isinstance(record, values.Arm):
+        return record.name
+    if id(record) in low.arms:
+        return low.arms[id(record)]
+    return low.owners.get(record.owner or ("", ""), record.name)
