@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
 
 from runners.rows import filled
 from runners.train.kernels import product
@@ -55,6 +57,22 @@ class _TokenLogprobs(Function):
 def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
     logits = product(hidden, weight).float()
     return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+def token_entropies(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
+    """Entropy in nats of softmax(hidden @ weight.T / temperature), row by row: [tokens], as of `token_logprobs`.
+
+    The backward pass makes a chunk's logits again, so that no more than one chunk's are held.
+    """
+    most = CHUNK_ELEMENTS if weight.device.type == "cpu" else GPU_CHUNK_ELEMENTS
+    rows = filled(hidden).split(max(1, most // weight.shape[0]))
+    found = [checkpoint(_entropies, part, weight, temperature, use_reentrant=False) for part in rows]
+    return torch.cat(found)[: len(hidden)]
+
+
+def _entropies(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    logprobs = torch.log_softmax(F.linear(hidden, weight).float() / temperature, -1)
+    return -(logprobs.exp() * logprobs).sum(-1)
 
 
 def token_logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:

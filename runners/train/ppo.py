@@ -31,15 +31,16 @@ def update(
 
     A response is only run as far as its last token with an advantage, and not at all without one: what is left out has no
     gradient. It still counts in the mean. With `reference` the divergence from it, over all tokens, is part of the
-    loss. `same_numbers` says that the engine's log-probabilities are computed as the trainer's. Raises a Disagreement
-    before anything changes where they differ too much.
+    loss; so is the mean entropy, where `method.entropy` weighs it. `same_numbers` says that the engine's
+    log-probabilities are computed as the trainer's. Raises a Disagreement before anything changes where they differ
+    too much.
     """
     temperature = method.rollout.temperature or 1.0
     orders = [
         permutation(purpose(seed, "minibatches", number, epoch), len(batch)) for epoch in range(method.epochs)
     ]
     lengths, drawn = batch.trained.tolist(), bool(batch.drawn.all())
-    if reference is None:
+    if reference is None and not method.entropy:
         batch = batch.crop(batch.last_advantages())
     shown = bool(batch.trained[np.array_split(orders[0], method.minibatches)[0]].any())
     batch, apart, numbers = old_logprobs(
@@ -64,7 +65,9 @@ def update(
             part = _minibatch(batch, members.tolist(), lengths, method)
             loss = _loss(method, seen, first=not stepped, diverges=reference is not None)
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {place}"
-            stepped.append(take_step(learner, part, loss, temperature, at, check))
+            stepped.append(
+                take_step(learner, part, loss, temperature, at, check, entropies=method.entropy > 0)
+            )
     clipped, trained, diverged = seen.totals(learner)
     errors = np.abs(seen.differences(learner))
     return {
@@ -110,21 +113,23 @@ class _Seen:
 
 
 def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
-    """The clipped loss, and the weighed divergence where there is one; `first` before anything has changed."""
+    """The clipped loss, with what is weighed of divergence and entropy; `first` before anything has changed."""
 
-    def loss(batch: Batch, logprobs: Tensor) -> Tensor:
+    def loss(batch: Batch, scores: Tensor) -> Tensor:
+        logprobs = scores[0] if method.entropy else scores
         if first:
             seen.moved.append(logprobs.detach() - batch.old)
         found = clipped_loss(
             logprobs, batch.old, batch.advantages, batch.weights, method.clip_low, method.clip_high
         )
-        trained = (batch.advantages != 0).sum()
-        if not diverges:
-            seen.counted.append(_numbers(found.clipped, trained, torch.zeros_like(found.loss)))
-            return found.loss
-        apart = divergence(logprobs, batch.reference, batch.weights)
-        seen.counted.append(_numbers(found.clipped, trained, apart))
-        return found.loss + method.kl * apart
+        total, apart = found.loss, torch.zeros_like(found.loss)
+        if diverges:
+            apart = divergence(logprobs, batch.reference, batch.weights)
+            total = total + method.kl * apart
+        if method.entropy:
+            total = total - method.entropy * (batch.weights * scores[1]).sum()
+        seen.counted.append(_numbers(found.clipped, (batch.advantages != 0).sum(), apart))
+        return total
 
     return loss
 

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from runners.models.stored import Stored
 from runners.train.forward import plain_forward
-from runners.train.logprobs import token_logprobs
+from runners.train.logprobs import token_entropies, token_logprobs
 from runners.train.ranks import ALONE, Ranks
 
 
@@ -25,10 +25,13 @@ class Scorer(nn.Module):
         self.model, self.precision = model, precision
         self.hidden = plain_forward(model).hidden
 
-    def forward(self, ids: Tensor, at: Tensor, targets: Tensor, temperature: float) -> Tensor:
-        """As `token_logprobs`, for ids [rows, width] and flat positions `at` in them; [positions]."""
-        hidden = self.hidden(ids, at, ())
-        return token_logprobs(hidden, self.model.get_output_embeddings().weight, targets, temperature)
+    def forward(
+        self, ids: Tensor, at: Tensor, targets: Tensor, temperature: float, entropies: bool = False
+    ) -> Tensor:
+        """As `Learner.logprobs`, for ids [rows, width] and flat positions `at` in them; [positions] or [2, positions]."""
+        hidden, weight = self.hidden(ids, at, ()), self.model.get_output_embeddings().weight
+        found = token_logprobs(hidden, weight, targets, temperature)
+        return torch.stack([found, token_entropies(hidden, weight, temperature)]) if entropies else found
 
 
 def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:

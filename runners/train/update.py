@@ -20,14 +20,14 @@ from runners.train.batch import Batch, Inputs, padded
 from runners.train.deal import deal_padded, token_bound
 from runners.train.exhaustion import room
 from runners.train.forward import Forward, make_forward
-from runners.train.logprobs import token_logprobs
+from runners.train.logprobs import token_entropies, token_logprobs
 from runners.train.optimizers import moments_to_come
 from runners.train.ranks import ALONE, Ranks
 from runners.train.sharding import Scorer, whole, whole_state
 from runners.train.throughput import Tally
 
 Loss = Callable[[Batch, Tensor], Tensor]
-"""From a micro-batch and the log-probabilities of its trained tokens to a sum that adds up over micro-batches."""
+"""From a micro-batch and what `Learner.logprobs` gives of its trained tokens to a sum that adds up over micro-batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +98,26 @@ class Learner:
             own.append((padded(part, rows, self.device), part.to(self.device)))
         return own
 
-    def logprobs(self, inputs: Inputs, temperature: float, derived: Sequence[Tensor] | None = None) -> Tensor:
-        """Log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given."""
+    def logprobs(
+        self,
+        inputs: Inputs,
+        temperature: float,
+        derived: Sequence[Tensor] | None = None,
+        entropies: bool = False,
+    ) -> Tensor:
+        """Log-probabilities of the trained tokens, with gradient; `derived` is made anew where it is not given.
+
+        With `entropies` those of the distributions that the tokens are drawn from stand below: [2, tokens].
+        """
         with room(self.model.config, self.device, inputs.ids, self.bound):
             if self.scorer is not None:
-                return self.scorer(inputs.ids, inputs.at, inputs.targets, temperature)
+                return self.scorer(inputs.ids, inputs.at, inputs.targets, temperature, entropies)
             made = self.forward.derive() if derived is None else derived
             hidden = self.forward.hidden(inputs.ids, inputs.at, made)
             logprobs_of = bfloat16.token_logprobs if self.products == HALF else token_logprobs
-            return logprobs_of(hidden, self.model.get_output_embeddings().weight, inputs.targets, temperature)
+            weight = self.model.get_output_embeddings().weight
+            found = logprobs_of(hidden, weight, inputs.targets, temperature)
+            return torch.stack([found, token_entropies(hidden, weight, temperature)]) if entropies else found
 
     def score(self, batch: Batch, temperature: float) -> Tensor:
         """The log-probabilities of a batch's trained tokens, on every process and without a gradient."""
@@ -162,11 +173,13 @@ def take_step(
     temperature: float,
     at: str,
     check: Callable[[], None] = lambda: None,
+    entropies: bool = False,
 ) -> Stepped:
     """One step of the optimizers on the summed loss of a batch; without trained tokens the gradient is zero.
 
     The batch is that of all processes, the same on each. `at` says where training is, for the message of E0926,
     which is raised before anything changes when the loss or the gradient is not finite; `check` is called then too.
+    `entropies` says that the loss reads them.
     """
     parameters = list(learner.model.parameters())
     for parameter in parameters:
@@ -180,7 +193,7 @@ def take_step(
     derived = learner.forward.derive()
     leaves = [tensor.detach().requires_grad_() for tensor in derived]
     for inputs, part in learner.microbatches(batch, 3):
-        value = loss(part, learner.logprobs(inputs, temperature, leaves))
+        value = loss(part, learner.logprobs(inputs, temperature, leaves, entropies))
         with room(learner.model.config, learner.device, inputs.ids, learner.bound):
             value.backward()
         losses.append(value.detach())

@@ -87,7 +87,7 @@ def test_what_was_added_later_moves_no_result_until_it_is_said() -> None:
     task = lower(make.four())["vanilla.train.s1"]
     stage = identity(task)["stage"]
     assert not {"precision", "microbatch", "checkpointing"} & set(stage)
-    assert not {"old_logprobs", "importance_cap", "mismatch_limit"} & set(stage["method"])
+    assert not {"old_logprobs", "importance_cap", "mismatch_limit", "entropy"} & set(stage["method"])
     assert Stage.model_validate(task.payload["stage"]).precision == "auto"
 
 
@@ -99,6 +99,7 @@ def test_what_was_added_later_moves_no_result_until_it_is_said() -> None:
         ({"mismatch_limit": 1.05}, False),
         ({"precision": "bfloat16"}, True),
         ({"importance_cap": 2.0}, True),
+        ({"entropy": 0.01}, True),
         ({"old_logprobs": "trainer"}, True),
     ],
 )

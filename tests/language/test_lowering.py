@@ -129,12 +129,33 @@ def test_how_a_trainer_computes_is_lowered() -> None:
   old_logprobs = trainer
   importance_cap = 2
   mismatch_limit = 1.05
+  entropy = 0.01
 """
     stage = experiment(compiled_text(HEAD + MINE.replace("\n}", "\n" + said + "}")), "mine").stages[0]
     assert (stage.precision, stage.microbatch, stage.checkpointing) == ("bfloat16", 16384, "off")
     assert isinstance(stage.method, Ppo)
     method = stage.method
     assert (method.old_logprobs, method.importance_cap, method.mismatch_limit) == ("trainer", 2.0, 1.05)
+    assert method.entropy == 0.01
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("entropy = -0.01", "`entropy` must be at least 0"),
+        (
+            "method = sft, max_tokens = 1K tokens, entropy = 0.01",
+            "`entropy` is a setting of ppo, and this trains by sft",
+        ),
+        ("entropy_coeff = 0.01", "an experiment has no setting `entropy_coeff`"),
+    ],
+)
+def test_an_entropy_bonus_is_refused_where_it_has_no_effect(said: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    path.write_text(HEAD + MINE.replace("\n}", f"\n  {said}\n}}"))
+    found = compile_file(path)
+    assert found.spec is None
+    assert message in [each.message for each in found.diagnostics]
 
 
 def test_quickstart(quickstart: Spec) -> None:

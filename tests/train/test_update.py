@@ -13,6 +13,7 @@ from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo, Sampling
 from runners.engine.protocol import Request, Response
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.seeds import purpose
+from runners.train import logprobs
 from runners.train import update as module
 from runners.train.draws import permutation
 from runners.train.gather import batch_of, rollout_columns, score, step_metrics
@@ -78,7 +79,7 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
     """Every response in every minibatch, one by one, with autograd through the model as it is.
 
     With `frozen`, `rule.kl` times its divergence is added: over every token, r - 1 - log r of the frozen model's probability
-    over the model's.
+    over the model's. `rule.entropy` times the entropy of each token's distribution, as torch has it, is taken away.
     """
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -119,6 +120,8 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
                     theirs = theirs.gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
                     r = torch.exp(theirs) / torch.exp(new)
                     loss = loss + rule.kl * weight * (r - 1 - torch.log(r)).sum()
+                entropy = torch.distributions.Categorical(logits=logits).entropy().sum()
+                loss = loss - rule.entropy * weight * entropy
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.grad_norm)
             optimizer.step()
@@ -202,6 +205,37 @@ def test_a_divergence_is_over_all_tokens_those_without_an_advantage_too(loss_mea
     assert numbers["kl"] > 1e-3
     for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
         assert float((p - q).detach().abs().mean()) < 2e-4, name
+
+
+@pytest.mark.parametrize("loss_mean", ["token", "response"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("chunk", [1 << 25, 64])
+def test_a_bonus_is_of_the_entropy_of_every_trained_token(monkeypatch, loss_mean, temperature, chunk):
+    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", chunk)
+    model = small_model()
+    slow, without = copy.deepcopy(model), copy.deepcopy(model)
+    rule = method(loss_mean=loss_mean, rollout=Sampling(max_tokens=12, temperature=temperature), entropy=0.3)
+    found = experience(model, temperature)
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
+    numbers = update(learner, batch_of(score(found, rule)), rule, 5, 0)
+    expected = slow_update(slow, found, rule, SETTINGS, 5)
+    assert numbers["loss"] == pytest.approx(expected, abs=2e-5)
+    for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
+        assert float((p - q).detach().abs().mean()) < 2e-4, name
+    assert numbers["loss"] != pytest.approx(
+        slow_update(without, found, rule.model_copy(update={"entropy": 0.0}), SETTINGS, 5), abs=1e-2
+    )
+
+
+def test_a_bonus_alone_leads_to_more_entropy():
+    model = small_model()
+    found = experience(model)
+    found.inputs.correct[:] = 1
+    rule = method(entropy=1.0)
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), 1.0)
+    losses = [update(learner, batch_of(score(found, rule)), rule, 5, 0)["loss"] for _ in range(3)]
+    assert losses[2] < losses[1] < losses[0] < 0
+    assert -losses[2] < np.log(model.config.vocab_size)
 
 
 def test_a_divergence_from_itself_is_nothing_at_first():

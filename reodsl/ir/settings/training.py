@@ -142,6 +142,16 @@ class Ppo:
             later=True,
         ),
     ] = 0.0
+    entropy: Annotated[
+        float,
+        Setting(
+            Num(low=0),
+            "bonus for entropy: its weight in the loss, which the mean entropy of the policy over all trained tokens"
+            " lowers; 0 trains without",
+            "entropy = 0.01",
+            later=True,
+        ),
+    ] = 0.0
     resample: Annotated[
         int,
         Setting(
