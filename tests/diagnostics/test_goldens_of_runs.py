@@ -66,7 +66,7 @@ def load(*sources: DataSource) -> object:
 
 def graded(reward: Reward, group: Group, *places: int) -> object:
     made = arrays([group], [[places] * len(group.rollouts)])
-    return vectorise(reward, made.step, made.forced.look_up, made.bare.look_up)
+    return vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
 
 
 def cut(reward: Reward) -> object:
