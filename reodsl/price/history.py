@@ -16,6 +16,7 @@ from reodsl.price.sizes import Sizes, from_config
 from reodsl.price.value import Term
 from reodsl.store.accept import acceptances
 from reodsl.store.manifest import Manifest
+from reodsl.store.plain import LARGEST_RECORD, read_plain
 from reodsl.store.runs import Record
 from reodsl.store.store import Store
 
@@ -181,7 +182,7 @@ def _sizes(store: Store, folder: Path, made: Mapping[str, Any]) -> Sizes | None:
         places.append(store.path(start))
     for place in places:
         try:
-            config = json.loads((place / "checkpoint" / "config.json").read_bytes())
+            config = json.loads(read_plain(place / "checkpoint" / "config.json", LARGEST_RECORD))
         except (OSError, ValueError):
             continue
         return from_config(config) if isinstance(config, dict) else None
@@ -216,7 +217,7 @@ def _training(
 
 def _sampling(folder: Path, kind: Kind) -> Facts:
     if kind == "evaluate":
-        found = json.loads((folder / "summary.json").read_bytes())
+        found = json.loads(read_plain(folder / "summary.json", LARGEST_RECORD))
         rows = {name: row for name, row in found.items() if name != "mean"}
         count = sum(int(row["questions"]) for row in rows.values())
         total = sum(float(row["length"]) * int(row["questions"]) for row in rows.values())

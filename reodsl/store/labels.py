@@ -10,6 +10,7 @@ from typing import Any
 from reodsl.graph.identity import ARMS, part_digest, reads
 from reodsl.graph.task import Kind
 from reodsl.store.manifest import MANIFEST
+from reodsl.store.plain import LARGEST_RECORD, read_plain
 
 
 def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]:
@@ -49,7 +50,7 @@ def arm_labels(
 
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError):
+        found = json.loads(read_plain(folder / MANIFEST, LARGEST_RECORD))
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

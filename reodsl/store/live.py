@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reodsl.graph.job import Progress
+from reodsl.store.plain import LARGEST_RECORD, read_plain
 
 STEPS = "metrics.jsonl"
 """The file in a task's work folder that has a line for every training step so far. The result has `metrics.parquet`."""
@@ -69,10 +70,10 @@ def live_place(root: Path, key: str) -> Path:
 def read_live(root: Path, key: str) -> Live | None:
     """What `Teller` left of a task; None where it left nothing that can be read."""
     try:
-        data = json.loads(live_place(root, key).read_bytes())
+        data = json.loads(read_plain(live_place(root, key), LARGEST_RECORD))
         progress = Progress(data["done"], data["total"], data["numbers"]) if "done" in data else None
         return Live(str(data["task"]), float(data["began"]), str(data["node"]), float(data["at"]), progress)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -93,7 +94,7 @@ def add_step(work: Path, row: Row) -> None:
 def read_steps(folder: Path) -> list[dict[str, float]]:
     """The steps so far, each once; none where nothing was written. A line that was cut off ends the list."""
     try:
-        lines = (folder / STEPS).read_text("utf-8").split("\n")[:-1]
+        lines = read_plain(folder / STEPS, LARGEST_RECORD).decode().split("\n")[:-1]
     except (OSError, ValueError):
         return []
     found: dict[float, dict[str, float]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from reodsl.ir import digest
 from reodsl.store.external import Fingerprints
-from reodsl.store.files import sha256
+from reodsl.store.plain import LARGEST_RECORD, hash_plain, read_plain
 
 MANIFEST = "manifest.json"
 
@@ -43,11 +44,18 @@ class Manifest:
 def read(folder: Path, key: str) -> Manifest | None:
     """The manifest in the folder of `key`'s result; None where there is none that can be read, or another key's."""
     try:
-        data = json.loads((folder / MANIFEST).read_bytes())
+        data = json.loads(read_plain(folder / MANIFEST, LARGEST_RECORD))
         files = {str(path): (int(item["bytes"]), str(item["sha256"])) for path, item in data["files"].items()}
-        return Manifest(data["key"], files, data["created"], data["made"]) if data["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        if data["key"] != key or not all(map(_is_inside, files)):
+            return None
+        return Manifest(data["key"], files, data["created"], data["made"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a path leads to something in its folder: a store may be a stranger's."""
+    return not os.path.isabs(path) and os.pardir not in Path(path).parts
 
 
 def described(manifest: Manifest) -> dict[str, Any]:
@@ -80,11 +88,11 @@ def differences(
                 wrong.append(f"{path} has {now.st_size} bytes instead of {size}")
                 continue
             if not path.startswith(unread):
-                whole = sha256(file) == checksum
+                whole = hash_plain(file) == checksum
             elif prints is not None:
                 whole = prints.is_whole(file, checksum, stored)
             else:
-                whole = now.st_ctime_ns <= stored or sha256(file) == checksum
+                whole = now.st_ctime_ns <= stored or hash_plain(file) == checksum
             if not whole:
                 wrong.append(f"{path} differs from its checksum")
         except OSError as error:

@@ -11,12 +11,16 @@ import errno
 import hashlib
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 _SYSTEM = ("/proc", "/sys", "/dev")
 _MEMORY = "/dev/shm"
 _BLOCK = 1 << 20
+_TRIES = 4
+LARGEST_RECORD = 1 << 28
+"""Bytes of what a store or a run keeps of itself: far more than 20,000 tasks need."""
 _KINDS = (
     (stat.S_ISDIR, "it is a folder"),
     (stat.S_ISFIFO, "it is a pipe"),
@@ -28,6 +32,10 @@ _KINDS = (
 
 class NotPlain(OSError):
     """What is there is no plain file, or a larger one than is read; `strerror` says which."""
+
+
+class _Replaced(NotPlain):
+    """Another file stands there now."""
 
 
 def stat_plain(path: Path) -> os.stat_result:
@@ -44,13 +52,21 @@ def stat_plain(path: Path) -> os.stat_result:
 
 def open_plain(path: Path) -> BinaryIO:
     """An open plain file. Raises NotPlain or OSError, and never waits."""
+    for _ in range(_TRIES):
+        # It may be replaced by another between the two looks at it, as records of runs are.
+        with suppress(_Replaced):
+            return _opened(path)
+    return _opened(path)
+
+
+def _opened(path: Path) -> BinaryIO:
     before = stat_plain(path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         now = os.fstat(handle)
         _require_regular(now, path)
         if not os.path.samestat(before, now):
-            raise NotPlain(errno.EAGAIN, "it is being replaced", str(path))
+            raise _Replaced(errno.EAGAIN, "it is being replaced", str(path))
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)

@@ -17,6 +17,7 @@ from reodsl.graph.event import Event
 from reodsl.ir import Spec
 from reodsl.store.files import storing, write_atomic
 from reodsl.store.locks import is_held, keep, let_go
+from reodsl.store.plain import LARGEST_RECORD, read_plain
 from reodsl.store.store import Store
 from reodsl.store.tidy import clear, leftovers
 
@@ -93,7 +94,7 @@ def alive(store: Store, record: Record) -> bool:
 def spec_of(store: Store, record: Record) -> Spec | None:
     """The compiled spec that a run was of; None where it is not kept or cannot be read."""
     try:
-        return Spec.model_validate_json(_file(store, record, "spec").read_bytes())
+        return Spec.model_validate_json(read_plain(_file(store, record, "spec"), LARGEST_RECORD))
     except (OSError, ValueError):
         return None
 
@@ -139,9 +140,9 @@ def records(store: Store) -> tuple[Record, ...]:
     found = []
     for path in sorted((store.root / "runs").glob("*.json")):
         try:
-            data: Any = json.loads(path.read_bytes())
+            data: Any = json.loads(read_plain(path, LARGEST_RECORD))
             record = Record(**data)
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             continue
         if record.status == "running":
             record.tasks.update(_lines(path.with_suffix(".tasks")))
@@ -166,7 +167,7 @@ def repeated(found: tuple[Record, ...]) -> dict[str, str]:
 def _lines(path: Path) -> dict[str, str]:
     """The tasks of a run that has not ended, a line each, `key task`; the last may have been cut off."""
     try:
-        lines = path.read_text("utf-8").split("\n")[:-1]
+        lines = read_plain(path, LARGEST_RECORD).decode().split("\n")[:-1]
     except (OSError, ValueError):
         return {}
     pairs = (line.partition(" ") for line in lines)
@@ -224,7 +225,7 @@ def events(store: Store, record: Record) -> list[dict[str, Any]]:
     Each has `at` (epoch seconds) and `kind`: `began` (with `total`), or that of an `Event` with its `task`.
     """
     try:
-        lines = _file(store, record, "events").read_text("utf-8").split("\n")[:-1]
+        lines = read_plain(_file(store, record, "events"), LARGEST_RECORD).decode().split("\n")[:-1]
     except (OSError, ValueError):
         return []
     found = []

@@ -18,8 +18,10 @@ from reodsl.store.external import Fingerprints
 from reodsl.store.files import json_bytes, sha256, storing, sync, walk, write_atomic
 from reodsl.store.locks import held, is_held, turn
 from reodsl.store.manifest import MANIFEST, Manifest, described, differences, read
+from reodsl.store.plain import LARGEST_RECORD, read_plain
 
 FORMAT = "reodsl store 1\n"
+_LARGEST_MARK = 1 << 10
 MATERIAL = "material.json"
 WEIGHTS = ("checkpoint/", "optimizer/")
 """How the paths of a result's largest files begin."""
@@ -66,7 +68,11 @@ class Store:
         # Looked for after the folder was, as another run that makes the store writes it before anything else.
         mark = self.root / "format"
         if mark.exists():
-            if mark.read_bytes() != FORMAT.encode():
+            try:
+                form = read_plain(mark, _LARGEST_MARK)
+            except OSError as fault:
+                raise self._foreign(f"its file `format` cannot be read: {fault.strerror}") from None
+            if form != FORMAT.encode():
                 raise self._foreign("it was written by another version of reodsl")
         elif {"objects", "locks", "runs"} <= entries:
             raise self._foreign(
@@ -105,8 +111,8 @@ class Store:
     def material(self, key: str) -> dict[str, Any] | None:
         """What the key of a finished result is the digest of; None where it cannot be read."""
         try:
-            found = json.loads((self.path(key) / MATERIAL).read_bytes())
-        except (OSError, ValueError):
+            found = json.loads(read_plain(self.path(key) / MATERIAL, LARGEST_RECORD))
+        except (OSError, ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
 

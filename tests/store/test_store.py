@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from reodsl.ir import digest
 from reodsl.store import Store
 from reodsl.store.external import Fingerprints
 from reodsl.store.files import storage_problem, storing, write_atomic
+from reodsl.store.runs import records
 
 MATERIAL = {"kind": "data", "version": 1, "payload": {"n": 1}, "inputs": {}}
 KEY = digest(MATERIAL)
@@ -248,3 +250,45 @@ def test_an_atomic_write_leaves_the_old_content_or_the_new(
         write_atomic(file, b"new")
     assert file.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    "name", ["format", "runs/1.json", "fingerprints.json", "manifest.json", "material.json"]
+)
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "deep"])
+def test_a_strangers_store_is_read_within_bounds(store: Store, tmp_path: Path, name: str, kind: str) -> None:
+    """`plan` looks into the store beside a spec: what lies there neither hangs it nor fills the machine."""
+    put(store)
+    place = (store.path(KEY) if name.startswith("ma") else store.root) / name
+    place.unlink(missing_ok=True)
+    match kind:
+        case "pipe":
+            os.mkfifo(place)
+        case "device":
+            place.symlink_to("/dev/zero")
+        case "folder":
+            place.mkdir()
+        case "deep":
+            place.write_text("[" * 100_000)
+    if name == "format":
+        with pytest.raises(Problem) as caught:
+            store.recognise()
+        assert [each.code for each in caught.value.diagnostics] == ["E0952"]
+        return
+    store.recognise()
+    assert records(store) == ()
+    assert Fingerprints(store.root / "fingerprints.json").known == {}
+    assert (store.get(KEY) is None) == (name == "manifest.json")
+    assert (store.material(KEY) is None) == (name == "material.json")
+    assert bool(store.damage(KEY)) == (name in ("manifest.json", "material.json"))
+
+
+@pytest.mark.parametrize("path", ["../../../secret", "/etc/hostname", "a/../../b"])
+def test_a_result_has_no_files_outside_its_folder(store: Store, path: str) -> None:
+    put(store)
+    file = store.path(KEY) / "manifest.json"
+    data = json.loads(file.read_text())
+    data["files"][path] = {"bytes": 3, "sha256": "0" * 64}
+    file.chmod(0o644)
+    file.write_text(json.dumps(data))
+    assert store.get(KEY) is None
