@@ -70,7 +70,7 @@ def graded(reward: Reward, group: Group, *places: int) -> object:
 
 
 def cut(reward: Reward) -> object:
-    return needed_cuts(reward, arrays([WRONG], [[(8,)] * 2]).step)
+    return needed_cuts(reward, arrays([WRONG], [[(8,)] * 2]).inputs)
 
 
 WRONG = Group("q1", (Rollout(4, False), Rollout(8, False)))
