@@ -44,6 +44,11 @@ def text(results: dict[str, Any]) -> str:
         f"| `reodsl check {check['spec']}` ({check['lines']} lines), cold | {check['wall_seconds']} s | "
         f"{check['cpu_seconds']} s of processor time |"
     )
+    reading = results["reading"]
+    rows.append(
+        f"| reading a million tokens of servers' answers | {reading['with_logprobs']} s of processor time | "
+        f"{reading['without']} s where nothing reads log-probabilities |"
+    )
     table = "\n".join(rows)
     return f"""# Measured
 
@@ -64,6 +69,7 @@ def main() -> None:
     results = {
         "machine": {"processor": processor(), "python": platform.python_version()},
         "check": run("benchmarks.check"),
+        "reading": run("benchmarks.reading"),
         "engine": run("benchmarks.engine", "--rounds", str(args.rounds)),
         "step": run("benchmarks.step", "--peer", args.peer, "--rounds", str(args.rounds)),
     }

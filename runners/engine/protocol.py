@@ -19,7 +19,8 @@ class Sampling:
 
     Temperature comes first, then top-k, then top-p on what is left; the kept tokens are renormalised.
     In falling order of probability, tokens are kept until their sum reaches `top_p`, the first always.
-    Generation stops after the first of `stop_ids` or after `max_tokens` tokens.
+    Generation stops after the first of `stop_ids` or after `max_tokens` tokens. Without `logprobs` responses carry none,
+    which servers answer several times cheaper.
     """
 
     max_tokens: int
@@ -27,6 +28,7 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = -1
     stop_ids: tuple[int, ...] = ()
+    logprobs: bool = True
 
     @property
     def whole(self) -> bool:
@@ -53,7 +55,8 @@ class Response:
     `tokens` include the stop token when there was one (`finish == "stop"`). `logprobs[t]` is the log-probability
     of `tokens[t]` under the model's own softmax (temperature 1, nothing cut off): what a trainer recomputes.
     `behaviour[t]` is the one under the distribution that it was drawn from (tempered, truncated, renormalised;
-    0 when greedy): what importance weights divide by. The two are the same tuple when `Sampling.whole`.
+    0 when greedy): what importance weights divide by. The two are the same tuple when `Sampling.whole`, and
+    empty without `Sampling.logprobs`.
     `weight_versions` are those of the weights that made it, in the order of its tokens: more than one where new weights
     came while it was made.
     """

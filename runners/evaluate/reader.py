@@ -46,7 +46,7 @@ class Reader:
 
     def sampling(self, rule: SamplingRule) -> Sampling:
         """The engine's form of a sampling rule, with this model's stop tokens."""
-        return Sampling(rule.max_tokens, rule.temperature, rule.top_p, rule.top_k, self.stop)
+        return Sampling(rule.max_tokens, rule.temperature, rule.top_p, rule.top_k, self.stop, logprobs=False)
 
     def forced_sampling(self, forcing: Forcing) -> Sampling:
         """How the answer after a forcing text is drawn."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +62,7 @@ def evaluate(job: Job) -> None:
     )
     parts = chunked(questions, suite.samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    with verifiers_of(gradings.values(), job.resources.confined) as verifiers:
+    with verifiers_of(gradings.values(), job.resources) as verifiers:
 
         def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
             return respond(reader, part, suite.rollout, suite.samples, seed, suite)
@@ -99,7 +102,7 @@ def sample(job: Job) -> None:
     questions = {question.id: question for question in read_questions(job.inputs["data"], "")}
     parts = chunked(list(questions.values()), samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    with verifiers_of(gradings.values(), job.resources.confined) as verifiers:
+    with verifiers_of(gradings.values(), job.resources) as verifiers:
 
         def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
             return respond(reader, part, rollout, samples, seed)
@@ -206,52 +209,93 @@ def work_through(
     room: int,
     forcing: str = "",
 ) -> None:
-    """Does what is left of the chunks; the checkpoint is loaded only when something is. Reports each chunk.
+    """Do what is left of the chunks, and report each. The checkpoint is loaded only when something is left.
 
-    `work` asks questions, as many chunks of them at once as `asked_together` says, and grades the responses of a
-    chunk. `room` is the most tokens of response and answer, which the text `forcing` comes between.
+    `work` asks questions, as many chunks of them at once as `asked_together` says, and grades the responses of a chunk.
+    Responses are graded while the engine works on the next ones. `room` is the most tokens of response and answer, which
+    the text `forcing` comes between.
     """
+    ask, graded = work
+    left = [index for index in range(len(parts)) if not chunks.done(index)]
+    size = asked_together(job.resources)
     reader: Reader | None = None
-    right, length, count, tokens, started = 0.0, 0.0, 0, 0, time.monotonic()
+    seen = _Seen(job, chunks, len(parts), frozenset(left))
+    grader = ThreadPoolExecutor(1, "grading")
     try:
-        ask, graded = work
-        left = [index for index in range(len(parts)) if not chunks.done(index)]
-        held: dict[int, list[Sampled]] = {}
-        for index in range(len(parts)):
-            fresh = index in left
-            if fresh:
-                reader = reader or open_reader(
-                    job.inputs["start"] / "checkpoint",
-                    model,
-                    job.resources,
-                    [question for part in parts for question in part],
-                    (room, forcing),
-                    job.work / PLACE,
-                )
-                if index not in held:
-                    at = left.index(index)
-                    held = _asked(reader, ask, parts, left[at : at + asked_together(job.resources)])
-                chunks.put(index, graded(reader, held.pop(index)))
-            done = chunks.get(index, "samples", ("correct", "tokens"))
-            right += float(done["correct"].sum())
-            length += float(done["tokens"].sum())
-            count += done.height
-            tokens += int(done["tokens"].sum()) if fresh else 0
-            numbers = {"accuracy": right / max(1, count), "length": length / max(1, count)}
-            if fresh:
-                numbers["tokens_per_second"] = tokens / max(1e-9, time.monotonic() - started)
-            job.progress(Progress(index + 1, len(parts), numbers))
+        for batch in (left[at : at + size] for at in range(0, len(left), size)):
+            reader = reader or open_reader(
+                job.inputs["start"] / "checkpoint",
+                model,
+                job.resources,
+                [question for part in parts for question in part],
+                (room, forcing),
+                job.work / PLACE,
+            )
+            sampled = _asked(reader, ask, parts, batch)
+            # What was asked before is graded by now, or is waited for: no more than two batches are held at once.
+            seen.report()
+            for index in batch:
+                seen.grading[index] = grader.submit(_grade, chunks, index, graded, reader, sampled.pop(index))
+        seen.report()
     finally:
+        # Whatever ended this: what was answered is graded and kept.
+        grader.shutdown()
         if reader is not None:
             reader.engine.close()
 
 
+def _grade(chunks: Chunks, index: int, graded: Graded, reader: Reader, sampled: Sequence[Sampled]) -> None:
+    chunks.put(index, graded(reader, sampled))
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is reported of the chunks, in their order: of `count` those in `fresh` were made by this attempt."""
+
+    job: Job
+    chunks: Chunks
+    count: int
+    fresh: frozenset[int]
+    grading: dict[int, Future[None]] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+    next: int = 0
+    right: float = 0.0
+    length: float = 0.0
+    responses: int = 0
+    tokens: int = 0
+
+    def report(self) -> None:
+        """Report all chunks up to the first that was not even asked for; wait for those that are being graded."""
+        while self.next < self.count and (self.next not in self.fresh or self.next in self.grading):
+            if self.next in self.grading:
+                self.grading.pop(self.next).result()
+            done = self.chunks.get(self.next, "samples", ("correct", "tokens"))
+            self.right += float(done["correct"].sum())
+            self.length += float(done["tokens"].sum())
+            self.responses += done.height
+            numbers = {
+                "accuracy": self.right / max(1, self.responses),
+                "length": self.length / max(1, self.responses),
+            }
+            if self.next in self.fresh:
+                self.tokens += int(done["tokens"].sum())
+                numbers["tokens_per_second"] = self.tokens / max(1e-9, time.monotonic() - self.began)
+            self.next += 1
+            self.job.progress(Progress(self.next, self.count, numbers))
+
+
 @contextmanager
-def verifiers_of(gradings: Iterable[Grading], confined: bool) -> Any:
-    """A verifier for each way in which answers are compared, closed at the end; `confined` as for `make_verifier`."""
+def verifiers_of(gradings: Iterable[Grading], resources: Resources) -> Any:
+    """A verifier for each way in which answers are compared, closed at the end.
+
+    Servers answer faster than two processes grade, and leave this machine's cores free: each core gets one then.
+    """
     kinds = dict.fromkeys(kind_of(grading) for grading in gradings)
+    workers = 2 if resources.engine == "embedded" else max(2, len(os.sched_getaffinity(0)))
     made: Verifiers = {
-        (name, tolerance): make_verifier(name, tolerance=tolerance, confined=confined)
+        (name, tolerance): make_verifier(
+            name, workers=workers, tolerance=tolerance, confined=resources.confined
+        )
         for name, tolerance in kinds
     }
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -144,6 +145,41 @@ def test_an_interrupted_evaluation_goes_on_and_ends_the_same(
     assert len(calls) == 4 + 4, "three of seven chunks were kept"
     for name in ("samples.parquet", "forced.parquet", "examples.parquet", "curves.json", "summary.json"):
         assert (whole / name).read_bytes() == (again / name).read_bytes(), name
+
+
+def test_responses_are_graded_while_the_engine_works_on_the_next(
+    job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first chunk's grading ends only once the second chunk is asked for: one after the other would wait for ever."""
+    monkeypatch.setattr(run, "CHUNK", 6)
+    asked, original, graded = threading.Event(), run.respond, run.graded_samples
+    calls: list[int] = []
+
+    def asking(reader: Reader, part: Any, *rest: Any) -> Any:
+        calls.append(len(part))
+        if len(calls) == 2:
+            asked.set()
+        return original(reader, part, *rest)
+
+    def grading(*arguments: Any) -> Any:
+        assert asked.wait(60)
+        return graded(*arguments)
+
+    monkeypatch.setattr(run, "respond", asking)
+    monkeypatch.setattr(run, "graded_samples", grading)
+    done(job, checkpoint, questions)
+    assert len(calls) > 2
+
+
+def test_a_fault_while_grading_ends_the_evaluation(
+    job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ArithmeticError("no verdict")
+
+    monkeypatch.setattr(run, "graded_samples", broken)
+    with pytest.raises(ArithmeticError, match="no verdict"):
+        done(job, checkpoint, questions)
 
 
 def test_servers_are_asked_several_chunks_at_once_and_answer_the_same(

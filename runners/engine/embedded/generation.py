@@ -59,8 +59,8 @@ class Running:
             self.streams = self.streams[order]
             self.drawn = tokens[order[: cohort.live]]
 
-    def responses(self, version: int) -> dict[int, Response]:
-        """The finished responses by request."""
+    def responses(self, version: int, told: bool) -> dict[int, Response]:
+        """The finished responses by request; `told`, with their log-probabilities."""
         owners = np.concatenate([step[0] for step in self.steps])
         # A stable sort by owner leaves each owner's tokens in the order of their steps.
         order = np.argsort(owners, kind="stable")
@@ -76,8 +76,8 @@ class Running:
             stopped = bool(np.isin(tokens[index][-1], self.stop_ids))
             made[request] = Response(
                 tokens=tuple(tokens[index].tolist()),
-                logprobs=kept,
-                behaviour=kept if own == kept else own,
+                logprobs=kept if told else (),
+                behaviour=(kept if own == kept else own) if told else (),
                 finish="stop" if stopped else "length",
                 weight_versions=(version,),
             )
@@ -113,7 +113,7 @@ def generate(
             _draw(_logits(decoder, step), step, sampling)
         for one in running:
             if not one.cohort.live:
-                responses.update(one.responses(version))
+                responses.update(one.responses(version, sampling.logprobs))
                 kept.append(one.cohort)
         running = [one for one in running if one.cohort.live]
     return [responses[index] for index in range(len(requests))], list(kept)

@@ -110,6 +110,45 @@ def draw_by_token() -> None:
     sampler.top_k_top_p_min_p_sampling_from_probs_torch = draw
 
 
+def tell_plain_logprobs() -> None:
+    """Lets answers list log-probabilities by themselves, without their tokens again and a place for text.
+
+    A list for each token is most of the time that reading an answer takes.
+    """
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+    listed = TokenizerManager.detokenize_logprob_tokens
+
+    def plain(self: Any, values: Any, tokens: Any, decode_to_text: bool) -> Any:
+        return listed(self, values, tokens, True) if decode_to_text else list(values)
+
+    def top(self: Any, values: Any, tokens: Any, decode_to_text: bool) -> Any:
+        """As SGLang has it: of the likeliest tokens one has to be told which they are."""
+        places = zip(values, tokens, strict=True)
+        return [listed(self, *place, decode_to_text) if place[0] else None for place in places]
+
+    TokenizerManager.detokenize_logprob_tokens = plain
+    TokenizerManager.detokenize_top_logprobs_tokens = top
+
+
+def answer_at_cuts() -> None:
+    """Adds a route that takes a response once and cuts it here: a prefix for each budget is most of what is sent else."""
+    from sglang.srt.entrypoints import http_server
+    from sglang.srt.managers.io_struct import GenerateReqInput
+
+    async def forced(request: Any) -> Any:
+        told = await request.json()
+        tokens, forcing, drawing = told["tokens"], told["forcing"], told["sampling_params"]
+        wanted = GenerateReqInput(
+            input_ids=[tokens[:cut] + forcing for cut in told["cuts"]],
+            sampling_params=[{**drawing, "sampling_seed": seed} for seed in told["seeds"]],
+            priority=told["priority"],
+        )
+        return await http_server.serve_generate_request(wanted, request)
+
+    http_server.app.add_route("/reodsl/forced", forced, methods=["POST"])
+
+
 def end_with_owner() -> None:
     """Ends this process, and all others of its server, when who started the server ends, however that comes.
 
@@ -155,6 +194,8 @@ tell_drawn_probability()
 draw_by_token()
 
 if __name__ == "__main__":
+    tell_plain_logprobs()
+    answer_at_cuts()
     # The key comes in the environment, since command lines can be read by everyone on a machine.
     sys.argv = ["sglang.launch_server", *sys.argv[1:], "--api-key", os.environ.pop("REODSL_SGLANG_KEY")]
     runpy.run_module("sglang.launch_server", run_name="__main__")

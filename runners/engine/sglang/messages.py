@@ -1,4 +1,4 @@
-"""What is said to a server and back: requests as JSON out, JSON answers as tokens and log-probabilities in."""
+"""Write requests to a server as JSON, and read tokens and log-probabilities from its answers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from runners.engine.protocol import Request, Response, Sampling
 
 _SEED = (1 << 63) - 1
 """Seeds of 64 bits lose their highest: the server takes signed ones."""
+
+_BEFORE_PROMPTS = 1
+"""The priority of forced answers; prompts have the lowest. The keys and values of a response may be gone later."""
 
 
 def drawing(sampling: Sampling, seed: int, made: int = 0) -> dict[str, Any]:
@@ -37,6 +40,9 @@ class Draft:
 
     request: Request
     sampling: Sampling
+    watched: bool = False
+    """Whether log-probabilities are asked for even where nothing reads them: one that is not finite tells of weights that
+    are none."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     behaviour: list[float] = field(default_factory=list)
@@ -47,6 +53,13 @@ class Draft:
         return {
             "input_ids": [*self.request.prompt, *self.tokens],
             "sampling_params": drawing(self.sampling, self.request.seed, len(self.tokens)),
+        } | self._logprobs()
+
+    def _logprobs(self) -> dict[str, Any]:
+        """What asks for log-probabilities, where anything reads them: they are most of an answer's bytes."""
+        if not (self.sampling.logprobs or self.watched):
+            return {}
+        return {
             "return_logprob": True,
             "logprob_start_len": -1,
             "return_sampling_mask": not self.sampling.whole and self.sampling.temperature != 0.0,
@@ -55,46 +68,80 @@ class Draft:
     def take(self, answer: Mapping[str, Any]) -> Response | None:
         """Takes a part in; the response, if that ended it. Raises E0802 for a log-probability that is not finite."""
         meta = answer["meta_info"]
-        new = [int(token) for token in answer["output_ids"]]
-        told = [float("nan") if item[0] is None else float(item[0]) for item in meta["output_token_logprobs"]]
+        new = answer["output_ids"]
         if not new:
             raise spoilt("a response was aborted")
-        if len(told) != len(new):
-            raise spoilt(f"{len(new)} tokens with {len(told)} log-probabilities")
         self.tokens += new
-        self.logprobs += told
-        if not all(map(math.isfinite, told)):
-            raise not_finite(len(self.tokens))
-        if self.sampling.temperature == 0.0:
-            self.behaviour += [0.0] * len(new)
-        elif not self.sampling.whole:
-            drawn = meta.get("output_token_sampling_logprobs")
-            if drawn is None or len(drawn) != len(new):
-                raise spoilt("no log-probabilities under the distribution that tokens were drawn from")
-            self.behaviour += map(float, drawn)
+        if self.sampling.logprobs or self.watched:
+            self._take_logprobs(meta, len(new))
         spans = [int(span["version"]) for span in meta.get("weight_versions") or ()]
         self.versions += spans or [int(meta["weight_version"])]
         ended = bool(self.tokens) and self.tokens[-1] in self.sampling.stop_ids
         # A server also stops where the model's own config says, or is told to abort: then the rest is asked for.
         if not ended and len(self.tokens) < self.sampling.max_tokens:
             return None
-        logprobs = tuple(self.logprobs)
+        told = self.sampling.logprobs
+        logprobs = tuple(self.logprobs) if told else ()
         return Response(
             tokens=tuple(self.tokens),
             logprobs=logprobs,
-            behaviour=logprobs if self.sampling.whole else tuple(self.behaviour),
+            behaviour=logprobs if self.sampling.whole or not told else tuple(self.behaviour),
             finish="stop" if ended else "length",
             weight_versions=tuple(dict.fromkeys(self.versions)),
         )
 
+    def _take_logprobs(self, meta: Mapping[str, Any], count: int) -> None:
+        values = values_of(meta["output_token_logprobs"])
+        if len(values) != count:
+            raise spoilt(f"{count} tokens with {len(values)} log-probabilities")
+        # One that is not finite makes the sum so; JSON has no word for it but null.
+        if None in values or not math.isfinite(sum(values)):
+            raise not_finite(len(self.tokens))
+        self.logprobs += values
+        if self.sampling.temperature == 0.0:
+            self.behaviour += [0.0] * count
+        elif not self.sampling.whole:
+            drawn = meta.get("output_token_sampling_logprobs")
+            if drawn is None or len(drawn) != count:
+                raise spoilt("no log-probabilities under the distribution that tokens were drawn from")
+            self.behaviour += map(float, drawn)
+
+
+def values_of(logprobs: Sequence[Any]) -> list[Any]:
+    """The log-probabilities that an answer lists: by themselves, as our servers do, or each with its token and text."""
+    return [item[0] for item in logprobs] if logprobs and isinstance(logprobs[0], list) else list(logprobs)
+
 
 def forced_message(
-    prefixes: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling
+    tokens: Sequence[int],
+    cuts: Sequence[int],
+    forcing: Sequence[int],
+    seeds: Sequence[int],
+    sampling: Sampling,
 ) -> dict[str, Any]:
-    """What asks for an answer after each prefix, all in one message."""
+    """What asks a server for an answer after `tokens[:cut]` and the forcing text, for each cut, with a seed each."""
     return {
-        "input_ids": [list(prefix) for prefix in prefixes],
+        "input_ids": [[*tokens[:cut], *forcing] for cut in cuts],
         "sampling_params": [drawing(sampling, seed) for seed in seeds],
+        "priority": _BEFORE_PROMPTS,
+    }
+
+
+def cut_message(
+    tokens: Sequence[int],
+    cuts: Sequence[int],
+    forcing: Sequence[int],
+    seeds: Sequence[int],
+    sampling: Sampling,
+) -> dict[str, Any]:
+    """The same for a server that cuts the tokens itself: they are sent once."""
+    return {
+        "tokens": list(tokens),
+        "cuts": list(cuts),
+        "forcing": list(forcing),
+        "seeds": [seed & _SEED for seed in seeds],
+        "sampling_params": drawing(sampling, 0),
+        "priority": _BEFORE_PROMPTS,
     }
 
 

@@ -14,16 +14,18 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import httpx
+import orjson
 
 from reodsl.diagnostics import Problem, problem
 from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang.loop import LOOK, first
-from runners.engine.sglang.messages import Draft, forced_message, forced_tokens
-from runners.engine.sglang.server import Address
+from runners.engine.sglang.messages import Draft, cut_message, forced_message, forced_tokens
+from runners.engine.sglang.server import FORCED, Address
 from runners.engine.sglang.silence import Ear, Lost, listen
 from runners.engine.streams import forced_seed
 from runners.engine.watch import look
 
+_JSON = {"content-type": "application/json"}
 Answers = dict[int, tuple[int, ...]]
 """Forced answers by cut."""
 
@@ -150,7 +152,7 @@ class Round:
             listening.cancel()
 
     async def _ask(self, number: int, work: Work, client: httpx.AsyncClient) -> None:
-        await _answer(work, client, self._ahead, self._read)
+        await _answer(work, client, self._servers[number], self._ahead, self._read)
         del self._asked[number][id(work)]
         self._open -= 1
         self._tell()
@@ -175,7 +177,9 @@ class Round:
         self._news = asyncio.Event()
 
 
-async def _answer(work: Work, client: httpx.AsyncClient, ahead: Ahead | None, read: Read) -> None:
+async def _answer(
+    work: Work, client: httpx.AsyncClient, address: Address, ahead: Ahead | None, read: Read
+) -> None:
     while work.response is None:
         assert work.draft is not None
         work.response = work.draft.take(await _ask(client, work.draft.message()))
@@ -183,31 +187,42 @@ async def _answer(work: Work, client: httpx.AsyncClient, ahead: Ahead | None, re
         return
     if not work.cuts:
         work.cuts = tuple(ahead.cuts(work.index, work.response))
-    await _force(work, client, ahead.forcing, ahead.sampling, read)
+    await _force(work, client, address, ahead.forcing, ahead.sampling, read)
 
 
 async def _force(
-    work: Work, client: httpx.AsyncClient, forcing: Sequence[int], sampling: Sampling, read: Read
+    work: Work,
+    client: httpx.AsyncClient,
+    address: Address,
+    forcing: Sequence[int],
+    sampling: Sampling,
+    read: Read,
 ) -> None:
     cuts = work.open
     if not cuts:
         return
     assert work.response is not None
-    prompt, tokens = work.request.prompt, work.response.tokens
-    prefixes = [(*prompt, *tokens[:cut], *forcing) for cut in cuts]
+    prompt = work.request.prompt
+    # What comes after the last cut is of no use.
+    tokens = (*prompt, *work.response.tokens[: max(cuts)])
+    places = [len(prompt) + cut for cut in cuts]
     seeds = [forced_seed(work.request.seed, cut) for cut in cuts]
-    answers = await _ask(client, forced_message(prefixes, seeds, sampling))
+    if address.cuts:
+        message = cut_message(tokens, places, forcing, seeds, sampling)
+        answers = await _ask(client, message, FORCED)
+    else:
+        answers = await _ask(client, forced_message(tokens, places, forcing, seeds, sampling))
     for cut, answer in zip(cuts, answers, strict=True):
         work.answers[cut] = forced_tokens(answer, sampling)
         read.sent += int(answer["meta_info"]["prompt_tokens"])
         read.cached += int(answer["meta_info"]["cached_tokens"])
 
 
-async def _ask(client: httpx.AsyncClient, message: dict[str, Any]) -> Any:
+async def _ask(client: httpx.AsyncClient, message: dict[str, Any], path: str = "/generate") -> Any:
     try:
-        reply = await client.post("/generate", json=message)
+        reply = await client.post(path, content=orjson.dumps(message), headers=_JSON)
         if reply.status_code == 200:
-            return reply.json()
+            return orjson.loads(reply.content)
     except (httpx.TransportError, ValueError) as fault:
         raise Lost(f"{type(fault).__name__} {fault}".rstrip()) from fault
     if reply.status_code >= 500:

@@ -24,17 +24,23 @@ from runners.scratch import Scratch
 _PORTS = range(20_000, 32_000)
 """Below where systems take ports for outgoing connections, so that none comes between the choice and the server."""
 _PORTS_TRIED = 5
+FORCED = "/reodsl/forced"
+"""Where a server that cuts responses itself is asked for forced answers."""
 _LOOK = 0.25
 _FAREWELL = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server answers, the key that it asks for, and the version of SGLang that it says it is."""
+    """Where a server answers, the key that it asks for, and the version of SGLang that it says it is.
+
+    `cuts` says that it cuts responses itself, as those do that this project's launcher started.
+    """
 
     url: str
     key: str
     version: str = ""
+    cuts: bool = False
 
     @property
     def headers(self) -> dict[str, str]:
@@ -75,7 +81,7 @@ class Server:
             address, self._begun = self._begun, None
             assert address is not None
             if self._healthy(address):
-                self.address = replace(address, version=version_of(address))
+                self.address = replace(address, version=version_of(address), cuts=cuts_itself(address))
                 return self.address
             status = self.process.poll() if self.process else None
             self.stop()
@@ -201,6 +207,15 @@ def version_of(address: Address) -> str:
         return str(told.json()["version"])
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return ""
+
+
+def cuts_itself(address: Address) -> bool:
+    """Whether a server has the launcher's route for forced answers, which takes no GET."""
+    try:
+        reply = httpx.get(f"{address.url}{FORCED}", headers=address.headers, trust_env=False, timeout=30.0)
+    except httpx.HTTPError:
+        return False
+    return reply.status_code == 405
 
 
 def free_port(host: str) -> int:

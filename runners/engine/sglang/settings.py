@@ -84,6 +84,8 @@ class Settings:
         else:
             given |= {"dtype": "bfloat16"}
         flags = ["skip-tokenizer-init", "skip-server-warmup", "enable-deterministic-inference"]
+        # Answers that are forced out of a response go before prompts that have not begun; nothing that runs is stopped.
+        flags += ["enable-priority-scheduling", "disable-priority-preemption"]
         if self.memory_saver:
             flags.append("enable-memory-saver")
         return [word for name, value in given.items() for word in (f"--{name}", value)] + [

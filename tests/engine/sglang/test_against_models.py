@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,33 @@ def test_greedy_tokens_are_those_of_the_embedded_engine_and_of_transformers(
         logits = reference_logits(served_model, [*request.prompt, *response.tokens])
         assert response.tokens == tuple(logits[len(request.prompt) - 1 : -1].argmax(-1).tolist())
     assert {r.behaviour for r in found} <= {(0.0,) * n for n in range(25)}
+
+
+@pytest.mark.parametrize("sampling", [WHOLE, CUT], ids=["whole", "cut"])
+def test_tokens_do_not_depend_on_whether_log_probabilities_are_told(
+    engine: SGLangEngine, sampling: Sampling
+) -> None:
+    requests = make_requests(6, 2, seed=4)
+    told = engine.generate(requests, sampling)
+    untold = engine.generate(requests, replace(sampling, logprobs=False))
+    assert [(r.tokens, r.finish) for r in untold] == [(r.tokens, r.finish) for r in told]
+    assert {(r.logprobs, r.behaviour) for r in untold} == {((), ())}
+
+
+def test_answers_are_the_same_whoever_cuts_the_responses(
+    engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher's servers are sent a response once and cut it; any other server is sent each prefix."""
+    requests = make_requests(5, 2, seed=6)
+    responses = engine.generate(requests, WHOLE)
+    cuts = [[0, 3, 9]] * len(requests)
+    drawn = replace(ANSWER, temperature=1.0)
+    assert all(server.cuts for server in engine.fleet.servers)
+    own = engine.force(requests, responses, cuts, FORCING, drawn)
+    monkeypatch.setattr(
+        engine.fleet, "servers", [replace(server, cuts=False) for server in engine.fleet.servers]
+    )
+    assert engine.force(requests, responses, cuts, FORCING, drawn) == own
 
 
 @pytest.mark.parametrize("sampling", [WHOLE, TEMPERED, CUT], ids=["whole", "tempered", "cut"])

@@ -24,7 +24,7 @@ from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.sglang import interpreter, server
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.kept import Kept
-from runners.engine.sglang.messages import Draft, drawing
+from runners.engine.sglang.messages import Draft, cut_message, drawing, forced_message
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
@@ -306,6 +306,46 @@ def test_answers_that_lack_something_are_refused(
     with pytest.raises(Problem) as caught:
         Draft(Request((3,), 1), Sampling(5, temperature=0.7)).take(answer)
     refusal(f"engine/{name}.txt", caught.value, task="base.eval")
+
+
+def test_log_probabilities_come_with_their_tokens_or_by_themselves() -> None:
+    """Any SGLang server lists them with token and text; those that the launcher starts list nothing else."""
+    made = [
+        Draft(Request((3,), 1), Sampling(1)).take(told_else(output_token_logprobs=listed))
+        for listed in ([[-1.5, 5, None]], [-1.5])
+    ]
+    assert made[0] == made[1]
+    assert made[0] is not None
+    assert made[0].logprobs == (-1.5,)
+
+
+def test_log_probabilities_that_nothing_reads_are_asked_of_one_response() -> None:
+    """Of one they are, so that a model whose weights are no numbers is told."""
+    plain = Sampling(1, temperature=0.7, logprobs=False)
+    draft = Draft(Request((3,), 1), plain)
+    assert not {"return_logprob", "return_sampling_mask"} & set(draft.message())
+    bare = {"output_ids": [5], "meta_info": {"weight_version": "1"}}
+    response = draft.take(bare)
+    assert response is not None
+    assert (response.tokens, response.logprobs, response.behaviour) == ((5,), (), ())
+    watched = Draft(Request((3,), 1), plain, watched=True)
+    assert watched.message()["return_logprob"]
+    assert watched.take(told_else()) == response
+    with pytest.raises(Problem) as caught:
+        Draft(Request((3,), 1), plain, watched=True).take(told_else(output_token_logprobs=[None]))
+    assert caught.value.diagnostics[0].code == "E0802"
+
+
+def test_a_server_that_cuts_itself_is_sent_a_response_once() -> None:
+    """Both messages mean the same prefixes and draws."""
+    seeds = [7, (1 << 64) - 1]
+    whole = forced_message((3, 4, 5, 6), (2, 4), (9,), seeds, Sampling(2, temperature=0.5))
+    short = cut_message((3, 4, 5, 6), (2, 4), (9,), seeds, Sampling(2, temperature=0.5))
+    assert whole["input_ids"] == [[3, 4, 9], [3, 4, 5, 6, 9]]
+    assert [short["tokens"][:cut] + short["forcing"] for cut in short["cuts"]] == whole["input_ids"]
+    each = [short["sampling_params"] | {"sampling_seed": seed} for seed in short["seeds"]]
+    assert each == whole["sampling_params"]
+    assert short["priority"] == whole["priority"] > 0
 
 
 def test_seeds_are_such_as_a_server_takes() -> None:
