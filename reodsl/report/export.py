@@ -13,6 +13,7 @@ from reodsl.report.balanced import balanced_table
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material
 from reodsl.report.published import compared
+from reodsl.report.space import require_space
 
 PIXELS = 2.0
 """PNG pixels for each unit of a chart's size."""
@@ -62,6 +63,7 @@ def write_tables(folder: Path, frames: dict[str, pl.DataFrame]) -> None:
 
 def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
     """`<name>.svg` and `<name>.png` for each chart, light, on white, with its own legend."""
+    require_space()
     import vl_convert
 
     folder.mkdir(parents=True, exist_ok=True)

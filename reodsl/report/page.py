@@ -29,6 +29,7 @@ from reodsl.report import (
 from reodsl.report.balanced import Subset, balanced_table
 from reodsl.report.markup import Child, Markup, json_block, tag
 from reodsl.report.material import MEAN, Material
+from reodsl.report.space import require_space
 
 _HERE = Path(__file__).parent
 
@@ -36,6 +37,7 @@ _HERE = Path(__file__).parent
 @cache
 def vega_bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package (no network)."""
+    require_space()
     import vl_convert
 
     # Its type stub asks for a snippet, its code does not.
