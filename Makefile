@@ -33,10 +33,13 @@ LIST    = -r constraints/$$($(BIN)/python -m pip show torch 2>/dev/null | grep -
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run study smollm2 sglang test trackers lint heavy bench gpu scale intervals golden grammar sbom lock vscode clean
+.PHONY: run ready study smollm2 sglang test trackers lint heavy bench gpu scale intervals golden grammar sbom lock vscode clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
+
+# The environment alone, for an image.
+ready: $(READY)
 
 study: $(READY)
 	$(BIN)/reodsl run $(SPEC) --set seeds=[1,2,3]

@@ -13,6 +13,7 @@ EXTRAS = {
         "math_verify",
         "ray",
         "httpx",
+        "orjson",
         "psutil",
         "tensorboard",
     ),

@@ -1,0 +1,75 @@
+"""The Dockerfile as far as it goes without a daemon: its instructions, what it copies, its shell, its profiles."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KNOWN = {"ARG", "FROM", "ENV", "RUN", "WORKDIR", "COPY", "USER", "ENTRYPOINT", "CMD"}
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The instructions with what they say, comments left out and long lines joined."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+    found = [line.split(maxsplit=1) for line in lines]
+    return [(name, said) for name, said in found]
+
+
+def all_of(name: str) -> list[str]:
+    return [said for each, said in instructions() if each == name]
+
+
+def test_it_begins_with_a_pinned_image_and_ends_as_a_plain_user() -> None:
+    names = [name for name, _ in instructions()]
+    assert set(names) <= KNOWN
+    assert names[:2] == ["ARG", "FROM"]
+    assert "latest" not in all_of("FROM")[0]
+    assert all_of("ARG")[0].removeprefix("PYTHON=") in ("3.11", "3.12", "3.13")
+    assert all_of("USER")[-1] != "root"
+    last_user = max(at for at, name in enumerate(names) if name == "USER")
+    assert "RUN" not in names[last_user:]
+    assert all_of("ENTRYPOINT") == ['["reodsl"]']
+
+
+def test_what_it_copies_is_there_and_not_ignored() -> None:
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {source for said in all_of("COPY") for source in said.split()[:-1]}
+    assert all((ROOT / source).exists() for source in copied)
+    assert copied == kept
+
+
+def test_the_wheel_and_the_make_target_need_no_more_than_it_copies() -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    included = re.findall(r'^"([\w/.]+)" = "reodsl/', pyproject, re.MULTILINE)
+    copied = {source for said in all_of("COPY") for source in said.split()[:-1]}
+    assert included
+    assert all(Path(each).parts[0] in copied for each in included)
+
+
+@pytest.mark.parametrize("profile", ["cpu", "cuda"])
+def test_both_profiles_are_targets_of_make(profile: str) -> None:
+    assert "PROFILE=cpu" in all_of("ARG")
+    assert (ROOT / "constraints" / f"{profile}.txt").exists()
+    (run,) = (said for said in all_of("RUN") if said.startswith("make"))
+    command = run.replace("${PROFILE}", profile).split()
+    done = subprocess.run(
+        [*command, "--dry-run", "VENV=/nowhere/.venv"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"({profile} profile)" in done.stdout
+
+
+@pytest.mark.parametrize("script", all_of("RUN"))
+def test_its_shell_is_sound(script: str) -> None:
+    assert subprocess.run(["sh", "-n", "-c", script], capture_output=True).returncode == 0
+    if shutil.which("shellcheck"):
+        done = subprocess.run(
+            ["shellcheck", "-s", "sh", "-"], input=script, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
