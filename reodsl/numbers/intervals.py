@@ -81,22 +81,32 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """A measured frontier's areas by group of questions.
+
+    `cells` and `best_cells` are `Edge.area` and `Edge.best` by seed and group, and `without` is `Edge.area` without each
+    group. `groups` has each question's group, and `sizes` the questions of each.
+    """
+
+    cells: Floats
+    best_cells: Floats
+    without: Floats
+    sizes: Floats
+    groups: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
     """A frontier on a benchmark, as areas in tokens.
 
     `area` is cross-fitted, `plain` that of each seed's own best, `best` that of the best mean over seeds, which no frontier
-    of the same arms is above. `cells` and `best_cells` are `area` and `best` by seed and group of questions, and `without`
-    is `area` without each group. Where the frontier is given there is one area, and none of the rest.
+    of the same arms is above. Where the frontier is given there is one area, and none of the rest.
     """
 
     area: float
     plain: tuple[float, ...] = ()
     best: float = math.nan
-    cells: Floats | None = None
-    best_cells: Floats | None = None
-    without: Floats | None = None
-    sizes: Floats | None = None
-    groups: NDArray[np.int64] | None = None
+    parts: Parts | None = None
 
 
 def score_arms(
@@ -222,7 +232,8 @@ def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weight
     best_cells = area(sums, winners[None, None], weights) / sizes
     plain = tuple(float(value) for value in np.einsum("sk,k->s", means.max(axis=0), weights))
     best = float(np.einsum("k,k->", means.mean(axis=1).max(axis=0), weights))
-    return Edge(fitted.area, plain, best, fitted.cells, best_cells, fitted.without, sizes, groups)
+    parts = Parts(fitted.cells, best_cells, fitted.without, sizes, groups)
+    return Edge(fitted.area, plain, best, parts)
 
 
 def by_group(values: Floats, groups: NDArray[np.int64]) -> Floats:
@@ -280,10 +291,11 @@ def gap_of(own: Measured, edges: Mapping[str, Edge], places: Sequence[str], conf
     above the other, by as much as covers the truth wherever between them it lies (Imbens and Manski 2004).
     """
     value = mean([edges[b].area - float(own.area[b].mean()) for b in places])
-    if any(edges[b].cells is None for b in places):
+    parts = {b: found for b in places if (found := edges[b].parts) is not None}
+    if len(parts) < len(places):
         return rounded(interval({b: edges[b].area - own.area[b] for b in places}, confidence))
-    lower = fitted_spread(own, edges, places)
-    upper = spread_of({b: grouped_gap(own, edges[b], b, edges[b].best_cells) for b in places})
+    lower = fitted_spread(own, parts)
+    upper = spread_of({b: grouped_gap(own, b, part, part.best_cells) for b, part in parts.items()})
     if lower is None or upper is None:
         return rounded(Interval(value))
     top = mean([edges[b].best - float(own.area[b].mean()) for b in places])
@@ -299,39 +311,32 @@ def rounded(found: Interval) -> Interval:
     return Interval(*(None if end is None else round(end, 9) + 0.0 for end in ends))  # type: ignore[arg-type]
 
 
-def grouped_gap(own: Measured, edge: Edge, benchmark: str, cells: Floats | None) -> Floats:
+def grouped_gap(own: Measured, benchmark: str, parts: Parts, cells: Floats) -> Floats:
     """The gap to a frontier's `cells` by seed and group of questions."""
-    assert cells is not None
-    assert edge.groups is not None
-    assert edge.sizes is not None
-    areas: Floats = by_group(own.area[benchmark].T, edge.groups).T
-    return cells - areas / edge.sizes
+    areas: Floats = by_group(own.area[benchmark].T, parts.groups).T
+    return cells - areas / parts.sizes
 
 
-def fitted_spread(own: Measured, edges: Mapping[str, Edge], places: Sequence[str]) -> Spread | None:
-    """The spread of the gap to a cross-fitted frontier.
+def fitted_spread(own: Measured, parts: Mapping[str, Parts]) -> Spread | None:
+    """The spread of the gap to a cross-fitted frontier, whose `parts` are by benchmark.
 
     Questions choose the frontier besides valuing it. With the choice as it is, their variance comes out too low; the
     jackknife's, which chooses anew without each group, is too high (Efron and Stein 1981). The mean of the two is taken.
     """
     import numpy as np
 
-    fixed = spread_of({b: grouped_gap(own, edges[b], b, edges[b].cells) for b in places})
+    fixed = spread_of({b: grouped_gap(own, b, part, part.cells) for b, part in parts.items()})
     if fixed is None:
         return None
-    parts = []
-    for b in places:
-        sizes, groups, without = edges[b].sizes, edges[b].groups, edges[b].without
-        assert sizes is not None
-        assert groups is not None
-        assert without is not None
+    variances = []
+    for b, part in parts.items():
         areas = own.area[b].mean(axis=0)
-        left = (areas.sum() - by_group(areas, groups)) / (sizes.sum() - sizes)
-        gaps = without - left
-        count = len(sizes)
+        left = (areas.sum() - by_group(areas, part.groups)) / (part.sizes.sum() - part.sizes)
+        gaps = part.without - left
+        count = len(part.sizes)
         variance = (count - 1) / count * float(np.square(gaps - gaps.mean()).sum())
-        parts.append((variance / len(places) ** 2, count - 1))
-    jackknifed, df = total(parts)
+        variances.append((variance / len(parts) ** 2, count - 1))
+    jackknifed, df = total(variances)
     return replace(fixed, questions=(fixed.questions + jackknifed) / 2, question_df=df)
 
 
