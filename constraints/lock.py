@@ -14,8 +14,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-CUDA = re.compile(r"(nvidia|cuda)-|triton$")
-"""What a CUDA build of torch adds."""
+CUDA = re.compile(r"(nvidia|cuda)-|(triton|liger-kernel)$")
+"""What a CUDA build of torch adds, and kernels for it."""
 BUILD = ("hatchling>=1.27", "editables>=0.5")
 """What it takes to install a checkout, so that nothing is fetched for it besides."""
 GROUPS = {"dev": ("dev",), "gym": ("gym",)}
@@ -130,7 +130,7 @@ def main() -> None:
     constraints = pins({name: entry for name, entry in kept.items() if name not in new})
     run = resolved(("run",), constraints)
     write("cpu", {name: entry for name, entry in run.items() if not CUDA.match(name)})
-    write("cuda", resolved(("run",), with_servers_torch(run)))
+    write("cuda", resolved(("run", "cuda"), with_servers_torch(run)))
     for name, extras in GROUPS.items():
         # The same versions as in the list that it is installed with.
         held = [*constraints, *pins(run)]

@@ -10,7 +10,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "constraints"
 PROFILES = ("cpu", "cuda", "dev", "gym", "smollm2", "torch-cpu", "sglang-cpu", "sglang-cuda")
-ADDED = re.compile(r"(nvidia|cuda)-|triton$")
+ADDED = re.compile(r"(nvidia|cuda)-|(triton|liger-kernel)$")
 
 
 def entries(profile: str) -> list[str]:
@@ -66,7 +66,7 @@ def test_the_cuda_profile_is_the_cpus_and_cudas_libraries() -> None:
     cpu, cuda = pins("cpu"), pins("cuda")
     assert {name: cuda.get(name) for name in cpu} == cpu | {"torch": cuda["torch"]}
     added = set(cuda) - set(cpu)
-    assert {"triton", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "cuda-toolkit"} <= added
+    assert {"triton", "liger-kernel", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "cuda-toolkit"} <= added
     assert all(ADDED.match(name) for name in added)
 
 

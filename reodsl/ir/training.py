@@ -121,7 +121,7 @@ class Stage(training_settings.Stage, IR):
     `expected_length`, the mean tokens of a response or trace, is for pricing alone.
 
     `precision`: of the forward and backward passes (weights and their optimizer stay in float32); `auto` is bfloat16
-    on GPUs. `microbatch`: padded tokens that one process runs at once, at most, unless one sequence is longer.
+    on GPUs. `microbatch`: tokens that one process runs at once, padding and all, at most, unless one sequence is longer.
     `checkpointing` keeps one number a layer for the backward pass and computes the rest again; `auto` does on GPUs.
     """
 

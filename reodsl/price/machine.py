@@ -151,7 +151,7 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
         memory=cluster.memory_gib * GIB,
         width=2,
         start=NODE_START,
-        microbatch=32768,
+        microbatch=49152,
         recompute=True,
         apart=cluster.placement == "apart" and gpus > 1,
     )

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from runners.train.attention import Sequences
+
 NONE = torch.zeros(0)
 ROW_COLUMNS = ("tokens", "offsets", "trained")
 
@@ -119,14 +121,32 @@ TOKEN_COLUMNS = tuple(each.name for each in fields(Batch) if each.name not in RO
 class Inputs:
     """What a model reads of a micro-batch, the rows of a batch at the positions `rows`.
 
-    `ids` [rows, width] are padded on the right. `at` is the flat position in `ids` whose output predicts each trained
-    token, and `targets` that token.
+    `ids` [rows, width] are padded on the right, or packed: [1, tokens], one row after another, where `sequences` says.
+    `at` is the flat position in `ids` whose output predicts each trained token, and `targets` that token.
     """
 
     rows: Tensor
     ids: Tensor
     at: Tensor
     targets: Tensor
+    sequences: Sequences | None = None
+
+
+def packed(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
+    """The inputs of a micro-batch without padding. One without rows is a single token from which nothing is learnt."""
+    # The last token is never an input: nothing is predicted from it.
+    lengths = batch.lengths - 1
+    ids = (
+        batch.tokens[_spans(batch.offsets[:-1], lengths)] if len(batch) else torch.zeros(1, dtype=torch.int64)
+    )
+    firsts = _ends(lengths)
+    at = _spans(firsts[1:] - batch.trained, batch.trained)
+    positions = _spans(torch.zeros_like(lengths), lengths) if len(batch) else ids
+    starts = (firsts if len(batch) else torch.tensor([0, 1])).to(torch.int32)
+    sequences = Sequences(
+        positions[None].to(device), starts.to(device), tuple(lengths.tolist()) if len(batch) else (1,)
+    )
+    return Inputs(rows, ids[None].to(device), at.to(device), _targets(batch).to(device), sequences)
 
 
 def padded(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
@@ -138,8 +158,11 @@ def padded(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
     firsts = torch.arange(len(batch)) * width
     ids.view(-1)[_spans(firsts, lengths)] = batch.tokens[_spans(batch.offsets[:-1], lengths)]
     at = _spans(firsts + lengths - batch.trained, batch.trained)
-    targets = batch.tokens[_spans(batch.offsets[1:] - batch.trained, batch.trained)]
-    return Inputs(rows, ids.to(device), at.to(device), targets.to(device))
+    return Inputs(rows, ids.to(device), at.to(device), _targets(batch).to(device))
+
+
+def _targets(batch: Batch) -> Tensor:
+    return batch.tokens[_spans(batch.offsets[1:] - batch.trained, batch.trained)]
 
 
 def _ends(counts: Tensor) -> Tensor:

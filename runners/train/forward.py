@@ -1,6 +1,6 @@
 """Hidden states of a `transformers` decoder for training: token ids [rows, width] and places in, [places, hidden] out.
 
-Rows are padded on the right, which a causal decoder never looks at, so no mask is needed. Two paths give
+Rows are padded on the right, which a causal decoder never looks at, so no mask is needed; or packed into one. Two paths give
 the same numbers: the model's own forward on any device, and one for Qwen3 and Llama on CPU in float32 whose
 gradients and products are several times cheaper. Both read the model's own parameters.
 """
@@ -18,25 +18,30 @@ from torch import Tensor
 from runners.rounded import HALF
 from runners.rows import filled
 from runners.train import bfloat16
+from runners.train.attention import Sequences
 from runners.train.kernels import linear, linear_add, rotate, swiglu, unit_rms
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
     """`derive()` gives what is made of the parameters alone, once for many batches; `hidden(ids, at, derived)` goes from
-    ids [rows, width] and flat positions in them to the last hidden states [positions, hidden] there.
+    ids [rows, width] and flat positions in them to the last hidden states [positions, hidden] there. `plain_forward`'s takes
+    `sequences` too, where ids are packed.
     """
 
     derive: Callable[[], list[Tensor]]
-    hidden: Callable[[Tensor, Tensor, Sequence[Tensor]], Tensor]
+    hidden: Callable[..., Tensor]
 
 
 def plain_forward(model: Any) -> Forward:
     """The model's own forward up to its last norm."""
     body = model.get_submodule("model")
 
-    def hidden(ids: Tensor, at: Tensor, derived: Sequence[Tensor]) -> Tensor:
-        return body(input_ids=ids, use_cache=False).last_hidden_state.flatten(0, 1)[at]
+    def hidden(
+        ids: Tensor, at: Tensor, derived: Sequence[Tensor], sequences: Sequences | None = None
+    ) -> Tensor:
+        where = {} if sequences is None else {"position_ids": sequences.positions, "sequences": sequences}
+        return body(input_ids=ids, use_cache=False, **where).last_hidden_state.flatten(0, 1)[at]
 
     return Forward(list, hidden)
 

@@ -11,6 +11,7 @@ from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 from runners.rows import filled
+from runners.train.fused import compiled
 from runners.train.kernels import product
 
 CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS = 1 << 25, 1 << 27
@@ -29,9 +30,9 @@ class _TokenLogprobs(Function):
         logits = hidden.new_empty(0)
         for start in range(0, hidden.shape[0], chunk):
             logits = _logits(hidden[start : start + chunk], weight, temperature)
-            norm = torch.logsumexp(logits, -1)
+            own, norm = compiled(_pick, logits.device)(logits, targets[start : start + chunk])
             norms.append(norm)
-            found.append(logits.gather(1, targets[start : start + chunk, None]).squeeze(1) - norm)
+            found.append(own)
         norm = torch.cat(norms) if norms else hidden.new_empty(0)
         ctx.save_for_backward(hidden, weight, targets, norm, *([logits] if keep else []))
         ctx.temperature, ctx.chunk = temperature, chunk
@@ -46,17 +47,35 @@ class _TokenLogprobs(Function):
         for start in range(0, hidden.shape[0], ctx.chunk):
             rows = slice(start, start + ctx.chunk)
             logits = kept[0] if kept else _logits(hidden[rows], weight, ctx.temperature)
-            # d logp / d logits = onehot - softmax
-            flow = torch.exp(logits - norm[rows, None]).mul_(-grad[rows, None])
-            flow = flow.scatter_add_(1, targets[rows, None], grad[rows, None]).to(hidden.dtype)
+            slopes = compiled(_slopes, logits.device)
+            flow = slopes(logits, norm[rows], targets[rows], grad[rows], hidden.dtype)
             d_hidden[rows] = product(flow, weight.t())
-            d_weight += product(flow.t(), hidden[rows].t())
+            d_weight += _wide_product(flow.t(), hidden[rows].t())
         return d_hidden, d_weight.to(weight.dtype), None, None
 
 
 def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
-    logits = product(hidden, weight).float()
+    logits = _wide_product(hidden, weight)
     return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+def _wide_product(x: Tensor, weight: Tensor) -> Tensor:
+    """`x @ weight.T` in float32. Of half-precision tensors on CUDA the sums are never rounded to half precision."""
+    if x.device.type == "cuda" and x.dtype in (torch.bfloat16, torch.float16):
+        return torch.mm(x, weight.t(), out_dtype=torch.float32)
+    return product(x, weight).float()
+
+
+def _pick(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the targets, and the logarithm of each row's sum."""
+    norm = torch.logsumexp(logits, -1)
+    return logits.gather(1, targets[:, None]).squeeze(1) - norm, norm
+
+
+def _slopes(logits: Tensor, norm: Tensor, targets: Tensor, grad: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient by the logits, `onehot - softmax` times that by the log-probability."""
+    flow = torch.exp(logits - norm[:, None]).mul_(-grad[:, None])
+    return flow.scatter_add_(1, targets[:, None], grad[:, None]).to(dtype)
 
 
 def token_entropies(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:

@@ -11,6 +11,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from runners.models.stored import Stored
+from runners.train.attention import Sequences
 from runners.train.forward import plain_forward
 from runners.train.logprobs import token_entropies, token_logprobs
 from runners.train.ranks import ALONE, Ranks
@@ -26,10 +27,18 @@ class Scorer(nn.Module):
         self.hidden = plain_forward(model).hidden
 
     def forward(
-        self, ids: Tensor, at: Tensor, targets: Tensor, temperature: float, entropies: bool = False
+        self,
+        ids: Tensor,
+        at: Tensor,
+        targets: Tensor,
+        temperature: float,
+        entropies: bool = False,
+        sequences: Sequences | None = None,
     ) -> Tensor:
-        """As `Learner.logprobs`, for ids [rows, width] and flat positions `at` in them; [positions] or [2, positions]."""
-        hidden, weight = self.hidden(ids, at, ()), self.model.get_output_embeddings().weight
+        """As `Learner.logprobs`, for ids and flat positions `at` in them, as `Inputs` has them; [positions] or
+        [2, positions]."""
+        hidden = self.hidden(ids, at, (), sequences)
+        weight = self.model.get_output_embeddings().weight
         found = token_logprobs(hidden, weight, targets, temperature)
         return torch.stack([found, token_entropies(hidden, weight, temperature)]) if entropies else found
 

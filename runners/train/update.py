@@ -16,10 +16,12 @@ from reodsl.price.memory import HANDED
 from reodsl.price.sizes import Sizes, from_config
 from runners.rounded import HALF
 from runners.train import bfloat16
-from runners.train.batch import Batch, Inputs, padded
-from runners.train.deal import deal_padded, token_bound
+from runners.train.attention import pack, packs, prefer_newest_flash
+from runners.train.batch import Batch, Inputs, packed, padded
+from runners.train.deal import deal_packed, deal_padded, token_bound
 from runners.train.exhaustion import room
-from runners.train.forward import Forward, make_forward
+from runners.train.forward import Forward, make_forward, plain_forward
+from runners.train.fused import fuse
 from runners.train.logprobs import token_entropies, token_logprobs
 from runners.train.optimizers import moments_to_come
 from runners.train.ranks import ALONE, Ranks
@@ -35,8 +37,8 @@ class Learner:
     """A model being trained: its forward pass, its optimizers, and the gradient norm that is clipped at (0: never).
 
     `ranks` are the processes that hold it together, and `scorer` its pass where it is sharded over them. `microbatch`
-    bounds the padded tokens that are run at once. `tally` counts what has been run. `products` is the precision of an
-    unsharded model's passes.
+    bounds the tokens that are run at once. `tally` counts what has been run. `products` is the precision of an unsharded
+    model's passes. `packed` sequences are run without padding, and dealt by FLOPs.
     """
 
     model: Any
@@ -48,6 +50,7 @@ class Learner:
     microbatch: int | None = None
     tally: Tally = field(default_factory=Tally)
     products: torch.dtype = torch.float32
+    packed: bool = False
 
     @staticmethod
     def of(
@@ -58,10 +61,26 @@ class Learner:
         scorer: Scorer | None = None,
         microbatch: int | None = None,
         products: torch.dtype = torch.float32,
+        packed: bool | None = None,
     ) -> Learner:
-        """A learner with the cheapest forward pass of this model."""
-        forward = make_forward(model, products) if scorer is None else Forward(list, scorer.hidden)
-        return Learner(model, forward, optimizers, grad_norm, ranks, scorer, microbatch, products=products)
+        """A learner with the cheapest forward pass of this model.
+
+        Sequences are packed as `packs` says, or as `packed`.
+        """
+        device = next(model.parameters()).device
+        if packed is None:
+            packed = packs(model, device)
+        if packed:
+            pack(model)
+            prefer_newest_flash(device)
+            fuse(model, device)
+        if scorer is not None:
+            forward = Forward(list, scorer.hidden)
+        else:
+            forward = plain_forward(model) if packed else make_forward(model, products)
+        return Learner(
+            model, forward, optimizers, grad_norm, ranks, scorer, microbatch, products=products, packed=packed
+        )
 
     @property
     def device(self) -> torch.device:
@@ -75,7 +94,7 @@ class Learner:
 
     @property
     def bound(self) -> int:
-        """The most padded tokens that are run at once, unless one sequence is longer."""
+        """The most tokens that are run at once, padding and all, unless one sequence is longer."""
         return self.microbatch or token_bound(self.device)
 
     @property
@@ -91,12 +110,25 @@ class Learner:
         run = batch.trained.nonzero().flatten()
         lengths = batch.lengths[run].tolist()
         self.tally.add(lengths, passes)
+        ranks, inputs_of = self.ranks, packed if self.packed else padded
+        if self.packed:
+            dealt = deal_packed(lengths, self._costs(lengths), self.bound, ranks.world)
+        else:
+            dealt = deal_padded(lengths, self.bound, ranks.world)
         own = []
-        for members in deal_padded(lengths, self.bound, self.ranks.world)[self.ranks.rank]:
+        for members in dealt[ranks.rank]:
             rows = run[torch.tensor(members, dtype=torch.int64)]
             part = batch.select(rows)
-            own.append((padded(part, rows, self.device), part.to(self.device)))
+            own.append((inputs_of(part, rows, self.device), part.to(self.device)))
         return own
+
+    def _costs(self, lengths: Sequence[int]) -> list[float]:
+        """FLOPs of a forward pass over each sequence; its tokens, where the model's sizes are not known."""
+        sizes = self.sizes
+        if sizes is None:
+            return [float(length) for length in lengths]
+        # Attention is causal: a token attends to half of its sequence on average.
+        return [sizes.forward_flops(length, length**2 / 2) for length in lengths]
 
     def logprobs(
         self,
@@ -111,9 +143,12 @@ class Learner:
         """
         with room(self.model.config, self.device, inputs.ids, self.bound):
             if self.scorer is not None:
-                return self.scorer(inputs.ids, inputs.at, inputs.targets, temperature, entropies)
+                return self.scorer(
+                    inputs.ids, inputs.at, inputs.targets, temperature, entropies, inputs.sequences
+                )
             made = self.forward.derive() if derived is None else derived
-            hidden = self.forward.hidden(inputs.ids, inputs.at, made)
+            where = {} if inputs.sequences is None else {"sequences": inputs.sequences}
+            hidden = self.forward.hidden(inputs.ids, inputs.at, made, **where)
             logprobs_of = bfloat16.token_logprobs if self.products == HALF else token_logprobs
             weight = self.model.get_output_embeddings().weight
             found = logprobs_of(hidden, weight, inputs.targets, temperature)

@@ -39,8 +39,11 @@ def other(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def plain_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU without what is done for it alone: oneDNN's products, the lean forward pass, blocks for its caches."""
+    """The CPU without what is done for it alone: oneDNN's products, the lean pass on padded sequences, blocks for its
+    caches."""
     from runners.engine.embedded import branches
+    from runners.train import update
 
+    monkeypatch.setattr(update, "packs", lambda model, device: True)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     monkeypatch.setattr(branches, "_CPU_SCORES", branches._CUDA_SCORES)

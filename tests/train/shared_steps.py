@@ -35,16 +35,18 @@ BOUND = 40
 """Tokens of a micro-batch: some hold one row, some several."""
 
 
-def take_steps(case: str, ranks: Ranks) -> tuple[Learner, list[dict[str, float]]]:
-    """Several steps of one case on a model of its own."""
+def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Learner, list[dict[str, float]]]:
+    """Several steps of one case on a model of its own; `packed` as for `Learner.of`."""
     model = small_model(tied=case != "muon")
     found = experience(small_model(tied=case != "muon"), 0.7 if case == "ppo_tempered" else 1.0)
     if case == "checkpointed":
         keep_little(model)
     scorer = shard(model, ranks, torch.float32) if ranks.mesh is not None else None
     rule = MUON if case == "muon" else ADAM
-    learner = Learner.of(model, build_optimizers(model, rule), rule.grad_norm, ranks, scorer, BOUND)
-    frozen = held(ranks) if case == "ppo_held" else None
+    learner = Learner.of(
+        model, build_optimizers(model, rule), rule.grad_norm, ranks, scorer, BOUND, packed=packed
+    )
+    frozen = held(ranks, packed) if case == "ppo_held" else None
     rows = []
     for number in range(3):
         if case == "simpo":
@@ -60,11 +62,11 @@ def take_steps(case: str, ranks: Ranks) -> tuple[Learner, list[dict[str, float]]
     return learner, rows
 
 
-def held(ranks: Ranks) -> Learner:
+def held(ranks: Ranks, packed: bool | None) -> Learner:
     """Another model, shared out in the same way, that a divergence is measured from."""
     model = small_model(seed=1)
     scorer = shard(model, ranks, torch.float32) if ranks.mesh is not None else None
-    return Learner.of(model, (), 0.0, ranks, scorer, BOUND)
+    return Learner.of(model, (), 0.0, ranks, scorer, BOUND, packed=packed)
 
 
 def body(job: Job, ranks: Ranks) -> None:
@@ -78,6 +80,25 @@ def body(job: Job, ranks: Ranks) -> None:
             save_file({name: value.clone() for name, value in state.items()}, job.out / f"{case}.safetensors")
             (job.out / f"{case}.json").write_text(json.dumps(rows))
     disagree(learner, ranks)
+
+
+def gradients(job: Job, ranks: Ranks) -> None:
+    """The gradient of one step, padded and packed, of as many processes as there are."""
+    for packed in (False, True):
+        learner = descend(ranks, packed)
+        state = {name: value.clone() for name, value in learner.weights().items()}
+        if ranks.first:
+            save_file(state, job.out / f"{'packed' if packed else 'padded'}.safetensors")
+
+
+def descend(ranks: Ranks, packed: bool) -> Learner:
+    """One step down the gradient of all traces, so that the weights show it."""
+    model = small_model()
+    scorer = shard(model, ranks, torch.float32) if ranks.mesh is not None else None
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    learner = Learner.of(model, [optimizer], 0.0, ranks, scorer, BOUND, packed=packed)
+    sft_step(learner, TRACES, 0)
+    return learner
 
 
 def disagree(learner: Learner, ranks: Ranks) -> None:

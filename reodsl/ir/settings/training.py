@@ -206,7 +206,7 @@ class Stage:
         int | None,
         Setting(
             TOKENS,
-            "padded tokens that a process runs at once, or one longer sequence; left out, 32K on GPUs, 2K elsewhere",
+            "tokens that a process runs at once with padding, or one longer sequence; left out, 48K on GPUs, 2K elsewhere",
             later=True,
         ),
     ] = None

@@ -38,14 +38,14 @@ class EmbeddedEngine:
         self._held: Decoder | None = None
         self.load_weights(state, version)
 
-    @torch.inference_mode()
     def load_weights(self, state: Weights, version: int) -> None:
         """Copies new weights in and drops every cache made with the old ones. Raises E0803 to E0806, E0816."""
         if isinstance(state, Spread):
+            # Outside of inference mode: what a trainer puts together there, it could not learn from any more.
             state = state.whole()
         tensors = read_state(state) if isinstance(state, Path) else state
         self._kept = {}
-        with room("taking new weights", self._settings):
+        with torch.inference_mode(), room("taking new weights", self._settings):
             self._held = Decoder(self._shape, weights_of(tensors, self._shape, self._settings))
         self._version = version
 

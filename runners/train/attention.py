@@ -1,0 +1,130 @@
+"""Attention over sequences packed one after another: queries, keys and values without padding in, the same out.
+
+On CUDA in half precision it is flash attention, through torch's interface for sequences of unlike lengths. Everywhere
+else each sequence is attended to by itself. `transformers` calls it by its name, as it does its own kinds of attention.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import activate_flash_attention_impl, list_flash_attention_impls
+from transformers import AttentionInterface
+
+NAME = "reodsl_packed"
+PACKED = frozenset(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"))
+"""Models whose attention is plain: causal, in a window at most, without sinks, biases or caps on scores."""
+HOPPER = (9, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Where packed sequences are.
+
+    `positions` [1, tokens] are those of tokens in their own sequences, `starts` [sequences + 1] the places of first tokens
+    and of the end, in int32; both are on the device. `lengths` are known without asking it.
+    """
+
+    positions: Tensor
+    starts: Tensor
+    lengths: tuple[int, ...]
+
+
+def packed_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    sequences: Sequences | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """As `transformers` asks for it: query [rows, heads, width, dim], key and value with their own heads, in;
+    [rows, width, heads, dim] out. With `sequences` there is one row, and no sequence sees another.
+    """
+    assert attention_mask is None
+    assert not dropout
+    if sequences is None:
+        return _one(query, key, value, scaling, sliding_window).transpose(1, 2), None
+    if query.device.type == "cuda" and query.dtype in (torch.bfloat16, torch.float16):
+        return _flash(query, key, value, scaling, sliding_window, sequences), None
+    parts = zip(*(each.split(sequences.lengths, dim=2) for each in (query, key, value)), strict=True)
+    found = [_one(q, k, v, scaling, sliding_window) for q, k, v in parts]
+    return torch.cat(found, dim=2).transpose(1, 2), None
+
+
+def _flash(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scaling: float | None,
+    window: int | None,
+    sequences: Sequences,
+) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    # [tokens, heads, dim]; a window of n keys has the query's own and n - 1 before it.
+    q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+    longest = max(sequences.lengths)
+    out = varlen_attn(
+        q,
+        k,
+        v,
+        sequences.starts,
+        sequences.starts,
+        longest,
+        longest,
+        scale=scaling,
+        window_size=(-1 if window is None else window - 1, 0),
+        enable_gqa=q.shape[1] != k.shape[1],
+    )
+    assert isinstance(out, Tensor)
+    return out.unsqueeze(0)
+
+
+def _one(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    """Causal attention of whole rows."""
+    width = query.shape[2]
+    mask = None
+    if window is not None and window < width:
+        seen = torch.ones(width, width, dtype=torch.bool, device=query.device).tril()
+        mask = seen & ~seen.tril(-window)
+    return F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+
+
+def packs(model: Any, device: torch.device) -> bool:
+    """Whether sequences are packed where nothing is said of it.
+
+    Not on a processor, whose own pass is for padded ones, nor where a model's attention is another.
+    """
+    return device.type != "cpu" and getattr(model.config, "model_type", None) in PACKED
+
+
+def pack(model: Any) -> None:
+    """From now on the model's own forward takes packed `sequences`."""
+    AttentionInterface.register(NAME, packed_attention)
+    model.set_attn_implementation(NAME)
+
+
+def prefer_newest_flash(device: torch.device) -> None:
+    """Flash attention 3 on Hopper, where its package is installed; what torch brings elsewhere."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) != HOPPER:
+        return
+    if "FA3" in list_flash_attention_impls() and importlib.util.find_spec("flash_attn_interface"):
+        activate_flash_attention_impl("FA3")

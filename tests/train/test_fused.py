@@ -1,0 +1,96 @@
+"""Fused kernels: what liger-kernel is asked for, what is left of its changes, and the functions that are compiled."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from transformers.models.qwen3 import modeling_qwen3
+
+from runners.train import fused, logprobs
+from runners.train.fused import compiled, compiles, fuse
+from tests.train.models import small_model
+
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A stand-in that changes of a module what liger-kernel 0.8 does, and what it was asked for."""
+    calls: list[dict[str, Any]] = []
+
+    def apply(model: Any, **wanted: Any) -> None:
+        calls.append(wanted)
+        modeling_qwen3.apply_rotary_pos_emb = lambda q, k, *others: ("fused", q, k)
+        modeling_qwen3.Qwen3RMSNorm = modeling_qwen3.Qwen3MLP = object
+        model.model.norm.forward = lambda x: x
+
+    package, module = ModuleType("liger_kernel"), ModuleType("liger_kernel.transformers")
+    module._apply_liger_kernel_to_instance = apply  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "liger_kernel", package)
+    monkeypatch.setitem(sys.modules, "liger_kernel.transformers", module)
+    monkeypatch.setattr(fused.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(fused, "compiles", lambda device: device.type == "cuda")
+    for name in ("apply_rotary_pos_emb", "Qwen3RMSNorm", "Qwen3MLP"):
+        monkeypatch.setattr(modeling_qwen3, name, getattr(modeling_qwen3, name))
+    return calls
+
+
+def test_a_model_on_cuda_is_given_fused_layers_and_others_stay_as_they_are(
+    asked: list[dict[str, Any]],
+) -> None:
+    ids = torch.tensor([[3, 4, 5]])
+    want = small_model()(input_ids=ids).logits
+    model = small_model()
+    assert fuse(model, CUDA)
+    (wanted,) = asked
+    assert {name for name, own in wanted.items() if own} == {"rope", "rms_norm", "swiglu"}
+    # The loss is this project's own.
+    assert {name for name, own in wanted.items() if not own} == {
+        "cross_entropy",
+        "fused_linear_cross_entropy",
+    }
+    assert "forward" in vars(model.model.norm)
+    # Models that come later, and tensors of a processor, are not liger-kernel's.
+    torch.testing.assert_close(small_model()(input_ids=ids).logits, want)
+
+    class Elsewhere:
+        device = CUDA
+
+    assert modeling_qwen3.apply_rotary_pos_emb(Elsewhere(), 1)[0] == "fused"
+
+
+def test_nothing_is_fused_on_a_processor(asked: list[dict[str, Any]]) -> None:
+    before = modeling_qwen3.apply_rotary_pos_emb
+    assert not fuse(small_model(), torch.device("cpu"))
+    assert asked == []
+    assert modeling_qwen3.apply_rotary_pos_emb is before
+
+
+def test_a_function_is_compiled_for_cuda_alone() -> None:
+    assert not compiles(torch.device("cpu"))
+    assert compiled(logprobs._pick, torch.device("cpu")) is logprobs._pick
+
+
+def test_what_is_compiled_has_no_breaks_and_gives_the_same() -> None:
+    """Traced as for CUDA, as one graph for any number of rows, and run without kernels of its own."""
+    draw = torch.Generator().manual_seed(3)
+    logits = torch.randn(5, 11, generator=draw)
+    targets = torch.randint(0, 11, (5,), generator=draw)
+    grad = torch.randn(5, generator=draw)
+
+    def traced(function: Any) -> Any:
+        return torch.compile(function, dynamic=True, fullgraph=True, backend="aot_eager")
+
+    for rows in (5, 3):
+        own = logits[:rows], targets[:rows]
+        logp, norm = traced(logprobs._pick)(*own)
+        want = own[0].log_softmax(-1)
+        torch.testing.assert_close(logp, want.gather(1, own[1][:, None]).squeeze(1))
+        slopes = traced(logprobs._slopes)(own[0], norm, own[1], grad[:rows], torch.bfloat16)
+        onehot = torch.nn.functional.one_hot(own[1], 11)
+        exact = (onehot - want.exp()) * grad[:rows, None]
+        torch.testing.assert_close(slopes, exact.bfloat16(), atol=1e-6, rtol=1e-2)
