@@ -17,6 +17,7 @@ SMOLLM2 := $(VENV)/.smollm2-$(PROFILE)-$(SOURCES)
 PEER    := .venv-peer
 SGLANG  := .venv-sglang
 TRACKERS := .venv-trackers
+BILL    := .venv-sbom
 SERVES  := $(SGLANG)/.ready-$(PROFILE)-$(shell cat constraints/sglang-$(PROFILE).txt | cksum | cut -d' ' -f1)
 BIN     := $(VENV)/bin
 # Every file that is installed is in a list, with its hash; none is built from source but those of $(SMOLLM2).
@@ -103,8 +104,13 @@ $(TRACKERS)/.ready: pyproject.toml | $(DEV)
 	@touch $@
 
 # What is installed, as CycloneDX, and under which licences; fails on one that does not fit.
-sbom: $(DEV)
-	$(BIN)/python constraints/licences.py build/sbom
+sbom: $(DEV) $(BILL)/.ready
+	$(BIN)/python constraints/licences.py build/sbom --with $(BILL)/bin/python
+
+$(BILL)/.ready: constraints/sbom.txt
+	$(PYTHON) -m venv --clear $(BILL)
+	$(BILL)/bin/python $(HASHED) -r constraints/sbom.txt
+	@touch $@
 
 # The lists of what is installed, from pyproject.toml: MORE="--upgrade NAME" takes newer versions.
 lock: $(DEV)

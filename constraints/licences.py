@@ -128,10 +128,17 @@ def judged(component: dict[str, Any]) -> tuple[list[str], str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where sbom.json and licences.md go")
-    folder: Path = parser.parse_args().folder
+    parser.add_argument(
+        "--with",
+        dest="python",
+        default=sys.executable,
+        help="the python of an environment that has cyclonedx-bom",
+    )
+    args = parser.parse_args()
+    folder: Path = args.folder
     folder.mkdir(parents=True, exist_ok=True)
     bill = folder / "sbom.json"
-    command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--of", "JSON"]
+    command = [args.python, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--of", "JSON"]
     subprocess.run([*command, "-o", str(bill), sys.executable], check=True)
     components = sorted(
         json.loads(bill.read_text())["components"], key=lambda each: str(each["name"]).lower()

@@ -10,6 +10,7 @@ import argparse
 import re
 import subprocess
 import tempfile
+import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -20,11 +21,14 @@ BUILD = ("hatchling>=1.27", "editables>=0.5")
 """What it takes to install a checkout, so that nothing is fetched for it besides."""
 GROUPS = {"dev": ("dev",), "gym": ("gym",)}
 """Lists of what tests, and what tasks with verifiers of their own, need besides."""
+ALONE = ("sbom",)
+"""Extras that have an environment to themselves, without what the project takes."""
 WHOLE = ("sglang-cpu", "sglang-cuda", "smollm2")
 """Environments that are listed whole, where nothing is resolved: only their hashes are looked up."""
 HEADS = {
     "cpu": "What running takes, for CPUs. Made by `make lock`.",
     "cuda": "What running takes, for CUDA: that for CPUs, and the libraries of a CUDA build of torch. Made by `make lock`.",
+    "sbom": "What `make sbom` takes, alone. Made by `make lock`.",
     "dev": "What working on the project takes besides. Made by `make lock`.",
     "gym": "What tasks with verifiers of their own take besides. Made by `make lock`.",
     "smollm2": "A package whose weights alone are read: what it imports is not installed. Hashes by `make lock`.",
@@ -85,8 +89,6 @@ def compiled(wanted: list[str], constraints: list[str], *more: str) -> Entries:
 
 def resolved(extras: tuple[str, ...], constraints: list[str]) -> Entries:
     """What this project takes with some of its extras."""
-    import tomllib
-
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *BUILD]
     for extra in extras:
@@ -125,7 +127,7 @@ def main() -> None:
     )
     parser.add_argument("--upgrade-all", action="store_true", help="take the newest version of everything")
     args = parser.parse_args()
-    kept = {**listed("cpu"), **listed("dev"), **listed("gym")}
+    kept = {**listed("sbom"), **listed("cpu"), **listed("dev"), **listed("gym")}
     new = set(kept) if args.upgrade_all else set(map(canonical, args.upgrade))
     constraints = pins({name: entry for name, entry in kept.items() if name not in new})
     run = resolved(("run",), constraints)
@@ -137,6 +139,9 @@ def main() -> None:
         write(
             name, {each: entry for each, entry in resolved(("run", *extras), held).items() if each not in run}
         )
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for name in ALONE:
+        write(name, compiled(requirements(optional, name), constraints))
     for name in WHOLE:
         versions = pins(listed(name))
         write(name, compiled(versions, [], "--no-deps"))

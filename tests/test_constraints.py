@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "constraints"
-PROFILES = ("cpu", "cuda", "dev", "gym", "smollm2", "torch-cpu", "sglang-cpu", "sglang-cuda")
+PROFILES = ("cpu", "cuda", "dev", "gym", "sbom", "smollm2", "torch-cpu", "sglang-cpu", "sglang-cuda")
 ADDED = re.compile(r"(nvidia|cuda)-|(triton|liger-kernel)$")
 
 
@@ -54,6 +54,12 @@ def test_what_the_project_asks_for_is_listed() -> None:
         there = {**pins("cpu"), **pins(profile)}
         names = {re.sub(r"[-_.]+", "-", re.split(r"[<>=\[ ]", each)[0]).lower() for each in wanted}
         assert names <= set(there), profile
+
+
+def test_nothing_slows_the_start_of_ray() -> None:
+    """It imports jsonschema, which imports a parser of addresses where one is installed: seconds for every process."""
+    for profile in ("cpu", "cuda", "dev", "gym"):
+        assert "rfc3987-syntax" not in pins(profile), profile
 
 
 @pytest.mark.parametrize("profile", ["dev", "gym"])
