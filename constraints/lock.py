@@ -19,8 +19,8 @@ CUDA = re.compile(r"(nvidia|cuda)-|(triton|liger-kernel)$")
 """What a CUDA build of torch adds, and kernels for it."""
 BUILD = ("hatchling>=1.27", "editables>=0.5")
 """What it takes to install a checkout, so that nothing is fetched for it besides."""
-GROUPS = {"dev": ("dev",), "gym": ("gym",)}
-"""Lists of what tests, and what tasks with verifiers of their own, need besides."""
+GROUPS = {"dev": ("dev",), "docs": ("docs",), "gym": ("gym",)}
+"""Lists of what tests, the site of the documents, and tasks with verifiers of their own need besides."""
 ALONE = ("sbom",)
 """Extras that have an environment to themselves, without what the project takes."""
 WHOLE = ("sglang-cpu", "sglang-cuda", "smollm2")
@@ -30,6 +30,7 @@ HEADS = {
     "cuda": "What running takes, for CUDA: that for CPUs, and the libraries of a CUDA build of torch. Made by `make lock`.",
     "sbom": "What `make sbom` takes, alone. Made by `make lock`.",
     "dev": "What working on the project takes besides. Made by `make lock`.",
+    "docs": "What the site of the documents takes besides. Made by `make lock`.",
     "gym": "What tasks with verifiers of their own take besides. Made by `make lock`.",
     "smollm2": "A package whose weights alone are read: what it imports is not installed. Hashes by `make lock`.",
     "sglang-cpu": "All of the environment that serves models with SGLang on a CPU. Hashes by `make lock`.",
@@ -127,7 +128,7 @@ def main() -> None:
     )
     parser.add_argument("--upgrade-all", action="store_true", help="take the newest version of everything")
     args = parser.parse_args()
-    kept = {**listed("sbom"), **listed("cpu"), **listed("dev"), **listed("gym")}
+    kept = {**listed("sbom"), **listed("cpu"), **listed("dev"), **listed("docs"), **listed("gym")}
     new = set(kept) if args.upgrade_all else set(map(canonical, args.upgrade))
     constraints = pins({name: entry for name, entry in kept.items() if name not in new})
     run = resolved(("run",), constraints)

@@ -74,3 +74,9 @@ def test_the_diagnostic_of_the_readme_is_what_is_printed(
 @pytest.mark.parametrize(("where", "text"), [each for each in blocks("reo") if "experiment" in each[1]])
 def test_a_whole_spec_in_a_document_is_laid_out_as_fmt_does(where: str, text: str) -> None:
     assert format_source(Source(where, text)).text == text
+
+
+def test_every_document_is_in_the_navigation_of_the_site() -> None:
+    navigation = (ROOT / "docs" / "site" / "zensical.toml").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f'"{page.name}"' in navigation, f"add {page.name} to `nav` in docs/site/zensical.toml"
