@@ -20,6 +20,7 @@ from reodsl.language.fitting import default_value, fit
 from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, computed, listed
 from reodsl.language.meant import POOL
 from reodsl.language.modules import Loaded, library_names
+from reodsl.language.reward.words import NUMERIC, STATISTICS
 from reodsl.language.schema import kinds_of, type_words
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import UNITS, Quantity, dimension, scaled, shown
@@ -49,9 +50,8 @@ MOST_VALUES = 2**14
 DEEPEST_EXPRESSION = 360
 MOST_STAGES = 256
 CONSTRUCTORS = {name: kind for name, kind in KINDS.items() if kind.form == "call"}
-REWARD_ONLY = frozenset(
-    {"sigmoid", "log", "sqrt", "cos", "abs", "clip", "mean", "std", "sum", "count", "median", "min", "max"}
-)
+REWARD_ONLY = frozenset({*NUMERIC, *STATISTICS, "correct", "len", "answer"}) - SIGNATURES.keys()
+"""Functions of responses, which are called in rewards alone."""
 SCHEDULE = Either((SPLITS, Many(TOKENS, 2)))
 PLAIN_TYPES: dict[str, Type] = {
     "number": Num(),
@@ -575,7 +575,7 @@ def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
     if name in CONSTRUCTORS:
         args = bind(ctx, expr, CONSTRUCTORS[name], scope)
         return None if args is None else Value(Record(name, args, expr.span), expr.span)
-    if name in REWARD_ONLY or name in ("correct", "len", "answer"):
+    if name in REWARD_ONLY:
         return ctx.fail(
             "E0308",
             f"`{name}` works on responses, and there are none outside a reward",
