@@ -216,25 +216,32 @@ def settings_of(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Field]:
 
 def own(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Field]:
     """The settings that a class declares itself."""
-    return {name: _field(cls, name, note, setting, methods) for name, note, setting in _annotated(cls)}
+    return {
+        name: _field(cls, name, note, elsewhere, setting, methods)
+        for name, note, elsewhere, setting in _annotated(cls)
+    }
 
 
 def later_settings(cls: type) -> frozenset[str]:
     """The names of the settings of a class that were added once results had been stored."""
-    return frozenset(name for owner in cls.__mro__ for name, _, setting in _annotated(owner) if setting.later)
+    return frozenset(
+        name for owner in cls.__mro__ for name, _, _, setting in _annotated(owner) if setting.later
+    )
 
 
-def _annotated(cls: type) -> Iterator[tuple[str, Any, Setting]]:
-    """The names, annotations and settings of a class's annotations that hold one."""
+def _annotated(cls: type) -> Iterator[tuple[str, Any, bool, Setting]]:
+    """The settings of a class: name, annotation, and whether the representation has it in another form."""
     for name, note in vars(cls).get("__annotations__", {}).items():
-        inner = get_args(note)[0] if get_origin(note) is ClassVar else note
-        for each in getattr(inner, "__metadata__", ()):
+        # Attributes and not `get_origin`, which takes ten times as long: every command waits for this.
+        elsewhere = getattr(note, "__origin__", None) is ClassVar
+        for each in getattr(note.__args__[0] if elsewhere else note, "__metadata__", ()):
             if isinstance(each, Setting):
-                yield name, note, each
+                yield name, note, elsewhere or each.required is not None, each
 
 
-def _field(cls: type, name: str, note: Any, setting: Setting, methods: tuple[str, ...]) -> Field:
-    elsewhere = get_origin(note) is ClassVar or setting.required is not None
+def _field(
+    cls: type, name: str, note: Any, elsewhere: bool, setting: Setting, methods: tuple[str, ...]
+) -> Field:
     return Field(
         _with_words(setting.type, note),
         setting.doc,

@@ -87,7 +87,8 @@ class Record:
 
     `span` is where its name (or its call) stands; `owner` is the file and name that declare it, so that two
     values of one declaration are known to be the same. `broken` names settings that were given and are wrong.
-    `called` is the call that computed it from its settings.
+    `called` is the call that computed it from its settings. Two are equal that are of one kind, with equal settings, at
+    one place: what the classes below add follows from these.
     """
 
     kind: str
@@ -148,14 +149,14 @@ class Record:
         return replace(self, fields=kept)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Section(Record):
     """A block inside another record, such as `optim { … }`; `children` are the declarations in it, as yet unread."""
 
     children: Mapping[str, Child] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Compound(Record):
     """A record with declarations inside: traces with their styles, a published table with its rows.
 
@@ -166,7 +167,7 @@ class Compound(Record):
     parts: tuple[Record, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Experiment(Record):
     """An experiment or a recipe, with the blocks of its stages.
 
@@ -182,21 +183,21 @@ class Experiment(Record):
         return not self.from_checkpoint or "method" in self.fields
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Arm(Record):
     """A name in a study for an experiment or a checkpoint."""
 
     experiment: Experiment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StageList(Record):
     """`x.stages`, of which one is taken by brackets."""
 
     of: Experiment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StageRef(Record):
     """`x.stages[4K tokens]`: the end of a stage, counted from 0."""
 
@@ -204,7 +205,7 @@ class StageRef(Record):
     position: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Until(Record):
     """When a stage ends: after `steps`, or at a plateau before that."""
 
@@ -212,14 +213,14 @@ class Until(Record):
     steps: Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Budgets(Record):
     """Budgets that are known as they are written."""
 
     schedule: Schedule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Frontier(Record):
     """A frontier: of arms, by its `envelope`; of a file, as `curves`; else as published, in its settings."""
 
@@ -227,7 +228,7 @@ class Frontier(Record):
     curves: Curves | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Definition(Record):
     """A reward or a selection with a body of its own, and the arguments that it has been given."""
 
@@ -237,7 +238,7 @@ class Definition(Record):
     args: Mapping[str, Value] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Study(Record):
     """A study with what it holds, in the order in which it is written."""
 
