@@ -166,6 +166,10 @@ class Setting:
     required: bool | None = None
     default: Any = None
 
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        """The JSON Schema of the field, with the setting's sense, unit and range."""
+        return {**handler(schema), "description": self.doc, **_json_range(self.type)}
+
 
 T = TypeVar("T")
 
@@ -227,6 +231,18 @@ def later_settings(cls: type) -> frozenset[str]:
     return frozenset(
         name for owner in cls.__mro__ for name, _, _, setting in _annotated(owner) if setting.later
     )
+
+
+def _json_range(type_: Type) -> dict[str, Any]:
+    """A number's unit and range as JSON Schema has them."""
+    if not isinstance(type_, Num):
+        return {}
+    facts = {
+        "unit": type_.unit or None,
+        "exclusiveMinimum" if type_.above else "minimum": type_.low,
+        "exclusiveMaximum" if type_.below else "maximum": type_.high,
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def _annotated(cls: type) -> Iterator[tuple[str, Any, bool, Setting]]:
