@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.lower import lower
@@ -14,18 +16,20 @@ _SHOWN = 5
 
 
 def pick(found: tuple[Record, ...], name: str) -> Record:
-    """The latest run of a study or of a spec whose digest starts so, or the one run whose name does.
+    """The latest run of a study, of a spec whose digest starts so, or with its report in this folder; or the one run whose
+    name starts so.
 
     Raises E0954 where there is none, and where several runs' names or several specs' digests start so.
     """
     newest = tuple(reversed(found))
     if not name:
         raise _none("an empty name is no run", newest)
+    laid_out = [record for record in newest if _is_folder_of(record, name)]
     studies = [record for record in newest if record.study == name]
     named = [record for record in newest if record.name.startswith(name)]
     of_spec = [record for record in newest if record.spec.startswith(name)]
-    if studies:
-        return studies[0]
+    if studies or laid_out:
+        return (studies or laid_out)[0]
     exact = next((record for record in named if record.name == name), None)
     if exact is not None:
         return exact
@@ -34,6 +38,14 @@ def pick(found: tuple[Record, ...], name: str) -> Record:
     if named or of_spec:
         return (named or of_spec)[0]
     raise _none(f"no run is called `{name}`", newest)
+
+
+def _is_folder_of(record: Record, name: str) -> bool:
+    """Whether a name is the path of the folder in which a run's report lies, or of the report."""
+    return record.report is not None and Path(os.path.abspath(name)) in (
+        Path(record.report),
+        Path(record.report).parent,
+    )
 
 
 def _none(message: str, newest: tuple[Record, ...]) -> Problem:

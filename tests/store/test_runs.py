@@ -285,6 +285,26 @@ def test_a_run_is_found_by_study_name_or_digest(bench: Bench) -> None:
         pick(found, "")
 
 
+def test_a_run_is_found_by_the_folder_that_it_filled(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(bench, make.four())
+    (kept,) = runs.records(bench.store)
+    reports = [tmp_path / "runs" / name / "report.html" for name in ("mini-1", "mini-2")]
+    found = tuple(replace(kept, report=str(path)) for path in reports)
+    monkeypatch.chdir(tmp_path)
+    for number, path in enumerate(reports):
+        for name in (
+            str(path.parent),
+            f"runs/mini-{number + 1}",
+            f"runs/mini-{number + 1}/",
+            "runs/../" + str(path.relative_to(tmp_path)),
+        ):
+            assert pick(found, name) is found[number]
+    with pytest.raises(Problem):
+        pick(found, "runs")
+
+
 def test_a_beginning_that_several_runs_share_is_no_name(bench: Bench) -> None:
     recorded(bench, make.four())
     (kept,) = runs.records(bench.store)
