@@ -12,7 +12,7 @@ from reodsl.cli.destination import file_to_write
 from reodsl.cli.output import print_json
 from reodsl.diagnostics import Problem, problem
 from reodsl.language.suggest import nearest
-from reodsl.start import METHODS, PLACES, QUICKSTART, starting_spec
+from reodsl.start import JOBS, METHODS, PLACES, QUICKSTART, cluster_job, starting_spec
 
 _WIDTH = max(map(len, (*METHODS, *PLACES)))
 
@@ -36,6 +36,7 @@ Examples:
   reodsl new --quickstart                                quickstart.reo: a study that runs as it is
   reodsl new mine.reo                                    a reward of your own, on the small model
   reodsl new specs/mrt.reo --method mrt --model qwen3_4b
+  reodsl new job.sbatch --cluster slurm --spec mine.reo   a job for the cluster that the spec names
   reodsl new --list                                      every method and model
   reodsl new - --method reo                              to standard output
 """,
@@ -60,9 +61,25 @@ Examples:
 @click.option(
     "--quickstart", is_flag=True, help="The study of the README, which runs in minutes on two cores."
 )
+@click.option(
+    "--cluster",
+    "scheduler",
+    type=click.Choice(list(JOBS)),
+    help="Write a job that runs --spec on the cluster that it names, instead of a spec.",
+)
+@click.option("--spec", metavar="SPEC", help="With --cluster: what to run.", shell_complete=completing.files)
 @click.option("--list", "listed", is_flag=True, help="Print the methods and models, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: print them as JSON.")
-def command(file: str | None, method: str, model: str, quickstart: bool, listed: bool, as_json: bool) -> None:
+def command(
+    file: str | None,
+    method: str,
+    model: str,
+    quickstart: bool,
+    scheduler: str | None,
+    spec: str | None,
+    listed: bool,
+    as_json: bool,
+) -> None:
     """Write a starting spec to FILE: a study of the model as it comes, and trained.
 
     With --quickstart the file is the README's study, by default quickstart.reo. A file that is there already is
@@ -70,6 +87,11 @@ def command(file: str | None, method: str, model: str, quickstart: bool, listed:
     """
     if listed:
         _list(as_json)
+        return
+    if (scheduler is None) != (spec is None):
+        raise click.UsageError("--cluster and --spec go together: --cluster slurm --spec SPEC")
+    if scheduler is not None and spec is not None:
+        _job(file, scheduler, spec)
         return
     if quickstart:
         _quickstart(file or "quickstart.reo", method, model)
@@ -97,6 +119,26 @@ def _quickstart(file: str, method: str, model: str) -> None:
     click.echo(f"wrote {file}; next: reodsl run {file}")
 
 
+def _job(file: str | None, scheduler: str, spec: str) -> None:
+    """Write the job that runs a spec on its cluster."""
+    from reodsl.cli.output import failed, show
+    from reodsl.language import compile_file
+
+    compiled = compile_file(spec)
+    if compiled.spec is None or failed(compiled.diagnostics):
+        show(compiled.diagnostics, compiled.sources)
+        raise SystemExit(1)
+    if file is None:
+        raise click.UsageError("name the FILE to write, or `-` for standard output")
+    text = cluster_job(scheduler, compiled.spec, spec, file)
+    if file == "-":
+        click.echo(text, nl=False)
+        return
+    _create(Path(file), text)
+    starts = "sbatch" if scheduler == "slurm" else "kubectl create -f"
+    click.echo(f"wrote {file}; read it, then: {starts} {file}")
+
+
 def _list(as_json: bool) -> None:
     methods = {name: method.doc for name, method in METHODS.items()}
     models = {name: place.doc for name, place in PLACES.items()}
@@ -119,6 +161,10 @@ def _write(path: Path, text: str) -> None:
             where=str(path),
             help=f"write `{'mine.reo' if nameless else path.with_suffix('.reo')}`",
         )
+    _create(path, text)
+
+
+def _create(path: Path, text: str) -> None:
     place = file_to_write(path, remedy="name a file in another folder")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

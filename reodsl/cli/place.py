@@ -56,8 +56,8 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
         found = load_registry().check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
     except Problem:
         return ()
-    # A copy may be without the split.
-    return tuple(each for each in found if each.code != "E0708")
+    # A copy may be without the split, and planning needs no packages.
+    return tuple(each for each in found if each.code not in ("E0708", "E0972"))
 
 
 def _at_hand(source: Mapping[str, Any], folder: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reodsl.start.clusters import JOBS, cluster_job
 from reodsl.start.methods import METHODS
 from reodsl.start.places import PLACES
 from reodsl.start.write import starting_spec
@@ -14,4 +15,4 @@ _SHIPPED = _HERE / "quickstart.reo"
 QUICKSTART = _SHIPPED if _SHIPPED.exists() else _HERE.parents[1] / "specs" / "quickstart.reo"
 """The README's study."""
 
-__all__ = ["METHODS", "PLACES", "QUICKSTART", "starting_spec"]
+__all__ = ["JOBS", "METHODS", "PLACES", "QUICKSTART", "cluster_job", "starting_spec"]
