@@ -15,6 +15,7 @@ from reodsl.report.material import Material
 
 WIDTH = 460
 Width = int | Literal["container"]
+_SAID = 12
 SHOWN = "datum.arm === focus"
 """Whether a mark belongs to the arm in focus."""
 
@@ -44,16 +45,50 @@ def focus() -> alt.Parameter:
     return alt.param(name="focus", value="")
 
 
+def switches(hidden: Sequence[str] = ()) -> alt.Parameter:
+    """The parameter that lists the arms that are switched off."""
+    return alt.param(name="off", value=list(hidden))
+
+
+ON = "indexof(off, datum.arm) < 0"
+"""Whether the arm of a row is switched on."""
+
+
+def dash(material: Material, arms: Sequence[str]) -> dict[str, alt.StrokeDash]:
+    """The dashes of arms, as an encoding; nothing where each has a colour of its own."""
+    chosen = theme.dashes(material.drawn, material.bases)
+    if not any(chosen.values()):
+        return {}
+    scale = alt.Scale(domain=list(arms), range=[list(theme.DASHES[chosen[arm]]) for arm in arms])
+    return {"strokeDash": alt.StrokeDash("arm:N", scale=scale, legend=None)}
+
+
+def ends(rows: pl.DataFrame, x: str, y: str, form: str) -> str:
+    """How each arm's line begins and ends, in words: for those who hear a chart."""
+    said = []
+    for part in rows.sort(x).partition_by("arm", maintain_order=True):
+        known = part.filter(pl.col(y).is_not_null())
+        if known.height:
+            first, last = known.row(0, named=True), known.row(-1, named=True)
+            said.append(
+                f"{first['arm']} from {first[y]:{form}} at {first[x]:,} to {last[y]:{form}} at {last[x]:,}"
+            )
+    more = f", and {len(said) - _SAID} more" if len(said) > _SAID else ""
+    return ", ".join(sorted(said)[:_SAID]) + more
+
+
 def faded(to: float) -> Any:
     """Opacity: full for the arm in focus or where there is none, else `to`."""
     return alt.condition(f"focus === '' || {SHOWN}", alt.value(1.0), alt.value(to))
 
 
-def colour(material: Material, arms: Sequence[str]) -> alt.Color:
-    """Each arm in its colour, the same in every chart."""
+def colour(material: Material, arms: Sequence[str], shown: Sequence[str] | None = None) -> alt.Color:
+    """Each arm in its colour, the same in every chart; the legend names those of `shown`, or all."""
     chosen = theme.colours(material.drawn, material.bases)
     scale = alt.Scale(domain=list(arms), range=[chosen[arm] for arm in arms])
     legend = alt.Legend(title=None, orient="bottom", columns=4, symbolOpacity=1)
+    if shown is not None:
+        legend = alt.Legend(title=None, orient="bottom", columns=4, symbolOpacity=1, values=list(shown))
     return alt.Color("arm:N", scale=scale, legend=legend)
 
 

@@ -9,7 +9,19 @@ import altair as alt
 import polars as pl
 
 from reodsl.report import theme
-from reodsl.report.chart_parts import SHOWN, WIDTH, Rows, Width, colour, faded, focus
+from reodsl.report.chart_parts import (
+    ON,
+    SHOWN,
+    WIDTH,
+    Rows,
+    Width,
+    colour,
+    dash,
+    ends,
+    faded,
+    focus,
+    switches,
+)
 from reodsl.report.material import MEAN, Material, title
 
 HEIGHT = 280
@@ -25,33 +37,36 @@ def curves(
 ) -> alt.LayerChart:
     """Accuracy of forced answers over budgets: a line an arm (mean over seeds, its range shaded) and the frontier.
 
+    Every arm is in the chart; those not among `lines` are switched off, by the parameter `off`.
     With the parameter `focus` set to an arm, the others fade and its gap to the frontier, which is its REG, is filled.
     """
-    arms = [name for name in material.arms if lines is None or name in lines]
+    arms = list(material.arms)
+    shown = [name for name in arms if lines is None or name in lines]
     rows, edges = curve_rows(material, benchmark, arms), frontier_rows(material, benchmark)
     held = Rows()
     data = held.add(rows)
     x = _budget_axis([*rows["budget"], *edges["budget"]], scale)
     y = alt.Y("accuracy:Q", title="accuracy", axis=alt.Axis(format="%"))
-    tint = colour(material, arms)
+    tint = colour(material, arms, shown)
+    dashed = dash(material, arms)
     layers: list[alt.Chart] = []
     inside = rows.filter(pl.col("edge").is_not_null() & (pl.col("budget") <= _reach(material)))
     if inside.height:
         filled = alt.condition(SHOWN, alt.value(0.25), alt.value(0))
-        gap = alt.Chart(held.add(inside)).mark_area()
+        gap = alt.Chart(held.add(inside)).transform_filter(ON).mark_area()
         layers.append(gap.encode(x=x, y="edge:Q", y2="accuracy:Q", color=tint, opacity=filled))
     if rows.filter(pl.col("high") > pl.col("low")).height:
-        band = alt.Chart(data).mark_area(opacity=0.14)
+        band = alt.Chart(data).transform_filter(ON).mark_area(opacity=0.14)
         layers.append(band.encode(x=x, y="low:Q", y2="high:Q", color=tint))
-    line = alt.Chart(data).mark_line(strokeWidth=2)
-    lined = line.encode(x=x, y=y, color=tint, opacity=faded(0.15))
+    line = alt.Chart(data).transform_filter(ON).mark_line(strokeWidth=2)
+    lined = line.encode(x=x, y=y, color=tint, opacity=faded(0.15), **dashed)
     tooltip = [
         alt.Tooltip("arm:N"),
         alt.Tooltip("budget:Q", format=","),
         alt.Tooltip("accuracy:Q", format=".1%"),
         alt.Tooltip("edge:Q", title="frontier", format=".1%"),
     ]
-    points = alt.Chart(data).mark_point(filled=True, size=60, opacity=0)
+    points = alt.Chart(data).transform_filter(ON).mark_point(filled=True, size=60, opacity=0)
     pointed = points.encode(x=x, y=y, color=tint, tooltip=tooltip)
     if edges.height:
         edge = alt.Chart(held.add(edges.with_columns(pl.lit("frontier").alias("line"))))
@@ -65,8 +80,11 @@ def curves(
         layers += [halo, lined, dashes.encode(x=x, y=y, tooltip=tooltip, strokeDash=_dashed()), pointed]
     else:
         layers += [lined, pointed]
-    chart = alt.layer(*layers).add_params(focus())
-    return held.put(chart.properties(width=width, height=HEIGHT, title=title(benchmark)))
+    chart = alt.layer(*layers).add_params(focus(), switches([name for name in arms if name not in shown]))
+    if dashed:
+        chart = chart.resolve_scale(strokeDash="independent")
+    about = f"Accuracy by budget in tokens, {title(benchmark)}: {ends(rows, 'budget', 'accuracy', '.1%')}."
+    return held.put(chart.properties(width=width, height=HEIGHT, title=title(benchmark), description=about))
 
 
 def curve_rows(material: Material, benchmark: str, arms: Sequence[str]) -> pl.DataFrame:

@@ -34,7 +34,8 @@ class Gallery:
         # Altair checks every part of every chart against its schema, for most of the time: tests do that.
         with debug_mode(False):
             self.specs[key] = _legible(draw().to_dict(validate=False))
-        place = tag("div", class_="vega", data_chart=key, role="img", aria_label=name)
+        about = self.specs[key].get("description", name)
+        place = tag("div", class_="vega", data_chart=key, role="img", aria_label=about)
         return tag("figure", place, data_kind=kind, hidden=hidden, class_="wide" if wide else None)
 
     def blocks(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -63,27 +64,38 @@ def safe_name(name: str, taken: Sequence[str] | dict[str, Any]) -> str:
     return key
 
 
-def legend(material: Material, arms: Sequence[str], *, frontier: bool) -> Markup:
-    """A row of buttons, one an arm, that highlight it in every chart of the group."""
+def legend(
+    material: Material, arms: Sequence[str], *, frontier: bool, shown: Sequence[str] | None = None
+) -> Markup:
+    """A row of buttons, one an arm, that switch it on and off in every chart of the group; those of `shown` are on.
+
+    An arm that is pointed at is highlighted.
+    """
+    kinds = theme.dashes(material.drawn, material.bases)
     colour = theme.colours(material.drawn, material.bases)
     entries = [
         tag(
             "button",
-            tag("span", class_="dot", style=f"background:{colour[arm]}"),
+            tag("span", class_=f"dot dash{kinds[arm]}", style=f"--own:{colour[arm]}"),
             arm,
             type="button",
             data_arm=arm,
-            aria_pressed="false",
+            aria_pressed="true" if shown is None or arm in shown else "false",
         )
         for arm in arms
     ]
+    if len(arms) > 2:
+        entries += [
+            tag("button", word, type="button", data_all=which, class_="all")
+            for word, which in (("all", "on"), ("none", "off"))
+        ]
     edge = tag("span", tag("span", class_="dash"), "frontier", class_="key") if frontier else None
     return tag("div", entries, edge, class_="legend")
 
 
 def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence[str] | None) -> Markup:
     """Budget-accuracy curves: the average large, each benchmark small, on a linear or a logarithmic axis."""
-    arms = [arm for arm in material.arms if lines is None or arm in lines]
+    arms = [arm for arm in material.arms if lines is None or arm in lines] or list(material.arms)
     several = len(material.benchmarks) > 1
     figures = []
     for scale, kind in (("linear", "linear"), ("log", "log")):
@@ -108,7 +120,7 @@ def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence
     return tag(
         "div",
         toggle,
-        legend(material, arms, frontier=edge),
+        legend(material, material.arms, frontier=edge, shown=arms),
         tag("div", figures, class_="charts"),
         data_group=True,
     )

@@ -9,7 +9,7 @@ import polars as pl
 
 from reodsl.report import formats, theme
 from reodsl.report.markup import Markup, tag
-from reodsl.report.material import MEAN, Material, title
+from reodsl.report.material import MEAN, Material, parse_role, title
 
 Column = Literal["accuracy", "length", "reg"]
 Shown = Literal["difference", "accuracy", "length", "reg", "reg_plain"]
@@ -22,6 +22,12 @@ def places(table: pl.DataFrame) -> tuple[str, ...]:
     names = table["benchmark"].unique(maintain_order=True).to_list()
     benchmarks = [name for name in names if name != MEAN]
     return (*benchmarks, MEAN) if len(benchmarks) > 1 else (MEAN,)
+
+
+def ordered_places(table: pl.DataFrame) -> tuple[str, ...]:
+    """The column groups as the page has them: the average first, which stays while the benchmarks are scrolled."""
+    found = places(table)
+    return (found[-1], *found[:-1])
 
 
 def shown_columns(table: pl.DataFrame, columns: Sequence[Named]) -> tuple[Named, ...]:
@@ -51,11 +57,13 @@ def main_table(
 ) -> Markup:
     """`tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted."""
     shown = shown_columns(table, columns)
-    groups = places(table)
+    groups = ordered_places(table)
+    made = made_by(material)
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     colour = theme.colours(material.drawn, material.bases)
     score = material.study.score
     baseline = score.relative_to if score is not None else None
+    called = HEADS | {"difference": f"REG − {baseline}'s ↓", "reg_plain": "REG, plain frontier ↓"}
     body = []
     for arm in material.arms if rows is None else [name for name in rows if name in material.arms]:
         judged = bool(material.framed) and arm not in material.framed
@@ -64,42 +72,85 @@ def main_table(
             tag("span", class_="dot", style=f"background:{colour[arm]}"),
             arm,
             tag("span", "baseline", class_="tag") if arm == baseline else None,
-            class_="name",
+            class_="name fixed",
             scope="row",
+            role="rowheader",
             title=arm,
         )
         data = [
-            cell(cells.get((arm, place), {}), column, first=i == 0, roomy=place == MEAN or len(groups) < 3)
+            cell(
+                cells.get((arm, place), {}),
+                column,
+                first=i == 0,
+                roomy=place == MEAN or len(groups) < 3,
+                label=f"{title(place)} {called[column]}",
+                fixed=place == MEAN,
+                made=made.get("" if column in ("reg", "reg_plain", "difference") else arm),
+            )
             for place in groups
             for i, column in enumerate(columns_of(table, place, shown))
         ]
-        body.append(tag("tr", head, data, class_="own" if judged else None))
+        body.append(tag("tr", head, data, class_="own" if judged else None, role="row"))
     names = [
-        tag("th", title(p), colspan=len(columns_of(table, p, shown)), class_="edge", scope="colgroup")
+        tag(
+            "th",
+            title(p),
+            colspan=len(columns_of(table, p, shown)),
+            class_="edge fixed" if p == MEAN else "edge",
+            scope="colgroup",
+        )
         for p in groups
     ]
-    called = HEADS | {"difference": f"REG − {baseline}'s ↓", "reg_plain": "REG, plain frontier ↓"}
     heads = [
-        tag("th", called[c], class_="edge" if i == 0 else None, scope="col")
+        tag(
+            "th",
+            called[c],
+            class_=" ".join(["edge"] * (i == 0) + ["fixed"] * (p == MEAN) + ["tight"] * (c == "reg_plain"))
+            or None,
+            scope="col",
+        )
         for p in groups
         for i, c in enumerate(columns_of(table, p, shown))
     ]
     top = (
-        [tag("tr", tag("th", "arm", class_="name"), heads, class_="only")]
+        [tag("tr", tag("th", "arm", class_="name fixed"), heads, class_="only")]
         if len(groups) == 1
         else [
-            tag("tr", tag("th", "", class_="name"), names),
-            tag("tr", tag("th", "arm", class_="name"), heads),
+            tag("tr", tag("td", "", class_="name fixed"), names),
+            tag("tr", tag("th", "arm", class_="name fixed", scope="col"), heads),
         ]
     )
-    return tag("div", tag("table", tag("thead", top), tag("tbody", body)), class_="scroll", tabindex="0")
+    whole = tag(
+        "table", tag("thead", top), tag("tbody", body, role="rowgroup"), class_="results", role="table"
+    )
+    return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label="Results by arm")
 
 
-def cell(row: Mapping[str, Any], column: Shown, *, first: bool, roomy: bool) -> Markup:
+def made_by(material: Material) -> dict[str, str]:
+    """Where the page says how a number was made: by arm that of its first evaluation, under `` that of the score."""
+    found: dict[str, str] = {}
+    for place, role in enumerate(material.artifacts):
+        kind, name = parse_role(role).kind, parse_role(role).name
+        if kind in ("evaluate", "score"):
+            found.setdefault(name if kind == "evaluate" else "", f"made-{place}")
+    return found
+
+
+def cell(
+    row: Mapping[str, Any],
+    column: Shown,
+    *,
+    first: bool,
+    roomy: bool,
+    label: str = "",
+    fixed: bool = False,
+    made: str | None = None,
+) -> Markup:
     """One cell: the value and its difference from the baseline, marked where it is apart from 0, and green for the better.
 
     The interval stands below where there is room, else it shows when pointed at. The column of differences has the change
-    in percent beside it, where that means something.
+    in percent beside it, where that means something. The value leads to how it was made; `label` names it where the
+    table is shown as a list.
     """
     scale = 100.0 if column == "accuracy" else 1.0
     # The name of a measure's difference. On average REG's has a column of its own, and lengths' would only add noise.
@@ -124,13 +175,16 @@ def cell(row: Mapping[str, Any], column: Shown, *, first: bool, roomy: bool) -> 
     about = around
     if stem and column != "difference" and change is not None:
         about = f"{around}; {formats.signed(scale * change)} {interval_text(low, high, scale)}".strip("; ")
+    shown = tag("b", text, class_=tone or None) if column == "difference" and text != formats.NONE else text
     return tag(
         "td",
-        tag("b", text, class_=tone or None) if column == "difference" and text != formats.NONE else text,
+        tag("a", shown, href=f"#{made}", class_="made") if made and text != formats.NONE else shown,
         tag("span", delta, class_=f"up {tone if column != 'difference' else ''}".strip()) if delta else None,
         tag("small", around) if around and roomy else None,
-        class_="edge" if first else None,
+        class_=" ".join(["edge"] * first + ["fixed"] * fixed) or None,
         title=about or None,
+        data_label=label or None,
+        role="cell",
     )
 
 

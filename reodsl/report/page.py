@@ -14,6 +14,7 @@ from reodsl.ir.study import Table
 from reodsl.numbers.curves import MEAN_NAMES
 from reodsl.report import (
     cards,
+    copies,
     examples,
     figures,
     formats,
@@ -158,6 +159,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
             parts += _table(material, table, wanted)
     else:
         parts.append(main_table.main_table(material, table))
+        parts.append(copies.buttons("main", material, table))
     return parts + _accepted(material)
 
 
@@ -194,6 +196,8 @@ def _table(material: Material, table: pl.DataFrame, wanted: Table) -> list[Child
             return parts
         table = subset.table
     parts.append(main_table.main_table(material, table, wanted.rows, wanted.columns))
+    name = figures.safe_name(f"table-{wanted.name}", ())
+    parts.append(copies.buttons(name, material, table, wanted.rows, wanted.columns))
     return [*parts, published.beside(wanted, published.compared(wanted, table))]
 
 
@@ -235,8 +239,8 @@ def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
         return []
     about = (
         "Responses are cut to a budget and made to answer at once; shorter ones are graded as they are. "
-        "Choose an arm to see its gap to the frontier filled: that area is its REG against "
-        "the plain frontier, which is drawn."
+        "Point at an arm's name to see its gap to the frontier filled: that area is its REG against "
+        "the plain frontier, which is drawn. Names switch arms on and off."
     )
     parts = [tag("p", about, class_="about")]
     wanted = [chart for chart in material.study.charts if chart.x == "budget" and chart.y == "accuracy"]

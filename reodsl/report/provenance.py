@@ -7,10 +7,11 @@ import platform
 import shlex
 from collections.abc import Mapping
 
+from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.report import formats
 from reodsl.report.markup import Markup, tag
-from reodsl.report.material import Material
+from reodsl.report.material import Material, parse_role
 
 PACKAGES = (
     "reodsl",
@@ -104,18 +105,46 @@ def made_with(material: Material, installed: Mapping[str, str]) -> dict[str, str
     return {name: " and ".join(several) for name, several in found.items()} | here
 
 
-def _artifacts(material: Material) -> Markup:
-    rows = [
-        tag(
-            "tr",
-            tag("td", role, class_="text mono"),
-            tag("td", made.key[:16], class_="text mono", title=made.key),
-            tag("td", made.device, class_="text"),
-            tag("td", formats.number(made.seconds)),
-        )
-        for role, made in material.artifacts.items()
+def why(spec: Spec, task: str) -> str:
+    """The command that tells all of a task."""
+    words = ["reodsl", "why", spec.path or "SPEC.reo", task]
+    for change in spec.changes:
+        words += [change.option, f"{change.target}={change.value}"]
+    return shlex.join(words)
+
+
+def line_of(spec: Spec, role: str) -> str:
+    """Where the spec sets the arm that a result is of: `specs/quickstart.reo:41`, its first line that is known."""
+    name = parse_role(role).name
+    there = [
+        (origin.path != spec.path, origin.line, origin.path)
+        for path, origin in spec.origins.items()
+        if name and path.split(".")[0] == name and not origin.path.startswith("--")
     ]
-    names = ("result", "key", "device", "seconds")
+    if not there:
+        return ""
+    _, line, path = min(there)
+    return f"{path}:{line}"
+
+
+def _artifacts(material: Material) -> Markup:
+    tasks = lower(material.spec)["report"].inputs
+    rows = []
+    for place, (role, made) in enumerate(material.artifacts.items()):
+        task = tasks.get(role, role)
+        rows.append(
+            tag(
+                "tr",
+                tag("th", task, class_="text mono", scope="row"),
+                tag("td", tag("code", why(material.spec, task)), class_="text"),
+                tag("td", line_of(material.spec, role), class_="text mono"),
+                tag("td", made.key[:16], class_="text mono", title=made.key),
+                tag("td", made.device, class_="text"),
+                tag("td", formats.number(made.seconds)),
+                id=f"made-{place}",
+            )
+        )
+    names = ("task", "why it is as it is", "in the spec", "key", "device", "seconds")
     head = tag("tr", [tag("th", n, class_="text" if n != "seconds" else None) for n in names], class_="only")
-    table = tag("div", tag("table", tag("thead", head), tag("tbody", rows)), class_="scroll")
+    table = tag("div", tag("table", tag("thead", head), tag("tbody", rows)), class_="scroll", tabindex="0")
     return tag("details", tag("summary", f"{formats.plural(len(rows), 'result')} behind this report"), table)

@@ -66,7 +66,8 @@ def scatter(
     across = rule.encode(x="length_low:Q", x2="length_high:Q", y=y)
     along = rule.encode(x=x, y=f"{measure}_low:Q", y2=f"{measure}_high:Q")
     chart = alt.layer(across, along, point, *names)
-    return held.put(chart.properties(width=width, height=HEIGHT, title=title(benchmark)))
+    about = f"{measure} over mean response length, {title(benchmark)}: {_said(rows, measure)}."
+    return held.put(chart.properties(width=width, height=HEIGHT, title=title(benchmark), description=about))
 
 
 def gaps(material: Material, table: pl.DataFrame, width: Width = WIDTH) -> alt.LayerChart:
@@ -90,7 +91,19 @@ def gaps(material: Material, table: pl.DataFrame, width: Width = WIDTH) -> alt.L
         name.encode(x=x, y=y, text=alt.Text("reg:Q", format=",.1f")),
     )
     height = max(HEIGHT, 34 * rows.height)
-    return held.put(chart.properties(width=width, height=height, title=title(MEAN)))
+    ordered = rows.sort("reg")
+    told = ", ".join(f"{arm} {reg:.1f}" for arm, reg in zip(ordered["arm"], ordered["reg"], strict=True))
+    about = f"REG in tokens on average, smallest first: {told}."
+    return held.put(chart.properties(width=width, height=height, title=title(MEAN), description=about))
+
+
+def _said(rows: pl.DataFrame, measure: str) -> str:
+    """Each arm's point in words."""
+    form = ".1%" if measure == "accuracy" else ".1f"
+    known = rows.filter(pl.col(measure).is_not_null() & pl.col("length").is_not_null())
+    return ", ".join(
+        f"{row['arm']} {row[measure]:{form}} at {row['length']:.1f} tokens" for row in known.to_dicts()
+    )
 
 
 def _with_ends(rows: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:

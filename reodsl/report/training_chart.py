@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from reodsl.report.chart_parts import WIDTH, Rows, Width, colour, faded, focus
+from reodsl.report.chart_parts import ON, WIDTH, Rows, Width, colour, dash, ends, faded, focus, switches
 from reodsl.report.material import Material
 
 HEIGHT = 210
@@ -57,7 +57,7 @@ def training(
     there = set(rows["arm"])
     arms = [arm for arm in material.drawn if arm in there and (lines is None or arm in lines)]
     rows = rows.filter(pl.col("arm").is_in(arms))
-    tint = colour(material, arms)
+    tint, dashed = colour(material, arms), dash(material, arms)
     share = metric in ("accuracy", "clip_fraction")
     label = LABELS.get(metric, metric)
     apart = metric == "reward" and _far_apart(rows)
@@ -83,13 +83,37 @@ def training(
     ]
     dots = alt.OverlayMarkDef(size=14) if mean.height < 3 * len(arms) else False
     held = Rows()
-    bold = alt.Chart(held.add(mean)).mark_line(strokeWidth=2, point=dots)
-    layers = [bold.encode(x=x, y=y, color=tint, opacity=faded(0.12), tooltip=tooltip)]
+    bold = alt.Chart(held.add(mean)).transform_filter(ON).mark_line(strokeWidth=2, point=dots)
+    layers = [bold.encode(x=x, y=y, color=tint, opacity=faded(0.12), tooltip=tooltip, **dashed)]
     if rows["seed"].n_unique() > 1:
-        thin = alt.Chart(held.add(rows)).mark_line(strokeWidth=0.8, opacity=0.35)
+        thin = alt.Chart(held.add(rows)).transform_filter(ON).mark_line(strokeWidth=0.8, opacity=0.35)
         layers.insert(0, thin.encode(x=x, y=y, color=tint, detail="seed:N"))
-    chart = alt.layer(*layers).add_params(focus())
-    return held.put(chart.properties(width=width, height=HEIGHT, title=label))
+    changes = stage_changes(material, method).filter(pl.col("arm").is_in(arms))
+    if changes.height:
+        rule = alt.Chart(held.add(changes)).transform_filter(ON)
+        told = [
+            alt.Tooltip("arm:N"),
+            alt.Tooltip("stage:N", title="begins"),
+            alt.Tooltip("at:Q", title="after step"),
+        ]
+        layers.append(rule.mark_rule(strokeDash=[2, 4], opacity=0.7).encode(x=x, color=tint, tooltip=told))
+    chart = alt.layer(*layers).add_params(focus(), switches())
+    about = f"{label} by step: {ends(mean, 'at', metric, '.4g')}."
+    return held.put(chart.properties(width=width, height=HEIGHT, title=label, description=about))
+
+
+def stage_changes(material: Material, method: str) -> pl.DataFrame:
+    """arm, stage, at: the step after which a stage that is not an arm's first begins, where it is of this method."""
+    empty = pl.DataFrame(schema={"arm": pl.String, "stage": pl.String, "at": pl.Int64})
+    if not {"index", "stage"} <= set(material.metrics.columns):
+        return empty
+    found = (
+        material.metrics.filter((pl.col("method") == method) & (pl.col("index") > 0))
+        .group_by("arm", "index", "stage", maintain_order=True)
+        .agg(pl.col("at").min() - 1)
+        .select("arm", "stage", "at")
+    )
+    return found.filter(pl.col("at") > 0)
 
 
 def _far_apart(rows: pl.DataFrame) -> bool:
