@@ -28,10 +28,16 @@ def blocks(kind: str) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("where", "text"), [each for each in blocks("reo") if "experiment" in each[1]])
-def test_a_whole_spec_in_a_document_has_no_error(where: str, text: str, tmp_path: Path) -> None:
+def whole(where: str, text: str) -> str:
+    """A block as a file: those of the cookbook go on from its first one."""
+    first = next(text for place, text in blocks("reo") if place.startswith("COOKBOOK.md"))
+    return first + "\n" + text if where.startswith("COOKBOOK.md") and text != first else text
+
+
+@pytest.mark.parametrize(("where", "text"), blocks("reo"))
+def test_a_spec_in_a_document_has_no_error(where: str, text: str, tmp_path: Path) -> None:
     spec = tmp_path / "shown.reo"
-    spec.write_text(text)
+    spec.write_text(whole(where, text))
     errors = [found for found in check_file(spec).diagnostics if found.severity == "error"]
     assert not errors, (where, errors[0].message)
 
@@ -56,6 +62,33 @@ def test_commands_exist(page: Path) -> None:
         assert name in known, f"{page.name} speaks of `reodsl {name}`"
 
 
+def shown_commands() -> list[tuple[str, str]]:
+    """Every line of a shell block that calls the project's command, without its comment; lines that go on are joined."""
+    return [
+        (where, line.split("#")[0].removeprefix("$ ").strip())
+        for kind in ("sh", "bash", "console")
+        for where, text in blocks(kind)
+        for line in text.replace("\\\n", " ").splitlines()
+        if line.removeprefix("$ ").startswith("reodsl ")
+    ]
+
+
+@pytest.mark.parametrize(("where", "line"), shown_commands())
+def test_options_of_commands_exist(where: str, line: str) -> None:
+    command = cli.get_command(click.Context(cli), line.split()[1])
+    if line.split()[1].startswith("-"):
+        return
+    assert command is not None, where
+    known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help"}
+    for option in re.findall(r"(?<=\s)(--?[a-z][a-z-]*)", line.split("&&")[0]):
+        assert option in known, f"{where}: `{line}`"
+
+
+@pytest.mark.parametrize(("where", "text"), blocks("python"))
+def test_python_in_a_document_is_python(where: str, text: str) -> None:
+    compile(text, where, "exec")
+
+
 def test_the_diagnostic_of_the_readme_is_what_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,8 +104,8 @@ def test_the_diagnostic_of_the_readme_is_what_is_printed(
     assert render(wrong, found.sources).strip() in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("where", "text"), [each for each in blocks("reo") if "experiment" in each[1]])
-def test_a_whole_spec_in_a_document_is_laid_out_as_fmt_does(where: str, text: str) -> None:
+@pytest.mark.parametrize(("where", "text"), blocks("reo"))
+def test_a_spec_in_a_document_is_laid_out_as_fmt_does(where: str, text: str) -> None:
     assert format_source(Source(where, text)).text == text
 
 
