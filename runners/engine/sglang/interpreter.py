@@ -1,11 +1,12 @@
-"""Where SGLang is: nothing in, the Python that can import it out, or the problem that there is none."""
+"""Find the Python that has SGLang, and what its servers need of this machine."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, Problem, error
@@ -15,6 +16,7 @@ ADDRESS = "REODSL_SGLANG_ADDRESS"
 """The environment variable with addresses of servers that run already, separated by commas."""
 
 
+_SYSTEM_CUDA = Path("/usr/local/cuda")
 REMEDY = f"run `make sglang`, or name a Python that has it in {VARIABLE}; without it: `engine = embedded`"
 
 
@@ -62,6 +64,19 @@ def _absent() -> Diagnostic:
 def saves_memory(python: Path) -> bool:
     """Whether servers of this Python can give their memory on GPUs back while they run."""
     return _has(python, "torch_memory_saver")
+
+
+def toolkit(python: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variable that shows servers of this Python the CUDA compiler of its own packages; nothing where they find one.
+
+    SGLang imports DeepGEMM, which ends the server where it finds no compiler: in CUDA_HOME, CUDA_PATH, on the PATH or below
+    /usr/local/cuda. A node may have a driver alone, and the pinned packages bring a compiler along.
+    """
+    there = environment.get("CUDA_HOME") or environment.get("CUDA_PATH")
+    if there or shutil.which("nvcc", path=environment.get("PATH")) or _SYSTEM_CUDA.exists():
+        return {}
+    compilers = sorted(python.parent.parent.glob("lib/python3*/site-packages/nvidia/cu*/bin/nvcc"))
+    return {"CUDA_HOME": str(compilers[-1].parent.parent)} if compilers else {}
 
 
 def _has(python: Path, package: str) -> bool:

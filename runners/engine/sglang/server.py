@@ -17,6 +17,7 @@ from typing import BinaryIO
 import httpx
 
 from reodsl.diagnostics import problem
+from runners.engine.sglang.interpreter import toolkit
 from runners.engine.sglang.settings import LAUNCHER, Settings
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
 from runners.scratch import Scratch
@@ -154,6 +155,8 @@ class Server:
         self._scratch = Scratch()
         environment = self.settings.environment(os.environ, address.key)
         environment["TMPDIR"] = str(self._scratch.folder)
+        if not self.settings.on_cpu:
+            environment |= toolkit(self.python, environment)
         if self.devices is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self.devices
         command = [str(self.python), "-P", str(LAUNCHER), *self.settings.arguments(self.host, port)]

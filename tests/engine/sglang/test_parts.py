@@ -69,6 +69,25 @@ def test_a_server_on_gpus_gets_their_share_of_memory_and_of_the_model() -> None:
     assert "SGLANG_USE_CPU_ENGINE" not in many.environment({}, "k")
 
 
+def test_a_node_with_a_driver_alone_compiles_with_what_the_packages_bring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = python_with(tmp_path, "sglang")
+    nowhere = {"PATH": str(tmp_path / "none")}
+    monkeypatch.setattr(interpreter, "_SYSTEM_CUDA", tmp_path / "cuda")
+    assert interpreter.toolkit(python, nowhere) == {}
+    compiler = python.parent.parent / "lib/python3.11/site-packages/nvidia/cu13/bin/nvcc"
+    compiler.parent.mkdir(parents=True)
+    compiler.touch(mode=0o755)
+    found = {"CUDA_HOME": str(compiler.parent.parent)}
+    assert interpreter.toolkit(python, nowhere) == found
+    # What is there already is left alone.
+    assert interpreter.toolkit(python, nowhere | {"CUDA_PATH": "/opt/cuda"}) == {}
+    assert interpreter.toolkit(python, {"PATH": str(compiler.parent)}) == {}
+    (tmp_path / "cuda").mkdir()
+    assert interpreter.toolkit(python, nowhere) == {}
+
+
 def test_what_a_trainer_will_keep_is_left_free() -> None:
     """An 80 GiB device with 16 GiB in use; 40 GiB more will be: 85% of it, 68 GiB, less 56 are 12 of the free 64."""
     assert fraction_beside(64 * GIB, 80 * GIB, 40 * GIB) == pytest.approx(12 / 64)
