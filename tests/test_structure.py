@@ -20,7 +20,7 @@ READS = {
     "numbers": {"diagnostics"},
     "ir": {"diagnostics"},
     "language": {"diagnostics", "syntax", "numbers", "ir"},
-    "start": {"diagnostics", "syntax"},
+    "start": {"diagnostics", "syntax", "ir"},
     "lsp": {"diagnostics", "syntax", "numbers", "ir", "language"},
     "graph": {"diagnostics", "ir", "numbers"},
     "store": {"diagnostics", "ir", "graph"},

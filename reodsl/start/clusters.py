@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from string import Template
@@ -153,7 +154,5 @@ def cluster_job(target: str, spec: Spec, path: str, file: str) -> str:
     if any(not each.isprintable() for each in (path, file, cluster.gpu)):
         raise problem("E0122", "a path or a GPU's name has letters that no script can hold", help="rename it")
     if target == "kuberay":
-        import json
-
         words["entrypoint"] = json.dumps(words["entrypoint"])
     return JOBS[target].substitute(words)
