@@ -53,7 +53,8 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
             rows.append(simpo_step(learner, PAIRS[: 3 - number], RULE, number))
         elif case.startswith("ppo"):
             rollout = Sampling(max_tokens=12, temperature=0.7 if case == "ppo_tempered" else 1.0)
-            ours = method(rollout=rollout, minibatches=4, kl=0.0 if frozen is None else 0.3)
+            kl, entropy = (0.0, 0.0) if frozen is None else (0.3, 0.1)
+            ours = method(rollout=rollout, minibatches=4, kl=kl, entropy=entropy)
             # What the first process has drawn, the others are handed.
             batch = ranks.share(batch_of(score(found, ours)) if ranks.first else None)
             rows.append(update(learner, batch, ours, 5, number, reference=frozen))
