@@ -14,9 +14,9 @@ from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.ir.setting import Block, Field, Kind
 from reodsl.ir.settings import KINDS
 from reodsl.language.context import Context
-from reodsl.language.evaluate import bound_argument, fitted
-from reodsl.language.finish import finished
-from reodsl.language.functions import REASONING_STEPS, SIGNATURES, computed
+from reodsl.language.evaluate import bind_argument, evaluate_as
+from reodsl.language.finish import fill_defaults
+from reodsl.language.functions import REASONING_STEPS, SIGNATURES, call_function
 from reodsl.language.resolve import WITHOUT_TRAINING, own_suite
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.unknown_settings import unknown_setting
@@ -55,7 +55,7 @@ def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, 
             if isinstance(record, Experiment) and not stage:
                 record = replace(record, stages=_staged(ctx, record, change))
             continue
-        record = changed(ctx, record, change, scope)
+        record = apply_change(ctx, record, change, scope)
     return record
 
 
@@ -65,7 +65,7 @@ def of_stage(ctx: Context, stage: Experiment, parts: Sequence[Stage], number: in
     for change in part.changes:
         wanted = change.path[1]
         if wanted == part.name or (wanted not in names and wanted == str(number + 1)):
-            stage = changed(ctx, stage, replace(change, path=change.path[2:]), part.scope)
+            stage = apply_change(ctx, stage, replace(change, path=change.path[2:]), part.scope)
         elif wanted not in names and wanted not in map(str, range(1, len(names) + 1)):
             # What is derived from the experiment comes later, and has the change from it.
             ctx.passed.setdefault(change.target, no_stage(change, stage.name, wanted, names))
@@ -98,7 +98,7 @@ def _idle(record: Record, change: Change) -> bool:
     return everywhere and not trained and change.path[0] not in WITHOUT_TRAINING
 
 
-def changed(ctx: Context, record: R, change: Change, scope: Scope) -> R:
+def apply_change(ctx: Context, record: R, change: Change, scope: Scope) -> R:
     """A record with one setting, or something in its value, replaced from the command line; itself where there is none."""
     kind = KINDS[record.kind]
     head, rest = change.path[0], change.path[1:]
@@ -140,7 +140,7 @@ def changed(ctx: Context, record: R, change: Change, scope: Scope) -> R:
                 )
             return record
         section = record.sub(head) or Section(inner_kind.name, {}, change.value.span, head)
-        inner = changed(ctx, section, replace(change, path=rest), scope)
+        inner = apply_change(ctx, section, replace(change, path=rest), scope)
         if inner is section and change.where_set:
             return record
         return record.with_field(head, Slot(Value(inner, change.value.span), change.value.span))
@@ -148,7 +148,7 @@ def changed(ctx: Context, record: R, change: Change, scope: Scope) -> R:
         return record
     if not rest:
         ctx.met.add(change.target)
-        value = fitted(ctx, change.value, scope, field.type, head, field.example)
+        value = evaluate_as(ctx, change.value, scope, field.type, head, field.example)
     elif before is None:
         unset(ctx, change, head, field)
         value = None
@@ -165,7 +165,7 @@ def _evaluated_on(record: Record) -> Slot | None:
     return None if suite is None else Slot(Value(suite, suite.span), None)
 
 
-def argued(ctx: Context, record: Record, owner: Owner, scope: Scope) -> Record | None:
+def amend_call(ctx: Context, record: Record, owner: Owner, scope: Scope) -> Record | None:
     """What a call made, with the changes that the command line makes to the declaration that names it."""
     for change in ctx.amends.get(owner, ()):
         value = _within(ctx, Value(record, record.span), change, scope, owner[1])
@@ -223,7 +223,7 @@ def _argument(ctx: Context, record: Record, kind: Kind, change: Change, scope: S
     before = record.fields.get(head)
     if len(change.path) == 1:
         ctx.met.add(change.target)
-        value = fitted(ctx, change.value, scope, field.type, head, field.example)
+        value = evaluate_as(ctx, change.value, scope, field.type, head, field.example)
     elif before is None:
         return unset(ctx, change, head, field)
     else:
@@ -241,7 +241,7 @@ def _recomputed(ctx: Context, record: Record, call: tree.Call, change: Change, s
         return None
     if name not in SIGNATURES:
         return Value(replaced, call.span)
-    return computed(ctx, name, dict(replaced.fields), call)
+    return call_function(ctx, name, dict(replaced.fields), call)
 
 
 def _parameter(
@@ -262,7 +262,7 @@ def _parameter(
         bound = _within(ctx, given, replace(change, path=rest), scope, name)
     else:
         ctx.met.add(change.target)
-        bound = bound_argument(ctx, definition, params[name], change.value, scope)
+        bound = bind_argument(ctx, definition, params[name], change.value, scope)
     if bound is None:
         return None
     return replace(definition, args={**definition.args, name: bound})
@@ -292,14 +292,14 @@ def _copied(
 ) -> Value | None:
     """What a setting names with a setting of its own changed, as `NAME { … }` would have it."""
     before = replace(record, owner=None)
-    made = changed(ctx, before, change, scope)
+    made = apply_change(ctx, before, change, scope)
     if made.broken or (made is before and change.where_set):
         return None
-    complete = made if kind.partial else finished(ctx, made, kind)
+    complete = made if kind.partial else fill_defaults(ctx, made, kind)
     return None if complete is None else replace(value, data=complete)
 
 
-def unmet(ctx: Context, changes: Iterable[Change]) -> None:
+def report_unmet(ctx: Context, changes: Iterable[Change]) -> None:
     """Reports changes that nothing took: what they name is set nowhere, or is not used."""
     for change in changes:
         if change.target in ctx.met:

@@ -12,7 +12,7 @@ from reodsl.ir.setting import Block, Kind, Many, Num, Text
 from reodsl.ir.settings import KINDS
 from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
-from reodsl.language.evaluate import fitted, too_long
+from reodsl.language.evaluate import evaluate_as, too_long
 from reodsl.language.schema import type_words
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.unknown_settings import BLOCK_NAMES, unknown_setting
@@ -35,7 +35,7 @@ from reodsl.syntax import tree
 R = TypeVar("R", bound=Record)
 
 
-def laid(ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str) -> R:
+def lay_block(ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str) -> R:
     """`start` with a block's settings laid over its own. What is wrong in the block is reported and left out."""
     kind = KINDS[start.kind]
     seen: dict[str, Span] = {}
@@ -48,7 +48,7 @@ def laid(ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str) -> R
                 if _first(ctx, item.name, seen):
                     result = _setting(ctx, result, item, scope, doc)
             case tree.Nested(name=tree.Ident("stages")) if "stage" in kind.children:
-                stages.extend(stages_over(ctx, item, scope))
+                stages.extend(read_stages_over(ctx, item, scope))
             case tree.Nested():
                 if _first(ctx, item.name, seen):
                     result = _nested(ctx, result, item, scope, doc)
@@ -70,7 +70,7 @@ def laid(ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str) -> R
                 )
     if stages and isinstance(result, Experiment):
         whole = [stage for stage in stages if stage is not None]
-        result = replace(result, stages=in_place_of(result.stages, whole))
+        result = replace(result, stages=replace_stages(result.stages, whole))
     if children and isinstance(result, (Compound, Section)):
         result = replace(result, children={**result.children, **children})
     return result
@@ -123,7 +123,7 @@ def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str
     type_ = field.type
     if item.op == "+=" and isinstance(type_, Many):
         type_ = replace(type_, least=0)
-    value = fitted(ctx, item.value, scope, type_, name, field.example)
+    value = evaluate_as(ctx, item.value, scope, type_, name, field.example)
     if value is None:
         return replace(record, broken=record.broken | {name})
     if item.op == "+=":
@@ -171,7 +171,7 @@ def _nested(ctx: Context, record: R, item: tree.Nested, scope: Scope, doc: str) 
         ctx.fail("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
     before = record.sub(name)
     inner = before or Section(field.type.kind, {}, item.name.span, name)
-    inner = laid(ctx, inner, item.block, scope, item.block.doc or doc)
+    inner = lay_block(ctx, inner, item.block, scope, item.block.doc or doc)
     return record.with_field(name, Slot(Value(inner, item.name.span), item.name.span, doc))
 
 
@@ -194,7 +194,7 @@ def _strays(item: tree.BlockItem, before: tree.BlockItem | None) -> str:
     return "write settings here: `NAME = VALUE`, or a block `NAME { … }`"
 
 
-def stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[StagesOver]:
+def read_stages_over(ctx: Context, item: tree.Nested, scope: Scope) -> list[StagesOver]:
     """The stages of `stages(NAME in LIST) { … }`, one for each element; none with the reason reported."""
     binding = item.args[0].value if len(item.args) == 1 else None
     if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
@@ -219,7 +219,7 @@ def stage_block(ctx: Context, item: tree.Decl, scope: Scope) -> Stage | None:
     return Stage(item.name.name, f"`{item.name.name}`", None, item.block, scope, item.name.span)
 
 
-def in_place_of(
+def replace_stages(
     old: Iterable[Stage | StagesOver], new: Iterable[Stage | StagesOver]
 ) -> tuple[Stage | StagesOver, ...]:
     """New stages, which know the ones of the same names that they stand in for."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from reodsl.diagnostics.model import Diagnostic, Problem, problem
 from reodsl.language.context import Context
 from reodsl.language.declare import new_context
-from reodsl.language.evaluate import splits
+from reodsl.language.evaluate import evaluate_splits
 from reodsl.language.functions import curves_of
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.suggest import advice, nearest
@@ -34,7 +34,7 @@ def schedule_of(text: str) -> tuple[Schedule | None, tuple[Diagnostic, ...], dic
     empty = Loaded(SHOWN, SHOWN, parse(Source(SHOWN, "")).module, False, {}, {})
     expression, files = _files_named(ctx, parsed.expression)
     scope = Scope(empty).inner({name: (lambda value=value: value) for name, value in files.items()})  # type: ignore[misc]
-    value = None if ctx.findings else splits(ctx, expression, scope, "the budgets")
+    value = None if ctx.findings else evaluate_splits(ctx, expression, scope, "the budgets")
     schedule: Schedule | None = None
     if value is not None and isinstance(value.data, Record):
         if isinstance(value.data, Budgets):

@@ -64,8 +64,8 @@ from reodsl.ir.training import (
 from reodsl.language import values
 from reodsl.language.context import Context
 from reodsl.language.resolve import ancestry, grid_of
-from reodsl.language.reward.body import typed_reward
-from reodsl.language.reward.selection import TypedChoice, TypedPick, typed_selection
+from reodsl.language.reward.body import type_reward
+from reodsl.language.reward.selection import TypedChoice, TypedPick, type_selection
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity
 from reodsl.language.values import Compound, Items, Record, Value, plain, records_of
@@ -278,7 +278,7 @@ def stage(low: Lowering, part: values.Stage | None, record: Record) -> Stage:
 
 def selected(low: Lowering, rule: Record, pool: Record) -> Selected:
     """A selection of a pool."""
-    typed = typed_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
+    typed = type_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
     if typed is None:
         raise LookupError(f"selection `{rule.name}` is not sound")
     return Selected(
@@ -338,7 +338,7 @@ def method(low: Lowering, record: Record) -> Method:
 
 def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     """A reward with its arguments in place."""
-    typed = typed_reward(low.ctx, record) if isinstance(record, values.Definition) else None
+    typed = type_reward(low.ctx, record) if isinstance(record, values.Definition) else None
     if typed is None:
         raise LookupError(f"reward `{record.name}` is not sound")
     dense = None

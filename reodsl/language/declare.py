@@ -8,16 +8,16 @@ from dataclasses import replace
 from reodsl.ir.setting import Flag, Kind, Many, Num, Text, Type
 from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.ir.settings.types import SPLITS
-from reodsl.language.amend import apply_amends, argued, without_arguments
-from reodsl.language.blocks import laid
+from reodsl.language.amend import amend_call, apply_amends, without_arguments
+from reodsl.language.blocks import lay_block
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context
-from reodsl.language.evaluate import declared_type, evaluated, fitted, in_range, splits
-from reodsl.language.finish import UNKNOWN, finished
+from reodsl.language.evaluate import declared_type, evaluate, evaluate_as, evaluate_splits, in_range
+from reodsl.language.finish import UNKNOWN, fill_defaults
 from reodsl.language.meant import meant
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.schema import kinds_of
-from reodsl.language.stages import finished_experiment
+from reodsl.language.stages import complete_experiment
 from reodsl.language.suggest import nearest, there_is
 from reodsl.language.values import (
     Arm,
@@ -63,7 +63,7 @@ def new_context(modules: Modules) -> Context:
 def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value | None:
     """The value of a param, or of a declaration by its kind."""
     if isinstance(item, tree.Param):
-        return param_value(ctx, module, item)
+        return evaluate_param(ctx, module, item)
     kind = item.kind.name
     scope = Scope(module)
     owner = (module.key, item.name.name)
@@ -91,7 +91,7 @@ def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value | 
             help="declare `param NAME: TYPE = VALUE` at the top of the file",
         )
     if kind in ("reward", "selection"):
-        return reward_declaration(ctx, module, item)
+        return declare_reward(ctx, module, item)
     if kind == "budgets":
         return _budgets(ctx, item, scope, owner)
     if kind == "study":
@@ -107,10 +107,10 @@ def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]
             item.name.span,
             help="write `budgets five = exp(from: 1K tokens, to: 32K tokens, n: 5)`",
         )
-    value = splits(ctx, item.value, scope, item.name.name)
+    value = evaluate_splits(ctx, item.value, scope, item.name.name)
     if value is None or not isinstance(value.data, Record):
         return None
-    made = argued(ctx, value.data, owner, scope)
+    made = amend_call(ctx, value.data, owner, scope)
     if made is None:
         return None
     value = replace(value, data=made)
@@ -118,7 +118,7 @@ def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]
     return replace(value, data=named_record)
 
 
-def param_value(ctx: Context, module: Loaded, param: tree.Param) -> Value | None:
+def evaluate_param(ctx: Context, module: Loaded, param: tree.Param) -> Value | None:
     """The value of a param: what `--set` gave, else its default; inside its range."""
     scope = Scope(module)
     type_ = declared_type(ctx, param.type)
@@ -127,9 +127,9 @@ def param_value(ctx: Context, module: Loaded, param: tree.Param) -> Value | None
     name = param.name.name
     given = ctx.sets.get((module.key, name))
     if given is not None:
-        value = fitted(ctx, given.value, scope, type_, name, _example(type_))
+        value = evaluate_as(ctx, given.value, scope, type_, name, _example(type_))
     elif param.default is not None:
-        value = fitted(ctx, param.default, scope, type_, name, _example(type_))
+        value = evaluate_as(ctx, param.default, scope, type_, name, _example(type_))
     else:
         return ctx.fail(
             "E0304",
@@ -161,11 +161,11 @@ def _example(type_: Type) -> str:
     return "[1K tokens, 4K tokens]" if type_ is SPLITS else ""
 
 
-def reward_declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
+def declare_reward(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     """A declared reward or selection: with a body of its own, or another with its arguments."""
     kind = item.kind.name
     if item.block is None:
-        value = evaluated(ctx, item.value, Scope(module)) if item.value is not None else None
+        value = evaluate(ctx, item.value, Scope(module)) if item.value is not None else None
         if value is None or item.value is None:
             return None
         if not isinstance(value.data, Record) or value.data.kind != kind:
@@ -180,7 +180,7 @@ def reward_declaration(ctx: Context, module: Loaded, item: tree.Decl) -> Value |
                     else "`selection NAME { trace = argmin(len(z) for z in group if correct(z)) }`"
                 ),
             )
-        bound = argued(ctx, value.data, (module.key, item.name.name), Scope(module))
+        bound = amend_call(ctx, value.data, (module.key, item.name.name), Scope(module))
         if bound is None:
             return None
         return replace(value, data=replace(bound, name=item.name.name, doc=item.doc or bound.doc))
@@ -212,30 +212,30 @@ def record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -> Value |
     parent, block = split_amend(item)
     start = _empty(kind, item, owner)
     if parent is not None:
-        inherited = derived(ctx, parent, kind, start, scope)
+        inherited = derive_record(ctx, parent, kind, start, scope)
         if inherited is None:
             return None
         start = inherited
     if block is not None:
-        start = laid(ctx, start, block, scope, item.doc or start.doc)
+        start = lay_block(ctx, start, block, scope, item.doc or start.doc)
     start = apply_amends(ctx, start, owner, scope)
     if isinstance(start, Compound):
         start = _parted(ctx, start, owner)
     if UNKNOWN in start.broken:
         return None
     if not kind.partial:
-        complete = completed(ctx, start, kind)
+        complete = complete_record(ctx, start, kind)
         if complete is None:
             return None
         start = complete
     return Value(start, item.name.span)
 
 
-def completed(ctx: Context, record: Record, kind: Kind) -> Record | None:
+def complete_record(ctx: Context, record: Record, kind: Kind) -> Record | None:
     """A record with its defaults filled in; None with what it lacks reported."""
     if isinstance(record, Experiment) and kind.name == "experiment":
-        return finished_experiment(ctx, record)
-    return finished(ctx, record, kind)
+        return complete_experiment(ctx, record)
+    return fill_defaults(ctx, record, kind)
 
 
 def _empty(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
@@ -264,12 +264,12 @@ def _parted(ctx: Context, start: Compound, owner: Owner) -> Record:
     return replace(start, parts=tuple(found), broken=start.broken if whole else start.broken | {UNKNOWN})
 
 
-def derived(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record | None:
+def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record | None:
     """A record of `kind` that begins as its parent is; None for a parent of the wrong kind.
 
     An unknown parent gives a record that is broken as a whole, so that the block over it is still looked at.
     """
-    value = evaluated(ctx, parent, scope)
+    value = evaluate(ctx, parent, scope)
     if value is None:
         return replace(start, broken=frozenset({UNKNOWN}))
     above = value.data
@@ -298,7 +298,7 @@ def _begun(value: Value, kind: Kind, name: str) -> str:
 
 def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:
     """`base { overrides }` as an expression: the base with its settings changed."""
-    value = evaluated(ctx, expr.base, scope)
+    value = evaluate(ctx, expr.base, scope)
     if value is None:
         return None
     above = value.data
@@ -313,10 +313,10 @@ def amended(ctx: Context, expr: tree.Amend, scope: Scope) -> Value | None:
             expr.base.span,
             help="name a declaration",
         )
-    result = laid(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
+    result = lay_block(ctx, replace(above, owner=None), expr.block, scope, expr.block.doc or above.doc)
     if kind.partial:
         return Value(result, expr.span)
-    complete = completed(ctx, result, kind)
+    complete = complete_record(ctx, result, kind)
     return None if complete is None else Value(complete, expr.span)
 
 
@@ -346,12 +346,12 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
         thunks.setdefault(member.name.name, _thunk(ctx, module, item, member, thunks))
     scope = Scope(module).inner(thunks)
     start = Study("study", {}, item.name.span, item.name.name, item.doc or "", owner)
-    result = laid(ctx, start, item.block, scope, item.doc or "")
+    result = lay_block(ctx, start, item.block, scope, item.doc or "")
     result = apply_amends(ctx, result, owner, scope)
     values = [thunks[member.name.name]() for member in members]
     records = [value.data for value in values if value is not None and isinstance(value.data, Record)]
     tables, charts, sound = _report(ctx, result, owner)
-    complete = finished(ctx, result, KINDS["study"])
+    complete = fill_defaults(ctx, result, KINDS["study"])
     if complete is None or not sound or any(value is None for value in values):
         return None
     arms = tuple(each for each in records if isinstance(each, Arm))
@@ -402,7 +402,7 @@ def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) 
             member.name.span,
             help=f"write `arm {name} = …`",
         )
-    value = evaluated(ctx, parent, scope)
+    value = evaluate(ctx, parent, scope)
     start: Experiment | None = None
     if value is not None:
         start = _underlying(ctx, value, name, member, owner)
@@ -410,12 +410,12 @@ def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) 
         own = start or Experiment("experiment", {}, member.name.span)
         own = replace(own, name=name, owner=owner, span=member.name.span)
         if block is not None:
-            own = laid(ctx, own, block, scope, member.doc or own.doc)
+            own = lay_block(ctx, own, block, scope, member.doc or own.doc)
         own = apply_amends(ctx, own, owner, scope)
         start = own if start is not None else None
     if start is None:
         return None
-    complete = finished_experiment(ctx, start)
+    complete = complete_experiment(ctx, start)
     if complete is None:
         return None
     return Value(
@@ -448,12 +448,12 @@ def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, s
     name = member.name.name
     if member.value is None or isinstance(member.value, tree.Amend):
         return record(ctx, member, scope, owner)
-    value = evaluated(ctx, member.value, scope)
+    value = evaluate(ctx, member.value, scope)
     if value is None:
         return None
     data = value.data
     if isinstance(data, Record) and data.kind == "envelope":
-        made = argued(ctx, data, owner, scope)
+        made = amend_call(ctx, data, owner, scope)
         if made is None:
             return None
         return Value(

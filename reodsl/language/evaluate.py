@@ -17,7 +17,7 @@ from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.examples import in_file, with_imports
 from reodsl.language.fitting import default_value, fit
-from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, computed, listed
+from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, call_function, listed
 from reodsl.language.meant import POOL
 from reodsl.language.modules import Loaded, library_names
 from reodsl.language.reward.words import NUMERIC, STATISTICS
@@ -70,15 +70,15 @@ TYPES_ELSEWHERE = {
 """What other languages call the plain types."""
 
 
-def fitted(
+def evaluate_as(
     ctx: Context, expr: tree.Expr, scope: Scope, want: Type, what: str, example: str = ""
 ) -> Value | None:
     """The value of an expression in the type of the setting `what`, or None with the reason reported."""
-    value = evaluated(ctx, expr, scope, want)
-    return None if value is None else settled(ctx, value, want, what, example, scope.module)
+    value = evaluate(ctx, expr, scope, want)
+    return None if value is None else fit_setting(ctx, value, want, what, example, scope.module)
 
 
-def settled(
+def fit_setting(
     ctx: Context, value: Value, want: Type, what: str, example: str = "", module: Loaded | None = None
 ) -> Value | None:
     """A value in a type, or None with a diagnostic that names the setting and where its value comes from.
@@ -102,7 +102,7 @@ def settled(
     )
 
 
-def evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = None) -> Value | None:
+def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None = None) -> Value | None:
     """The value of an expression; `want` tells words from names and gives lists their items' type."""
     ctx.spend("expressions", expr.span)
     ctx.depth += 1
@@ -144,31 +144,31 @@ def _evaluated(ctx: Context, expr: tree.Expr, scope: Scope, want: Type | None) -
             return named(ctx, expr, scope, want)
         case tree.ListExpr():
             item = _item(want)
-            values = [evaluated(ctx, each, scope, item) for each in expr.items]
+            values = [evaluate(ctx, each, scope, item) for each in expr.items]
             whole = tuple(value for value in values if value is not None)
             return Value(Items(whole), expr.span) if len(whole) == len(values) else None
         case tree.Range():
-            low, high = evaluated(ctx, expr.lower, scope), evaluated(ctx, expr.upper, scope)
+            low, high = evaluate(ctx, expr.lower, scope), evaluate(ctx, expr.upper, scope)
             return Value(Bounds(low, high), expr.span) if low is not None and high is not None else None
         case tree.Unary():
-            operand = evaluated(ctx, expr.operand, scope)
+            operand = evaluate(ctx, expr.operand, scope)
             return None if operand is None else arithmetic.unary(ctx, expr, operand)
         case tree.Binary():
-            left, right = evaluated(ctx, expr.left, scope, want), evaluated(ctx, expr.right, scope, want)
+            left, right = evaluate(ctx, expr.left, scope, want), evaluate(ctx, expr.right, scope, want)
             return None if left is None or right is None else arithmetic.binary(ctx, expr, left, right)
         case tree.Compare():
-            left, right = evaluated(ctx, expr.left, scope), evaluated(ctx, expr.right, scope)
+            left, right = evaluate(ctx, expr.left, scope), evaluate(ctx, expr.right, scope)
             return None if left is None or right is None else arithmetic.compare(ctx, expr, left, right)
         case tree.Logic():
-            left, right = evaluated(ctx, expr.left, scope, want), evaluated(ctx, expr.right, scope, want)
+            left, right = evaluate(ctx, expr.left, scope, want), evaluate(ctx, expr.right, scope, want)
             return None if left is None or right is None else arithmetic.logic(ctx, expr, left, right)
         case tree.Not():
-            operand = evaluated(ctx, expr.operand, scope)
+            operand = evaluate(ctx, expr.operand, scope)
             return None if operand is None else arithmetic.negation(ctx, expr, operand)
         case tree.IfElse():
             return _if_else(ctx, expr, scope, want)
         case tree.Call():
-            return called(ctx, expr, scope)
+            return evaluate_call(ctx, expr, scope)
         case tree.Attribute():
             return attribute(ctx, expr, scope, want)
         case tree.Index():
@@ -218,7 +218,7 @@ def _unit_meant(expr: tree.Number) -> str | None:
 
 
 def _if_else(ctx: Context, expr: tree.IfElse, scope: Scope, want: Type | None) -> Value | None:
-    condition = evaluated(ctx, expr.condition, scope)
+    condition = evaluate(ctx, expr.condition, scope)
     if condition is None:
         return None
     if not isinstance(condition.data, bool):
@@ -228,7 +228,7 @@ def _if_else(ctx: Context, expr: tree.IfElse, scope: Scope, want: Type | None) -
             expr.condition.span,
             help="compare it: `… > 0`",
         )
-    return evaluated(ctx, expr.then if condition.data else expr.otherwise, scope, want)
+    return evaluate(ctx, expr.then if condition.data else expr.otherwise, scope, want)
 
 
 def _item(want: Type | None) -> Type | None:
@@ -242,7 +242,7 @@ def _item(want: Type | None) -> Type | None:
 def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Value | None:
     """The value of a name: a word of the setting's own, a local, a declaration, an import."""
     name = expr.name
-    words = offered_words(want)
+    words = words_of_type(want)
     if isinstance(want, A) and "metric" in want.kinds:
         return ctx.fail(
             "E0314",
@@ -256,12 +256,12 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
     local = scope.find(name)
     if local is not None:
         value = local()
-        return None if value is None else used_at(value, name, expr.span)
+        return None if value is None else move_to_use(value, name, expr.span)
     found = lookup(ctx, scope.module, name)
     if found is not None:
         module, item = found
         value = ctx.declared(module, item)
-        return None if value is None else used_at(value, name, expr.span)
+        return None if value is None else move_to_use(value, name, expr.span)
     if name in scope.module.imports or _declared_badly(scope.module, name):
         return None
     unprovided = [each for each in scope.module.imports if not _provided(ctx, scope.module, each)]
@@ -295,7 +295,7 @@ def is_reward(ctx: Context, module: Loaded, name: str) -> bool:
     return found is not None and isinstance(found[1], tree.Decl) and found[1].kind.name == "reward"
 
 
-def used_at(value: Value, name: str, span: Span) -> Value:
+def move_to_use(value: Value, name: str, span: Span) -> Value:
     """A value as it is used by name: the use is its place, the setting is remembered."""
     if isinstance(value.data, Record):
         return replace(value, span=span, literal=None)
@@ -304,7 +304,7 @@ def used_at(value: Value, name: str, span: Span) -> Value:
     return replace(value, span=span, via=via[:4], literal=None)
 
 
-def full_name(expr: tree.Attribute, scope: Scope) -> list[str] | None:
+def library_parts(expr: tree.Attribute, scope: Scope) -> list[str] | None:
     """The parts of `std.paper.qwen3_4b` behind `std`, where an attribute is a full name of the library."""
     parts = [expr.name.name]
     inner = expr.value
@@ -326,15 +326,15 @@ def _declared_badly(module: Loaded, name: str) -> bool:
     return any(item.name.name == name for item in module.module.items)
 
 
-def offered_words(want: Type | None) -> tuple[str, ...]:
+def words_of_type(want: Type | None) -> tuple[str, ...]:
     """The words that a setting of this type may be written as; a name that is one of them means the word."""
     match want:
         case Choice():
             return want.words
         case Many():
-            return offered_words(want.item) if want.lone else ()
+            return words_of_type(want.item) if want.lone else ()
         case Either():
-            return tuple(word for option in want.options for word in offered_words(option))
+            return tuple(word for option in want.options for word in words_of_type(option))
     return ()
 
 
@@ -342,9 +342,9 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
     """`x.stages`, a setting of a record, or a metric where one is wanted."""
     if isinstance(want, A) and "metric" in want.kinds:
         return metric(ctx, expr)
-    if (parts := full_name(expr, scope)) is not None:
+    if (parts := library_parts(expr, scope)) is not None:
         return _from_library(ctx, expr, parts)
-    value = evaluated(ctx, expr.value, scope)
+    value = evaluate(ctx, expr.value, scope)
     if value is None:
         return None
     if not isinstance(value.data, Record):
@@ -380,7 +380,7 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
             if staged
             else advice(name, known, "it has"),
         )
-    return used_at(found, f"{record.name}.{name}" if record.name else name, expr.span)
+    return move_to_use(found, f"{record.name}.{name}" if record.name else name, expr.span)
 
 
 def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value | None:
@@ -398,7 +398,7 @@ def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value
             "E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps
         )
     found = ctx.declared(loaded, loaded.items[name])
-    return None if found is None else used_at(found, name, expr.span)
+    return None if found is None else move_to_use(found, name, expr.span)
 
 
 def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
@@ -417,7 +417,7 @@ def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
 
 def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
     """`x.stages[4K tokens]`: a stage by its name or by the value that it was made for."""
-    value = evaluated(ctx, expr.value, scope)
+    value = evaluate(ctx, expr.value, scope)
     if value is None:
         return None
     if not isinstance(value.data, StageList):
@@ -441,7 +441,7 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
     shown_as = named = expr.index.name if isinstance(expr.index, tree.Name) else None
     position = next((i for i, part in enumerate(parts) if part.value is None and part.name == named), -1)
     if position < 0 and (named is None or _may_be_a_number(scope, named)):
-        wanted = evaluated(ctx, expr.index, scope)
+        wanted = evaluate(ctx, expr.index, scope)
         if wanted is None:
             return None
         position = next((i for i, part in enumerate(parts) if _same(part.value, wanted)), -1)
@@ -497,7 +497,7 @@ def stage_parts(ctx: Context, record: Experiment) -> list[Stage]:
         if isinstance(stage, Stage):
             parts.append(stage)
             continue
-        over = evaluated(ctx, stage.over, stage.scope)
+        over = evaluate(ctx, stage.over, stage.scope)
         if over is None:
             continue
         if not isinstance(over.data, Items) or not over.data.values:
@@ -550,9 +550,9 @@ def _with(stage: StagesOver, value: Value) -> Scope:
     return stage.scope.inner({stage.var.name: lambda: value})
 
 
-def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
+def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
     """The value of a call."""
-    if isinstance(expr.function, tree.Attribute) and full_name(expr.function, scope) is not None:
+    if isinstance(expr.function, tree.Attribute) and library_parts(expr.function, scope) is not None:
         return _declared_call(ctx, expr, scope, expr.function.name.name)
     if not isinstance(expr.function, tree.Name):
         return ctx.fail("E0301", "only a name can be called", expr.function.span, help="write `NAME(…)`")
@@ -571,7 +571,7 @@ def called(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
         return Value(Record("steps_split", args, expr.span, called=expr), expr.span)
     if name in SIGNATURES:
         args = bind(ctx, expr, SIGNATURES[name], scope)
-        return None if args is None else computed(ctx, name, args, expr)
+        return None if args is None else call_function(ctx, name, args, expr)
     if name in CONSTRUCTORS:
         args = bind(ctx, expr, CONSTRUCTORS[name], scope)
         return None if args is None else Value(Record(name, args, expr.span), expr.span)
@@ -601,11 +601,11 @@ def _rewards(scope: Scope) -> list[str]:
 
 
 def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Value | None:
-    value = evaluated(ctx, expr.function, scope)
+    value = evaluate(ctx, expr.function, scope)
     if value is None:
         return None
     if isinstance(value.data, Definition):
-        bind_ = reward_call if value.data.kind == "reward" else selection_call
+        bind_ = call_reward if value.data.kind == "reward" else call_selection
         return bind_(ctx, expr, value.data, scope)
     return ctx.fail(
         "E0301",
@@ -654,7 +654,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             continue
         places[name] = arg
         field = kind.fields[name]
-        value = fitted(ctx, arg.value, scope, field.type, name, field.example)
+        value = evaluate_as(ctx, arg.value, scope, field.type, name, field.example)
         if value is None:
             good = False
         else:
@@ -714,7 +714,7 @@ def _argument_name(
     return name
 
 
-def reward_call(ctx: Context, call: tree.Call, definition: Definition, scope: Scope) -> Value | None:
+def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Scope) -> Value | None:
     """A reward or a selection with arguments."""
     params = definition.item.params or ()
     by_name = {param.name.name: param for param in params}
@@ -745,7 +745,7 @@ def reward_call(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
             good = False
             continue
         open_names.remove(name)
-        bound = bound_argument(ctx, definition, param, arg.value, scope)
+        bound = bind_argument(ctx, definition, param, arg.value, scope)
         if bound is None:
             good = False
         else:
@@ -755,7 +755,7 @@ def reward_call(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
     return Value(replace(definition, args=args, span=call.span), call.span)
 
 
-def bound_argument(
+def bind_argument(
     ctx: Context, definition: Definition, param: tree.ParamDecl, expr: tree.Expr, scope: Scope
 ) -> Value | None:
     """The value of an argument or a default in the type and range of its parameter; None with the reason reported."""
@@ -764,25 +764,25 @@ def bound_argument(
         return None
     name = param.name.name
     if type_ == SPLITS:
-        return splits(ctx, expr, scope, name)
-    found = evaluated(ctx, expr, scope, type_)
-    value = None if found is None else settled(ctx, found, type_, name)
+        return evaluate_splits(ctx, expr, scope, name)
+    found = evaluate(ctx, expr, scope, type_)
+    value = None if found is None else fit_setting(ctx, found, type_, name)
     if value is not None and param.range is not None:
         return in_range(ctx, value, param.range, type_, name, Scope(definition.module))
     return value
 
 
-def selection_call(ctx: Context, call: tree.Call, rule: Definition, scope: Scope) -> Value | None:
+def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope) -> Value | None:
     """A selection with arguments; on a pool, the first of them, it is data to train on."""
     pools = call.args[:1] if call.args and call.args[0].name is None else ()
     rest = replace(call, args=call.args[len(pools) :])
-    bound = reward_call(ctx, rest, rule, scope)
+    bound = call_reward(ctx, rest, rule, scope)
     if not pools:
         return bound
     expr = pools[0].value
     if isinstance(expr, (tree.Binding, tree.Comprehension)):
         return ctx.fail("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`")
-    pool = evaluated(ctx, expr, scope)
+    pool = evaluate(ctx, expr, scope)
     if bound is None or pool is None:
         return None
     if not isinstance(pool.data, Record) or pool.data.kind != "pool":
@@ -828,8 +828,10 @@ def in_range(
     item = type_.item if isinstance(type_, Many) else type_
     ends = []
     for end in (range_.lower, range_.upper):
-        found = evaluated(ctx, end, scope)
-        ends.append(None if found is None else settled(ctx, found, _unbounded(item), f"the range of {name}"))
+        found = evaluate(ctx, end, scope)
+        ends.append(
+            None if found is None else fit_setting(ctx, found, _unbounded(item), f"the range of {name}")
+        )
     low, high = ends
     if (
         low is None
@@ -863,13 +865,13 @@ def _unbounded(type_: Type) -> Type:
     return Num(type_.unit) if isinstance(type_, Num) else type_
 
 
-def splits(ctx: Context, expr: tree.Expr, scope: Scope, what: str) -> Value | None:
+def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, what: str) -> Value | None:
     """Budgets from an expression: a schedule, a list whose last is the longest response, or a name of budgets."""
-    value = evaluated(ctx, expr, scope, SCHEDULE)
-    return None if value is None else as_splits(ctx, value, what)
+    value = evaluate(ctx, expr, scope, SCHEDULE)
+    return None if value is None else fit_splits(ctx, value, what)
 
 
-def as_splits(ctx: Context, value: Value, what: str) -> Value | None:
+def fit_splits(ctx: Context, value: Value, what: str) -> Value | None:
     """A value as budgets."""
     if isinstance(value.data, Items):
         if len(value.data.values) == 1:
@@ -880,8 +882,8 @@ def as_splits(ctx: Context, value: Value, what: str) -> Value | None:
                 "one alone",
                 help="write two or more, as in `[1K tokens, 32K tokens]`",
             )
-        fitting = settled(ctx, value, Many(TOKENS, 2), what)
+        fitting = fit_setting(ctx, value, Many(TOKENS, 2), what)
         if fitting is None or not isinstance(fitting.data, Items):
             return None
         return listed(ctx, fitting, fitting.data.values)
-    return settled(ctx, value, SPLITS, what)
+    return fit_setting(ctx, value, SPLITS, what)

@@ -39,7 +39,7 @@ class _Missing:
         return ".".join((*self.blocks, self.name))
 
 
-def finished(ctx: Context, record: R, kind: Kind, stage: Stage | None = None) -> R | None:
+def fill_defaults(ctx: Context, record: R, kind: Kind, stage: Stage | None = None) -> R | None:
     """A record with its defaults filled in; None, and a diagnostic of them all, when required settings are missing.
 
     With `stage` the record is that stage of an experiment.

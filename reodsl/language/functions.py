@@ -129,7 +129,7 @@ REASONING_STEPS = _signature(
 )
 
 
-def computed(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value | None:
+def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value | None:
     """The value of a function that computes; `args` fit its signature."""
     value = _IMPLEMENTATIONS[name](ctx, args, call)
     if value is None or not isinstance(value.data, Record):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, error
-from reodsl.language.amend import unmet
+from reodsl.language.amend import report_unmet
 from reodsl.language.bounds import Enough
 from reodsl.language.changes import read_changes
 from reodsl.language.context import Context
@@ -79,7 +79,7 @@ def evaluate(
                 value = ctx.declared(main, item)
                 if value is not None:
                     values[name] = value
-            unmet(ctx, (change for changes in ctx.amends.values() for change in changes))
+            report_unmet(ctx, (change for changes in ctx.amends.values() for change in changes))
     return Program(ctx, main, values)
 
 

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 from reodsl.ir.settings import KINDS
 from reodsl.language.amend import apply_amends, of_stage
-from reodsl.language.blocks import laid
+from reodsl.language.blocks import lay_block
 from reodsl.language.context import Context
 from reodsl.language.evaluate import stage_parts
-from reodsl.language.finish import finished
+from reodsl.language.finish import fill_defaults
 from reodsl.language.values import Experiment, Stage
 
 
-def stage_records(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
+def lay_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
     """The stages of an experiment, each with all its settings; one without a part when none is declared."""
     if not experiment.stages:
         return [(None, experiment)]
     found: list[tuple[Stage | None, Experiment]] = []
     parts = stage_parts(ctx, experiment)
     for number, part in enumerate(parts):
-        stage = laid(
+        stage = lay_block(
             ctx, replace(experiment, stages=()), part.block, part.scope, part.block.doc or experiment.doc
         )
         stage = require_flat(ctx, stage)
@@ -29,7 +29,7 @@ def stage_records(ctx: Context, experiment: Experiment) -> list[tuple[Stage | No
     return found
 
 
-def finished_experiment(ctx: Context, experiment: Experiment) -> Experiment | None:
+def complete_experiment(ctx: Context, experiment: Experiment) -> Experiment | None:
     """An experiment with its defaults, every stage complete; None when something required is missing."""
     if not experiment.is_trained:
         return experiment
@@ -50,9 +50,9 @@ def complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | 
 def _complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
     found: list[tuple[Stage | None, Experiment]] = []
     whole = True
-    for part, stage in stage_records(ctx, experiment):
+    for part, stage in lay_stages(ctx, experiment):
         ctx.spend("stages", stage.span)
-        done = finished(ctx, stage, KINDS["experiment"], part)
+        done = fill_defaults(ctx, stage, KINDS["experiment"], part)
         if done is None:
             whole = False
         else:

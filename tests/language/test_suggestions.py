@@ -11,7 +11,7 @@ import pytest
 from reodsl.ir.setting import Between, Either, Field, Many, Num, Type
 from reodsl.ir.settings import KINDS
 from reodsl.language.declare import new_context
-from reodsl.language.evaluate import evaluated
+from reodsl.language.evaluate import evaluate
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import Loaded, Modules
@@ -31,7 +31,7 @@ def value_of(text: str) -> Value | None:
     module = parse(Source("spec.reo", "")).module
     expression = parse_expression(Source("value", text)).expression
     assert expression is not None
-    return evaluated(new_context(modules), expression, Scope(Loaded("", "spec.reo", module, False, {}, {})))
+    return evaluate(new_context(modules), expression, Scope(Loaded("", "spec.reo", module, False, {}, {})))
 
 
 def numbers(type_: Type) -> Iterator[Num]:

@@ -12,7 +12,7 @@ from reodsl.ir.settings import KINDS
 from reodsl.ir.spec import Spec
 from reodsl.ir.training import Ppo
 from reodsl.language.declare import new_context
-from reodsl.language.evaluate import evaluated
+from reodsl.language.evaluate import evaluate
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.values import Scope
@@ -108,6 +108,6 @@ def test_the_examples_of_the_table_are_legal(kind: Kind) -> None:
         assert expression is not None, field.example
         if isinstance(field.type, (Num, Text, Flag, Choice)) and not isinstance(expression, tree.Call):
             context = new_context(Modules(Path()))
-            value = evaluated(context, expression, Scope(module), field.type)
+            value = evaluate(context, expression, Scope(module), field.type)
             assert value is not None, field.example
             assert not isinstance(fit(value, field.type), Misfit), field.example

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reodsl.ir.setting import Either, Many, Num, Type
 from reodsl.language.declare import new_context
-from reodsl.language.evaluate import evaluated
+from reodsl.language.evaluate import evaluate
 from reodsl.language.fitting import Misfit, fit
 from reodsl.language.modules import Loaded, Modules
 from reodsl.language.units import STEPS, TOKENS, Dimension, Quantity, shown, times, unit_name, written
@@ -23,7 +23,7 @@ def value(text: str, want: Type | None = None) -> Value | None:
     module = Loaded("t", "t", parse(Source("t", "")).module, False, {}, {})
     expression = parse_expression(Source("t", text)).expression
     assert expression is not None, text
-    return evaluated(new_context(Modules(Path())), expression, Scope(module), want)
+    return evaluate(new_context(Modules(Path())), expression, Scope(module), want)
 
 
 @pytest.mark.parametrize(

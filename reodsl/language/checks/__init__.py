@@ -25,7 +25,7 @@ from reodsl.language.checks.vocabulary import check_vocabulary
 from reodsl.language.checks.wordings import check_asked, check_wording
 from reodsl.language.program import Program
 from reodsl.language.resolve import grid_of
-from reodsl.language.reward.selection import typed_selection
+from reodsl.language.reward.selection import type_selection
 from reodsl.language.values import Budgets, Compound, Definition, Study
 
 
@@ -41,7 +41,7 @@ def _check(program: Program) -> None:
     for reward in program.of_type(Definition, "reward").values():
         check_reward(ctx, reward)
     for selection in program.of_type(Definition, "selection").values():
-        typed_selection(ctx, selection, symbolic=True)
+        type_selection(ctx, selection, symbolic=True)
     for wording in program.of_kind("wording").values():
         for finding in check_wording(wording):
             ctx.report(finding)

@@ -10,8 +10,8 @@ from reodsl.diagnostics.model import Diagnostic, Label, Span
 from reodsl.language.modules import STD
 from reodsl.language.program import Program
 from reodsl.language.resolve import ancestry, arm_suite, own_suite
-from reodsl.language.reward.body import TypedReward, typed_reward
-from reodsl.language.reward.selection import TypedSelection, typed_selection
+from reodsl.language.reward.body import TypedReward, type_reward
+from reodsl.language.reward.selection import TypedSelection, type_selection
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import Quantity, shown
 from reodsl.language.values import Definition, Experiment, Record, Slot, Stage, Study, Value
@@ -88,7 +88,7 @@ def _case(program: Program, name: str, record: Experiment, suite: Record | None,
             value = stage.get("reward") if stage.data("method") == "ppo" else None
             reward = value.data if value is not None and isinstance(value.data, Definition) else None
             at = value.span if value is not None else None
-            typed = typed_reward(program.context, reward, at=at) if reward is not None else None
+            typed = type_reward(program.context, reward, at=at) if reward is not None else None
             stages.append(StageCase(part, stage.understood(), typed, _selection(program, stage)))
     return Case(name, record, suite, tuple(stages), study)
 
@@ -96,7 +96,7 @@ def _case(program: Program, name: str, record: Experiment, suite: Record | None,
 def _selection(program: Program, stage: Record) -> TypedSelection | None:
     data = stage.sub("data")
     rule = data.sub("selection") if data is not None and data.kind == "selected" else None
-    return typed_selection(program.context, rule) if isinstance(rule, Definition) else None
+    return type_selection(program.context, rule) if isinstance(rule, Definition) else None
 
 
 def amount(value: Value | None) -> int | float | None:

@@ -9,9 +9,9 @@ from reodsl.diagnostics.model import Diagnostic
 from reodsl.language.checks.cases import StageCase, amount
 from reodsl.language.checks.wordings import wordings_of
 from reodsl.language.context import Context
-from reodsl.language.reward.body import typed_reward
+from reodsl.language.reward.body import type_reward
 from reodsl.language.reward.names import INF, Limits
-from reodsl.language.reward.selection import typed_selection
+from reodsl.language.reward.selection import type_selection
 from reodsl.language.values import Definition, Record
 
 
@@ -39,13 +39,13 @@ def check_limits(ctx: Context, stage: StageCase) -> Iterator[Diagnostic]:
 
 def _picking(ctx: Context, rule: Definition, limits: Limits) -> list[Diagnostic]:
     trial = ctx.trial()
-    typed_selection(trial, rule, limits=limits)
+    type_selection(trial, rule, limits=limits)
     return list(_noted(trial, "E0316", "a pool", limits))
 
 
 def _earning(ctx: Context, reward: Definition, limits: Limits) -> list[Diagnostic]:
     trial = ctx.trial()
-    typed_reward(trial, reward, limits=limits)
+    type_reward(trial, reward, limits=limits)
     return [each for code in ("W0301", "E0307") for each in _noted(trial, code, "training", limits)]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from reodsl.language.context import Context
-from reodsl.language.reward.body import typed_reward
+from reodsl.language.reward.body import type_reward
 from reodsl.language.values import Definition
 
 
 def check_reward(ctx: Context, reward: Definition) -> None:
     """Report what is wrong in a reward's body."""
-    typed_reward(ctx, reward, symbolic=True)
+    type_reward(ctx, reward, symbolic=True)

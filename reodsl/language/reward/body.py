@@ -9,10 +9,10 @@ from reodsl.diagnostics.model import Span, warning
 from reodsl.ir.expression import Expression, Name
 from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
-from reodsl.language.evaluate import splits
+from reodsl.language.evaluate import evaluate_splits
 from reodsl.language.reward.names import Body, Environment, Limits, Typed, fail
 from reodsl.language.reward.parameters import environment, own_name
-from reodsl.language.reward.typing import typed
+from reodsl.language.reward.typing import type_expression
 from reodsl.language.reward.warnings import report_blind, report_constant
 from reodsl.language.units import PLAIN, TOKENS, unit_words
 from reodsl.language.values import Budgets, Definition, Record, Scope
@@ -46,7 +46,7 @@ class TypedReward:
     cuts: tuple[tuple[float, Span], ...] = ()
 
 
-def typed_reward(
+def type_reward(
     ctx: Context,
     record: Definition,
     *,
@@ -60,13 +60,13 @@ def typed_reward(
     in range is meant. With `limits`, those of one place that uses it, it is typed anew.
     """
 
-    def typed() -> TypedReward | None:
+    def read() -> TypedReward | None:
         found = environment(ctx, record, Environment(), symbolic=symbolic, at=at)
         return None if found is None else _body(ctx, record, *found, limits or Limits())
 
     if limits is not None:
-        return typed()
-    return ctx.once_of("symbolic" if symbolic else "typed", record, typed)
+        return read()
+    return ctx.once_of("symbolic" if symbolic else "typed", record, read)
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ def _item(body: Body, item: tree.BlockItem, found: _Read) -> bool:
 
 def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool:
     env, name = body.env, item.name.name
-    value = typed(body, item.value)
+    value = type_expression(body, item.value)
     good = own_name(body.ctx, item.name) and value is not None
     if name in env.values or name in env.others:
         body.ctx.report(doubled(name, item.name.span, None, "give it another name"))
@@ -163,10 +163,10 @@ def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool
 def _value(body: Body, expr: tree.Expr, found: _Read) -> bool:
     """The value of a whole response, or the parts that it is the sum of."""
     if terms := part_terms(expr):
-        summed = typed_parts(body, terms, found.values)
+        summed = type_parts(body, terms, found.values)
         found.parts = summed or ()
         return summed is not None
-    value = typed(body, expr)
+    value = type_expression(body, expr)
     found.outcome = value.data if value is not None else None
     found.values += [(value, expr.span)] if value is not None else []
     # After an error elsewhere the unit may follow from it.
@@ -209,7 +209,7 @@ def _dense(body: Body, part: tree.Dense) -> tuple[Typed | None, Record | None]:
         ctx.fail("E0301", f"`{name}` is a number, and `dense` runs over splits", part.over.span, help=helps)
         return None, None
     if not (name in body.env.others and body.env.others[name] is None):
-        over = splits(ctx, part.over, body.scope, "the splits of `dense`")
+        over = evaluate_splits(ctx, part.over, body.scope, "the splits of `dense`")
         if over is None or not isinstance(over.data, Record):
             return None, None
         split = over.data
@@ -218,7 +218,7 @@ def _dense(body: Body, part: tree.Dense) -> tuple[Typed | None, Record | None]:
         high = float(split.schedule.l_max)
     variable = Typed(Name(name="L"), TOKENS, 0.0, high)
     inner = replace(body, env=body.env.with_value(part.var.name, variable), variable=part.var.name)
-    value = typed(inner, part.body)
+    value = type_expression(inner, part.body)
     if value is None or not _plain(ctx, value, part.body.span):
         return None, split
     return value, split
@@ -267,7 +267,7 @@ def _collect(expr: tree.Expr, negative: bool, found: list[Term]) -> bool:
     return True
 
 
-def typed_parts(
+def type_parts(
     body: Body, terms: list[Term], values: list[tuple[Typed, Span]]
 ) -> tuple[TypedPart, ...] | None:
     """The parts in types; a weight is one number. None with what is wrong reported. What each measures goes to `values`."""
@@ -279,7 +279,7 @@ def typed_parts(
 def _part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> TypedPart | None:
     weight = 1.0
     if term.weight is not None:
-        value = typed(body, term.weight)
+        value = type_expression(body, term.weight)
         if value is None:
             return None
         if not (value.constant or value.open) or value.unit != PLAIN:
@@ -302,7 +302,7 @@ def _part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> TypedPart
                     body, "E0310", "`z` takes one thing more: whose tokens earn it", arg, "write `on: prefix`"
                 )
                 return None
-    measured = typed(body, first.value)
+    measured = type_expression(body, first.value)
     if measured is None:
         return None
     if measured.unit != PLAIN:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.setting import Num
 from reodsl.language.context import Context
-from reodsl.language.evaluate import bound_argument, declared_type, evaluated
+from reodsl.language.evaluate import bind_argument, declared_type, evaluate
 from reodsl.language.reward.names import Environment, constant, open_parameter
 from reodsl.language.schema import unit_of
 from reodsl.language.units import Quantity
@@ -48,7 +48,7 @@ def environment(
         name = param.name.name
         good = own_name(ctx, param.name) and good
         if name not in args and param.default is not None:
-            bound = bound_argument(ctx, definition, param, param.default, Scope(definition.module))
+            bound = bind_argument(ctx, definition, param, param.default, Scope(definition.module))
             if bound is None:
                 good = False
                 continue
@@ -81,8 +81,7 @@ def _open_param(ctx: Context, definition: Definition, param: tree.ParamDecl, env
     if isinstance(type_, Num):
         if param.range is not None:
             ends = [
-                evaluated(ctx, end, Scope(definition.module))
-                for end in (param.range.lower, param.range.upper)
+                evaluate(ctx, end, Scope(definition.module)) for end in (param.range.lower, param.range.upper)
             ]
             numbers = [
                 float(end.data.number) for end in ends if end is not None and isinstance(end.data, Quantity)

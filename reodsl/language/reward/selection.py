@@ -10,7 +10,7 @@ from reodsl.ir.expression import Expression, Name
 from reodsl.language.context import Context
 from reodsl.language.reward.names import Body, Environment, Limits, constant, fail
 from reodsl.language.reward.parameters import environment
-from reodsl.language.reward.typing import condition, typed
+from reodsl.language.reward.typing import condition, type_expression
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN
 from reodsl.language.values import Definition, Record
@@ -74,7 +74,7 @@ def questions_of(data: Record | None) -> Record | None:
     return pool.sub("data") if pool is not None else None
 
 
-def typed_selection(
+def type_selection(
     ctx: Context, record: Definition, *, symbolic: bool = False, limits: Limits | None = None
 ) -> TypedSelection | None:
     """The body of a selection in types, or None with what is wrong reported; `limits` are those of the pool."""
@@ -97,7 +97,7 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
     for item in record.body.items:
         match item:
             case tree.Let():
-                value = typed(body, item.value)
+                value = type_expression(body, item.value)
                 if value is None:
                     env.broken.add(item.name.name)
                     return None
@@ -163,7 +163,7 @@ def _agree(ctx: Context, record: Definition, picks: list[TypedPick], dropping: b
 
 def _share(body: Body, item: tree.Setting) -> float | None:
     """The share of all picks that is left out."""
-    value = typed(body, item.value)
+    value = type_expression(body, item.value)
     if value is None:
         return None
     if not (value.constant or value.open) or value.unit or not (0 <= value.low <= value.high < 1):
@@ -201,7 +201,7 @@ def _pick(body: Body, name: tree.Ident, settings: list[tree.Setting]) -> TypedPi
         chosen[role] = _choice(inner, given[role].value, role)
         inner = replace(inner, env=inner.env.with_response(role, role))
     where = _holds(inner, given["where"].value) if "where" in given else None
-    margin = typed(inner, given["margin"].value) if "margin" in given else None
+    margin = type_expression(inner, given["margin"].value) if "margin" in given else None
     pick = TypedPick(**chosen, where=where, margin=margin.data if margin is not None else None)
     if any(getattr(pick, name) is None for name in given):
         return None
@@ -262,7 +262,7 @@ def _choice(body: Body, expr: tree.Expr, role: str) -> TypedChoice | None:
         )
         return None
     inner = replace(body, env=body.env.with_response(over.var.name, "z"))
-    key = constant(0.0, PLAIN) if name == "each" else typed(inner, over.expr)
+    key = constant(0.0, PLAIN) if name == "each" else type_expression(inner, over.expr)
     where = _holds(inner, over.condition) if over.condition is not None else None
     if key is None or (over.condition is not None and where is None):
         return None

@@ -47,7 +47,7 @@ DEEPEST = 120
 Source: TypeAlias = Literal["group", "ref", "splits"]
 
 
-def typed(body: Body, expr: tree.Expr) -> Typed | None:
+def type_expression(body: Body, expr: tree.Expr) -> Typed | None:
     """An expression in types and units; None with what is wrong reported."""
     if body.depth > DEEPEST:
         return body.ctx.fail(
@@ -68,18 +68,18 @@ def _typed(body: Body, expr: tree.Expr) -> Typed | None:
         case tree.Name():
             return _name(body, expr)
         case tree.Unary():
-            value = typed(body, expr.operand)
+            value = type_expression(body, expr.operand)
             return value if value is None or expr.op == "+" else negative(value)
         case tree.Binary(op="^", left=tree.Name("e")) if "e" not in body.env.values:
-            power = typed(body, expr.right)
+            power = type_expression(body, expr.right)
             return None if power is None else exponential(body, expr.right, power)
         case tree.Binary():
-            left, right = typed(body, expr.left), typed(body, expr.right)
+            left, right = type_expression(body, expr.left), type_expression(body, expr.right)
             return None if left is None or right is None else calculated(body, expr, left, right)
         case tree.Compare():
             if expr.op == "in":
                 return fail(body, "E0301", "`in` has no meaning in a reward", expr, "compare two numbers")
-            left, right = typed(body, expr.left), typed(body, expr.right)
+            left, right = type_expression(body, expr.left), type_expression(body, expr.right)
             return None if left is None or right is None else comparison(body, expr, expr.op, left, right)
         case tree.Logic():
             left, right = condition(body, expr.left), condition(body, expr.right)
@@ -165,7 +165,7 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
 
 def condition(body: Body, expr: tree.Expr) -> Typed | None:
     """An expression that is true or false."""
-    value = typed(body, expr)
+    value = type_expression(body, expr)
     if value is None:
         return None
     if not value.condition:
@@ -180,8 +180,8 @@ def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:
     if test is None:
         return None
     held, failed = nonzero(test.data)
-    then = typed(replace(body, nonzero=body.nonzero | held), expr.then)
-    other = typed(replace(body, nonzero=body.nonzero | failed), expr.otherwise)
+    then = type_expression(replace(body, nonzero=body.nonzero | held), expr.then)
+    other = type_expression(replace(body, nonzero=body.nonzero | failed), expr.otherwise)
     return None if then is None or other is None else choice(body, expr, test, then, other)
 
 
@@ -275,7 +275,7 @@ def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed |
     if expr.lower is not None or expr.upper is None:
         return fail(body, "E0301", "a response is cut at its end only", expr, "write `y[:L]`")
     of = _response(body, expr.value)
-    at = typed(body, expr.upper)
+    at = type_expression(body, expr.upper)
     if of is None or at is None:
         return None
     if at.unit != TOKENS:
@@ -336,7 +336,7 @@ def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed | None:
     for arg in expr.args:
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
             return fail(body, "E0310", f"`{name}` takes numbers", arg, f"write `{name}(…)` with values alone")
-        value = typed(body, arg.value)
+        value = type_expression(body, arg.value)
         if value is None:
             good = False
         else:
@@ -375,7 +375,7 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
     inner, variable = _over(body, over.var.name, source)
     # What is counted does not matter: `count(z for z in group if correct(z))`.
     counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
-    value = constant(1.0, PLAIN) if counted else typed(inner, over.expr)
+    value = constant(1.0, PLAIN) if counted else type_expression(inner, over.expr)
     where = condition(inner, over.condition) if over.condition is not None else None
     given = _empty(body, expr.args[1:], name)
     if given is None:
@@ -470,7 +470,7 @@ def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, 
                 "write `empty: …`",
             )
             return None
-        value = typed(body, arg.value)
+        value = type_expression(body, arg.value)
         if value is None:
             return None
         found.append((arg.value.span, value))
