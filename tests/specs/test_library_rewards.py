@@ -62,7 +62,7 @@ def test_both_paths_agree(method: str, tmp_path: Path) -> None:
     shared = (*split.budgets, split.l_max) if isinstance(split, Budgets) else (9, 40, LONGEST)
     places = shared if reward.dense is not None else (LONGEST,)
     made = arrays(groups, [[places] * ROLLOUTS] * GROUPS)
-    values = vectorise(reward, made.step, made.forced.look_up, made.bare.look_up)
+    values = vectorise(reward, made.inputs, made.forced.look_up, made.bare.look_up)
     differs = False
     for number, group in enumerate(groups):
         for index in range(ROLLOUTS):

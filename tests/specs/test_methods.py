@@ -77,12 +77,12 @@ def test_mrt_gives_each_step_what_it_gained_and_a_share_of_the_outcome(tmp_path:
     assert interpret(rule, asked, 0, places) == pytest.approx([0.2, 1.2, 0.2])
     assert interpret(rule, asked, 1, places) == pytest.approx([0, -1, 0])
     made = arrays([asked], [[places, places]])
-    values = vectorise(rule, made.step, made.forced.look_up, made.bare.look_up)
+    values = vectorise(rule, made.inputs, made.forced.look_up, made.bare.look_up)
     own, tokens = advantages_of(
         values,
-        made.step.places,
-        made.step.present,
-        made.step.length,
+        made.inputs.places,
+        made.inputs.present,
+        made.inputs.length,
         Advantage(credit="own", normalise="none"),
     )
     assert own[0].tolist() == [pytest.approx([0.2, 1.2, 0.2]), pytest.approx([0, -1, 0])]
@@ -195,7 +195,7 @@ def test_a_reward_that_halves_with_each_right_exit(tmp_path: Path) -> None:
     assert [interpret(rule, asked, index, places) for index in range(3)] == expected
     made = arrays([asked], [[places] * 3])
     np.testing.assert_allclose(
-        vectorise(rule, made.step, made.forced.look_up, made.bare.look_up)[0], expected
+        vectorise(rule, made.inputs, made.forced.look_up, made.bare.look_up)[0], expected
     )
 
 
@@ -237,7 +237,7 @@ def test_brpo_term_by_term(tmp_path: Path) -> None:
             )
         groups.append(Group(f"q{number}", tuple(rollouts)))
     made = arrays(groups, [[places] * 4] * 6)
-    values = vectorise(rule, made.step, made.forced.look_up, made.bare.look_up)
+    values = vectorise(rule, made.inputs, made.forced.look_up, made.bare.look_up)
     for number, asked in enumerate(groups):
         answers = [[r.forced.get(cut, r.correct) for cut in places] for r in asked.rollouts]
         for index in range(4):
@@ -279,7 +279,7 @@ def test_one_methods_split_with_anothers_modes_and_a_third_ones_reward() -> None
         groups.append(Group(f"q{number}", tuple(own), reference))
         places.append(cuts)
     made = arrays(groups, places)
-    values = vectorise(method.reward, made.step, made.forced.look_up, made.bare.look_up)
+    values = vectorise(method.reward, made.inputs, made.forced.look_up, made.bare.look_up)
     for number, each in enumerate(groups):
         for index in range(4):
             expected = interpret(method.reward, each, index, places[number][index])
