@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic
 from reodsl.graph.task import Task
 from reodsl.ir import Spec
+from reodsl.ir.reward import Reward
+from reodsl.ir.rollout import Group
+from reodsl.ir.training import Advantage
+from reodsl.ir.trial import Tried
 from reodsl.plan.registry import Execution, Machine, Part, Registry, Results
 
 
@@ -28,6 +33,14 @@ def _survey() -> tuple[Part, ...]:
     return survey()
 
 
+def _try_reward(
+    reward: Reward, rule: Advantage, group: Group, places: Sequence[Sequence[int]]
+) -> tuple[Tried, ...]:
+    from runners.train.tried import try_reward
+
+    return try_reward(reward, rule, group, places)
+
+
 REGISTRY = Registry(
     runners={
         "model": "runners.prepare:model",
@@ -44,4 +57,5 @@ REGISTRY = Registry(
     check=_check,
     execute=_execute,
     survey=_survey,
+    try_reward=_try_reward,
 )

@@ -58,7 +58,7 @@ RUNNERS_READ = {
     | {"rewards", "rounded", "rows", "seats", "seeds", "verify"},
     "evaluate": {"answers", "engine", "models", "prompts", "seeds", "verify"},
     "execute": {"clock", "data", "engine", "models", "sandbox", "scratch"},
-    "registry": {"execute"},
+    "registry": {"execute", "train"},
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +13,10 @@ from reodsl.diagnostics import Diagnostic, problem
 from reodsl.graph.event import Event
 from reodsl.graph.task import Graph, Kind, Task
 from reodsl.ir import Spec
+from reodsl.ir.reward import Reward
+from reodsl.ir.rollout import Group
+from reodsl.ir.training import Advantage
+from reodsl.ir.trial import Tried
 from reodsl.plan.keys import Keys
 from reodsl.store.store import Store
 
@@ -87,13 +91,15 @@ class Registry:
     runs. `check` is asked before anything starts: an error for everything that the tasks to run need and that is
     missing, and how to get it; a warning for what is there and not as the spec says. `execute` runs a graph; it raises
     a `Problem` only when nothing can run at all.
-    `survey` looks at what this machine has of what runs need, imports included.
+    `survey` looks at what this machine has of what runs need, imports included. `try_reward` says what each response of
+    a group earns, given the splits of each in tokens; packages may do without it.
     """
 
     runners: Mapping[Kind, str]
     check: Callable[[tuple[Task, ...], Spec, Path, Machine], tuple[Diagnostic, ...]]
     execute: Callable[[Execution], Results]
     survey: Callable[[], tuple[Part, ...]] = tuple
+    try_reward: Callable[[Reward, Advantage, Group, Sequence[Sequence[int]]], tuple[Tried, ...]] | None = None
 
 
 def load_registry() -> Registry:

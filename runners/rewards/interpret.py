@@ -27,6 +27,7 @@ from reodsl.ir.expression import (
     Weight,
 )
 from reodsl.ir.reward import Reward
+from reodsl.ir.rollout import Group, Rollout
 from reodsl.numbers.weights import coefficients
 from runners.rewards.arithmetic import (
     BINARY,
@@ -41,7 +42,6 @@ from runners.rewards.arithmetic import (
     sigmoid,
 )
 from runners.rewards.problems import given_missing
-from runners.rewards.rollout import Group, Rollout
 
 
 @dataclass(frozen=True, slots=True)

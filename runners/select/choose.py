@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.selection import Choice, Pick, Selection
 from runners.rewards.interpret import measure
-from runners.rewards.rollout import Group, Rollout
 
 ROLES = ("trace", "preferred", "rejected")
 """What a pick chooses, in the order in which it does."""

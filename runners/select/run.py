@@ -12,8 +12,8 @@ import polars as pl
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Progress
+from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.selection import Selection
-from runners.rewards.rollout import Group, Rollout
 from runners.select.choose import chosen, keeps, kept
 
 COLUMNS = ["question", "text", "gold", "sample", "response", "tokens", "finish", "correct"]

@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from reodsl.ir.training import Advantage
 from runners.rewards.inputs import Bools, Floats, Ints
@@ -101,8 +99,3 @@ def advantages_of(
     """Each section's advantage before any normalisation over the batch, and how many tokens it has."""
     present = np.broadcast_to(present, rewards.shape)
     return section_advantages(rewards, present, rule), section_tokens(places, present, length)
-
-
-def of_tokens(advantages: Floats, sections: Ints) -> Tensor:
-    """The advantage of every token, response after response, from those of sections and how many tokens each has."""
-    return torch.from_numpy(np.repeat(advantages.astype(np.float32).ravel(), sections.ravel()))

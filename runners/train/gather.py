@@ -18,7 +18,7 @@ import torch
 from reodsl.ir.training import Ppo
 from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import vectorise
-from runners.train.advantages import advantages_of, batch_normalised, normalised, of_tokens
+from runners.train.advantages import advantages_of, batch_normalised, normalised
 from runners.train.batch import Batch
 from runners.train.rollouts import Rollouts
 
@@ -138,6 +138,11 @@ def batch_of(rollouts: Rollouts) -> Batch:
         behaviour=_engines([one.behaviour for one in rollouts.responses], drawn),
         advantages=of_tokens(rollouts.advantages, rollouts.sections),
     )
+
+
+def of_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:
+    """The advantage of every token, response after response, from those of sections and how many tokens each has."""
+    return torch.from_numpy(np.repeat(advantages.astype(np.float32).ravel(), sections.ravel()))
 
 
 def _engines(values: Sequence[Sequence[float]], drawn: torch.Tensor) -> torch.Tensor:

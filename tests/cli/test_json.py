@@ -64,6 +64,11 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
     "new": [("new", "--list")],
     "doctor": [("doctor", "tiny.reo", "absent.reo")],
     "run": [("run", "tiny.reo", "--local"), ("run", "far.reo", "--local", "--set", "length=3")],
+    "reward": [
+        ("reward", "tiny.reo", "--length", "4,8", "--correct", "yes,no", "--forced", "8:no"),
+        ("reward", "tiny.reo", "std.rewards.hgpo", "--length", "4", "--correct", "yes", "--given", "mode=0"),
+        ("reward", "tiny.reo", "std.rewards.kimi_length(1)", "--run", "small"),
+    ],
     "accept": [("accept", "tiny.reo", *ACCEPTED, "--because", "a test")],
     "plan": [
         ("plan", "tiny.reo"),

@@ -77,6 +77,8 @@ COMMANDS: dict[str, list[str]] = {
     "E0116": ["frontier", "good.json", "--of", "nobody"],
     "E0117": ["reg", "good.json", "--frontier", "edge.json", "--l-max", "far"],
     "E0120": ["new", "a.reo"],
+    "E0124": ["reward", "a.reo", "reo_exp", "--length", "10,20", "--correct", "yes,no"],
+    "E0123": ["reward", "a.reo", "--length", "10", "--correct", "yes"],
     "E0410": ["budgets", "exp(from: 32K tokens, to: 1K tokens, n: 2)"],
     "E0412": ["budgets", "exp(from: 4 tokens, to: 8 tokens, n: 5)"],
     "E0413": ["budgets", "[2K tokens, 1K tokens]"],

@@ -16,6 +16,7 @@ from reodsl.diagnostics.render import render
 from reodsl.ir.data import Columns, Data, DataSource, File, Generated, PackageData
 from reodsl.ir.model import Architecture, WordTokenizer
 from reodsl.ir.reward import OracleBudgets, Reward
+from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.task import FoldTask, FoldTraces
 from runners.data.load import load_data
 from runners.data.table import questions_table
@@ -23,7 +24,6 @@ from runners.models.impossible import impossible
 from runners.models.tokenizer import encode, require_written, word_tokenizer
 from runners.rewards.cuts import needed_cuts
 from runners.rewards.interpret import interpret
-from runners.rewards.rollout import Group, Rollout
 from runners.rewards.splits import budget_places
 from runners.rewards.vectorise import vectorise
 from runners.verify import make_verifier

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reodsl.ir.rollout import Group, Rollout
 from runners.rewards.inputs import CutVerdicts, Floats, RewardInputs, pad_places
-from runners.rewards.rollout import Group, Rollout
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from hypothesis import settings
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, Dense, Let, Reward, cuts_below
 from reodsl.ir.reward import Cuts as Static
+from reodsl.ir.rollout import Group, Rollout
 from runners.rewards.cuts import needed_cuts
-from runners.rewards.rollout import Group, Rollout
 from tests.rewards.expressions import bare, correct, forced, length, op, stat, weight, where
 from tests.rewards.reward_groups import arrays
 from tests.rewards.test_vectorise import rewards, steps

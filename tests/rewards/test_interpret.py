@@ -6,8 +6,8 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.ir.reward import Budgets, Dense, Let, Reward
+from reodsl.ir.rollout import Group, Rollout
 from runners.rewards.interpret import interpret
-from runners.rewards.rollout import Group, Rollout
 from tests.rewards.expressions import call, correct, forced, given, length, minus, op, stat, weight, where
 
 

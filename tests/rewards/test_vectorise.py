@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Previous
 from reodsl.ir.reward import Budgets, Dense, Let, Part, Reward
+from reodsl.ir.rollout import Group, Rollout
 from runners.rewards.interpret import interpret
-from runners.rewards.rollout import Group, Rollout
 from runners.rewards.vectorise import evaluate, vectorise
 from tests.rewards.expressions import (
     bare,

@@ -17,10 +17,10 @@ from reodsl.graph.task import Task
 from reodsl.ir import canonical
 from reodsl.ir.expression import Aggregate, Binary, Correct, Given, Length, Name, Number, Unary
 from reodsl.ir.reward import Let
+from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.selection import Choice, Pick, Selection
 from reodsl.ir.training import FromTraining
 from reodsl.language import compile_file
-from runners.rewards.rollout import Group, Rollout
 from runners.select.choose import chosen, keeps, kept
 from runners.select.run import select
 

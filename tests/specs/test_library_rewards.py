@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from reodsl.ir.reward import Budgets, Reward
+from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.language import compile_file
 from reodsl.start import METHODS, starting_spec
 from runners.rewards.interpret import interpret
-from runners.rewards.rollout import Group, Rollout
 from runners.rewards.vectorise import vectorise
 from tests.rewards.reward_groups import arrays
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from reodsl.ir.reward import Reward
+from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.training import Advantage, FromTraining, Ppo
 from reodsl.language import compile_file
 from runners.rewards.interpret import interpret
-from runners.rewards.rollout import Group, Rollout
 from runners.rewards.vectorise import vectorise
 from runners.train.advantages import advantages_of
 from tests.rewards.reward_groups import arrays

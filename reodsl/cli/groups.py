@@ -1,0 +1,342 @@
+"""Groups of responses to try a reward on: made by hand on the command line, or rows of a past run."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reodsl.cli.inputs import token_grid
+from reodsl.diagnostics import Problem, problem
+from reodsl.ir.base import walk
+from reodsl.ir.expression import Aggregate, Given
+from reodsl.ir.reward import Budgets, QuestionBudgets, Reward, Steps
+from reodsl.ir.rollout import Group, Rollout
+
+ANSWERS = {"yes": True, "no": False, "1": True, "0": False, "true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Where responses of a past run are: the run or the file, its training, the step and the question."""
+
+    run: str | None
+    rollouts: str | None
+    task: str | None
+    step: int | None
+    question: str | None
+    store_dir: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A group, the cuts that a reward asked for and nobody gave, and the question and step of sampled ones.
+
+    `questions` are how many groups the step has.
+    """
+
+    group: Group
+    unanswered: list[tuple[str, int, int]]
+    question: str | None = None
+    step: int | None = None
+    questions: int = 1
+
+
+class _Verdicts(Mapping[int, bool]):
+    """Verdicts by cut. Notes what is asked for and not there, as (option, cut, response), and answers no.
+
+    With `since` a verdict holds until the next cut, and is no before the first.
+    """
+
+    def __init__(
+        self,
+        option: str,
+        response: int,
+        own: Mapping[int, bool],
+        notes: list[tuple[str, int, int]],
+        since: bool,
+    ) -> None:
+        self.option, self.response, self.own, self.notes, self.since = option, response, own, notes, since
+        self.cuts = sorted(own)
+
+    def __getitem__(self, cut: int) -> bool:
+        if cut in self.own:
+            return self.own[cut]
+        if self.since:
+            at = bisect_right(self.cuts, cut)
+            return self.own[self.cuts[at - 1]] if at else False
+        self.notes.append((self.option, cut, self.response))
+        return False
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.own)
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+
+def made_group(
+    length: str | None,
+    correct: str | None,
+    forced: Sequence[str],
+    bare: Sequence[str],
+    given: Sequence[str],
+    reference: tuple[str | None, str | None],
+) -> Asked:
+    """The group that options describe. Raises E0124 where they do not go together, E0117 where one is no length."""
+    if length is None or correct is None:
+        raise _refuse(
+            f"there is no {'--length' if length is None else '--correct'}",
+            "give a group, as in `--length 10,20 --correct yes,no`, or the responses of a run: `--run RUN`",
+        )
+    lengths = _lengths("--length", length)
+    size = len(lengths)
+    verdicts = _answers("--correct", correct, size)
+    unanswered: list[tuple[str, int, int]] = []
+    at_cuts = {
+        option: _at_cuts(option, texts, size) for option, texts in (("--forced", forced), ("--bare", bare))
+    }
+    numbers = _numbers(given, size)
+    rollouts = tuple(
+        Rollout(
+            lengths[i],
+            verdicts[i],
+            forced=_Verdicts("--forced", i, _of(at_cuts["--forced"], i), unanswered, False),
+            bare=_Verdicts("--bare", i, _of(at_cuts["--bare"], i), unanswered, False),
+            given={name: values[i] for name, values in numbers.items()},
+        )
+        for i in range(size)
+    )
+    return Asked(Group("", rollouts, _reference(*reference)), unanswered)
+
+
+def _of(verdicts: Mapping[int, Sequence[bool]], response: int) -> dict[int, bool]:
+    """One response's verdicts by cut."""
+    return {cut: own[response] for cut, own in verdicts.items()}
+
+
+def past_group(
+    past: Past, experiment: str | None, given: Sequence[str], reference: tuple[str | None, str | None]
+) -> Asked:
+    """The responses to one question in one step of a training. Raises E0124 where they are not there."""
+    import polars as pl
+
+    path = _table(past, experiment)
+    try:
+        table = pl.scan_parquet(path)
+        steps = table.select(pl.col("step").unique().sort()).collect()["step"].to_list()
+        step = past.step if past.step is not None else steps[-1] if steps else 0
+        rows = table.filter(pl.col("step") == step).collect().to_dicts()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise _refuse(
+            f"the responses cannot be read: {str(error).splitlines()[0]}", None, str(path)
+        ) from None
+    if not rows:
+        there = f"steps {steps[0]} to {steps[-1]} are there" if steps else "the training has no step yet"
+        raise _refuse(f"no response is of step {step}", there, str(path))
+    groups: list[list[dict[str, Any]]] = []
+    for row in rows:
+        if row["rollout"] == 0 or not groups:
+            groups.append([])
+        groups[-1].append(row)
+    names = [own[0]["question"] for own in groups]
+    if past.question is not None and past.question not in names:
+        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        raise _refuse(f"step {step} has no question `{past.question}`", f"it has {shown}", str(path))
+    chosen = groups[names.index(past.question) if past.question is not None else 0]
+    unanswered: list[tuple[str, int, int]] = []
+    numbers = _numbers(given, len(chosen))
+    rollouts = tuple(
+        Rollout(
+            row["tokens"],
+            row["correct"],
+            _Verdicts("--forced", i, dict(zip(row["cuts"], row["forced"], strict=True)), unanswered, False),
+            _Verdicts("--bare", i, dict(zip(row["bare_cuts"], row["bare"], strict=True)), unanswered, True),
+            {name: float(row[name]) for name in ("mode", "budget") if row[name] is not None}
+            | {name: values[i] for name, values in numbers.items()},
+        )
+        for i, row in enumerate(chosen)
+    )
+    group = Group(chosen[0]["question"], rollouts, _reference(*reference))
+    return Asked(group, unanswered, chosen[0]["question"], step, len(groups))
+
+
+def _table(past: Past, experiment: str | None) -> Path:
+    """The table of a training's responses."""
+    if past.rollouts is not None:
+        if past.run is not None:
+            raise _refuse("--run and --rollouts name two sources of responses", "give one of them")
+        return Path(past.rollouts)
+    from reodsl.cli.place import existing_store
+    from reodsl.store.runs import records
+    from reodsl.store.select import pick
+
+    store = existing_store(past.store_dir)
+    record = pick(records(store), past.run or "")
+    tables = {
+        task: path
+        for task, key in record.tasks.items()
+        if ".train" in task and (path := store.path(key) / "rollouts.parquet").is_file()
+    }
+    if past.task is not None:
+        named = [past.task] if past.task in tables else []
+    else:
+        named = list(tables)
+        own = [task for task in tables if task.split(".")[0] == experiment]
+        named = own if len(named) > 1 and len(own) == 1 else named
+    if len(named) != 1:
+        there = ", ".join(tables) or "none"
+        message = (
+            f"the run has no responses of `{past.task}`"
+            if past.task is not None
+            else f"the run has responses of {len(tables)} trainings"
+        )
+        raise _refuse(message, f"name one with --task: {there}", record.name)
+    return tables[named[0]]
+
+
+def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple[int, ...]]:
+    """The splits of each response in tokens; none where the reward has no `dense` line. Raises E0124 where the reward's
+    own are not known here and none are given."""
+    size = len(group.group.rollouts)
+    if reward.dense is None:
+        if splits:
+            raise _refuse(f"`{reward.name}` has no splits, and --splits gives some", "leave --splits out")
+        return []
+    split = reward.dense.split
+    if not splits:
+        if isinstance(split, Budgets):
+            return [(*split.budgets, split.l_max)] * size
+        why = (
+            "are where its reasoning steps end"
+            if isinstance(split, Steps)
+            else "follow from other trainings"
+            if isinstance(split, QuestionBudgets)
+            else "are found on a frontier of the study"
+        )
+        raise _refuse(
+            f"the splits of `{reward.name}` {why}",
+            "say where they are, the longest response last: `--splits 16,64,128`"
+            + (", once for each response" if isinstance(split, Steps) else ""),
+        )
+    own = [_lengths("--splits", text) for text in splits]
+    for each in own:
+        if list(each) != sorted(set(each)):
+            raise _refuse(
+                f"--splits {','.join(map(str, each))} does not rise", "write them from short to long"
+            )
+    if len(own) not in (1, size):
+        raise _refuse(
+            f"--splits is given {len(own)} times for {size} responses",
+            "give it once, or once for each response",
+        )
+    return own * size if len(own) == 1 else own
+
+
+def check_inputs(reward: Reward, group: Asked) -> None:
+    """Raise E0124 where the reward reads numbers or a reference that the group does not have."""
+    fields = {node.field for node in walk(reward) if isinstance(node, Given)}
+    for name in sorted(fields - set(group.group.rollouts[0].given)):
+        read = "mode(y)" if name == "mode" else f"x.{name}"
+        raise _refuse(f"`{reward.name}` reads `{read}`", f"give its value: `--given {name}=…`")
+    over = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
+    if "ref" in over and not group.group.reference:
+        raise _refuse(
+            f"`{reward.name}` reads `ref`, the starting model's responses",
+            "give them: `--ref-length 30,50 --ref-correct yes,no`",
+        )
+
+
+def refuse_unanswered(reward: Reward, group: Asked) -> None:
+    """Raise E0124 where the reward asked for answers at cuts that are not known, with what to write."""
+    if not group.unanswered:
+        return
+    option = group.unanswered[0][0]
+    cuts = sorted({cut for own, cut, _ in group.unanswered if own == option})
+    what = "the forced answer" if option == "--forced" else "the bare answer"
+    shown = ", ".join(map(str, cuts[:6])) + (f" and {len(cuts) - 6} more" if len(cuts) > 6 else "")
+    example = ",".join(["yes"] * len(group.group.rollouts))
+    raise _refuse(
+        f"`{reward.name}` asks whether {what} is right at {shown} tokens",
+        f"say it of each response: `{option} {cuts[0]}:{example}`"
+        if group.question is None
+        else "try a reward that cuts where the run did, or make the group by hand",
+    )
+
+
+def _lengths(option: str, text: str) -> tuple[int, ...]:
+    lengths = token_grid(option, text)
+    if min(lengths) < 1:
+        raise _refuse(f"{option} has a length of 0", "a response has at least 1 token")
+    return lengths
+
+
+def _answers(option: str, text: str, size: int) -> list[bool]:
+    words = [word.strip().lower() for word in text.split(",")]
+    for word in words:
+        if word not in ANSWERS:
+            raise _refuse(f"{option} {word!r} is neither yes nor no", f"write `{option} yes,no`")
+    return _for_each(option, [ANSWERS[word] for word in words], size)
+
+
+def _for_each(option: str, values: list[Any], size: int) -> list[Any]:
+    """One value for each response; a single one counts for all."""
+    if len(values) not in (1, size):
+        raise _refuse(
+            f"{option} has {len(values)} values for {size} responses",
+            "give one for each response, or one for all",
+        )
+    return values * size if len(values) == 1 else values
+
+
+def _at_cuts(option: str, texts: Sequence[str], size: int) -> dict[int, list[bool]]:
+    found: dict[int, list[bool]] = {}
+    for text in texts:
+        cut, colon, answers = text.partition(":")
+        if not colon:
+            raise _refuse(f"{option} {text!r} has no cut", f"write `{option} 64:yes,no`")
+        (place,) = token_grid(option, cut.strip())[:1]
+        if place in found:
+            raise _refuse(f"{option} gives the cut {place} twice", "give it once")
+        found[place] = _answers(option, answers, size)
+    return found
+
+
+def _numbers(texts: Sequence[str], size: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip()
+        if not (equals and name and values.strip()):
+            raise _refuse(
+                f"--given {text!r} is no assignment", "write `--given budget=1K` or `--given mode=0,1`"
+            )
+        found[name] = _for_each("--given", [_number(each.strip()) for each in values.split(",")], size)
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return float(token_grid("--given", text)[0])
+    if not math.isfinite(value):
+        raise _refuse(f"--given {text} is no number that a question has", "give a finite one")
+    return value
+
+
+def _reference(length: str | None, correct: str | None) -> tuple[Rollout, ...]:
+    if length is None and correct is None:
+        return ()
+    if length is None or correct is None:
+        raise _refuse("--ref-length and --ref-correct go together", "give both")
+    lengths = _lengths("--ref-length", length)
+    verdicts = _answers("--ref-correct", correct, len(lengths))
+    return tuple(Rollout(n, right) for n, right in zip(lengths, verdicts, strict=True))
+
+
+def _refuse(message: str, help: str | None, where: str | None = None) -> Problem:
+    return problem("E0124", message, where=where, help=help)

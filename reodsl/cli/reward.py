@@ -1,0 +1,329 @@
+"""`reodsl reward FILE [REWARD]`: what a reward gives the responses of a group, and the advantages that follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reodsl.cli import completing
+from reodsl.cli.options import amend_option, known_store_option, set_option
+
+if TYPE_CHECKING:
+    from reodsl.cli.groups import Asked
+    from reodsl.ir.reward import Reward
+    from reodsl.ir.training import Advantage
+    from reodsl.ir.trial import Tried
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A reward, the rule of its advantages, and what each response of a group came to."""
+
+    reward: Reward
+    rule: Advantage
+    experiment: str | None
+    group: Asked
+    tried: tuple[Tried, ...]
+
+
+@click.command(
+    short_help="Try a reward on a group of responses.",
+    epilog="""\b
+Examples:
+  reodsl reward my.reo --length 10,20,40 --correct yes,yes,no
+  reodsl reward my.reo 'mine(alpha: 0.2)' --length 10,20 --correct yes,no
+  reodsl reward specs/quickstart.reo 'std.rewards.reo(at: [8 tokens, 32 tokens])' --length 10,20 \\
+    --correct yes,no --forced 8:no,yes
+  reodsl reward my.reo my_experiment --run quickstart --task vanilla.train.s1 --step 3
+""",
+)
+@click.argument("spec", metavar="FILE", shell_complete=completing.files)
+@click.argument("reward", required=False)
+@click.option("--length", metavar="TOKENS,...", help="How long each response of the group is.")
+@click.option(
+    "--correct", metavar="yes|no,...", help="Whether each is right. One answer counts for all of them."
+)
+@click.option(
+    "--forced",
+    multiple=True,
+    metavar="CUT:yes|no,...",
+    help="Whether the answer forced after so many tokens is right, of each response. Repeatable.",
+)
+@click.option(
+    "--bare",
+    multiple=True,
+    metavar="CUT:yes|no,...",
+    help="Whether the first so many tokens hold the right answer with nothing forced. Repeatable.",
+)
+@click.option(
+    "--given",
+    multiple=True,
+    metavar="NAME=NUMBER,...",
+    help="A number of the question or the wording, as in --given budget=1K or --given mode=0,1. Repeatable.",
+)
+@click.option(
+    "--splits",
+    multiple=True,
+    metavar="TOKENS,...",
+    help="Where responses are split, the longest response last. Once for all, or once for each response.",
+)
+@click.option(
+    "--ref-length", metavar="TOKENS,...", help="Lengths of the starting model's responses, for `ref`."
+)
+@click.option("--ref-correct", metavar="yes|no,...", help="Whether the starting model's responses are right.")
+@click.option(
+    "--run", metavar="RUN", help="Take the responses of a past run: a study, or how its name starts."
+)
+@click.option("--rollouts", metavar="FILE", help="Take the responses of a rollouts.parquet.")
+@click.option("--task", metavar="TASK", help="Which training of the run, as in vanilla.train.s1.")
+@click.option("--step", type=click.IntRange(min=1), help="Which step of the training. Default: the last.")
+@click.option("--question", metavar="ID", help="Which question of the step. Default: the first.")
+@set_option
+@amend_option
+@known_store_option
+@click.option("--json", "as_json", is_flag=True, help="Print the values and advantages as JSON.")
+def command(
+    spec: str,
+    reward: str | None,
+    length: str | None,
+    correct: str | None,
+    forced: tuple[str, ...],
+    bare: tuple[str, ...],
+    given: tuple[str, ...],
+    splits: tuple[str, ...],
+    ref_length: str | None,
+    ref_correct: str | None,
+    run: str | None,
+    rollouts: str | None,
+    task: str | None,
+    step: int | None,
+    question: str | None,
+    sets: tuple[str, ...],
+    amends: tuple[str, ...],
+    store_dir: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what a reward gives each response of a group, and the advantages that PPO makes of it.
+
+    REWARD is a reward that the file declares or imports, a call of one with its arguments, or an experiment, whose own
+    settings of `advantage` and `credit` then count. It may be left out where the file has only one. Nothing is trained:
+    the responses are made by hand with --length and --correct, or were sampled in a past run.
+    """
+    from reodsl.cli.groups import Past, check_inputs, made_group, past_group, places_of, refuse_unanswered
+    from reodsl.cli.options import assignments
+    from reodsl.cli.output import failed, print_json, show
+    from reodsl.diagnostics import problem
+    from reodsl.language.chosen_reward import choose_reward
+    from reodsl.plan.registry import load_registry
+
+    chosen = choose_reward(spec, reward, assignments("--set", sets), assignments("--amend", amends))
+    show(chosen.diagnostics, chosen.sources)
+    if chosen.reward is None or failed(chosen.diagnostics):
+        raise SystemExit(1)
+    reference = (ref_length, ref_correct)
+    if run is None and rollouts is None:
+        group = made_group(length, correct, forced, bare, given, reference)
+    else:
+        past = Past(run, rollouts, task, step, question, store_dir)
+        for option, value in (
+            ("--length", length),
+            ("--correct", correct),
+            ("--forced", forced),
+            ("--bare", bare),
+        ):
+            if value:
+                raise problem(
+                    "E0124", f"{option} is of a group made by hand, and these responses were sampled"
+                )
+        group = past_group(past, chosen.experiment, given, reference)
+    places = places_of(chosen.reward, splits, group)
+    check_inputs(chosen.reward, group)
+    try_reward = load_registry().try_reward
+    if try_reward is None:
+        raise problem(
+            "E0964", "these runners cannot try a reward", help="take those of reodsl: unset REODSL_RUNNERS"
+        )
+    tried = try_reward(chosen.reward, chosen.advantage, group.group, places)
+    refuse_unanswered(chosen.reward, group)
+    shown = _Shown(chosen.reward, chosen.advantage, chosen.experiment, group, tried)
+    if as_json:
+        print_json(_facts(shown))
+    else:
+        click.echo("\n".join(_lines(shown)))
+    _refuse_endless(shown)
+
+
+def _facts(shown: _Shown) -> dict[str, Any]:
+    from reodsl.ir.reward_text import expression_text
+
+    reward, rule = shown.reward, shown.rule
+    responses = []
+    for response, found in zip(shown.group.group.rollouts, shown.tried, strict=True):
+        sections = []
+        # Parts are normalised each by itself: they have no advantage of their own.
+        for at in range(0 if reward.parts else len(found.rewards)):
+            sections.append(
+                {
+                    "at": found.places[at] if found.places else None,
+                    "reward": _finite(found.rewards[at]),
+                    "tokens": found.tokens[at],
+                    "advantage": _finite(found.advantages[at]),
+                }
+            )
+        parts = [
+            {
+                "expression": expression_text(part.value),
+                "weight": part.weight,
+                "on": part.on,
+                "value": _finite(value),
+            }
+            for part, value in zip(reward.parts, found.rewards, strict=False)
+        ]
+        responses.append(
+            {
+                "length": response.length,
+                "correct": response.correct,
+                "given": dict(response.given),
+                "lets": {
+                    let.name: _finite(value) for let, value in zip(reward.lets, found.lets, strict=True)
+                },
+                "sections": sections,
+                "parts": parts,
+                "prefix_advantage": _finite(found.advantages[0]) if parts else None,
+                "response_advantage": _finite(found.advantages[1]) if parts else None,
+            }
+        )
+    return {
+        "reward": reward.name,
+        "experiment": shown.experiment,
+        "question": shown.group.question,
+        "step": shown.group.step,
+        "questions": shown.group.questions,
+        "advantage": {
+            "credit": rule.credit,
+            "normalise": rule.normalise,
+            "std": rule.std,
+            "absent": rule.absent,
+            "batch": rule.batch,
+        },
+        "responses": responses,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _lines(shown: _Shown) -> list[str]:
+    """The group as a table: a row a response, or a row a split of it; then what its columns are."""
+    from reodsl.ir.reward_text import expression_text
+
+    reward = shown.reward
+    lets = [let.name for let in reward.lets]
+    fields = list(shown.group.group.rollouts[0].given)
+    dense = reward.dense is not None
+    head = ["response", "length", "correct", *fields, *lets]
+    if reward.parts:
+        head += [f"part {number + 1}" for number in range(len(reward.parts))]
+        head += ["advantage", "of a prefix"]
+    else:
+        head += ["split", "tokens", "reward", "advantage"] if dense else ["reward", "advantage"]
+    rows: list[Sequence[str]] = [head]
+    for number, (response, found) in enumerate(zip(shown.group.group.rollouts, shown.tried, strict=True)):
+        own = [
+            str(number + 1),
+            str(response.length),
+            "yes" if response.correct else "no",
+            *(f"{value:g}" for value in response.given.values()),
+            *map(_number, found.lets),
+        ]
+        if reward.parts:
+            rows.append(
+                [
+                    *own,
+                    *map(_number, found.rewards),
+                    _number(found.advantages[1]),
+                    _number(found.advantages[0]),
+                ]
+            )
+            continue
+        for at in range(len(found.rewards)):
+            split = [str(found.places[at]), str(found.tokens[at])] if dense else []
+            rows.append(
+                [
+                    *(own if at == 0 else [""] * len(own)),
+                    *split,
+                    _number(found.rewards[at]),
+                    _number(found.advantages[at]),
+                ]
+            )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [_title(shown), ""]
+    lines += ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines.append("")
+    lines += [f"{let.name} = {expression_text(let.value)}" for let in reward.lets]
+    if reward.outcome is not None:
+        lines.append(f"reward = {expression_text(reward.outcome)}")
+    if reward.dense is not None:
+        lines.append(f"reward at a split {reward.dense.var} = {expression_text(reward.dense.value)}")
+    for number, part in enumerate(reward.parts):
+        whose = "the prefix" if part.on == "prefix" else "the response"
+        lines.append(
+            f"part {number + 1} = {expression_text(part.value)}, normalised, times {part.weight:g}, earned by {whose}"
+        )
+    return [*lines, f"advantage: {_rule(shown)}"]
+
+
+def _title(shown: _Shown) -> str:
+    group = shown.group
+    own = f"{shown.reward.name}" + (f" of {shown.experiment}" if shown.experiment else "")
+    size = len(group.group.rollouts)
+    responses = f"{size} response{'' if size == 1 else 's'}"
+    if group.question is None:
+        return f"{own}, {responses}"
+    others = "" if group.questions == 1 else f", one of {group.questions} questions"
+    return f"{own}, {responses} to {group.question} at step {group.step}{others}"
+
+
+def _rule(shown: _Shown) -> str:
+    """How advantages are made, in words."""
+    rule = shown.rule
+    words = [
+        {
+            "group": f"z-scored over the group ({rule.std} deviation)",
+            "center": "less the group's mean",
+            "none": "the reward as it is",
+        }[rule.normalise]
+    ]
+    if shown.reward.dense is not None:
+        words.append(f"credit {rule.credit}")
+    if rule.batch and not shown.reward.parts:
+        words.append("then z-scored over this group's tokens, where training takes those of the whole step")
+    if shown.experiment is None:
+        words.append("the default settings; name an experiment for its own")
+    return ", ".join(words)
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _refuse_endless(shown: _Shown) -> None:
+    """Raise E0920 for a reward that is no number, as a training does."""
+    from reodsl.diagnostics import problem
+
+    for number, found in enumerate(shown.tried):
+        for value in found.rewards:
+            if not math.isfinite(value):
+                raise problem(
+                    "E0920",
+                    f"the reward `{shown.reward.name}` is {value} for a response",
+                    where=f"response {number + 1}",
+                    help="guard the division, logarithm or root with `if`, `max(…, 1)` or `clip`, and give aggregates"
+                    " an `empty:`",
+                )

@@ -1,0 +1,164 @@
+"""Choose a reward of a spec to try: a declared one, one with arguments, or that of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from reodsl.diagnostics.model import Diagnostic, error
+from reodsl.ir.base import walk
+from reodsl.ir.expression import Aggregate, Expression, Name, Node
+from reodsl.ir.reward import Dense, Let, Reward
+from reodsl.ir.training import Advantage
+from reodsl.language.bounds import Enough
+from reodsl.language.build import Lowering, build, reward
+from reodsl.language.evaluate import evaluated
+from reodsl.language.modules import Loaded
+from reodsl.language.program import Program, load
+from reodsl.language.stages import complete_stages
+from reodsl.language.values import Definition, Experiment, Record, Scope, StageRef, describe
+from reodsl.syntax import parse_expression, tree
+from reodsl.syntax.source import Source
+
+N = TypeVar("N", bound=Node)
+SHOWN = "<REWARD>"
+UNKNOWN_LENGTH = 2**31
+"""The longest response where nothing says how long one may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenReward:
+    """A reward whose lets have the names that the spec gives them, how its advantages are made, and who trains on it.
+
+    `reward` is None where something is wrong, which `diagnostics` say; `sources` are the texts that they show.
+    """
+
+    reward: Reward | None
+    advantage: Advantage
+    experiment: str | None
+    diagnostics: tuple[Diagnostic, ...]
+    sources: Mapping[str, str]
+
+
+def choose_reward(
+    path: str, wanted: str | None, sets: Mapping[str, str] = {}, amends: Mapping[str, str] = {}
+) -> ChosenReward:
+    """The reward that `wanted` stands for in a spec: a reward's name, a call of one, an experiment, or a stage of one.
+
+    Without `wanted` it is the only reward that the file declares, or that of its only experiment. An experiment brings
+    its settings of `advantage` and `credit`; else they are the defaults.
+    """
+    program = load(path, sets, amends)
+    record: Record | None = None
+    if program.main is not None and program.sound:
+        with suppress(Enough):
+            record = _record(program, program.main, wanted)
+    found: tuple[Advantage, str | None] = Advantage(), None
+    rule: Record | None = record
+    limit = UNKNOWN_LENGTH
+    ctx = program.context
+    if isinstance(record, Experiment | StageRef):
+        experiment = record if isinstance(record, Experiment) else record.of
+        stages = complete_stages(ctx, experiment)
+        stage = stages[record.position if isinstance(record, StageRef) else -1][1] if stages else None
+        rule = stage.sub("reward") if stage is not None else None
+        if stage is not None and rule is None:
+            ctx.report(_none(f"`{experiment.name}` is trained without a reward", program))
+        if stage is not None and rule is not None:
+            found = (
+                build(Advantage, stage.part("advantage"), credit=stage.data("credit")),
+                experiment.name,
+            )
+            limit = stage.part("rollout").data("max_tokens")
+    made: Reward | None = None
+    if isinstance(rule, Definition) and program.sound:
+        with suppress(LookupError, Enough):
+            made = _as_named(reward(Lowering(ctx), rule, limit), rule)
+    return ChosenReward(made, *found, ctx.findings, ctx.modules.sources)
+
+
+def _record(program: Program, main: Loaded, wanted: str | None) -> Record | None:
+    """The record of a reward or an experiment; None with what is wrong reported."""
+    ctx = program.context
+    if wanted is None:
+        declared = {
+            item.name.name: item.kind.name for item in main.items.values() if isinstance(item, tree.Decl)
+        }
+        for kind in ("reward", "experiment"):
+            names = [name for name, own in declared.items() if own == kind and name in program.values]
+            if len(names) == 1:
+                data = program.values[names[0]].data
+                return data if isinstance(data, Record) else None
+            if names:
+                break
+        several = (
+            f"this file has {len(names)} {kind}s" if names else "this file has no reward and no experiment"
+        )
+        ctx.report(_none(several, program, names))
+        return None
+    ctx.modules.sources[SHOWN] = wanted
+    parsed = parse_expression(Source(SHOWN, wanted))
+    for finding in parsed.diagnostics:
+        ctx.report(finding)
+    if parsed.expression is None:
+        return None
+    value = evaluated(ctx, parsed.expression, Scope(main))
+    if value is None:
+        return None
+    if isinstance(value.data, Experiment | StageRef) or (
+        isinstance(value.data, Definition) and value.data.kind == "reward"
+    ):
+        return value.data
+    return ctx.fail(
+        "E0123",
+        f"{describe(value)} is no reward and no experiment",
+        parsed.expression.span,
+        help="name a reward, call one, such as `reo(at: [1K tokens, 4K tokens])`, or name an experiment",
+    )
+
+
+def _none(message: str, program: Program, names: list[str] | None = None) -> Diagnostic:
+    """E0123: no reward, or none that is meant."""
+    helps = (
+        f"name one: {', '.join(names)}" if names else "name a reward of the library: `std.rewards.outcome`"
+    )
+    where = program.main.path if program.main is not None else None
+    return error("E0123", message, where=where, help=helps)
+
+
+def _as_named(given: Reward, record: Definition) -> Reward:
+    """A reward whose lets have the names that its text gives them."""
+    written = [item.name.name for item in record.body.items if isinstance(item, tree.Let)]
+    taken = {node.var for node in walk(given) if isinstance(node, Aggregate | Dense)}
+    names = {
+        let.name: let.name if name in taken else name for let, name in zip(given.lets, written, strict=True)
+    }
+    return Reward(
+        name=given.name,
+        lets=tuple(Let(name=names[let.name], value=_renamed(let.value, names)) for let in given.lets),
+        outcome=None if given.outcome is None else _renamed(given.outcome, names),
+        dense=None
+        if given.dense is None
+        else given.dense.model_copy(update={"value": _renamed(given.dense.value, names)}),
+        parts=tuple(part.model_copy(update={"value": _renamed(part.value, names)}) for part in given.parts),
+    )
+
+
+def _renamed(value: Expression, names: Mapping[str, str]) -> Expression:
+    """An expression in which lets have these names."""
+    if isinstance(value, Name):
+        return replace(value, name=names.get(value.name, value.name))
+    return _inside(value, names)
+
+
+def _inside(value: N, names: Mapping[str, str]) -> N:
+    changed: dict[str, Any] = {}
+    for each in fields(value):
+        part = getattr(value, each.name)
+        if isinstance(part, tuple):
+            changed[each.name] = tuple(_renamed(item, names) for item in part)
+        elif isinstance(part, Node):
+            changed[each.name] = _renamed(part, names)  # type: ignore[arg-type]
+    return replace(value, **changed)

@@ -1,0 +1,159 @@
+"""`reodsl reward`: the tables that it prints, numbers worked out by hand, and what it needs to be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from runners.train.gather import ROLLOUTS
+from tests.called import SPECS, call
+
+OWN = """reward short(alpha: number = 0.5) {
+  let longest = max(len(z) for z in group)
+  correct(y) - alpha * len(y) / max(longest, 1 tokens)
+}
+"""
+HAND = ("--length", "10,20", "--correct", "yes,no")
+Said = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.reo").write_text(OWN)
+    Path("quickstart.reo").write_text((SPECS / "quickstart.reo").read_text())
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    """What `reodsl reward …` prints; what it refuses with where `code` says so."""
+
+    def run(*arguments: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert call("reward", *arguments) == code
+        out, err = capsys.readouterr()
+        assert (out == "") == (code == 1), err
+        return err if code else out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("outcome", ("own.reo", *HAND)),
+        (
+            "dense",
+            (
+                "quickstart.reo",
+                "reo_exp",
+                *HAND,
+                "--forced",
+                "4:no",
+                "--forced",
+                "8:no,yes",
+                "--forced",
+                "16:no",
+            ),
+        ),
+        ("parts", ("own.reo", "std.rewards.hgpo", *HAND, "--given", "mode=0,1")),
+    ],
+)
+def test_tables(
+    name: str, arguments: tuple[str, ...], said: Said, golden: Callable[[str, str], None]
+) -> None:
+    golden(f"commands/reward_{name}.txt", said(*arguments))
+
+
+def test_numbers_by_hand(said: Said) -> None:
+    found = json.loads(said("own.reo", "short(alpha: 1)", *HAND, "--json"))
+    one, two = found["responses"]
+    assert one["lets"] == {"longest": 20.0}
+    assert [each["sections"][0]["reward"] for each in (one, two)] == [0.5, -1.0]
+    # Two values that differ are one deviation above and below their mean.
+    assert [each["sections"][0]["advantage"] for each in (one, two)] == pytest.approx([1.0, -1.0])
+    assert (one["sections"][0]["tokens"], one["sections"][0]["at"]) == (10, None)
+
+
+def test_an_experiment_brings_its_settings(said: Said) -> None:
+    amend = ("--amend", "vanilla.advantage.normalise=center")
+    found = json.loads(said("quickstart.reo", "vanilla", *HAND, *amend, "--json"))
+    assert (found["experiment"], found["advantage"]["normalise"]) == ("vanilla", "center")
+    assert [each["sections"][0]["advantage"] for each in found["responses"]] == [0.5, -0.5]
+
+
+def test_reference_and_splits_are_given(said: Said) -> None:
+    harmonizing = "std.rewards.length_harmonizing(gamma: 2)"
+    reference = ("--ref-length", "30,50", "--ref-correct", "yes,no")
+    found = json.loads(said("own.reo", harmonizing, *HAND, *reference, "--json"))
+    # 40 tokens and an accuracy of one half: 40 / 10 - 1 + 2 * 0.5, and 40 / 20 - 1 - 2 * 0.5.
+    assert [each["sections"][0]["reward"] for each in found["responses"]] == [4.0, 0.0]
+    cuts = ("--splits", "5,10", "--splits", "20", "--forced", "5:no")
+    mrt = 'std.rewards.mrt(at: steps(separator: "\\n", keywords: ["wait"]), alpha: 1)'
+    one, two = json.loads(said("own.reo", mrt, *HAND, *cuts, "--forced", "0:no", "--json"))["responses"]
+    assert [section["reward"] for section in one["sections"]] == [1.0, 2.0]
+    assert [section["tokens"] for section in two["sections"]] == [20]
+
+
+def test_rows_of_a_past_run(said: Said) -> None:
+    rows = [
+        {
+            "step": 3, "question": f"q{number // 2}", "rollout": number % 2, "tokens": 10 * (number + 1),
+            "finish": "stop", "weight_versions": [2], "mode": None, "budget": 15, "correct": number % 2 == 0,
+            "reward": 0.0, "cuts": [8], "forced": [True], "bare_cuts": [6], "bare": [True],
+        }
+        for number in range(4)
+    ]  # fmt: skip
+    pl.DataFrame(rows, schema=ROLLOUTS).write_parquet("rollouts.parquet")
+    past = ("--rollouts", "rollouts.parquet")
+    found = json.loads(said("own.reo", "std.rewards.l1_exact", *past, "--question", "q1", "--json"))
+    assert (found["question"], found["step"], found["questions"]) == ("q1", 3, 2)
+    rewards = [each["sections"][0]["reward"] for each in found["responses"]]
+    assert rewards == pytest.approx([1 - 0.0003 * 15, -0.0003 * 25])
+    # The bare prefix holds the answer from 6 tokens on.
+    bare = "std.rewards.first_budget_alone(at: [{} tokens, 64 tokens])"
+    for budget, expected in ((5, 0.0), (7, 1.0)):
+        one = json.loads(said("own.reo", bare.format(budget), *past, "--json"))["responses"][0]
+        assert one["sections"][0]["reward"] == expected
+    assert "is right at 9 tokens" in said(
+        "own.reo", "std.rewards.reo(at: [8 tokens, 9 tokens, 64 tokens])", *past, code=1
+    )
+    assert "steps 3 to 3 are there" in said("own.reo", *past, "--step", "4", code=1)
+    assert "it has q0, q1" in said("own.reo", *past, "--question", "q9", code=1)
+    assert "group made by hand" in said("own.reo", *past, "--correct", "yes", code=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("own.reo",), "there is no --length"),
+        (("own.reo", "--length", "10,20,30", "--correct", "yes,no"), "--correct has 2 values for 3 responses"),
+        (("own.reo", "--length", "10", "--correct", "maybe"), "'maybe' is neither yes nor no"),
+        (("own.reo", "--length", "0", "--correct", "yes"), "has a length of 0"),
+        (("own.reo", "--length", "10", "--correct", "yes", "--forced", "yes"), "has no cut"),
+        (("own.reo", "--length", "10", "--correct", "yes", "--splits", "4,8"), "has no splits"),
+        (("own.reo", "std.rewards.l1_exact", *HAND), "--given budget=…"),
+        (("own.reo", "std.rewards.length_harmonizing(1)", *HAND), "--ref-length 30,50"),
+        (("own.reo", 'std.rewards.mrt(at: steps(separator: ".", keywords: ["so"]))', *HAND), "reasoning steps end"),
+        (("own.reo", "std.rewards.reo(at: [4 tokens, 8 tokens])", *HAND, "--splits", "8,4"), "does not rise"),
+        (("own.reo", "shrot", *HAND), "did you mean `short`?"),
+        (("own.reo", "2", *HAND), "is no reward"),
+        (("absent.reo", *HAND), "absent.reo"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_said(arguments: tuple[str, ...], words: str, said: Said) -> None:
+    told = said(*arguments, code=1)
+    assert words in told
+    assert told.count("error[") == 1
+
+
+def test_a_reward_that_is_no_number_is_shown_and_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    endless = ("--length", "10", "--correct", "no", "--given", "budget=1e308")
+    assert call("reward", "own.reo", "std.rewards.l1_exact(alpha: 1000000)", *endless, "--json") == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["responses"][0]["sections"][0]["reward"] is None
+    assert "error[E0920]" in err
