@@ -14,7 +14,7 @@ from reodsl.ir.reward import Dense, Let, Reward
 from reodsl.ir.training import Advantage
 from reodsl.language.bounds import Enough
 from reodsl.language.build import Lowering, build, reward
-from reodsl.language.evaluate import evaluated
+from reodsl.language.evaluate import evaluate
 from reodsl.language.modules import Loaded
 from reodsl.language.program import Program, load
 from reodsl.language.stages import complete_stages
@@ -104,7 +104,7 @@ def _record(program: Program, main: Loaded, wanted: str | None) -> Record | None
         ctx.report(finding)
     if parsed.expression is None:
         return None
-    value = evaluated(ctx, parsed.expression, Scope(main))
+    value = evaluate(ctx, parsed.expression, Scope(main))
     if value is None:
         return None
     if isinstance(value.data, Experiment | StageRef) or (
