@@ -53,7 +53,7 @@ def analyse(path: Path, texts: Mapping[Path, str]) -> Analysis:
 
 def findings_of(analysis: Analysis) -> tuple[Finding, ...]:
     """List the findings on a file. What is wrong in an imported file is shown at the import."""
-    return tuple(_finding(analysis, each) for each in in_order(analysis.findings))
+    return tuple(finding_of(analysis, each) for each in in_order(analysis.findings))
 
 
 def is_library(shown: str) -> bool:
@@ -61,7 +61,8 @@ def is_library(shown: str) -> bool:
     return shown.startswith(f"{STD}/")
 
 
-def _finding(analysis: Analysis, diagnostic: Diagnostic) -> Finding:
+def finding_of(analysis: Analysis, diagnostic: Diagnostic) -> Finding:
+    """Show a diagnostic on the file, at its place there or at the import that brings it in."""
     here_path = str(analysis.path)
     labels = diagnostic.labels
     here = next((label for label in labels if label.span.path == here_path), None)

@@ -14,6 +14,7 @@ from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, library_names
 from reodsl.language.reward.words import RESPONSE_NAMES
 from reodsl.language.schema import kinds_of
+from reodsl.language.values import Record, as_written
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.meaning import describe_field, parameters, words_of
 from reodsl.lsp.outline import ASSIGNS, Site, locate
@@ -84,7 +85,7 @@ def _at(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
         yield Completion("from", "kind", span, doc="An import: `from std.recipes import ppo`.")
         return
     if frame.bracket == "{" and not before and (frame.fields() or frame.kind in KINDS):
-        yield from _settings(here, span)
+        yield from _settings(analysis, here, span)
         return
     reward_value = frame.kind in ("reward", "selection") and bool(before) and before[0].type != "LET"
     assigned = any(token.type in ASSIGNS for token in before)
@@ -95,17 +96,32 @@ def _at(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
     yield from _values(analysis, here, span)
 
 
-def _settings(here: Site, span: Span) -> Iterator[Completion]:
+def _settings(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+    """Yield the settings that are not there yet: of the method, where that is known; what is missing comes first."""
     kind = KINDS.get(here.frame.kind)
+    method, inherited = _known(analysis, here)
     for name, field in here.frame.fields().items():
-        if name not in here.given:
-            yield Completion(
-                name, "setting", span, _brief(field), describe_field(name, field), field.required
-            )
+        if name in here.given or (method and field.methods and method not in field.methods):
+            continue
+        missing = field.required and name not in inherited
+        yield Completion(
+            name, "setting", span, "required" if missing else "", describe_field(name, field), missing
+        )
     for child in kind.children if kind is not None else ():
         yield Completion(child, "kind", span, doc=KINDS[child].doc if child in KINDS else "")
         if child == "stage":
             yield Completion("stages", "kind", span, doc="A stage for each value of a list.")
+
+
+def _known(analysis: Analysis, here: Site) -> tuple[str, set[str]]:
+    """The method of the declaration around a place, and the settings of the block at hand that have a value."""
+    value = analysis.program.values.get(here.frame.owner)
+    if value is None or not isinstance(value.data, Record) or here.frame.path is None:
+        return "", set()
+    record = value.data
+    method = record.at("method")
+    named = {name for name in here.frame.fields() if record.at(".".join((*here.frame.path, name)))}
+    return as_written(method.value) if method is not None else "", named
 
 
 def _brief(field: Field) -> str:
@@ -142,7 +158,7 @@ def _values(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
         yield Completion(each.name, "function", span, "", each.doc, each.name in fitting)
     if here.frame.kind in ("reward", "selection"):
         for name in sorted(RESPONSE_NAMES):
-            yield Completion(name, "name", span, "of a response")
+            yield Completion(name, "name", span, "of a response", first=True)
 
 
 def _scope(analysis: Analysis, main: Loaded) -> Iterator[tuple[str, tree.ModuleItem]]:

@@ -11,17 +11,21 @@ from types import FrameType
 from urllib.parse import unquote
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import TextDocument
 
 import reodsl
 from reodsl.diagnostics.model import Severity, Span
-from reodsl.lsp.analysis import Analysis, Finding, analyse, findings_of
+from reodsl.lsp.analysis import Analysis, Finding, analyse, finding_of, findings_of
 from reodsl.lsp.colours import SORTS, Symbol, encode_colours, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
+from reodsl.lsp.fixes import Fix, fixes
 from reodsl.lsp.meaning import meaning
 from reodsl.lsp.positions import Position, Range, place, range_of, whole
+from reodsl.lsp.references import references, rename
+from reodsl.lsp.shape import folds, hints, signature
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
@@ -119,6 +123,70 @@ def make_server() -> LanguageServer:
         main = analysis.program.main
         return [_symbol(server, analysis, each) for each in symbols(main.module.items if main else ())]
 
+    def offer_fixes(params: types.CodeActionParams) -> list[types.CodeAction]:
+        if params.context.only and types.CodeActionKind.QuickFix not in params.context.only:
+            return []
+        uri, asked = params.text_document.uri, params.range
+        analysis = _analysis(server, uri)
+        offers = fixes(analysis, _texts(server), asked.start.line + 1, asked.end.line + 1)
+        return [_action(server, uri, analysis, each) for each in offers]
+
+    def find_references(params: types.ReferenceParams) -> list[types.Location]:
+        analysis = _analysis(server, params.text_document.uri)
+        places = references(analysis, _texts(server), *_place(server, analysis, params.position))
+        return [
+            types.Location(_uri(server, each.file), _range(server, each.text, each.span)) for each in places
+        ]
+
+    def highlight(params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+        analysis = _analysis(server, params.text_document.uri)
+        at = _place(server, analysis, params.position)
+        places = references(analysis, _texts(server), *at, beside=False)
+        return [types.DocumentHighlight(_range(server, each.text, each.span)) for each in places]
+
+    def rename_everywhere(params: types.RenameParams) -> types.WorkspaceEdit:
+        analysis = _analysis(server, params.text_document.uri)
+        at = _place(server, analysis, params.position)
+        places = rename(analysis, _texts(server), *at, params.new_name)
+        if isinstance(places, str):
+            raise JsonRpcInvalidParams(places)
+        changes: dict[str, list[types.TextEdit]] = {}
+        for each in places:
+            edit = types.TextEdit(_range(server, each.text, each.span), params.new_name)
+            changes.setdefault(_uri(server, each.file), []).append(edit)
+        return types.WorkspaceEdit(changes)
+
+    def fold(params: types.FoldingRangeParams) -> list[types.FoldingRange]:
+        text = server.workspace.get_text_document(params.text_document.uri).source
+        return [
+            types.FoldingRange(
+                each.first - 1, each.last - 1, kind=types.FoldingRangeKind.Comment if each.comment else None
+            )
+            for each in folds(text)
+        ]
+
+    def show_signature(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+        analysis = _analysis(server, params.text_document.uri)
+        what = signature(analysis, *_place(server, analysis, params.position))
+        if what is None:
+            return None
+        arguments = [types.ParameterInformation(name, _markdown(doc)) for name, doc in what.arguments]
+        shown = types.SignatureInformation(what.label, _markdown(what.doc), arguments, what.active)
+        return types.SignatureHelp([shown], 0, what.active)
+
+    def show_hints(params: types.InlayHintParams) -> list[types.InlayHint]:
+        analysis = _analysis(server, params.text_document.uri)
+        path = str(analysis.path)
+        return [
+            types.InlayHint(
+                _range(
+                    server, analysis.text, Span(path, each.line, each.column, each.line, each.column)
+                ).start,
+                each.text,
+            )
+            for each in hints(analysis, params.range.start.line + 1, params.range.end.line + 1)
+        ]
+
     server.feature(types.TEXT_DOCUMENT_DID_OPEN)(on_open)
     server.feature(types.TEXT_DOCUMENT_DID_CHANGE)(on_change)
     server.feature(types.TEXT_DOCUMENT_DID_CLOSE)(on_close)
@@ -133,7 +201,35 @@ def make_server() -> LanguageServer:
     server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, types.SemanticTokensLegend(list(SORTS), []))(
         colour_document
     )
+    kinds = types.CodeActionOptions([types.CodeActionKind.QuickFix])
+    server.feature(types.TEXT_DOCUMENT_CODE_ACTION, kinds)(offer_fixes)
+    server.feature(types.TEXT_DOCUMENT_REFERENCES)(find_references)
+    server.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)(highlight)
+    server.feature(types.TEXT_DOCUMENT_RENAME)(rename_everywhere)
+    server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)(fold)
+    server.feature(types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(["(", ","]))(show_signature)
+    server.feature(types.TEXT_DOCUMENT_INLAY_HINT)(show_hints)
     return server
+
+
+def _markdown(text: str) -> types.MarkupContent | None:
+    return types.MarkupContent(types.MarkupKind.Markdown, text) if text else None
+
+
+def _uri(server: LanguageServer, file: Path) -> str:
+    """The address of a file: an open document's own spelling of it."""
+    spelt = (each.uri for each in server.workspace.text_documents.values() if _path(each.uri) == file)
+    return next(spelt, None) or from_fs_path(str(file)) or ""
+
+
+def _action(server: LanguageServer, uri: str, analysis: Analysis, fix: Fix) -> types.CodeAction:
+    edits = [types.TextEdit(_range(server, analysis.text, each.span), each.text) for each in fix.edits]
+    return types.CodeAction(
+        fix.title,
+        kind=types.CodeActionKind.QuickFix,
+        diagnostics=[_diagnostic(server, analysis, finding_of(analysis, fix.finding))],
+        edit=types.WorkspaceEdit({uri: edits}),
+    )
 
 
 def _path(uri: str) -> Path:

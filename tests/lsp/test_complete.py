@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reodsl.ir.settings import DECLARED
+from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.language.modules import library_names
 from reodsl.lsp.analysis import analyse
 from reodsl.lsp.complete import Completion, completions
@@ -33,8 +33,21 @@ def test_settings_of_the_block_that_it_does_not_have_yet() -> None:
     assert {"epochs", "kl", "advantage", "stages"} <= labels(found)
     assert not {"steps", "batch", "lr", "benchmarks"} & labels(found)
     epochs = next(each for each in found if each.label == "epochs")
-    assert epochs.first
+    assert not epochs.first  # what it begins as has them
+    assert not epochs.detail
     assert "passes over a step's batch" in epochs.doc
+
+
+def test_settings_of_another_method_are_not_offered_and_missing_ones_come_first() -> None:
+    others = {
+        name for name, field in KINDS["recipe"].fields.items() if field.methods and "ppo" not in field.methods
+    }
+    assert others
+    assert not others & labels(offered(TEXT.replace("  epochs      = 1\n", "  |\n")))
+    (source,) = (
+        each for each in offered(TEXT + "\nmodel m { context = 8K tokens, | }") if each.label == "source"
+    )
+    assert (source.first, source.detail) == (True, "required")
 
 
 def test_settings_of_a_nested_block_and_of_a_stage() -> None:

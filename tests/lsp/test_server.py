@@ -168,3 +168,53 @@ def test_only_the_server_reads_its_package() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert out.stdout.strip().splitlines()[-1] == "[]"
     assert "reodsl lsp" in out.stdout
+
+
+def test_an_editor_mends_renames_folds_and_asks_for_signatures(editor: Editor, tmp_path: Path) -> None:
+    library, spec = tmp_path / "library.reo", tmp_path / "spéc.reo"
+    library.write_text("reward own(cost: number in 0..1) { correct(y) - cost }\n")
+    text = (
+        "from .library import own\n"
+        "budgets few = exp(from: 1K tokens, to: 32K tokens, n: 5)\n"
+        "reward mine = own(\n"
+        "  cost: 0.5,\n"
+        "  # as it is\n"
+        ")\n"
+        "cluster pair { nodes = 2 }\n"
+    )
+    answer = editor.ask("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
+    for what in ("codeAction", "references", "rename", "documentHighlight", "foldingRange", "signatureHelp"):
+        assert answer["capabilities"][f"{what}Provider"]
+    assert answer["capabilities"]["inlayHintProvider"]
+    editor.send("initialized", {})
+    this = {"uri": spec.as_uri()}
+    editor.send(
+        "textDocument/didOpen", {"textDocument": {**this, "languageId": "reo", "version": 1, "text": text}}
+    )
+    assert any("needs" in each["message"] for each in editor.published()["diagnostics"])
+
+    everything = {"start": {"line": 0, "character": 0}, "end": {"line": 7, "character": 0}}
+    asked = {"textDocument": this, "range": everything, "context": {"diagnostics": []}}
+    (action,) = editor.ask("textDocument/codeAction", asked)
+    assert action["title"].startswith("Add gpus_per_node = 8")
+    (edit,) = action["edit"]["changes"][this["uri"]]
+    assert edit["range"]["start"] == {"line": 6, "character": len("cluster pair {")}
+    other = {"textDocument": this, "range": everything, "context": {"diagnostics": [], "only": ["refactor"]}}
+    assert editor.ask("textDocument/codeAction", other) == []
+
+    own = {"textDocument": this, "position": {"line": 2, "character": len("reward mine = o")}}
+    found = editor.ask("textDocument/references", {**own, "context": {"includeDeclaration": True}})
+    assert [(each["uri"], each["range"]["start"]["line"]) for each in found] == [
+        (this["uri"], 0), (this["uri"], 2), (library.as_uri(), 0),
+    ]  # fmt: skip
+    assert len(editor.ask("textDocument/documentHighlight", own)) == 2
+    changes = editor.ask("textDocument/rename", {**own, "newName": "cheap"})["changes"]
+    assert {uri: len(edits) for uri, edits in changes.items()} == {this["uri"]: 2, library.as_uri(): 1}
+
+    inside = {"textDocument": this, "position": {"line": 3, "character": len("  cost: 0")}}
+    shown = editor.ask("textDocument/signatureHelp", inside)
+    assert shown["signatures"][0]["label"] == "own(cost)"
+    assert editor.ask("textDocument/foldingRange", {"textDocument": this}) == [{"startLine": 2, "endLine": 4}]
+    (hint,) = editor.ask("textDocument/inlayHint", {"textDocument": this, "range": everything})
+    assert hint["label"].endswith("32,768 tokens")
+    assert hint["position"]["line"] == 1

@@ -1,0 +1,154 @@
+"""Mend a finding as its own help says: each fix is tried on the text, and offered where the finding is gone after it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reodsl.diagnostics.model import Diagnostic, Span
+from reodsl.lsp.analysis import Analysis, analyse
+from reodsl.lsp.positions import lines_of
+from reodsl.syntax.scanner import scan
+from reodsl.syntax.source import Source
+
+_CODE = re.compile(r"`([^`]+)`")
+_IMPORT = re.compile(r"from (\.*[\w.]+) import (\w+)")
+_FROM = re.compile(r"`(\w+)`, from `(std\.\w+)`|`\w+ = (\w+)`, from `(std\.\w+)`")
+MOST = 6
+"""Fixes of one finding that are tried: each compiles the file once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A text that takes the place of a span; nothing is replaced where the span is empty."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What an editor offers for a finding: a title and edits of the file, the last place first."""
+
+    title: str
+    finding: Diagnostic
+    edits: tuple[Edit, ...]
+
+
+def fixes(analysis: Analysis, texts: Mapping[Path, str], first: int, last: int) -> tuple[Fix, ...]:
+    """List the fixes of the findings on lines `first` to `last` (from 1). `texts` are those of open editors."""
+    found = []
+    for finding in analysis.findings:
+        span = _place(analysis, finding)
+        if span is None or finding.help is None or span.end_line < first or span.line > last:
+            continue
+        for title, edits in list(_candidates(analysis, finding.help, span))[:MOST]:
+            if _mends(analysis, texts, finding, edits):
+                found.append(Fix(title, finding, edits))
+    return tuple(found)
+
+
+def applied(text: str, edits: tuple[Edit, ...]) -> str:
+    """A text after edits, which are in the order of their places, the last first."""
+    lines = lines_of(text)
+    for edit in edits:
+        span = edit.span
+        head = lines[span.line - 1][: span.column - 1]
+        tail = lines[span.end_line - 1][span.end_column - 1 :]
+        lines[span.line - 1 : span.end_line] = (head + edit.text + tail).split("\n")
+    return "\n".join(lines)
+
+
+def _place(analysis: Analysis, finding: Diagnostic) -> Span | None:
+    here = str(analysis.path)
+    return next((label.span for label in finding.labels if label.span.path == here), None)
+
+
+def _mends(
+    analysis: Analysis, texts: Mapping[Path, str], finding: Diagnostic, edits: tuple[Edit, ...]
+) -> bool:
+    """Whether the finding is gone after the edits, and no other error has come."""
+    after = analyse(analysis.path, {**texts, analysis.path: applied(analysis.text, edits)}).findings
+    errors = [sum(each.severity == "error" for each in some) for some in (analysis.findings, after)]
+    same = any((each.code, each.message) == (finding.code, finding.message) for each in after)
+    return not same and errors[1] <= errors[0]
+
+
+def _candidates(analysis: Analysis, help_: str, span: Span) -> Iterator[tuple[str, tuple[Edit, ...]]]:
+    """The edits that a help may mean, the likeliest first."""
+    codes = [code for code in _CODE.findall(help_) if "…" not in code]
+    imports = [code for code in codes if _IMPORT.fullmatch(code)]
+    named = _FROM.search(help_)
+    wanted = [*imports]
+    if named is not None:
+        name, module = (named[1], named[2]) if named[1] else (named[3], named[4])
+        wanted.append(f"from {module} import {name}")
+    imported = tuple(edit for each in wanted for edit in (_imported(analysis, each),) if edit is not None)
+    for code in codes:
+        if code in imports:
+            edit = _imported(analysis, code)
+            if edit is not None:
+                yield f"Import it: {code}", (edit,)
+        elif re.search(rf"\badd `{re.escape(code)}`", help_):
+            edit = _added(analysis, code, span)
+            if edit is not None:
+                yield f"Add {code}", (edit, *imported)
+        elif re.search(r"\b(?:mean|write|take|with) `", help_) or help_.startswith("`"):
+            yield f"Write {code}", (Edit(span, code), *imported)
+
+
+def _imported(analysis: Analysis, clause: str) -> Edit | None:
+    """The import of a name: beside others of its module, else a line of its own after the imports."""
+    match = _IMPORT.fullmatch(clause)
+    main = analysis.program.main
+    if match is None or main is None:
+        return None
+    path, name = str(analysis.path), match[2]
+    for each in main.module.imports:
+        written = lines_of(analysis.text)[each.module_span.line - 1]
+        if written[each.module_span.column - 1 : each.module_span.end_column - 1] == match[1]:
+            last = each.names[-1].alias or each.names[-1].name
+            return Edit(_empty(path, last.span.end_line, last.span.end_column), f", {name}")
+    if main.module.imports:
+        line = main.module.imports[-1].span.end_line + 1
+    else:
+        first = next(
+            (token for token in scan(Source("", analysis.text)).tokens if token.type == "TEXT"), None
+        )
+        line = first.span.end_line + 1 if main.module.doc and first is not None else 1
+    if line > len(lines_of(analysis.text)):
+        end = lines_of(analysis.text)[-1]
+        return Edit(_empty(path, line - 1, len(end) + 1), f"\n{clause}")
+    return Edit(_empty(path, line, 1), f"{clause}\n")
+
+
+def _added(analysis: Analysis, setting: str, span: Span) -> Edit | None:
+    """A setting at the start of the block that opens after a place, or of the one around it."""
+    tokens = scan(Source("", analysis.text)).tokens
+    opened = None
+    for at, token in enumerate(tokens):
+        if (token.span.line, token.span.column) < (span.line, span.column):
+            continue
+        if token.type == "LBRACE":
+            opened = at
+            break
+        if token.type == "NEWLINE" and (token.span.line, token.span.column) >= (
+            span.end_line,
+            span.end_column,
+        ):
+            break
+    if opened is None:
+        return None
+    brace, after = tokens[opened], tokens[opened + 1] if opened + 1 < len(tokens) else None
+    place = _empty(str(analysis.path), brace.span.end_line, brace.span.end_column)
+    if after is not None and after.type == "NEWLINE":
+        line = lines_of(analysis.text)[brace.span.line - 1]
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        return Edit(place, f"\n{indent}{setting}")
+    return Edit(place, f" {setting} " if after is not None and after.type == "RBRACE" else f" {setting},")
+
+
+def _empty(path: str, line: int, column: int) -> Span:
+    return Span(path, line, column, line, column)
