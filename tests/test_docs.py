@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from reodsl.cli.main import cli
 from reodsl.language import check_file
@@ -82,6 +84,23 @@ def test_options_of_commands_exist(where: str, line: str) -> None:
     known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help"}
     for option in re.findall(r"(?<=\s)(--?[a-z][a-z-]*)", line.split("&&")[0]):
         assert option in known, f"{where}: `{line}`"
+
+
+OUTPUT = re.compile(r"^```sh\n(reodsl [^\n]*)\n```\n\n```text\n(.*?)^```", re.M | re.S)
+
+
+@pytest.mark.parametrize(("line", "shown"), OUTPUT.findall((ROOT / "docs" / "COOKBOOK.md").read_text()))
+def test_the_cookbook_shows_what_is_printed(
+    line: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks up to the output are in `mine.reo`."""
+    page = (ROOT / "docs" / "COOKBOOK.md").read_text().split(line)[0]
+    specs = [text for kind, text in BLOCK.findall(page) if kind == "reo"]
+    (tmp_path / "mine.reo").write_text(whole("COOKBOOK.md", specs[-1]))
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, shlex.split(line)[1:])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip() == shown.strip()
 
 
 @pytest.mark.parametrize(("where", "text"), blocks("python"))
