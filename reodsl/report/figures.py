@@ -12,6 +12,7 @@ from altair.utils.schemapi import debug_mode
 
 from reodsl.report import tables, theme
 from reodsl.report.curve_chart import curves
+from reodsl.report.length_chart import length_rows, lengths
 from reodsl.report.markup import Markup, legible, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.tradeoff_charts import gaps, scatter
@@ -122,6 +123,22 @@ def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence
         toggle,
         legend(material, material.arms, frontier=edge, shown=arms),
         tag("div", figures, class_="charts"),
+        data_group=True,
+    )
+
+
+def length_group(gallery: Gallery, material: Material) -> Markup | None:
+    """How long responses are, a line an arm; None where no response was kept."""
+    rows = length_rows(material)
+    arms = [arm for arm in material.arms if arm in set(rows["arm"])]
+    if not arms:
+        return None
+    figure = gallery.figure("lengths", lambda: lengths(material), wide=True)
+    return tag(
+        "div",
+        tag("h3", "Response lengths"),
+        legend(material, arms, frontier=False),
+        tag("div", figure, class_="charts"),
         data_group=True,
     )
 

@@ -116,14 +116,8 @@ class Material:
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """Arms that are where others start: models as they come, and checkpoints that further training began at."""
-        trained = [a.checkpoint for a in self.study.arms if isinstance(a.checkpoint, FromTraining)]
-        starts = {checkpoint.experiment.start.model_dump_json() for checkpoint in trained}
-        return tuple(
-            arm.name
-            for arm in self.study.arms
-            if not arm.trained or arm.checkpoint.model_dump_json() in starts
-        )
+        """As `bases` of the study."""
+        return bases(self.study)
 
     @property
     def framed(self) -> tuple[str, ...]:
@@ -136,6 +130,15 @@ class Material:
         score = self.study.score
         chosen = score.frontier if score is not None else (names[0] if names else "")
         return self.frontiers.filter(pl.col("name") == chosen)
+
+
+def bases(study: Study) -> tuple[str, ...]:
+    """Arms that are where others start: models as they come, and checkpoints that further training began at."""
+    trained = [a.checkpoint for a in study.arms if isinstance(a.checkpoint, FromTraining)]
+    starts = {checkpoint.experiment.start.model_dump_json() for checkpoint in trained}
+    return tuple(
+        arm.name for arm in study.arms if not arm.trained or arm.checkpoint.model_dump_json() in starts
+    )
 
 
 def framed(study: Study) -> tuple[str, ...]:

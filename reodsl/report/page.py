@@ -260,7 +260,9 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
     about += f" Bars are {notes.bars(material.study, len(material.seeds))}."
     own = figures.declared_group(gallery, material)
     extra = [tag("h3", "Declared in the spec"), own] if own else []
-    return [tag("p", about, class_="about"), figures.scatter_group(gallery, material, table), *extra]
+    shown = [tag("p", about, class_="about"), figures.scatter_group(gallery, material, table), *extra]
+    spread = figures.length_group(gallery, material)
+    return [*shown, spread] if spread is not None else shown
 
 
 def _training(gallery: figures.Gallery, material: Material) -> list[Child]:

@@ -10,6 +10,7 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.report import theme
+from reodsl.report.material import bases
 from reodsl.store.live import read_steps
 from reodsl.store.runs import Record, alive, records
 from reodsl.store.store import Store
@@ -63,7 +64,7 @@ class Api:
         there = self._of(record)
         study = there.spec.study
         arms = [arm.name for arm in study.arms]
-        untrained = [arm.name for arm in study.arms if not arm.trained]
+        untrained = bases(study)
         grid: set[int] = set()
         for each in there.evaluations.values():
             grid |= set(budgets(each))
@@ -73,6 +74,10 @@ class Api:
             "doc": study.doc,
             "arms": arms,
             "colours": theme.colours(arms, untrained),
+            "dashes": {
+                arm: " ".join(map(str, theme.DASHES[kind])) if kind else ""
+                for arm, kind in theme.dashes(arms, untrained).items()
+            },
             "benchmarks": list(dict.fromkeys(names)),
             "budgets": sorted(grid),
             "evaluations": [

@@ -149,7 +149,7 @@
         svg("text", { class: "axis", x: x(value), y: HEIGHT - 12, "text-anchor": "middle" }, value.toLocaleString("en-US"))),
       shown.flatMap((line) => line.stages.slice(1).map((stage) => svg("line", { class: "stage", x1: x(stage.begin), x2: x(stage.begin), y1: TOP, y2: HEIGHT - BOTTOM },
         svg("title", {}, stage.task)))),
-      shown.map((line) => svg("polyline", { class: "line", colour: colour(line.arm),
+      shown.map((line) => svg("polyline", { class: "line", colour: colour(line.arm), "stroke-dasharray": info.dashes[line.arm] || null,
         points: line.points.map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`).join(" ") },
         svg("title", {}, line.arm))),
       cross);
@@ -177,6 +177,14 @@
     const width = Number(query.get("smooth")) || 1;
     const hidden = new Set((query.get("hide") || "").split(",").filter(Boolean).map(decodeURIComponent));
     const arms = [...new Set(lines.map((line) => line.arm))];
+    // Rewards of another size would be flat lines on one axis: then each is a share of its arm's largest.
+    const largest = lines.map((line) => Math.max(0, ...(line.values[metric] || []).map(([, value]) => Math.abs(value))));
+    const sizes = largest.filter((each) => each > 0);
+    const apart = metric === "reward" && sizes.length > 1 && Math.max(...sizes) > 20 * Math.min(...sizes);
+    const shares = apart && query.get("scale") !== "same";
+    lines.forEach((line, at) => {
+      if (shares && largest[at]) line.values[metric] = (line.values[metric] || []).map(([step, value]) => [step, value / largest[at]]);
+    });
     for (const line of lines) {
       line.name = line.seed === null ? line.arm : `${line.arm}@${line.seed}`;
       line.points = smoothed(line.values[metric] || [], width);
@@ -192,7 +200,9 @@
     const held = document.activeElement && main.contains(document.activeElement) && document.activeElement.tagName === "SELECT";
     if (held) return;
     clear(main, el("h2", {}, "Curves"),
-      el("form", { class: "filters" }, el("label", {}, "Measure ", choose), el("label", {}, "Smoothing ", smooth)),
+      el("form", { class: "filters" }, el("label", {}, "Measure ", choose), el("label", {}, "Smoothing ", smooth),
+        apart ? el("label", {}, el("input", { type: "checkbox", checked: shares, onchange: (event) => go({ scale: event.target.checked ? null : "same" }) }),
+          " as shares of each arm's largest") : null),
       el("div", { class: "legend", role: "group", "aria-label": "Arms shown" }, legend),
       chart(lines, metric, hidden),
       unread.length ? el("p", { class: "about" }, `Cannot be read: ${unread.join(", ")}`) : null);

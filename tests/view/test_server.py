@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from reodsl.diagnostics import Problem
+from reodsl.report.theme import UNTRAINED
 from reodsl.store.runs import records
 from reodsl.store.store import Store
 from reodsl.view import server
@@ -102,6 +103,8 @@ def test_runs_curves_and_responses_are_told(viewer: Viewer, hostile_store: Store
     assert run["status"] == "finished"
     assert [each["name"] for each in run["evaluations"]] == ["base@1", "tiny@1"]
     assert run["budgets"] == [0, 8, 16]
+    assert run["colours"]["base"] == UNTRAINED
+    assert run["dashes"] == {"base": "", "tiny": ""}
     _, curves = api(viewer, "curves", run=record.name)
     (line,) = curves["lines"]
     assert curves["metrics"][:3] == ["reward", "accuracy", "length"]
