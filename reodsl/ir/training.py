@@ -1,8 +1,8 @@
-"""Training: stages of SFT, PPO or SimPO from a starting point, and when each stage ends."""
+"""Training: stages of SFT, PPO or preferences from a starting point, and when each stage ends."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_serializer
 
@@ -58,6 +58,24 @@ class Advantage(training_settings.Advantage, IR):
     credit: Literal["causal", "as_printed", "own"] = "causal"
 
 
+class Loss(training_settings.Loss, IR):
+    """What PPO's loss is made of.
+
+    `ratio`: of each `token`'s probability to that under the policy that sampled, of the geometric mean over a response
+    (`sequence`), or `none`. `clip`: the `two_sided` one, a `weight` that is bounded and has no gradient, the `dual` one,
+    where `cap` bounds the ratio of negative advantages too, or `none`. `estimator` is of the divergence that `kl`
+    weighs. Of a minibatch's tokens `entropy_share` count in the bonus for entropy, and `token_share` are trained by
+    their advantages: those with the most entropy.
+    """
+
+    _dump = model_serializer(mode="wrap")(without_unsaid)
+
+    @property
+    def sorts(self) -> bool:
+        """Whether a token's entropy says if it counts."""
+        return self.entropy_share < 1.0 or self.token_share < 1.0
+
+
 class Ppo(training_settings.Ppo, IR):
     """PPO with clipped ratios and no critic.
 
@@ -87,11 +105,18 @@ class Ppo(training_settings.Ppo, IR):
     forcing: Forcing | None = None
     wordings: tuple[Wording, ...] = ()
     wordings_per: Literal["rollout", "question"] = "rollout"
+    loss: Loss = Loss()
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the model that the stage began with is kept beside the trained one."""
+        return self.kl > 0
 
 
 class Sft(training_settings.Sft, IR):
     """Next-token training on traces: `batch` sequences a step; the loss is on the trace, not on the question."""
 
+    frozen: ClassVar[bool] = False
     kind: Literal["sft"] = "sft"
     batch: int
 
@@ -99,11 +124,39 @@ class Sft(training_settings.Sft, IR):
 class Simpo(training_settings.Simpo, IR):
     """Reference-free preference training: -log sigmoid(beta (logp_w/|y_w| - logp_l/|y_l|) - gamma)."""
 
+    frozen: ClassVar[bool] = False
+    per_token: ClassVar[bool] = True
+    link: ClassVar[Literal["logistic", "square"]] = "logistic"
     kind: Literal["simpo"] = "simpo"
     batch: int
 
 
-Method = Annotated[Ppo | Sft | Simpo, Field(discriminator="kind")]
+class Dpo(training_settings.Preference, IR):
+    """Preference training against the start: -log sigmoid(beta (log p_w/ref_w - log p_l/ref_l)) (Rafailov et al. 2023)."""
+
+    frozen: ClassVar[bool] = True
+    per_token: ClassVar[bool] = False
+    link: ClassVar[Literal["logistic", "square"]] = "logistic"
+    gamma: ClassVar[float] = 0.0
+    kind: Literal["dpo"] = "dpo"
+    batch: int
+
+
+class Ipo(training_settings.Preference, IR):
+    """Preference training against the start: (log p_w/ref_w - log p_l/ref_l - 1 / (2 beta))^2 (Azar et al. 2024)."""
+
+    frozen: ClassVar[bool] = True
+    per_token: ClassVar[bool] = False
+    link: ClassVar[Literal["logistic", "square"]] = "square"
+    gamma: ClassVar[float] = 0.0
+    kind: Literal["ipo"] = "ipo"
+    batch: int
+
+
+Preference = Simpo | Dpo | Ipo
+"""What trains on pairs. `frozen` ones compare with the model that the stage began with, `per_token` ones have the mean of a
+response's log-probabilities and not their sum, and `link` is what the margin goes into; `gamma` is taken from it."""
+Method = Annotated[Ppo | Sft | Simpo | Dpo | Ipo, Field(discriminator="kind")]
 
 
 class Plateau(training_settings.Plateau, IR):

@@ -46,9 +46,12 @@ from reodsl.ir.training import (
     AdamGroup,
     Advantage,
     Batch,
+    Dpo,
     Experiment,
     FromModel,
     FromTraining,
+    Ipo,
+    Loss,
     Method,
     Optimizer,
     Plateau,
@@ -199,6 +202,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
             "forcing": Forcing,
             "hardware": Hardware,
             "hub": Hub,
+            "loss": Loss,
             "marks": Marks,
             "package": Package,
             "prompt": Prompt,
@@ -217,6 +221,15 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
     "wording": wording,
 }
 """How a record that is the value of a setting is built, by its kind."""
+
+
+SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo] | type[Ipo]] = {
+    "sft": Sft,
+    "simpo": Simpo,
+    "dpo": Dpo,
+    "ipo": Ipo,
+}
+"""What learns from traces or pairs that are there, by its word."""
 
 
 def start(low: Lowering, record: Record) -> Start:
@@ -316,10 +329,9 @@ def _lets(lets: tuple[tuple[str, Expression], ...]) -> tuple[Let, ...]:
 def method(low: Lowering, record: Record) -> Method:
     """What a stage does with its data."""
     batch = record.part("batch")
-    if record.data("method") == "sft":
-        return build(Sft, record, batch=batch.data("prompts"))
-    if record.data("method") == "simpo":
-        return build(Simpo, record, batch=batch.data("prompts"))
+    sequences = SEQUENCE_METHODS.get(record.data("method"))
+    if sequences is not None:
+        return build(sequences, record, batch=batch.data("prompts"))
     rollout, clip = record.part("rollout"), record.part("clip")
     sampling = build(Sampling, rollout)
     return build(

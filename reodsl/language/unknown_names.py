@@ -12,7 +12,6 @@ from reodsl.syntax import tree
 
 WORDS_ELSEWHERE = {
     "grpo": ("ppo", "over a question's rollouts, as advantages are here, it is GRPO"),
-    "dpo": ("simpo", "it is what trains on pairs here"),
 }
 """What other tools call a word, in small letters, with what that is here."""
 ELSEWHERE = {

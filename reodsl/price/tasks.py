@@ -10,7 +10,7 @@ from typing import Any
 from reodsl.graph.task import Kind
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
 from reodsl.ir.study import Suite
-from reodsl.ir.training import Ppo, Sampling, Sft, Simpo, Stage
+from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
 from reodsl.price import memory
 from reodsl.price.draws import equal_groups, expected_draws
 from reodsl.price.facts import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
@@ -107,7 +107,7 @@ def _ppo(
     stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices, words: bool, engine: str
 ) -> Price:
     if engine == "embedded" or not devices.apart:
-        devices = replace(devices, beside=memory.kept_bytes(sizes, devices, frozen=method.kl > 0))
+        devices = replace(devices, beside=memory.kept_bytes(sizes, devices, frozen=method.frozen))
     rounded = devices.unit == "seconds" and devices.width == 2
     scored = scored_again(stage, method, engine, devices.width, rounded)
     batch, longest = method.batch, method.rollout.max_tokens
@@ -120,7 +120,8 @@ def _ppo(
     text = text_tokens(method.forcing.text, words) if method.forcing is not None else 0.0
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, devices)
-    passes = 3 * method.epochs + scored + (1 if method.kl else 0)
+    sorted_by_entropy = method.epochs if method.loss.sorts else 0
+    passes = 3 * method.epochs + scored + method.frozen + sorted_by_entropy
     tokens = responses * facts.trained_share * (prompt + lengths.mean)
     # Attention is causal: a token attends to half of its sequence on average.
     context = responses * facts.trained_share * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
@@ -149,7 +150,7 @@ def _ppo(
         gpus=devices.gpus,
         memory={
             "trainer": memory.trainer_bytes(
-                sizes, devices, prompt + longest, frozen=method.kl > 0, feeds=True
+                sizes, devices, prompt + longest, frozen=method.frozen, feeds=True
             )
             + stays,
             "engine": memory.engine_bytes(sizes, devices, held),
@@ -173,9 +174,9 @@ def _draws(method: Ppo, facts: Facts) -> float:
     return expected_draws(method.batch.prompts, most, equal)
 
 
-def _sequences(stage: Stage, method: Sft | Simpo, sizes: Sizes, facts: Facts, devices: Devices) -> Price:
-    """SFT on traces, or SimPO on pairs of responses."""
-    sequences = method.batch * (2 if isinstance(method, Simpo) else 1)
+def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Facts, devices: Devices) -> Price:
+    """SFT on traces, or preferences over pairs of responses."""
+    sequences = method.batch * (1 if isinstance(method, Sft) else 2)
     prompt = min(facts.prompt or 0.0, method.max_tokens / 2)
     trace = facts.length or stage.expected_length or max(1.0, method.max_tokens * SHARE_OF_TRACE - prompt)
     steps = facts.steps or stage.steps
@@ -186,10 +187,10 @@ def _sequences(stage: Stage, method: Sft | Simpo, sizes: Sizes, facts: Facts, de
         trained=steps * sequences * trace,
         seconds={
             "start": devices.start,
-            "training": steps * _update(3 * sizes.forward_flops(tokens, context), devices),
+            "training": steps * _update((3 + method.frozen) * sizes.forward_flops(tokens, context), devices),
         },
         gpus=devices.gpus,
-        memory={"trainer": memory.trainer_bytes(sizes, devices, method.max_tokens)},
+        memory={"trainer": memory.trainer_bytes(sizes, devices, method.max_tokens, frozen=method.frozen)},
         disk=memory.checkpoint_bytes(sizes) + memory.optimizer_bytes(sizes, stage.optim.algorithm),
         steps=steps,
     )

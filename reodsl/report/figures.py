@@ -151,10 +151,20 @@ def scatter_group(gallery: Gallery, material: Material, table: pl.DataFrame) -> 
     return tag("div", figures, class_="charts two")
 
 
-METHODS = {"ppo": "Reinforcement learning", "sft": "Supervised fine-tuning", "simpo": "Preference training"}
+METHODS = {
+    "ppo": "Reinforcement learning",
+    "sft": "Supervised fine-tuning",
+    "simpo": "Preference training",
+    "dpo": "Preference training against the start",
+    "ipo": "Preference training against the start, by squares",
+}
 
 
-FOREMOST = {"ppo": ("reward", "accuracy", "length"), "sft": ("loss",), "simpo": ("loss", "accuracy")}
+FOREMOST = {
+    "ppo": ("reward", "accuracy", "length"),
+    "sft": ("loss",),
+    **dict.fromkeys(("simpo", "dpo", "ipo"), ("loss", "accuracy")),
+}
 """The metrics shown at once; the others stand in a folded box."""
 
 

@@ -51,7 +51,7 @@ def training(
 ) -> alt.LayerChart:
     """A metric over an arm's steps, stages one after another: its mean over seeds in bold, each seed thin.
 
-    Only stages of `method` (ppo, sft, simpo) are drawn.
+    Only stages of `method` (ppo, sft, simpo, dpo, ipo) are drawn.
     """
     rows = training_rows(material, metric, method)
     there = set(rows["arm"])

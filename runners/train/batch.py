@@ -23,7 +23,7 @@ class Batch:
     All other columns have one value for each trained token, row after row, or are empty where nobody needs them.
 
     - `weights` multiply a token's loss, and carry its mean over the batch.
-    - `advantages` are PPO's.
+    - `advantages` are PPO's, and `bonus` the weights of entropies where they are not `weights`.
     - `drawn` is false for tokens that the engine was given as part of its prompt, and which are trained all the same.
     - `logprobs` and `behaviour` are the engine's, as `Response` has them; 0 where it drew nothing.
     - `old` are the log-probabilities that ratios divide by, `reference` those of the frozen model.
@@ -34,6 +34,7 @@ class Batch:
     trained: Tensor
     weights: Tensor = NONE
     advantages: Tensor = NONE
+    bonus: Tensor = NONE
     drawn: Tensor = NONE
     logprobs: Tensor = NONE
     behaviour: Tensor = NONE

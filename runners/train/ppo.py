@@ -14,7 +14,7 @@ from runners.seeds import purpose
 from runners.train.agreement import Gaps, agreement, old_logprobs, require_agreement
 from runners.train.batch import Batch
 from runners.train.draws import permutation
-from runners.train.ppo_loss import clipped_loss, divergence, token_weights
+from runners.train.ppo_loss import divergence, most_uncertain, policy_loss, token_weights
 from runners.train.update import Learner, Loss, Stepped, take_step
 
 
@@ -40,7 +40,7 @@ def update(
         permutation(purpose(seed, "minibatches", number, epoch), len(batch)) for epoch in range(method.epochs)
     ]
     lengths, drawn = batch.trained.tolist(), bool(batch.drawn.all())
-    if reference is None and not method.entropy:
+    if _cropped(method, reference):
         batch = batch.crop(batch.last_advantages())
     shown = bool(batch.trained[np.array_split(orders[0], method.minibatches)[0]].any())
     batch, apart, numbers = old_logprobs(
@@ -63,6 +63,8 @@ def update(
     for epoch, order in enumerate(orders):
         for place, members in enumerate(np.array_split(order, method.minibatches), 1):
             part = _minibatch(batch, members.tolist(), lengths, method)
+            if method.loss.sorts:
+                part = _sorted(learner, part, method, temperature)
             loss = _loss(method, seen, first=not stepped, diverges=reference is not None)
             at = f"step {number + 1}, epoch {epoch + 1}, minibatch {place}"
             stepped.append(
@@ -81,6 +83,23 @@ def update(
         **numbers,
         "trained_tokens": trained / method.epochs,
     }
+
+
+def _cropped(method: Ppo, reference: Learner | None) -> bool:
+    """Whether tokens after the last advantage have no part in the loss."""
+    return (
+        reference is None and not method.entropy and not method.loss.sorts and method.loss.ratio != "sequence"
+    )
+
+
+def _sorted(learner: Learner, part: Batch, method: Ppo, temperature: float) -> Batch:
+    """A minibatch in which advantages and bonus are left to the tokens with the most entropy; their weights stay."""
+    entropies, form = learner.entropies(part, temperature), method.loss
+    if form.token_share < 1.0:
+        part = replace(part, advantages=part.advantages * most_uncertain(entropies, form.token_share))
+    if form.entropy_share < 1.0:
+        part = replace(part, bonus=part.weights * most_uncertain(entropies, form.entropy_share))
+    return part
 
 
 def _minibatch(batch: Batch, members: Sequence[int], lengths: Sequence[int], method: Ppo) -> Batch:
@@ -113,21 +132,29 @@ class _Seen:
 
 
 def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
-    """The clipped loss, with what is weighed of divergence and entropy; `first` before anything has changed."""
+    """The policy's loss, with what is weighed of divergence and entropy; `first` before anything has changed."""
 
     def loss(batch: Batch, scores: Tensor) -> Tensor:
         logprobs = scores[0] if method.entropy else scores
         if first:
             seen.moved.append(logprobs.detach() - batch.old)
-        found = clipped_loss(
-            logprobs, batch.old, batch.advantages, batch.weights, method.clip_low, method.clip_high
+        found = policy_loss(
+            logprobs,
+            batch.old,
+            batch.advantages,
+            batch.weights,
+            method.clip_low,
+            method.clip_high,
+            batch.trained,
+            method.loss,
         )
         total, apart = found.loss, torch.zeros_like(found.loss)
         if diverges:
-            apart = divergence(logprobs, batch.reference, batch.weights)
+            apart = divergence(logprobs, batch.reference, batch.weights, method.loss.estimator)
             total = total + method.kl * apart
         if method.entropy:
-            total = total - method.entropy * (batch.weights * scores[1]).sum()
+            bonus = batch.bonus if len(batch.bonus) else batch.weights
+            total = total - method.entropy * (bonus * scores[1]).sum()
         seen.counted.append(_numbers(found.clipped, (batch.advantages != 0).sum(), apart))
         return total
 

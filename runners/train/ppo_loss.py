@@ -1,47 +1,123 @@
-"""PPO's clipped loss without a critic: log-probabilities old and new, advantages and weights of tokens in, a sum out."""
+"""PPO's losses without a critic: log-probabilities old and new, advantages and weights of tokens in, a sum out."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from reodsl.ir.training import Loss
+
+FARTHEST = 60.0
+"""Nats by which a probability may have grown: past this a ratio is no number any more once it is multiplied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
     """The loss over some tokens, to be added up over micro-batches, and what is worth watching.
 
-    `clipped` counts tokens with an advantage whose ratio was clipped, so that they give no gradient; [], as the loss.
+    `clipped` counts tokens with an advantage whose ratio was clipped, so that they give no gradient (or, where a weight
+    is clipped, a smaller one); [], as the loss.
     """
 
     loss: Tensor
     clipped: Tensor
 
 
-def clipped_loss(
-    logprobs: Tensor, old: Tensor, advantages: Tensor, weights: Tensor, low: float, high: float
+PLAIN = Loss()
+"""Ratios of tokens, clipped on both sides, and k3."""
+
+
+def policy_loss(
+    logprobs: Tensor,
+    old: Tensor,
+    advantages: Tensor,
+    weights: Tensor,
+    low: float,
+    high: float,
+    lengths: Tensor | None = None,
+    form: Loss = PLAIN,
 ) -> Clipped:
-    """`-sum w min(r A, clip(r, 1 - low, 1 + high) A)` with r = exp(logprobs - old); all arguments [tokens].
+    """The loss that `form` says, with r = exp(logprobs - old); all tensors [tokens], but `lengths` [responses].
 
     The weights carry the mean (`token_weights`), so that micro-batches of any size add up to the same gradient.
+    `lengths` are the tokens of each response, one after another, which ratios of sequences need.
+
+    - `two_sided`: `-sum w min(r A, clip(r, 1 - low, 1 + high) A)`.
+    - `dual`: for A < 0 it is at most `-w cap A` (Ye et al. 2020, Mastering Complex Control in MOBA Games, eq. 5).
+    - `weight`: `-sum w c A logprobs` with c the clipped ratio, of which no gradient is taken (MiniMax 2025,
+      MiniMax-M1, eq. 4: CISPO).
+    - `none`: `-sum w r A`, and without a ratio `-sum w A logprobs`.
     """
-    ratio = torch.exp(logprobs - old)
+    if form.ratio == "none":
+        return Clipped(-(weights * advantages * logprobs).sum(), torch.zeros_like(advantages).sum())
+    change = logprobs - old
+    if form.ratio == "sequence":
+        change = _sequence_change(change, lengths)
+    if form.clip == "dual":
+        # In the logarithm, since a ratio that is no number has no gradient either.
+        capped = (advantages < 0) & (change.detach() > math.log(form.cap))
+        change = torch.where(advantages < 0, change.clamp(max=math.log(form.cap)), change)
+    ratio = torch.exp(change.clamp(max=FARTHEST))
+    if form.clip == "weight":
+        ratio = ratio.detach()
+        weight = ratio.clamp(1.0 - low, 1.0 + high)
+        cut = (weight != ratio) & (advantages != 0)
+        return Clipped(-(weights * weight * advantages * logprobs).sum(), cut.sum())
     plain = ratio * advantages
+    if form.clip == "none":
+        return Clipped(-(weights * plain).sum(), torch.zeros_like(advantages).sum())
     held = ratio.clamp(1.0 - low, 1.0 + high) * advantages
-    loss = -(weights * torch.minimum(plain, held)).sum()
-    return Clipped(loss, (held.detach() < plain.detach()).sum())
+    clipped = held.detach() < plain.detach()
+    if form.clip == "dual":
+        clipped = clipped | capped
+    return Clipped(-(weights * torch.minimum(plain, held)).sum(), clipped.sum())
 
 
-def divergence(logprobs: Tensor, reference: Tensor, weights: Tensor) -> Tensor:
-    """`sum w (r - 1 - log r)` with r the reference's probability over the policy's; all arguments [tokens].
+def _sequence_change(change: Tensor, lengths: Tensor | None) -> Tensor:
+    """Each token's response's mean change, with the gradient of the token's own (Zheng et al. 2025, Group Sequence Policy
+    Optimization, eq. 14).
 
-    Its gradient estimates that of KL(policy || reference) from the policy's own tokens (Schulman 2020, Approximating KL
-    Divergence, k3).
+    Where the tokens of a response have one advantage, and its mean is over them, that is the gradient of the geometric mean.
+    """
+    if lengths is None:
+        raise ValueError("ratios of sequences need the lengths of sequences")
+    own = change.detach()
+    rows = torch.repeat_interleave(torch.arange(len(lengths), device=own.device), lengths)
+    sums = torch.zeros(len(lengths), dtype=own.dtype, device=own.device).index_add_(0, rows, own)
+    return (sums / lengths.clamp(min=1))[rows] + (change - own)
+
+
+def divergence(
+    logprobs: Tensor, reference: Tensor, weights: Tensor, estimator: Literal["k1", "k2", "k3"] = "k3"
+) -> Tensor:
+    """An estimate of KL(policy || reference) from the policy's own tokens, weighed and summed; all arguments [tokens].
+
+    With d = logprobs - reference, `k1` is d, `k2` is d^2 / 2 and `k3` is e^-d - 1 + d (Schulman 2020, Approximating KL
+    Divergence). The gradient of k2 is that of the divergence on average; the one of k1 itself would be 0 whatever the
+    policies, so k1 has k2's; k3's is that of KL(reference || policy), to first order the same.
     """
     gap = reference - logprobs
-    return (weights * (torch.expm1(gap) - gap)).sum()
+    if estimator == "k3":
+        return (weights * (torch.expm1(gap) - gap)).sum()
+    half = gap.square() / 2
+    if estimator == "k1":
+        half = half + (-gap - half).detach()
+    return (weights * half).sum()
+
+
+def most_uncertain(entropies: Tensor, share: float) -> Tensor:
+    """Which tokens are among the `share` of all with the most entropy, at least one; [tokens] of booleans.
+
+    All that equal the last of them count too (Wang et al. 2025, Beyond the 80/20 Rule, eq. 5).
+    """
+    if not len(entropies):
+        return torch.zeros(0, dtype=torch.bool)
+    count = max(1, math.floor(share * len(entropies)))
+    return entropies >= entropies.topk(count).values[-1]
 
 
 def token_weights(

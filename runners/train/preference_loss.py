@@ -1,22 +1,21 @@
-"""SimPO's loss: summed log-probabilities and lengths of preferred and rejected responses in, a mean out (Meng 2024)."""
+"""Losses over pairs of responses: how far each preferred one is ahead in, a mean out."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor
 
 
-def simpo_loss(
-    preferred: Tensor,
-    preferred_tokens: Tensor,
-    rejected: Tensor,
-    rejected_tokens: Tensor,
-    beta: float,
-    gamma: float,
-) -> Tensor:
-    """Mean of `-log sigmoid(beta (logp_w / |y_w| - logp_l / |y_l|) - gamma)` over pairs; all tensors [pairs].
+def pair_loss(lead: Tensor, beta: float, gamma: float, link: Literal["logistic", "square"]) -> Tensor:
+    """The mean loss over pairs; `lead` [pairs] is the preferred response's score less the rejected one's.
 
-    `gamma` is the margin itself, not its ratio to `beta`.
+    - `logistic`: `-log sigmoid(beta lead - gamma)`. Scores that are means of log-probabilities make it SimPO (Meng et al.
+      2024), where `gamma` is the margin itself and not its ratio to `beta`; sums of their differences from a reference's,
+      with a `gamma` of 0, DPO (Rafailov et al. 2023, eq. 7).
+    - `square`: `(lead - 1 / (2 beta))^2`, with DPO's scores IPO (Azar et al. 2024, eq. 17), whose tau is `beta`.
     """
-    margin = preferred / preferred_tokens - rejected / rejected_tokens
-    return -F.logsigmoid(beta * margin - gamma).mean()
+    if link == "square":
+        return (lead - 1.0 / (2.0 * beta)).square().mean()
+    return -F.logsigmoid(beta * lead - gamma).mean()

@@ -43,7 +43,7 @@ from runners.train.ranks import ALONE, Ranks
 from runners.train.saved import Row, Standing, save_tensors
 from runners.train.sharding import Scorer, whole, whole_state
 from runners.train.shards import load_anywhere, own_parts, save_anywhere
-from runners.train.steps import Steps, sft_steps, simpo_steps
+from runners.train.steps import Steps, preference_steps, sft_steps
 from runners.train.throughput import peak_flops
 from runners.train.update import Learner
 
@@ -125,7 +125,7 @@ def _placed(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
 
 
 def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
-    """The model as the stage found it, which a divergence is measured from; nothing of it is trained.
+    """The model as the stage found it, which the trained one is compared with; nothing of it is trained.
 
     What it runs is counted with what `learner` does.
     """
@@ -137,12 +137,12 @@ def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
 def _steps_of(
     stage: Stage, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int, begun: int
 ) -> Steps:
+    frozen = _frozen(stage, job, learner) if stage.method.frozen else None
     if isinstance(stage.method, Ppo):
-        frozen = _frozen(stage, job, learner) if stage.method.kl else None
         return ppo_steps(stage.method, stage.data.grading, model, job, loaded, learner, seed, frozen, begun)
     if isinstance(stage.method, Sft):
         return sft_steps(stage.method, model, job, loaded, learner, seed)
-    return simpo_steps(stage.method, model, job, loaded, learner, seed)
+    return preference_steps(stage.method, model, job, loaded, learner, seed, frozen)
 
 
 def _passed(stage: Stage, sequences: int) -> Stage:

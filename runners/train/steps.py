@@ -12,14 +12,14 @@ from types import TracebackType
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from reodsl.ir.model import Model
-from reodsl.ir.training import Sft, Simpo
+from reodsl.ir.training import Preference, Sft
 from runners.clock import now, spent
 from runners.models.folder import Loaded
 from runners.train.draws import drawn
+from runners.train.preference import preference_step
 from runners.train.questions import pairs_of, read_table, traces_of
 from runners.train.saved import Row
 from runners.train.sft import batch_of, sft_step
-from runners.train.simpo import simpo_step
 from runners.train.update import Learner
 
 Numbers = tuple[Row, Row]
@@ -69,8 +69,16 @@ def sft_steps(method: Sft, model: Model, job: Job, loaded: Loaded, learner: Lear
     return Steps(take, {"traces": len(traces), "left_out_too_long": left_out}, len(traces))
 
 
-def simpo_steps(method: Simpo, model: Model, job: Job, loaded: Loaded, learner: Learner, seed: int) -> Steps:
-    """Steps of preference training on pairs of responses."""
+def preference_steps(
+    method: Preference,
+    model: Model,
+    job: Job,
+    loaded: Loaded,
+    learner: Learner,
+    seed: int,
+    reference: Learner | None = None,
+) -> Steps:
+    """Steps of preference training on pairs of responses, against the frozen start where the method has one."""
     table = read_table(job.inputs["data"])
     pairs, left_out = pairs_of(table, model.prompt, loaded.tokenizer, method.max_tokens)
     _require_a_batch(len(pairs), method.batch, "pairs", job)
@@ -78,7 +86,7 @@ def simpo_steps(method: Simpo, model: Model, job: Job, loaded: Loaded, learner: 
     def take(number: int) -> Numbers:
         began = now()
         chosen = drawn(seed, number, method.batch, len(pairs))
-        row = simpo_step(learner, [pairs[i] for i in chosen], method, number)
+        row = preference_step(learner, [pairs[i] for i in chosen], method, number, reference)
         return row, spent("update", (began, now()))
 
     return Steps(take, {"pairs": len(pairs), "left_out_too_long": left_out}, len(pairs))

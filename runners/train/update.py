@@ -156,10 +156,19 @@ class Learner:
 
     def score(self, batch: Batch, temperature: float) -> Tensor:
         """The log-probabilities of a batch's trained tokens, on every process and without a gradient."""
+        return self._scored(batch, temperature, 0)
+
+    def entropies(self, batch: Batch, temperature: float) -> Tensor:
+        """The entropies, in nats, of the distributions that a batch's trained tokens are drawn from; as `score`."""
+        return self._scored(batch, temperature, 1)
+
+    def _scored(self, batch: Batch, temperature: float, row: int) -> Tensor:
+        """Log-probabilities (0) or entropies (1)."""
         own = []
         with torch.no_grad():
             for inputs, _ in self.microbatches(batch, 1):
-                own.append((inputs.rows, self.logprobs(inputs, temperature).float().cpu()))
+                found = self.logprobs(inputs, temperature, entropies=bool(row))
+                own.append((inputs.rows, (found[row] if row else found).float().cpu()))
         scores = torch.zeros(int(batch.trained.sum()))
         for parts in self.ranks.gather(own):
             for rows, values in parts:

@@ -16,9 +16,11 @@ from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
 from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite
 from reodsl.ir.training import (
+    Dpo,
     Experiment,
     FromModel,
     FromTraining,
+    Ipo,
     Pool,
     Ppo,
     Selected,
@@ -127,6 +129,8 @@ def everything() -> Spec:
         "question": after("question", _split(filled(QuestionBudgets, rollouts=("arm vanilla", "arm fixed")))),
         "worded": selected("worded", filled(Sft)),
         "pairs": selected("pairs", filled(Simpo), wordings=()),
+        "against": selected("against", filled(Dpo), wordings=()),
+        "squares": selected("squares", filled(Ipo), wordings=()),
     }
     benchmarks = tuple(
         filled(Benchmark, data=_data(f"held {kind.__name__}", filled(kind)))

@@ -12,7 +12,7 @@ from reodsl.graph.identity import identity, part_digest
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec, digest
-from reodsl.ir.training import Stage
+from reodsl.ir.training import Loss, Stage
 from tests.graph import studies as make
 
 
@@ -87,7 +87,7 @@ def test_what_was_added_later_moves_no_result_until_it_is_said() -> None:
     task = lower(make.four())["vanilla.train.s1"]
     stage = identity(task)["stage"]
     assert not {"precision", "microbatch", "checkpointing"} & set(stage)
-    assert not {"old_logprobs", "importance_cap", "mismatch_limit", "entropy"} & set(stage["method"])
+    assert not {"old_logprobs", "importance_cap", "mismatch_limit", "entropy", "loss"} & set(stage["method"])
     assert Stage.model_validate(task.payload["stage"]).precision == "auto"
 
 
@@ -100,6 +100,7 @@ def test_what_was_added_later_moves_no_result_until_it_is_said() -> None:
         ({"precision": "bfloat16"}, True),
         ({"importance_cap": 2.0}, True),
         ({"entropy": 0.01}, True),
+        ({"loss": Loss(ratio="sequence")}, True),
         ({"old_logprobs": "trainer"}, True),
     ],
 )

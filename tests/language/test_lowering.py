@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from reodsl.ir.base import canonical_json
 from reodsl.ir.model import Hub
 from reodsl.ir.reward import Budgets
 from reodsl.ir.spec import Spec
-from reodsl.ir.training import Experiment, FromTraining, Ppo, Sft
+from reodsl.ir.training import Dpo, Experiment, FromTraining, Loss, Ppo, Sft
 from reodsl.language import compile_file
 from tests.language.conftest import HEAD, MINE
 
@@ -137,6 +138,83 @@ def test_how_a_trainer_computes_is_lowered() -> None:
     method = stage.method
     assert (method.old_logprobs, method.importance_cap, method.mismatch_limit) == ("trainer", 2.0, 1.05)
     assert method.entropy == 0.01
+
+
+def test_what_a_loss_is_made_of_is_lowered() -> None:
+    said = """  kl = 0.001
+  entropy = 0.01
+  loss { ratio = token, clip = dual, cap = 2, estimator = k2, entropy_share = 20% }
+"""
+    method = ppo(compiled_text(HEAD + MINE.replace("\n}", "\n" + said + "}")), "mine")
+    assert method.loss == Loss(clip="dual", cap=2.0, estimator="k2", entropy_share=0.2)
+    assert method.frozen
+
+
+def test_a_loss_that_says_the_defaults_is_none_in_canonical_form() -> None:
+    plain = ppo(compiled_text(HEAD + MINE), "mine")
+    said = ppo(
+        compiled_text(HEAD + MINE.replace("\n}", "\n  loss { ratio = token, clip = two_sided }\n}")), "mine"
+    )
+    assert canonical_json(said) == canonical_json(plain)
+    assert "loss" not in plain.model_dump()
+    assert "ratio" in said.model_copy(update={"loss": Loss(ratio="sequence")}).model_dump()["loss"]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("loss { cap = 2 }", "`cap` bounds the ratio of negative advantages where the clip is `dual` alone"),
+        ("loss { estimator = k1 }", "`estimator` estimates the divergence, whose weight `kl` is 0"),
+        (
+            "loss { entropy_share = 20% }",
+            "`entropy_share` chooses tokens for the bonus, whose weight `entropy` is 0",
+        ),
+        ("loss { ratio = none }", "there is no ratio, and the clip is of ratios"),
+        (
+            "loss { clip = none }, clip { low = 0.1, high = 0.3 }",
+            "`clip { low = … }` is a bound, and the loss has no clip",
+        ),
+        ("loss { token_share = 0 }", "`token_share` must be above 0 and at most 1"),
+        (
+            "loss { ratio = sequence }",
+            "`clip.low` is 0.2, and a response's ratio is hardly ever that far from 1",
+        ),
+        (
+            "method = sft, max_tokens = 1K tokens, loss { ratio = sequence }",
+            "`loss` is a setting of ppo, and this trains by sft",
+        ),
+    ],
+)
+def test_parts_of_a_loss_without_effect_are_told(said: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.reo"
+    path.write_text(HEAD + MINE.replace("\n}", f"\n  {said}\n}}"))
+    found = compile_file(path)
+    assert message in [each.message for each in found.diagnostics]
+    assert (found.spec is None) != ("hardly ever" in message)
+
+
+@pytest.mark.parametrize("said", ["loss { clip = none }", "loss { ratio = none, clip = none }"])
+def test_a_recipes_bounds_do_not_stand_in_the_way_of_a_loss_without(said: str) -> None:
+    assert ppo(compiled_text(HEAD + MINE.replace("\n}", f"\n  {said}\n}}")), "mine").loss.clip == "none"
+
+
+SOURCES = {"gspo": "2507.18071", "cispo": "2506.13585", "dpo_shortest": "2305.18290"}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_methods_of_others_take_25_lines(name: str) -> None:
+    path = ROOT / "specs" / "miniature" / f"{name}.reo"
+    lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
+    assert len(lines) <= 25
+    assert SOURCES[name] in lines[0]
+    found = compile_file(path)
+    assert found.spec is not None
+    method = experiment(found.spec, name).stages[0].method
+    if isinstance(method, Ppo):
+        assert method.loss == (Loss(ratio="sequence") if name == "gspo" else Loss(clip="weight"))
+        assert (method.clip_low, method.clip_high) == ((3e-4, 4e-4) if name == "gspo" else (1.0, 3.0))
+    else:
+        assert method == Dpo(batch=16, max_tokens=192, beta=0.1)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.graph.lower import lower
-from reodsl.ir import canonical_json
+from reodsl.ir import canonical, canonical_json
 from reodsl.ir.expression import Correct
 from reodsl.ir.spec import Spec
-from reodsl.ir.training import FromTraining, Ppo, Stage
+from reodsl.ir.training import Dpo, FromTraining, Ipo, Ppo, Stage
 from reodsl.language import Compiled
 
 HEAD = """
@@ -48,9 +48,11 @@ selection best(most: number in 0..1) {
 
 
 def sequences(method: str, data: str, more: str = "") -> str:
-    own = "beta = 2\n  gamma = 1.2\n  " if method == "simpo" else ""
+    own = {"sft": "", "simpo": "beta = 2\n  gamma = 1.2\n  "}.get(
+        method, f"method = {method}\n  beta = 0.1\n  "
+    )
     return f"""
-experiment it = {method} {{
+experiment it = {"sft" if method == "sft" else "simpo"} {{
   base = checkpoint(overthinker)
   data = {data}
   {own}batch {{ prompts = 8 }}
@@ -160,6 +162,13 @@ def test_picks_lets_and_conditions_on_what_was_chosen(spec: Callable[..., Spec])
     assert (wrong.preferred.fn, wrong.rejected.fn if wrong.rejected else "") == ("argmax", "argmin")
 
 
+@pytest.mark.parametrize(("method", "kind"), [("dpo", Dpo), ("ipo", Ipo)])
+def test_preferences_against_the_start(spec: Callable[..., Spec], method: str, kind: type) -> None:
+    found = stage(spec(HEAD + PAIRS + sequences(method, f"best({POOL}, ratio: 0.5)"))).method
+    assert found == kind(batch=8, max_tokens=192, beta=0.1)
+    assert canonical(found) == {"kind": method, "batch": 8, "max_tokens": 192, "beta": 0.1}
+
+
 def test_margins_and_what_is_dropped(spec: Callable[..., Spec]) -> None:
     rule = PAIRS.replace("where     =", "margin = len(rejected) - len(preferred)\n    where     =")
     assert (
@@ -204,6 +213,9 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         (SHORTEST + sequences("simpo", f"best({POOL})"), "E0510"),
         (PAIRS + sequences("sft", f"best({POOL}, ratio: 0.5)"), "E0510"),
         (sequences("simpo", "chain_train"), "E0510"),
+        (sequences("dpo", "chain_train"), "E0510"),
+        (SHORTEST + sequences("ipo", f"best({POOL})"), "E0510"),
+        (PAIRS + sequences("dpo", f"best({POOL}, ratio: 0.5)", "gamma = 1"), "E0506"),
         (SHORTEST + rewarded("outcome").replace("= chain_train", f"= best({POOL})"), "E0510"),
         (PAIRS + sequences("simpo", f"best({POOL})"), "E0310"),
         (PAIRS + sequences("simpo", f"best({POOL}, ratio: 2)"), "E0303"),

@@ -14,11 +14,11 @@ from runners.train.forward import keep_little
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
+from runners.train.preference import preference_step
 from runners.train.questions import Trace
 from runners.train.ranks import Ranks
 from runners.train.sft import sft_step
 from runners.train.sharding import local, shard
-from runners.train.simpo import simpo_step
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import experience, method
@@ -50,7 +50,7 @@ def take_steps(case: str, ranks: Ranks, packed: bool | None = None) -> tuple[Lea
     rows = []
     for number in range(3):
         if case == "simpo":
-            rows.append(simpo_step(learner, PAIRS[: 3 - number], RULE, number))
+            rows.append(preference_step(learner, PAIRS[: 3 - number], RULE, number))
         elif case.startswith("ppo"):
             rollout = Sampling(max_tokens=12, temperature=0.7 if case == "ppo_tempered" else 1.0)
             kl, entropy = (0.0, 0.0) if frozen is None else (0.3, 0.1)

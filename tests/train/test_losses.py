@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.train.ppo_loss import clipped_loss, divergence, token_weights
-from runners.train.preference_loss import simpo_loss
+from runners.train.ppo_loss import divergence, policy_loss, token_weights
+from runners.train.preference_loss import pair_loss
 
 
 def slow_loss(new, old, advantages, weights, low, high):
@@ -41,7 +41,7 @@ def test_clipped_loss_and_gradient(tokens, clip):
     advantages = np.array([t[2] for t in tokens])
     weights = np.linspace(0.1, 1, len(tokens))
     leaf = torch.tensor(new, requires_grad=True)
-    found = clipped_loss(leaf, *(torch.tensor(x) for x in (old, advantages, weights)), *clip)
+    found = policy_loss(leaf, *(torch.tensor(x) for x in (old, advantages, weights)), *clip)
     loss, gradient, clipped = slow_loss(new, old, advantages, weights, *clip)
     found.loss.backward()
     assert float(found.loss.detach()) == pytest.approx(loss, abs=1e-12)
@@ -74,7 +74,8 @@ def test_simpo_by_hand():
     # Pair 1: 2 (-4/4 + 6/3) - 0.5 = 1.5; pair 2: 2 (-9/3 + 2/2) - 0.5 = -4.5.
     preferred = torch.tensor([-4.0, -9.0], requires_grad=True)
     rejected = torch.tensor([-6.0, -2.0], requires_grad=True)
-    loss = simpo_loss(preferred, torch.tensor([4, 3]), rejected, torch.tensor([3, 2]), 2.0, 0.5)
+    lead = preferred / torch.tensor([4, 3]) - rejected / torch.tensor([3, 2])
+    loss = pair_loss(lead, 2.0, 0.5, "logistic")
     expected = [math.log(1 + math.exp(-1.5)), math.log(1 + math.exp(4.5))]
     assert float(loss.detach()) == pytest.approx(sum(expected) / 2)
     loss.backward()

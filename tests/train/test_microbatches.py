@@ -12,9 +12,9 @@ from reodsl.ir.training import Optimizer, Simpo
 from runners.train.batch import Batch
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update
+from runners.train.preference import preference_step
 from runners.train.questions import Trace
 from runners.train.sft import sft_step
-from runners.train.simpo import simpo_step
 from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_update import method
@@ -31,7 +31,7 @@ def sft(learner):
 
 def simpo(learner):
     rule = Simpo(batch=len(TRACES) // 2, max_tokens=64, beta=2.0, gamma=0.5)
-    simpo_step(learner, list(zip(TRACES[::2], TRACES[1::2], strict=True)), rule, 0)
+    preference_step(learner, list(zip(TRACES[::2], TRACES[1::2], strict=True)), rule, 0)
 
 
 def ppo(learner):

@@ -14,6 +14,7 @@ from reodsl.ir.data import Data
 from reodsl.ir.expression import Binary, Correct, Given, Length, Number
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.training import Optimizer, Plateau, Sft, Simpo, Stage
+from reodsl.language import compile_file
 from runners.evaluate.reader import open_reader
 from runners.models.folder import load
 from runners.train import ppo_steps
@@ -23,6 +24,7 @@ from runners.verify import Answer, final_answer, make_verifier
 from tests.methods import dense, plain_ppo
 from tests.train.conftest import FORCING, MODEL, Stopped
 
+SPECS = Path(__file__).resolve().parents[2] / "specs" / "miniature"
 NO_DATA = Data(name="", sources=(), verifier="exact")
 
 REO = dense(Budgets(budgets=(4, 8), l_max=32), "")
@@ -91,6 +93,25 @@ def test_a_stage_held_to_where_it_began(bench):
     with pytest.raises(Stopped):
         bench.train(saved, "held", start="base", data="questions", stop_at=2)
     same(whole, bench.train(saved, "held", start="base", data="questions"))
+
+
+@pytest.mark.parametrize("name", ["gspo", "cispo"])
+def test_objectives_of_specs_train_and_go_on_to_the_same_bytes(bench, name):
+    """The loss that a spec says, on the smallest model, with as many passes as make ratios differ from 1."""
+    spec = compile_file(SPECS / f"{name}.reo").spec
+    assert spec is not None
+    said = spec.study.arm(name).checkpoint.experiment.stages[0].method
+    fields = ("loss", "clip_low", "clip_high", "loss_mean")
+    plain = ppo(OUTCOME, steps=3)
+    method = plain.method.model_copy(update={field: getattr(said, field) for field in fields} | {"epochs": 2})
+    stage = plain.model_copy(update={"method": method, "save_every": 1})
+    whole = bench.train(stage, f"{name}_whole", start="base", data="questions")
+    found = pl.read_parquet(whole / "metrics.parquet")
+    assert found["loss"].is_finite().all()
+    assert found["grad_norm"].max() > 0
+    with pytest.raises(Stopped):
+        bench.train(stage, name, start="base", data="questions", stop_at=2)
+    same(whole, bench.train(stage, name, start="base", data="questions"))
 
 
 def test_a_stage_that_says_nothing_is_saved_as_time_passes(bench, monkeypatch):

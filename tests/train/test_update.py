@@ -9,7 +9,7 @@ import torch
 from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Correct
 from reodsl.ir.reward import Reward
-from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo, Sampling
+from reodsl.ir.training import Advantage, Batch, Loss, Optimizer, Ppo, Sampling
 from runners.engine.protocol import Request, Response
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.seeds import purpose
@@ -93,6 +93,21 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
     advantages = np.where(
         spread > 0, (rewards - rewards.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1), 0
     )
+
+    @torch.no_grad()
+    def least_entropy(share, members):
+        """The least entropy of the share of a minibatch's tokens with the most."""
+        if share == 1.0:
+            return 0.0
+        every = []
+        for i in members:
+            prompt, tokens = found.requests[i].prompt, found.responses[i].tokens
+            logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+            probabilities = (logits / rule.rollout.temperature).softmax(-1)
+            every += (-(probabilities * probabilities.log()).sum(-1)).tolist()
+        # Half a rounding error below, so that the last one counts itself.
+        return sorted(every, reverse=True)[max(1, int(share * len(every))) - 1] - 1e-6
+
     losses = []
     for epoch in range(rule.epochs):
         order = permutation(purpose(seed, "minibatches", 0, epoch), len(found.responses))
@@ -107,7 +122,13 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
                 new = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
                 ratio = torch.exp(new - torch.tensor(found.responses[i].logprobs))
                 advantage = float(advantages.ravel()[i])
+                if rule.loss.ratio == "sequence":
+                    ratio = torch.exp(torch.log(ratio).sum() / len(tokens)).repeat(len(tokens))
                 kept = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+                if rule.loss.clip == "weight":
+                    kept = ratio.detach().clamp(0.8, 1.2) * advantage * new
+                entropies = torch.distributions.Categorical(logits=logits).entropy()
+                kept = kept * (entropies.detach() >= least_entropy(rule.loss.token_share, members))
                 own = {"response": len(tokens), "constant": rule.rollout.max_tokens}
                 weight = 1 / total if rule.loss_mean == "token" else 1 / (len(members) * own[rule.loss_mean])
                 loss = loss - weight * kept.sum()
@@ -120,8 +141,8 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
                     theirs = theirs.gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
                     r = torch.exp(theirs) / torch.exp(new)
                     loss = loss + rule.kl * weight * (r - 1 - torch.log(r)).sum()
-                entropy = torch.distributions.Categorical(logits=logits).entropy().sum()
-                loss = loss - rule.entropy * weight * entropy
+                counted = entropies.detach() >= least_entropy(rule.loss.entropy_share, members)
+                loss = loss - rule.entropy * weight * (entropies * counted).sum()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.grad_norm)
             optimizer.step()
@@ -205,6 +226,32 @@ def test_a_divergence_is_over_all_tokens_those_without_an_advantage_too(loss_mea
     assert numbers["kl"] > 1e-3
     for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
         assert float((p - q).detach().abs().mean()) < 2e-4, name
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss": Loss(ratio="sequence"), "loss_mean": "response"},
+        {"loss": Loss(clip="weight")},
+        {"loss": Loss(token_share=0.25)},
+        {"loss": Loss(entropy_share=0.25), "entropy": 0.3},
+    ],
+)
+@pytest.mark.parametrize("bound", [16, 4096])
+def test_the_forms_of_the_loss_equal_updates_without_shortcuts(monkeypatch, changes, bound):
+    monkeypatch.setattr(module, "token_bound", lambda device: bound)
+    model = small_model()
+    slow, other = copy.deepcopy(model), copy.deepcopy(model)
+    rule = method(**changes)
+    found = experience(model)
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
+    numbers = update(learner, batch_of(score(found, rule)), rule, seed=5, number=0)
+    expected = slow_update(slow, found, rule, SETTINGS, 5)
+    assert numbers["loss"] == pytest.approx(expected, abs=1e-5)
+    for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
+        assert float((p - q).detach().abs().mean()) < 2e-4, name
+    plain = slow_update(other, found, rule.model_copy(update={"loss": Loss()}), SETTINGS, 5)
+    assert abs(plain - expected) > 1e-4
 
 
 @pytest.mark.parametrize("loss_mean", ["token", "response"])

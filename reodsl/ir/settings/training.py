@@ -28,6 +28,7 @@ from reodsl.ir.settings.types import (
     HOURS,
     LR,
     NATURAL,
+    PAIRS,
     POSITIVE,
     PPO,
     QUESTIONS,
@@ -38,6 +39,7 @@ from reodsl.ir.settings.types import (
     STEPS,
     STEPS0,
     TOKENS,
+    UTILISED,
     Engine,
     Temperature,
     TopK,
@@ -51,7 +53,13 @@ class Start:
 
     method: ClassVar[
         Annotated[
-            Any, Setting(Choice(("ppo", "sft", "simpo")), "how a stage trains", "method = ppo", required=True)
+            Any,
+            Setting(
+                Choice(("ppo", "sft", "simpo", "dpo", "ipo")),
+                "how a stage trains",
+                "method = ppo",
+                required=True,
+            ),
         ]
     ]
     base: ClassVar[
@@ -92,7 +100,7 @@ class Step:
 
 @settings
 class Sequences:
-    """What SFT and SimPO share."""
+    """What SFT and preferences share."""
 
     max_tokens: Annotated[int, Setting(TOKENS, "longest sequence", "max_tokens = 32K tokens")]
 
@@ -105,10 +113,24 @@ class Sft(Sequences):
 
 
 @settings
-class Simpo(Sequences):
+class Preference(Sequences):
     """Preference training on pairs."""
 
-    beta: Annotated[float, Setting(POSITIVE, "SimPO's beta", "beta = 2")]
+    beta: Annotated[
+        float,
+        Setting(
+            POSITIVE,
+            "what multiplies the preferred response's lead over the rejected one; in DPO and IPO, whose tau it is, the"
+            " weight of the divergence from the model that the stage began with",
+            "beta = 2",
+        ),
+    ]
+
+
+@settings
+class Simpo(Preference):
+    """Preferences without a reference."""
+
     gamma: Annotated[float, Setting(Num(low=0), "SimPO's gamma", "gamma = 1.2")]
 
 
@@ -152,6 +174,7 @@ class Ppo:
             later=True,
         ),
     ] = 0.0
+    loss: Annotated[Any, Setting(Block("loss"), "what the loss is made of", required=False, later=True)]
     resample: Annotated[
         int,
         Setting(
@@ -280,6 +303,7 @@ TRAINING: dict[str, Field] = {
     **settings_of(Step),
     **settings_of(Sequences, SEQUENCES),
     **own(Sft, SFT),
+    **own(Preference, PAIRS),
     **own(Simpo, SIMPO),
     **settings_of(Ppo, PPO),
     **settings_of(Stage),
@@ -315,7 +339,7 @@ class Batch:
     """What a step takes."""
 
     prompts: Annotated[
-        int, Setting(COUNT, "questions a step; traces for SFT, pairs for SimPO", "prompts = 128")
+        int, Setting(COUNT, "questions a step; traces for SFT, pairs for preferences", "prompts = 128")
     ]
     rollouts: Annotated[int, Setting(COUNT, "responses a question", methods=PPO)] = 1
 
@@ -361,6 +385,69 @@ class Clip:
     high: ClassVar[
         Annotated[Any, Setting(Num(low=0, high=10, above=True), "above 1", "high = 0.2", required=True)]
     ]
+
+
+@kind("loss", form="block")
+class Loss:
+    """What PPO's loss is made of; its bounds are `clip`, its weights `kl` and `entropy`, its mean `loss_mean`."""
+
+    ratio: Annotated[
+        Literal["token", "sequence", "none"],
+        Setting(
+            WORDS,
+            "what is compared with the policy that sampled: each token's probability, the geometric mean over a response"
+            " (GSPO: Zheng et al. 2025), or nothing, as in a plain policy gradient",
+            "ratio = sequence",
+            later=True,
+        ),
+    ] = "token"
+    clip: Annotated[
+        Literal["two_sided", "weight", "dual", "none"],
+        Setting(
+            WORDS,
+            "what `clip` bounds: the ratio, where it would gain more; a weight of the log-probability, which keeps its"
+            " gradient (CISPO: MiniMax 2025); the ratio, and by `cap` that of bad responses too (Ye et al. 2020);"
+            " or nothing",
+            "clip = weight",
+            later=True,
+        ),
+    ] = "two_sided"
+    cap: Annotated[
+        float,
+        Setting(
+            Num(low=1, above=True),
+            "with `clip = dual`, the largest ratio of a token with a negative advantage",
+            later=True,
+        ),
+    ] = 3.0
+    estimator: Annotated[
+        Literal["k1", "k2", "k3"],
+        Setting(
+            WORDS,
+            "what `kl` weighs, of the log-ratio d of policy and start (Schulman 2020): d, d^2 / 2, or e^-d - 1 + d; k1"
+            " has k2's gradient, since its own is 0 on average",
+            later=True,
+        ),
+    ] = "k3"
+    entropy_share: Annotated[
+        float,
+        Setting(
+            UTILISED,
+            "share of a minibatch's tokens, those with the most entropy, that the bonus counts",
+            "entropy_share = 20%",
+            later=True,
+        ),
+    ] = 1.0
+    token_share: Annotated[
+        float,
+        Setting(
+            UTILISED,
+            "share of a minibatch's tokens, those with the most entropy, that advantages train; 20% in Wang et al. 2025,"
+            " Beyond the 80/20 Rule",
+            "token_share = 20%",
+            later=True,
+        ),
+    ] = 1.0
 
 
 @kind("rest", form="block")

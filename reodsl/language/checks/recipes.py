@@ -33,6 +33,8 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if stage.method == "ppo":
         yield from _minibatches(record)
         yield from _corrected(record)
+        yield from _idle_parts(record)
+        yield from _wide(record)
         yield from _resampled(record)
         yield from _needs(stage)
         yield from _alike(record)
@@ -173,6 +175,90 @@ def _corrected(record: Record) -> Iterator[Diagnostic]:
         others=[Label(place(old, record.span), "ratios that divide by the engine's already")],
         help="write `old_logprobs = trainer`, or take `importance_cap` out",
     )
+
+
+NEEDS = {
+    "cap": ("clip = dual", "bounds the ratio of negative advantages where the clip is `dual` alone"),
+    "estimator": ("kl = 1e-3", "estimates the divergence, whose weight `kl` is 0"),
+    "entropy_share": ("entropy = 1e-3", "chooses tokens for the bonus, whose weight `entropy` is 0"),
+}
+"""What each of these settings of `loss` needs, and why."""
+
+
+def _idle_parts(record: Record) -> Iterator[Diagnostic]:
+    """E0521: parts of the loss that nothing reads."""
+    loss = record.sub("loss")
+    if loss is None:
+        return
+    there = {
+        "cap": loss.data("clip") == "dual",
+        "estimator": bool(record.data("kl")),
+        "entropy_share": bool(record.data("entropy")),
+    }
+    for name, used in there.items():
+        slot = loss.fields.get(name)
+        if slot is None or slot.span is None or used:
+            continue
+        needed, why = NEEDS[name]
+        where = f"`loss {{ {needed} }}`" if name == "cap" else f"`{needed}`"
+        yield error(
+            "E0521",
+            f"`{name}` {why}",
+            place(slot, record.span),
+            "has no effect",
+            help=f"take it out, or write {where}",
+        )
+    ratio, clip = loss.fields.get("ratio"), loss.fields.get("clip")
+    if loss.data("ratio") == "none" and loss.data("clip") != "none":
+        yield error(
+            "E0521",
+            "there is no ratio, and the clip is of ratios",
+            place(ratio, record.span),
+            "no ratio",
+            others=[Label(clip.span, f"`{_word(clip)}`")] if clip is not None and clip.span else [],
+            help="write `loss { ratio = none, clip = none }`, or take `ratio` out",
+        )
+    if clip is None or loss.data("clip") != "none":
+        return
+    for name in ("low", "high"):
+        slot = record.at(f"clip.{name}")
+        # A recipe's bounds, on which an experiment builds, are not taken back.
+        if slot is None or slot.span is None or clip.span is None or slot.span.path != clip.span.path:
+            continue
+        yield error(
+            "E0521",
+            f"`clip {{ {name} = … }}` is a bound, and the loss has no clip",
+            place(slot, record.span),
+            "has no effect",
+            others=[Label(clip.span, "no clip")],
+            help="take `clip { … }` out, or write `loss { clip = two_sided }`",
+        )
+
+
+WIDE = 0.1
+"""Bounds from here on are those of tokens: GSPO's, of whole responses, are 0.0003 and 0.0004."""
+
+
+def _wide(record: Record) -> Iterator[Diagnostic]:
+    """W0522: bounds as for ratios of tokens, around ratios of whole responses, which are never that far from 1."""
+    loss = record.sub("loss")
+    if loss is None or loss.data("ratio") != "sequence" or loss.data("clip") == "none":
+        return
+    for name in ("low", "high"):
+        slot = record.at(f"clip.{name}")
+        bound = amount(slot.value) if slot is not None else None
+        # A low one of 1 says that there is none.
+        if slot is None or bound is None or bound < WIDE or bound == 1:
+            continue
+        yield warning(
+            "W0522",
+            f"`clip.{name}` is {bound:g}, and a response's ratio is hardly ever that far from 1",
+            place(slot, record.span),
+            "so wide for tokens",
+            others=[Label(place(loss.fields.get("ratio"), record.span), "a mean over the response's tokens")],
+            help="write `clip { low = 3e-4, high = 4e-4 }`, the bounds of GSPO's paper",
+        )
+        return
 
 
 def _resampled(record: Record) -> Iterator[Diagnostic]:

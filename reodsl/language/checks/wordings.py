@@ -6,14 +6,16 @@ import math
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
+from reodsl.ir.settings.types import PAIRS
 from reodsl.language.checks.cases import StageCase, amount, place, set_here
 from reodsl.language.reward.selection import EXAMPLE, KEEPS, TypedSelection, questions_of
 from reodsl.language.values import Record, records_of
 
+TITLES = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO", "dpo": "DPO", "ipo": "IPO"}
 TRAINS_ON = {
     "ppo": ("questions", f"select them by a condition alone: `{KEEPS}`"),
     "sft": ("traces", f"take a selection with a trace: `{EXAMPLE}`"),
-    "simpo": ("pairs", "take a selection with `preferred` and `rejected`"),
+    **dict.fromkeys(PAIRS, ("pairs", "take a selection with `preferred` and `rejected`")),
 }
 """What each method learns from, and how a selection gives that."""
 
@@ -24,21 +26,28 @@ def wordings_of(record: Record | None) -> list[Record]:
 
 
 def check_selected(stage: StageCase) -> Iterator[Diagnostic]:
-    """E0510: rewards train on questions, SFT on traces, SimPO on pairs."""
+    """E0510: rewards train on questions, SFT on traces, preferences on pairs."""
     data = stage.record.sub("data")
     at = place(stage.record.fields.get("data"), stage.record.span)
     if data is None or data.kind != "selected":
-        if stage.method == "simpo":
+        if stage.method in PAIRS:
             helps = "select them: `data = NAME(pool(…))`, with `preferred` and `rejected`"
-            yield error("E0510", "SimPO trains on pairs of responses", at, "questions alone", help=helps)
+            yield error(
+                "E0510",
+                f"{TITLES[stage.method]} trains on pairs of responses",
+                at,
+                "questions alone",
+                help=helps,
+            )
         return
     found = stage.selection
     if found is None:
         return  # what is wrong with it has been reported
     wanted, helps = TRAINS_ON[stage.method]
     if found.gives != wanted:
-        title = {"ppo": "PPO", "sft": "SFT", "simpo": "SimPO"}[stage.method]
-        yield error("E0510", f"{title} trains on {wanted}", at, f"gives {found.gives}", help=helps)
+        yield error(
+            "E0510", f"{TITLES[stage.method]} trains on {wanted}", at, f"gives {found.gives}", help=helps
+        )
     pool = data.sub("pool")
     for wording in wordings_of(pool):
         if wording.get("budget") is not None:

@@ -1,4 +1,4 @@
-"""SimPO on pairs: its gradient against autograd through the loss as printed, its margin by hand, and whole stages."""
+"""SimPO, DPO and IPO on pairs: their gradients against autograd through the losses as printed, and whole stages."""
 
 import copy
 import json
@@ -9,15 +9,16 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.training import Optimizer, Simpo, Stage
+from reodsl.ir.training import Dpo, Ipo, Optimizer, Simpo, Stage
 from runners.train import update as module
 from runners.train.optimizers import build_optimizers
-from runners.train.preference_loss import simpo_loss
+from runners.train.preference import preference_step
+from runners.train.preference_loss import pair_loss
 from runners.train.questions import Trace
-from runners.train.simpo import simpo_step
 from runners.train.update import Learner
+from tests.train.conftest import Stopped
 from tests.train.models import small_model
-from tests.train.test_train import NO_DATA, sft
+from tests.train.test_train import NO_DATA, same, sft
 
 RULE = Simpo(batch=2, max_tokens=64, beta=2.0, gamma=1.2)
 SGD = Optimizer(algorithm="adamw", lr=1e-2, grad_norm=0.0)
@@ -29,9 +30,7 @@ PAIRS = [
 
 def test_the_margin_by_hand():
     """beta 2, gamma 1.2: means -0.5 and -1.5 give 2 * 1 - 1.2 = 0.8, so the loss is log(1 + e^-0.8)."""
-    one = simpo_loss(
-        torch.tensor([-1.0]), torch.tensor([2.0]), torch.tensor([-6.0]), torch.tensor([4.0]), 2.0, 1.2
-    )
+    one = pair_loss(torch.tensor([-0.5 + 1.5]), 2.0, 1.2, "logistic")
     assert float(one) == pytest.approx(math.log1p(math.exp(-0.8)))
 
 
@@ -47,7 +46,7 @@ def test_the_step_equals_one_through_the_loss_itself(monkeypatch, bound):
     model = small_model()
     slow = copy.deepcopy(model)
     learner = Learner.of(model, build_optimizers(model, SGD), 0.0)
-    row = simpo_step(learner, PAIRS, RULE, 0)
+    row = preference_step(learner, PAIRS, RULE, 0)
     margins = [RULE.beta * (mean_logprob(slow, w) - mean_logprob(slow, l)) - RULE.gamma for w, l in PAIRS]  # noqa: E741
     loss = -torch.nn.functional.logsigmoid(torch.stack(margins)).mean()
     loss.backward()
@@ -57,6 +56,61 @@ def test_the_step_equals_one_through_the_loss_itself(monkeypatch, bound):
     for p, q in zip(model.parameters(), slow.parameters(), strict=True):
         assert p.grad is not None
         assert torch.allclose(p.grad, q.grad, atol=1e-5)
+
+
+def sum_logprob(model, trace):
+    return mean_logprob(model, trace) * len(trace.tokens)
+
+
+def slow_dpo(new, start, beta):
+    """Rafailov et al. 2023, eq. 7: minus the log of the sigmoid of beta times the difference of the two log-ratios."""
+    total = torch.zeros(())
+    for (w, l), (w0, l0) in zip(new, start, strict=True):  # noqa: E741
+        total = total - torch.log(1 / (1 + torch.exp(-(beta * (w - w0) - beta * (l - l0)))))
+    return total / len(new)
+
+
+def slow_ipo(new, start, tau):
+    """Azar et al. 2024, eq. 17: the square of h less 1 / (2 tau), with h = log of pi(w) ref(l) / (pi(l) ref(w))."""
+    total = torch.zeros(())
+    for (w, l), (w0, l0) in zip(new, start, strict=True):  # noqa: E741
+        h = torch.log(torch.exp(w) * torch.exp(l0) / (torch.exp(l) * torch.exp(w0)))
+        total = total + (h - 1 / (2 * tau)) ** 2
+    return total / len(new)
+
+
+@pytest.mark.parametrize("bound", [8, 4096])
+@pytest.mark.parametrize(("kind", "slow_loss"), [(Dpo, slow_dpo), (Ipo, slow_ipo)])
+def test_steps_against_a_frozen_start_equal_those_through_the_papers_losses(
+    monkeypatch, bound, kind, slow_loss
+):
+    monkeypatch.setattr(module, "token_bound", lambda device: bound)
+    model, start = small_model(), small_model(seed=1)
+    slow, rule = copy.deepcopy(model), kind(batch=2, max_tokens=64, beta=0.3)
+    learner = Learner.of(model, build_optimizers(model, SGD), 0.0)
+    row = preference_step(learner, PAIRS, rule, 0, Learner.of(start, (), 0.0))
+    with torch.no_grad():
+        old = [[sum_logprob(start, one) for one in pair] for pair in PAIRS]
+    found = [[sum_logprob(slow, one) for one in pair] for pair in PAIRS]
+    loss = slow_loss(found, old, 0.3)
+    loss.backward()
+    assert row["loss"] == pytest.approx(float(loss.detach()), rel=1e-4)
+    leads = [float(((w - w0) - (l - l0)).detach()) for (w, l), (w0, l0) in zip(found, old, strict=True)]  # noqa: E741
+    assert row["margin"] == pytest.approx(0.3 * sum(leads) / 2, abs=1e-4)
+    assert row["accuracy"] == sum(lead > 0 for lead in leads) / 2
+    for p, q in zip(model.parameters(), slow.parameters(), strict=True):
+        assert float((p.grad - q.grad).abs().max()) < 1e-4 * max(1.0, float(q.grad.abs().max()))
+
+
+@pytest.mark.parametrize(("kind", "loss"), [(Dpo, math.log(2)), (Ipo, 1 / (2 * 0.5) ** 2)])
+def test_a_start_that_is_compared_with_itself_has_no_lead(kind, loss):
+    model = small_model()
+    learner = Learner.of(model, build_optimizers(model, SGD), 0.0)
+    frozen = Learner.of(copy.deepcopy(model), (), 0.0)
+    row = preference_step(learner, PAIRS, kind(batch=2, max_tokens=64, beta=0.5), 0, frozen)
+    assert row["margin"] == 0
+    assert row["loss"] == pytest.approx(loss)
+    assert row["grad_norm"] > 0
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +150,19 @@ def test_a_stage_passes_over_its_pairs_and_learns_to_prefer(bench, pairs):
     assert metrics["margin"][-1] > metrics["margin"][0]
     facts = json.loads((out / "train.json").read_text())
     assert (facts["pairs"], facts["steps"], facts["ended"]) == (12, 6, "steps")
+
+
+@pytest.mark.parametrize("kind", [Dpo, Ipo])
+def test_a_stage_compares_with_where_it_began_also_after_an_interruption(bench, pairs, kind):
+    planned = stage(method=kind(batch=4, max_tokens=80, beta=0.1), save_every=1)
+    name = kind.__name__
+    whole = bench.train(planned, f"{name}_whole", start="base", data=pairs)
+    margins = pl.read_parquet(whole / "metrics.parquet")["margin"]
+    assert margins[0] == 0
+    assert margins[-1] > 0
+    with pytest.raises(Stopped):
+        bench.train(planned, name, start="base", data=pairs, stop_at=3)
+    same(whole, bench.train(planned, name, start="base", data=pairs))
 
 
 def test_fewer_pairs_than_a_batch_and_no_pairs_are_refused(bench, pairs, refusal):
