@@ -132,6 +132,11 @@ class Inputs:
     targets: Tensor
     sequences: Sequences | None = None
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Those of packed sequences; none where they are padded."""
+        return () if self.sequences is None else self.sequences.lengths
+
 
 def packed(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
     """The inputs of a micro-batch without padding. One without rows is a single token from which nothing is learnt."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,9 +20,15 @@ from runners.exhaustion import exhausted, said, there_is
 
 @contextmanager
 def room(
-    config: Any, device: torch.device, ids: Tensor | None, bound: int, doing: str = "in the optimizer's step"
+    config: Any,
+    device: torch.device,
+    ids: Tensor | None,
+    bound: int,
+    doing: str = "in the optimizer's step",
+    lengths: Sequence[int] = (),
 ) -> Iterator[None]:
     """Runs the passes of a micro-batch, `ids` [rows, width], or without one what `doing` says; `config` is the model's.
+    Packed sequences are one row, and `lengths` theirs.
 
     Raises E0937 when memory runs out; nothing has been changed by then.
     """
@@ -43,11 +49,13 @@ def room(
             )
         else:
             rows, width = ids.shape
-            message = f"memory ran out on a micro-batch of {rows} x {width} tokens"
-            smaller = max(width + 1, min(bound, rows * width) // 2)
+            count, longest = (len(lengths), max(lengths)) if lengths else (rows, width)
+            shape = f"{count} packed sequences, {width}" if lengths else f"{rows} x {width}"
+            message = f"memory ran out on a micro-batch of {shape} tokens"
+            smaller = max(longest + 1, min(bound, rows * width) // 2)
             advice = (
                 f"write `microbatch = {smaller} tokens` or less, which is {bound} now"
-                if rows > 1
+                if count > 1
                 else "a single sequence is too long: write `checkpointing = on`, shorten `max_tokens`, or take more GPUs"
             )
         raise problem("E0937", message, where=str(device), notes=notes, help=advice) from fault

@@ -141,7 +141,7 @@ class Learner:
 
         With `entropies` those of the distributions that the tokens are drawn from stand below: [2, tokens].
         """
-        with room(self.model.config, self.device, inputs.ids, self.bound):
+        with room(self.model.config, self.device, inputs.ids, self.bound, lengths=inputs.lengths):
             if self.scorer is not None:
                 return self.scorer(
                     inputs.ids, inputs.at, inputs.targets, temperature, entropies, inputs.sequences
@@ -238,7 +238,7 @@ def take_step(
     leaves = [tensor.detach().requires_grad_() for tensor in derived]
     for inputs, part in learner.microbatches(batch, 3):
         value = loss(part, learner.logprobs(inputs, temperature, leaves, entropies))
-        with room(learner.model.config, learner.device, inputs.ids, learner.bound):
+        with room(learner.model.config, learner.device, inputs.ids, learner.bound, lengths=inputs.lengths):
             value.backward()
         losses.append(value.detach())
     if losses and derived:

@@ -20,8 +20,8 @@ CONFIG = small_model().config
 CPU = torch.device("cpu")
 
 
-def told(ids, fault=None, bound=64):
-    with pytest.raises(Problem) as caught, room(CONFIG, CPU, ids, bound):
+def told(ids, fault=None, bound=64, lengths=()):
+    with pytest.raises(Problem) as caught, room(CONFIG, CPU, ids, bound, lengths=lengths):
         raise fault or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
     (found,) = caught.value.diagnostics
     assert found.code == "E0937"
@@ -44,6 +44,17 @@ def test_rows_that_are_too_many_are_halved(refusal):
 def test_a_single_sequence_and_the_optimizer_have_their_own_advice():
     assert "checkpointing = on" in (told(torch.zeros((1, 64), dtype=torch.long)).help or "")
     assert "optimizer" in told(None, MemoryError()).message
+
+
+def test_packed_sequences_are_told_of_by_their_number_and_the_longest_stays_whole():
+    packed = torch.zeros((1, 60), dtype=torch.long)
+    found = told(packed, lengths=(10, 10, 40))
+    assert found.message == "memory ran out on a micro-batch of 3 packed sequences, 60 tokens"
+    assert found.help == "write `microbatch = 41 tokens` or less, which is 64 now"
+    assert (
+        told(packed, lengths=(20, 20, 20)).help == "write `microbatch = 30 tokens` or less, which is 64 now"
+    )
+    assert "checkpointing = on" in (told(packed, lengths=(60,)).help or "")
 
 
 def test_weights_that_do_not_fit_are_told_of(bench, monkeypatch):
