@@ -30,11 +30,26 @@ def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
     A micro-batch has `devices.microbatch` tokens, or the one longest sequence where that is more.
     """
     tokens = max(float(devices.microbatch), longest)
-    inside = 4 * sizes.hidden + 2 * sizes.attention + 2 * sizes.kv + 3 * sizes.intermediate
-    numbers = sizes.layers * sizes.hidden + inside if devices.recompute else sizes.layers * inside
     chunk = LOGIT_CHUNK if devices.width == 2 else LOGIT_CHUNK_HERE
     logits = min(float(chunk), 8 * tokens * sizes.vocabulary)
-    return tokens * numbers * devices.width + logits
+    if not devices.recompute:
+        inside = 4 * sizes.hidden + 2 * sizes.attention + 2 * sizes.kv + 3 * sizes.intermediate
+        return tokens * sizes.layers * inside * devices.width + logits
+    # One layer's inside with its gradients, or the logits: the backward pass has one of them at a time.
+    deep = 8 * sizes.hidden + 5.2 * sizes.attention + 1.6 * sizes.kv + 6 * sizes.intermediate
+    kept = tokens * sizes.layers * sizes.hidden * devices.width
+    return kept + max(tokens * deep * devices.width, logits)
+
+
+def gathered_bytes(sizes: Sizes, devices: Devices) -> float:
+    """What a GPU puts together of weights that are spread over all: embeddings, the output matrix and its gradient, a layer,
+    the one after it, and a layer's gradient in float32 on its way to the others.
+    """
+    if devices.unit == "seconds":
+        return 0.0
+    layer = (sizes.products - sizes.vocabulary * sizes.hidden) / sizes.layers
+    ends = sizes.parameters - sizes.layers * layer
+    return (ends + sizes.vocabulary * sizes.hidden + 2 * layer) * devices.width + 4 * layer
 
 
 HANDED = 1 << 30
@@ -58,16 +73,14 @@ def kept_bytes(sizes: Sizes, devices: Devices, *, frozen: bool = False) -> float
 def trainer_bytes(
     sizes: Sizes, devices: Devices, longest: float, *, frozen: bool = False, feeds: bool = False
 ) -> float:
-    """The peak of a training device: its part of the state, one gathered layer and its neighbour, activations.
+    """The peak of a training device: its part of the state, what it puts together of weights, activations.
 
     With `frozen` it also holds its part of another model's float32 weights. Where it `feeds` engines, it may be that
     what it keeps between updates is more.
     """
-    layer = (sizes.products - sizes.vocabulary * sizes.hidden) / sizes.layers
-    gathered = 2 * layer * devices.width if devices.training > 1 else 0.0
     beside = 4 * sizes.parameters / devices.training if frozen else 0.0
     state = state_bytes(sizes, devices) + beside
-    update = state + gathered + activation_bytes(sizes, devices, longest)
+    update = state + gathered_bytes(sizes, devices) + activation_bytes(sizes, devices, longest)
     between = kept_bytes(sizes, devices, frozen=frozen) if feeds else 0.0
     return _runtime(devices) + max(update, between)
 

@@ -89,13 +89,13 @@ def test_what_the_papers_hours_buy(prices: Prices) -> None:
 
 
 def test_memory_by_hand(prices: Prices) -> None:
-    # 16 bytes a parameter over 128 GPUs, a chunk of logits and its gradient, and a micro-batch of 33K tokens:
-    # 36 layers x 2560 kept, one layer's inside.
+    # 16 bytes a parameter over 128 GPUs, and a micro-batch of 48K tokens: 36 layers x 2560 kept, one layer's inside.
     state = 16 * 4.022e9 / 128
-    inside = 4 * 2560 + 2 * 4096 + 2 * 1024 + 3 * 9728
-    activations = 32918 * (36 * 2560 + inside) * 2
-    gathered = 2 * 2 * 100.9e6
-    assert prices.tasks[TASK].memory["trainer"] == near(state + activations + gathered + 1.07e9)
+    inside = 8 * 2560 + 5.2 * 4096 + 1.6 * 1024 + 6 * 9728
+    activations = 49152 * (36 * 2560 + inside) * 2
+    # The output matrix and its gradient, and two layers, in bfloat16; a layer's gradient in float32.
+    gathered = 2 * 2 * 151936 * 2560 + (2 * 2 + 4) * 100.9e6
+    assert prices.tasks[TASK].memory["trainer"] == near(state + activations + gathered)
     # Weights, and 16 responses of 10.4K tokens; beside them 12 bytes a parameter over 128 GPUs, since gradients are not
     # kept between updates, and a GiB of weights on their way.
     kept = 12 * 4.022e9 / 128 + 2**30
