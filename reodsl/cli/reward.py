@@ -138,7 +138,9 @@ def command(
         ):
             if value:
                 raise problem(
-                    "E0124", f"{option} is of a group made by hand, and these responses were sampled"
+                    "E0124",
+                    f"{option} is of a group made by hand, and these responses were sampled",
+                    help=f"leave {option} out",
                 )
         group = past_group(past, chosen.experiment, given, reference)
     places = places_of(chosen.reward, splits, group)

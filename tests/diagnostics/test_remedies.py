@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,25 @@ FILES = sorted(path for package in ("reodsl", "runners") for path in (ROOT / pac
 
 
 def without_help(path: Path) -> list[str]:
-    """Calls of `problem`, `error` and `warning` with a code of their own and no help."""
+    """Calls of `problem`, `error`, `warning` and a context's `fail` with a code of their own and no help."""
     calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
     return [
         f"{path.name}:{call.lineno}: {call.args[0].value!r}"
         for call in calls
-        if isinstance(call.func, ast.Name)
-        and call.func.id in ("problem", "error", "warning")
+        if (
+            (isinstance(call.func, ast.Name) and call.func.id in ("problem", "error", "warning"))
+            or (isinstance(call.func, ast.Attribute) and call.func.attr == "fail" and _has_code(call))
+        )
         and call.args
         and isinstance(call.args[0], ast.Constant)
         and not any(keyword.arg == "help" for keyword in call.keywords)
     ]
+
+
+def _has_code(call: ast.Call) -> bool:
+    """Whether a call of something's `fail` is of an evaluation, and not click's."""
+    first = call.args[0] if call.args else None
+    return isinstance(first, ast.Constant) and re.fullmatch(r"E\d{4}", str(first.value)) is not None
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
