@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reodsl.store.files import sha256
 from reodsl.store.live import add_step
 from reodsl.store.runs import events, records
 from reodsl.store.store import Store
@@ -183,6 +184,11 @@ def test_a_report_says_what_it_cannot_read(place: Path, capsys: pytest.CaptureFi
     table.chmod(0o644)
     size = table.stat().st_size
     table.write_bytes(b"PAR0" + b"\0" * (size - 4))
+    listed = table.parent / "manifest.json"
+    listed.chmod(0o644)
+    manifest = json.loads(listed.read_bytes())
+    manifest["files"]["metrics.parquet"]["sha256"] = sha256(table)
+    listed.write_text(json.dumps(manifest))
     code, out, err = output(capsys, "report", "tiny", "--out", "shown", "--json")
     assert code == 0
     (finding,) = json.loads(out)["diagnostics"]
