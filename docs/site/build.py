@@ -135,13 +135,9 @@ def file_page(path: Path) -> str:
 
 
 def folder_page(path: Path) -> str:
-    """The files of a folder, each with its first line of text."""
-    tracked = subprocess.run(
-        ["git", "ls-files", "--", "."], cwd=path, check=True, capture_output=True, text=True
-    ).stdout.split()
-    names = sorted({name.split("/")[0] for name in tracked if not name.startswith("__pycache__")})
-    rows = [f"- [{name}]({name})" for name in names if not (path / name).is_dir()]
-    return f"# {path.relative_to(ROOT)}\n\n" + "\n".join(rows) + "\n"
+    """The files of a folder that pages link to."""
+    names = sorted(each.name for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
+    return f"# {path.relative_to(ROOT)}\n\n" + "".join(f"- [{name}]({name})\n" for name in names)
 
 
 def commands_page() -> str:
