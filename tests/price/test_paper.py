@@ -115,6 +115,26 @@ def test_a_divergence_takes_a_frozen_model_and_a_pass_of_it(prices: Prices) -> N
     assert two == pytest.approx(8 / 7 * one, rel=0.01)
 
 
+def test_tokens_chosen_by_entropy_take_a_pass_an_epoch(prices: Prices) -> None:
+    compiled = compile_file(ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"loss.token_share": "20%"})
+    assert compiled.spec is not None
+    chosen = price(lower(compiled.spec), compiled.spec)
+    # Of two epochs: 9 passes in place of 7.
+    one, two = (each.tasks[TASK].step_hours["training"] for each in (prices, chosen))
+    assert two == pytest.approx(9 / 7 * one, rel=0.01)
+
+
+def test_preferences_against_the_start_take_it_and_a_pass_of_it() -> None:
+    path = ROOT / "specs" / "miniature" / "dpo_shortest.reo"
+    plain = compile_file(path, amends={"dpo_shortest.method": "simpo", "dpo_shortest.gamma": "1"}).spec
+    against = compile_file(path).spec
+    assert plain is not None
+    assert against is not None
+    one, two = (price(lower(spec), spec).tasks["dpo_shortest.train.s1"] for spec in (plain, against))
+    assert two.seconds["training"] > 1.2 * one.seconds["training"]
+    assert two.memory["trainer"] > one.memory["trainer"]
+
+
 def test_disk_by_hand(prices: Prices) -> None:
     # An fp32 checkpoint, two fp32 moments, and a few bytes a rollout.
     assert prices.tasks[TASK].disk == near(4.022e9 * (4 + 8))
