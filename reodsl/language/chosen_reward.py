@@ -130,7 +130,9 @@ def _none(message: str, program: Program, names: list[str] | None = None) -> Dia
 
 def _as_named(given: Reward, record: Definition) -> Reward:
     """A reward whose lets have the names that its text gives them."""
-    written = [item.name.name for item in record.body.items if isinstance(item, tree.Let)]
+    written = [
+        item.name.name for item in record.body.items if isinstance(item, tree.Let) and item.params is None
+    ]
     taken = {node.var for node in walk(given) if isinstance(node, Aggregate | Dense)}
     names = {
         let.name: let.name if name in taken else name for let, name in zip(given.lets, written, strict=True)

@@ -61,7 +61,8 @@ REWARD_WORDS = (
 REWARDS = f"""
 ## Rewards
 
-A reward holds `let NAME = EXPRESSION` lines and ends in one expression, a number for the whole response, or in
+A reward holds `let NAME = EXPRESSION` lines, and functions as `let NAME(A, B) = EXPRESSION`. It ends in one
+expression, a number for the whole response, or in
 `dense L in SPLITS: EXPRESSION`, a number at each split.
 
 | in an expression | means |

@@ -150,7 +150,8 @@ class Builder:
         return tree.Setting(c[0], c[1].text, c[2], doc, over(c))
 
     def let(self, c: Children) -> tree.Let:
-        return tree.Let(c[1], c[3], over(c))
+        params = tuple(c[3]) if isinstance(c[3], list) else None
+        return tree.Let(c[1], params, c[-1], over(c))
 
     def dense(self, c: Children) -> tree.Dense:
         return tree.Dense(c[1], c[3], c[5], over(c))

@@ -278,8 +278,8 @@ class Flat:
         match item:
             case tree.Setting(name=name, op=op, value=value, doc=None):
                 words = [f"{name.name} {op} ", self.expr(value)]
-            case tree.Let(name=name, value=value):
-                words = [f"let {name.name} = ", self.expr(value)]
+            case tree.Let(value=value):
+                words = [f"let {_let_head(item)} = ", self.expr(value)]
             case tree.Dense(var=var, over=over, body=body):
                 words = [f"dense {var.name} in ", self.expr(over), ": ", self.expr(body)]
             case tree.Nested(name=name, block=block):
@@ -295,6 +295,13 @@ class Flat:
             case _:
                 return None
         return None if None in words else "".join(word for word in words if word is not None)
+
+
+def _let_head(item: tree.Let) -> str:
+    """The name of a `let`, with the parameters of a function."""
+    if item.params is None:
+        return item.name.name
+    return f"{item.name.name}({', '.join(each.name for each in item.params)})"
 
 
 # Lines of a file
@@ -476,8 +483,8 @@ class Layout:
             case tree.Setting(name=name, op=op, value=value, doc=doc):
                 lines = self._assigned(f"{name.name} ", op, value, indent, "item" if op == "=" else "")
                 return append_text(lines, self._text_behind(doc, indent))
-            case tree.Let(name=name, value=value):
-                return self._assigned(f"let {name.name} ", "=", value, indent, "let")
+            case tree.Let(value=value):
+                return self._assigned(f"let {_let_head(item)} ", "=", value, indent, "let")
             case tree.Dense(var=var, over=over, body=body):
                 head = self.expr(over, CHOICE, indent, self.width)
                 head[0].text = f"dense {var.name} in {head[0].text}"

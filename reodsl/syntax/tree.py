@@ -267,9 +267,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """`let name = value`."""
+    """`let name = value`, or a function of the body: `let name(a, b) = value`."""
 
     name: Ident
+    params: tuple[Ident, ...] | None
     value: Expr
     span: Span
 

@@ -163,7 +163,12 @@ def blocks(inner: st.SearchStrategy[Any], arguments: st.SearchStrategy[Any]) -> 
 
     simple = st.one_of(
         st.builds(setting, any_idents, st.sampled_from(["=", "+="]), inner, no_doc | docs),
-        st.builds(lambda n, v: tree.Let(n, v, FLAT), idents, inner),
+        st.builds(
+            lambda n, p, v: tree.Let(n, p, v, FLAT),
+            idents,
+            st.none() | st.lists(idents, min_size=1, max_size=2).map(tuple),
+            inner,
+        ),
         st.builds(lambda v, o, b: tree.Dense(v, o, b, FLAT), idents, inner, inner),
         inner.map(statement),
     )

@@ -10,10 +10,11 @@ from reodsl.ir.expression import Expression, Name
 from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluate_splits
-from reodsl.language.reward.names import Body, Environment, Limits, Typed, fail
+from reodsl.language.reward.names import Body, Environment, Limits, LocalFunction, Typed, fail
 from reodsl.language.reward.parameters import environment, own_name
 from reodsl.language.reward.typing import type_expression
 from reodsl.language.reward.warnings import report_blind, report_constant
+from reodsl.language.reward.words import FUNCTIONS
 from reodsl.language.units import PLAIN, TOKENS, unit_words
 from reodsl.language.values import Budgets, Definition, Record, Scope
 from reodsl.syntax import tree
@@ -144,8 +145,35 @@ def _item(body: Body, item: tree.BlockItem, found: _Read) -> bool:
             return False
 
 
+def define_function(body: Body, item: tree.Let) -> bool:
+    """Take a function of the body into its names; whether its own names are sound. It is typed where it is called."""
+    env, name = body.env, item.name.name
+    params = item.params or ()
+    good = own_name(body.ctx, item.name)
+    if name in env.values or name in env.others or name in env.functions or name in FUNCTIONS:
+        body.ctx.report(doubled(name, item.name.span, None, "give it another name"))
+        good = False
+    seen: set[str] = set()
+    for param in params:
+        if param.name in seen or param.name in ("x", "group", "ref"):
+            body.ctx.report(doubled(param.name, param.span, None, "give it another name"))
+            good = False
+        seen.add(param.name)
+    own = replace(
+        env,
+        values=dict(env.values),
+        responses=dict(env.responses),
+        others=dict(env.others),
+        functions=dict(env.functions),
+    )
+    env.functions[name] = LocalFunction(name, params, item.value, own)
+    return good
+
+
 def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool:
     env, name = body.env, item.name.name
+    if item.params is not None:
+        return define_function(body, item)
     value = type_expression(body, item.value)
     good = own_name(body.ctx, item.name) and value is not None
     if name in env.values or name in env.others:

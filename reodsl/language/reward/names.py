@@ -51,11 +51,22 @@ def open_parameter(name: str, unit: Dimension, low: float, high: float) -> Typed
     return Typed(Name(name=f"?{name}"), unit, low, high, open=True)
 
 
+@dataclass(frozen=True, slots=True)
+class LocalFunction:
+    """A function of a reward, and the names that its body may use besides its parameters: those before it."""
+
+    name: str
+    params: tuple[tree.Ident, ...]
+    value: tree.Expr
+    env: Environment
+
+
 @dataclass(slots=True)
 class Environment:
     """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets.
 
-    `sampled` are the variables that run over the starting model's responses.
+    `sampled` are the variables that run over the starting model's responses. `inside` are the functions whose bodies are
+    being written out. Names that begin with `?` stand for variables of the place that calls one.
     """
 
     values: dict[str, Typed] = field(default_factory=dict)
@@ -63,6 +74,8 @@ class Environment:
     others: dict[str, Value | None] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     sampled: frozenset[str] = frozenset()
+    functions: dict[str, LocalFunction] = field(default_factory=dict)
+    inside: tuple[str, ...] = ()
 
     def with_value(self, name: str, value: Typed) -> Environment:
         """This environment with one more number in it."""
@@ -75,7 +88,8 @@ class Environment:
 
     def names(self) -> list[str]:
         """Everything that has a name."""
-        return [*self.values, *self.responses, *self.others, "group", "ref", "x"]
+        own = (*self.values, *self.responses, *self.others, *self.functions)
+        return [*(name for name in own if name[0] != "?"), "group", "ref", "x"]
 
 
 @dataclass(frozen=True, slots=True)

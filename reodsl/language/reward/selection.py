@@ -8,6 +8,7 @@ from typing import Literal
 from reodsl.diagnostics.model import Label
 from reodsl.ir.expression import Expression, Name
 from reodsl.language.context import Context
+from reodsl.language.reward.body import define_function
 from reodsl.language.reward.names import Body, Environment, Limits, constant, fail
 from reodsl.language.reward.parameters import environment
 from reodsl.language.reward.typing import condition, type_expression
@@ -96,6 +97,9 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
     drop: float | None = None
     for item in record.body.items:
         match item:
+            case tree.Let() if item.params is not None:
+                if not define_function(body, item):
+                    return None
             case tree.Let():
                 value = type_expression(body, item.value)
                 if value is None:

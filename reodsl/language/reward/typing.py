@@ -26,7 +26,7 @@ from reodsl.ir.expression import (
     WeightRule,
 )
 from reodsl.language.evaluate import is_reward, lookup, number
-from reodsl.language.reward.names import INF, Body, Typed, constant, fail, same_unit
+from reodsl.language.reward.names import INF, Body, LocalFunction, Typed, constant, fail, same_unit
 from reodsl.language.reward.operators import (
     both_or_either,
     calculated,
@@ -193,6 +193,18 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
     statistic = next((each for each in STATISTICS if each == name), None)
     if statistic is not None and expr.args and isinstance(expr.args[0].value, tree.Comprehension):
         return _statistic(body, expr, expr.args[0].value, statistic)
+    if name in body.env.functions:
+        return _local(body, expr, body.env.functions[name])
+    if name in body.env.inside:
+        return fail(
+            body,
+            "E0313",
+            f"the function `{name}` calls itself",
+            expr,
+            "write out what it is; a function uses what stands above it",
+        )
+    if name in body.env.broken:
+        return None
     if name in RESPONSE:
         return _measure(body, expr, name)
     if name == "before":
@@ -221,6 +233,59 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
     return body.ctx.fail(
         "E0213", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=helps
     )
+
+
+def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None:
+    """A call of the reward's own function: its body in types, with the arguments in place of its parameters."""
+    written = f"{function.name}({', '.join(each.name for each in function.params)})"
+    if len(expr.args) != len(function.params):
+        count = len(function.params)
+        return fail(
+            body,
+            "E0310",
+            f"`{function.name}` takes {count} argument{'' if count == 1 else 's'}",
+            expr,
+            f"write `{written}`",
+        )
+    outer, own = body.env, function.env
+    values = own.values | {
+        f"?{each.data.name}": each
+        for each in outer.values.values()
+        if isinstance(each.data, Name) and each.data.name[0] == "M"
+    }
+    responses = own.responses | {f"?{each}": each for each in outer.responses.values()}
+    others = dict(own.others)
+    variable = None
+    for param, arg in zip(function.params, expr.args, strict=True):
+        name = param.name
+        for names in (values, responses, others):
+            names.pop(name, None)
+        if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
+            return fail(body, "E0310", f"`{function.name}` takes plain arguments", arg, f"write `{written}`")
+        if isinstance(arg.value, tree.Name) and arg.value.name in outer.responses:
+            responses[name] = outer.responses[arg.value.name]
+            continue
+        value = type_expression(body, arg.value)
+        if value is None:
+            return None
+        values[name] = value
+        if isinstance(arg.value, tree.Name) and arg.value.name == body.variable:
+            variable = name
+    env = replace(
+        own,
+        values=values,
+        responses=responses,
+        others=others,
+        sampled=outer.sampled,
+        inside=(*outer.inside, function.name),
+    )
+    inner = replace(body, env=env, variable=variable)
+    found = type_expression(inner, function.value)
+    if found is None:
+        # What is wrong is said once, however often it is called.
+        outer.functions.pop(function.name, None)
+        outer.broken.add(function.name)
+    return found
 
 
 def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr | None:
@@ -442,11 +507,11 @@ def _over(body: Body, name: str, source: Source) -> tuple[Body, str]:
     """The inside of a statistic, where `name` is a response or a split's place, and what that is called in the result."""
     if source != "splits":
         body.uses.add(source)
-        variable = f"z{sum(1 for each in body.env.responses.values() if each != 'y') or ''}"
+        # Inside a function a parameter and the variable that it stands for are one response.
+        variable = f"z{len({*body.env.responses.values()} - {'y'}) or ''}"
         return replace(body, env=body.env.with_response(name, variable, source)), variable
-    inside = sum(
-        isinstance(each.data, Name) and each.data.name[0] == "M" for each in body.env.values.values()
-    )
+    places = {each.data.name for each in body.env.values.values() if isinstance(each.data, Name)}
+    inside = sum(each[0] == "M" for each in places)
     variable = f"M{inside or ''}"
     at_hand = body.env.values[body.variable or ""]
     place = Typed(Name(name=variable), TOKENS, at_hand.low, at_hand.high)
