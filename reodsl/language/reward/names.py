@@ -9,7 +9,7 @@ from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.expression import Expression, Name, Number
 from reodsl.language.context import Context
 from reodsl.language.intervals import Interval
-from reodsl.language.units import PLAIN, Dimension, Quantity, shown, unit_words
+from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, shown, unit_words
 from reodsl.language.values import Scope, Value
 from reodsl.syntax import tree
 
@@ -149,6 +149,9 @@ def _evened(one: Typed, two: Typed) -> str:
     """How to give two expressions one unit: a written number gets it, a length is divided by another."""
     for side, other in ((one, two), (two, one)):
         if side.unit == PLAIN and isinstance(side.data, Number):
+            if other.unit == TOKENS and not side.data.value.is_integer():
+                # No response has a part of a token: the number is a share, or a weight.
+                return "make the length a plain number: `len(y) / 1 token`, or divide it by another length"
             return f"give the number its unit: `{shown(Quantity(side.data.value, other.unit))}`"
     if PLAIN in (one.unit, two.unit):
         return "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`"
