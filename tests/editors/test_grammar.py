@@ -34,8 +34,10 @@ SCOPES = {
 """What a colour of the language server is called in the grammar."""
 
 
-def test_the_grammar_is_up_to_date() -> None:
-    assert PLACE.read_text() == text(), "run `python -m editors.grammar`"
+def test_the_grammar_is_up_to_date(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-goldens"):
+        PLACE.write_text(text())
+    assert PLACE.read_text() == text(), "run `make golden` and read the difference"
 
 
 def test_the_words_are_the_languages_own() -> None:
