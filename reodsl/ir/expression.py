@@ -12,7 +12,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 WeightRule: TypeAlias = Literal["trapezoid", "uniform", "half_first"]
-Function: TypeAlias = Literal["sigmoid", "log", "exp", "sqrt", "cos", "abs", "min", "max", "clip"]
+Function: TypeAlias = Literal["sigmoid", "log", "exp", "sqrt", "cos", "abs", "floor", "min", "max", "clip"]
 Statistic: TypeAlias = Literal["mean", "std", "min", "max", "sum", "count", "median"]
 
 

@@ -48,7 +48,7 @@ REWARD_WORDS = (
         "statistics; one with an `if` says what it is when nothing is left",
     ),
     (
-        "`sigmoid` `log` `sqrt` `cos` `abs` `min` `max` `clip(x, low, high)` `e^x`",
+        "`sigmoid` `log` `sqrt` `cos` `abs` `floor` `min` `max` `clip(x, low, high)` `e^x`",
         "functions of numbers; `pi`",
     ),
     ("`A if C else B`, `and`, `or`, `not`, `==` `!=` `<` `<=` `>` `>=`", "conditions"),

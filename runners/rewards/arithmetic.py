@@ -49,6 +49,11 @@ def cosine(x: float) -> float:
     return math.nan if math.isinf(x) else math.cos(x)
 
 
+def floor(x: float) -> float:
+    """The greatest whole number that is not above x; NaN and infinities stay."""
+    return float(math.floor(x)) if math.isfinite(x) else x
+
+
 def sigmoid(x: float) -> float:
     """1 / (1 + e^-x)."""
     return 1.0 / (1.0 + exponential(-x))

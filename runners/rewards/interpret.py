@@ -35,6 +35,7 @@ from runners.rewards.arithmetic import (
     clip,
     cosine,
     exponential,
+    floor,
     greatest,
     least,
     logarithm,
@@ -140,6 +141,8 @@ def _call(node: Call, args: list[float]) -> float:
             return cosine(args[0])
         case "abs":
             return abs(args[0])
+        case "floor":
+            return floor(args[0])
         case "min":
             return least(args)
         case "max":

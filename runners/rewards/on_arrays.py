@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
+from reodsl.ir.expression import Function
 from runners.rewards.inputs import Bools, Floats, Ints
 
 
@@ -62,7 +65,7 @@ def binary(fn: str, a: Floats, b: Floats) -> Floats:
     return held.astype(float)
 
 
-def call(fn: str, args: list[Floats]) -> Floats:
+def call(fn: Function, args: list[Floats]) -> Floats:
     """A function, element by element."""
     match fn:
         case "sigmoid":
@@ -77,12 +80,14 @@ def call(fn: str, args: list[Floats]) -> Floats:
             return np.cos(args[0])
         case "abs":
             return np.abs(args[0])
+        case "floor":
+            return np.floor(args[0])
         case "clip":
             return np.minimum(np.maximum(args[0], args[1]), args[2])
-    out = args[0]
-    for other in args[1:]:
-        out = np.minimum(out, other) if fn == "min" else np.maximum(out, other)
-    return out
+        case "min":
+            return reduce(np.minimum, args)
+        case "max":
+            return reduce(np.maximum, args)
 
 
 def _sum(value: Floats, keep: Bools, axis: int) -> Floats:

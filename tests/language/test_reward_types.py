@@ -18,6 +18,8 @@ SOUND = [
     "median(len(z) for z in group) / len(y)",
     "log(len(y) / 1 tokens)",
     "sqrt(abs(correct(y) - 1))",
+    "correct(y) - floor(len(y) / 128 tokens) / 8",
+    "floor(len(y) / 3) / 1 token",
     "clip(len(y) / 1K tokens, 0, 1)",
     "e ^ (-len(y) / 1K tokens)",
     "2 ^ (0 - correct(y))",

@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.expression import Previous
+from reodsl.ir.expression import Function, Previous
 from reodsl.ir.reward import Budgets, Dense, Let, Part, Reward
 from reodsl.ir.rollout import Group, Rollout
 from runners.rewards.interpret import interpret
@@ -32,6 +33,7 @@ from tests.rewards.expressions import (
 from tests.rewards.reward_groups import arrays
 
 LONGEST = 12
+OF_ONE = sorted({*get_args(Function)} - {"min", "max", "clip"})
 
 
 def places_to_cut(dense: bool):
@@ -61,7 +63,7 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
         return leaf
     inner = expressions(responses, names, dense, depth - 1)
     binary = st.builds(op, inner, st.sampled_from(["+", "-", "*", "/", "<", ">=", "and", "or"]), inner)
-    functions = st.builds(call, st.sampled_from(["sigmoid", "abs", "sqrt", "log", "cos"]), inner)
+    functions = st.builds(call, st.sampled_from(OF_ONE), inner)
     several = st.builds(call, st.sampled_from(["min", "max"]), inner, inner) | st.builds(
         call, st.just("clip"), inner, inner, inner
     )

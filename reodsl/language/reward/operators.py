@@ -285,7 +285,7 @@ def exponential(body: Body, argument: tree.Expr, value: Typed) -> Typed | None:
         return fail(
             body, "E0307", "e to this may be past every number", argument, "bound it: `clip(…, -20, 20)`"
         )
-    return Typed(Call(fn="exp", args=(value.data,)), PLAIN, 0.0, math.exp(value.high))
+    return Typed(Call(fn="exp", args=(value.data,)), PLAIN, *_range("exp", [value]))
 
 
 def _range(name: Function, values: list[Typed]) -> tuple[float, float]:
@@ -293,6 +293,8 @@ def _range(name: Function, values: list[Typed]) -> tuple[float, float]:
     match name:
         case "sigmoid":
             return 0.0, 1.0
+        case "exp":
+            return 0.0, math.exp(first.high)
         case "log":
             return math.log(first.low), INF if math.isinf(first.high) else math.log(first.high)
         case "sqrt":
@@ -301,6 +303,8 @@ def _range(name: Function, values: list[Typed]) -> tuple[float, float]:
             if first.low >= 0 and first.high <= math.pi:
                 return math.cos(first.high), math.cos(first.low)
             return -1.0, 1.0
+        case "floor":
+            return _floor(first.low), _floor(first.high)
         case "abs":
             crossing = first.low <= 0 <= first.high
             ends = abs(first.low), abs(first.high)
@@ -309,5 +313,10 @@ def _range(name: Function, values: list[Typed]) -> tuple[float, float]:
             return min(v.low for v in values), min(v.high for v in values)
         case "max":
             return max(v.low for v in values), max(v.high for v in values)
-    low, high = values[1], values[2]
-    return min(max(first.low, low.low), high.high), max(min(first.high, high.high), low.low)
+        case "clip":
+            low, high = values[1], values[2]
+            return min(max(first.low, low.low), high.high), max(min(first.high, high.high), low.low)
+
+
+def _floor(bound: float) -> float:
+    return bound if math.isinf(bound) else float(math.floor(bound))
