@@ -51,7 +51,8 @@ class Advantage(training_settings.Advantage, IR):
     `y[L_i:L_{i+1}]`; `own` gives a section its own reward alone. `normalise`: `group` z-scores each split over
     the question's rollouts (a standard deviation of 0 gives 0), `center` only subtracts the mean, `none` neither.
     `absent`: a rollout without a split, such as a reasoning step, is `left_out` of that split's mean and deviation, or
-    counts there as `zero`. `batch` z-scores once more over all trained tokens of the step.
+    counts there as `zero`. `batch` z-scores once more over all trained tokens of the step. What comes out is cut at
+    -`bound` and `bound`.
     """
 
     _dump = model_serializer(mode="wrap")(without_unsaid)

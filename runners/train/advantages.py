@@ -7,10 +7,12 @@ with group normalisation for each i; weights c_j are part of the rewards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
+from reodsl.ir.reward import Part
 from reodsl.ir.training import Advantage
 from runners.rewards.inputs import Bools, Floats, Ints
 
@@ -98,4 +100,33 @@ def advantages_of(
 ) -> tuple[Floats, Ints]:
     """Each section's advantage before any normalisation over the batch, and how many tokens it has."""
     present = np.broadcast_to(present, rewards.shape)
-    return section_advantages(rewards, present, rule), section_tokens(places, present, length)
+    scored = section_advantages(rewards, present, rule)
+    return _bounded_alone(scored, rule), section_tokens(places, present, length)
+
+
+def normalised_parts(values: Floats, parts: Sequence[Part], rule: Advantage) -> Floats:
+    """Each part over the question's rollouts, times its weight, [questions, rollouts, parts]."""
+    weights = np.array([part.weight for part in parts])
+    return normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
+
+
+def advantages_of_parts(scored: Floats, parts: Sequence[Part], rule: Advantage) -> Floats:
+    """The advantage of a prefix's tokens, which all parts give, and of the others, [questions, rollouts, 2]."""
+    everywhere = np.array([part.on == "response" for part in parts])
+    sums = np.stack((scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)), axis=2)
+    return _bounded_alone(sums, rule)
+
+
+def over_batch(advantages: Floats, tokens: Ints, rule: Advantage) -> Floats:
+    """The same normalised over the step's tokens and bounded, where the rule has it."""
+    return bounded(batch_normalised(advantages, tokens), rule.bound) if rule.batch else advantages
+
+
+def bounded(advantages: Floats, bound: float | None) -> Floats:
+    """The same cut at -bound and bound."""
+    return advantages if bound is None else np.clip(advantages, -bound, bound)
+
+
+def _bounded_alone(advantages: Floats, rule: Advantage) -> Floats:
+    """The same bounded, unless the batch is normalised first."""
+    return advantages if rule.batch else bounded(advantages, rule.bound)

@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 import torch
 
-from reodsl.ir.training import Ppo
+from reodsl.ir.training import Advantage, Ppo
 from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import vectorise
-from runners.train.advantages import advantages_of, batch_normalised, normalised
+from runners.train.advantages import advantages_of, advantages_of_parts, normalised_parts, over_batch
 from runners.train.batch import Batch
 from runners.train.rollouts import Rollouts
 
@@ -70,7 +70,7 @@ def gather(sample: Callable[[int], Rollouts], method: Ppo, number: int) -> Gathe
     if method.resample:
         row["rounds"] = float(len(rows))
         row["groups_short"] = float(wanted)
-    batch = _joined(parts, method.advantage.batch)
+    batch = _joined(parts, method.advantage)
     return Gathered(batch, row, pl.concat(tables), _merged(seconds, tuple(seconds[0])))
 
 
@@ -95,17 +95,14 @@ def score(rollouts: Rollouts, method: Ppo) -> Rollouts:
 
 def _score_parts(rollouts: Rollouts, method: Ppo, values: Floats) -> Rollouts:
     """A_t: the sum of the parts' normalised values, those on the prefix for its tokens (or the first token) alone."""
-    rule, length = method.advantage, rollouts.inputs.length
-    parts = method.reward.parts
-    weights = np.array([part.weight for part in parts])
-    everywhere = np.array([part.on == "response" for part in parts])
-    scored = normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
+    parts, length = method.reward.parts, rollouts.inputs.length
+    scored = normalised_parts(values, parts, method.advantage)
     leads = np.array(rollouts.leads).reshape(length.shape)
     begun = np.maximum(leads, 1)
     return replace(
         rollouts,
-        rewards=values * weights,
-        advantages=np.stack((scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)), axis=2),
+        rewards=values * np.array([part.weight for part in parts]),
+        advantages=advantages_of_parts(scored, parts, method.advantage),
         sections=np.stack((begun, length + leads - begun), axis=2).astype(np.int64),
         equal_groups=_equal(scored),
     )
@@ -160,10 +157,10 @@ def _of_groups(part: tuple[Batch, Floats, Ints], groups: Sequence[int]) -> tuple
     return batch.select(rows), advantages[list(groups)], sections[list(groups)]
 
 
-def _joined(parts: Sequence[tuple[Batch, Floats, Ints]], normalise: bool) -> Batch:
-    """What is learnt from all parts; with `normalise` its advantages are z-scored as a whole."""
+def _joined(parts: Sequence[tuple[Batch, Floats, Ints]], rule: Advantage) -> Batch:
+    """What is learnt from all parts; with `batch` its advantages are z-scored as a whole."""
     batch = Batch.concat([batch for batch, _, _ in parts])
-    if not normalise:
+    if not rule.batch:
         return batch
     # Rounds may have unlike numbers of reasoning steps: what is added has no tokens.
     width = max(sections.shape[2] for _, _, sections in parts)
@@ -171,7 +168,7 @@ def _joined(parts: Sequence[tuple[Batch, Floats, Ints]], normalise: bool) -> Bat
         np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in column])
         for column in ([part[1] for part in parts], [part[2] for part in parts])
     )
-    return replace(batch, advantages=of_tokens(batch_normalised(advantages, sections), sections))
+    return replace(batch, advantages=of_tokens(over_batch(advantages, sections, rule), sections))
 
 
 def step_metrics(rollouts: Rollouts) -> dict[str, float]:

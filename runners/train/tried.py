@@ -10,9 +10,9 @@ from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group
 from reodsl.ir.training import Advantage
 from reodsl.ir.trial import Tried
-from runners.rewards.inputs import Floats, pad_places
+from runners.rewards.inputs import pad_places
 from runners.rewards.interpret import interpret, measure
-from runners.train.advantages import advantages_of, batch_normalised, normalised
+from runners.train.advantages import advantages_of, advantages_of_parts, normalised_parts, over_batch
 
 
 def try_reward(
@@ -31,15 +31,17 @@ def try_reward(
     # What is no number is shown as such.
     with np.errstate(invalid="ignore"):
         if reward.parts:
-            advantages = _of_parts(reward, rule, rewards)
+            advantages = advantages_of_parts(
+                normalised_parts(rewards, reward.parts, rule), reward.parts, rule
+            )
             tokens = np.zeros(advantages.shape, dtype=np.int64)
         elif reward.dense is not None:
             advantages, tokens = advantages_of(rewards, *pad_places([own]), length, rule)
         else:
             present = np.ones(rewards.shape, dtype=np.bool_)
             advantages, tokens = advantages_of(rewards, length[:, :, None], present, length, rule)
-        if rule.batch and not reward.parts:
-            advantages = batch_normalised(advantages, tokens)
+        if not reward.parts:
+            advantages = over_batch(advantages, tokens, rule)
     return tuple(
         Tried(
             lets=_lets(reward, group, index),
@@ -50,14 +52,6 @@ def try_reward(
         )
         for index in range(size)
     )
-
-
-def _of_parts(reward: Reward, rule: Advantage, values: Floats) -> Floats:
-    """The advantage of a prefix's tokens, which all parts give, and of the others, [questions, rollouts, 2]."""
-    weights = np.array([part.weight for part in reward.parts])
-    everywhere = np.array([part.on == "response" for part in reward.parts])
-    scored = normalised(values, np.ones(values.shape, dtype=np.bool_), rule.normalise, rule.std) * weights
-    return np.stack((scored.sum(axis=2), scored[:, :, everywhere].sum(axis=2)), axis=2)
 
 
 def _lets(reward: Reward, group: Group, index: int) -> tuple[float, ...]:

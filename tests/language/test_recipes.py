@@ -37,6 +37,29 @@ def test_rollouts_that_are_all_equal(
     assert codes(changed(*lines, above=WORDED), target="other") == found
 
 
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        # Of 16 rollouts the largest z-score is sqrt(15) = 3.873, or 15 / 4 by the sample's deviation.
+        (("advantage { bound = 3.88 }",), ["W0523"]),
+        (("advantage { bound = 3.87 }",), []),
+        (("advantage { bound = 3.8, std = sample }",), ["W0523"]),
+        (("advantage { bound = 3.7, std = sample }",), []),
+        (("advantage { bound = 5, normalise = center }",), []),
+        (("advantage { bound = 5, batch = true }",), []),
+        (("advantage { bound = 5, std = sample }",), ["W0523"]),
+        (("advantage { bound = 5 }", "reward = parted"), []),
+    ],
+)
+def test_a_bound_that_no_advantage_reaches(
+    compiled: Callable[..., Compiled], lines: tuple[str, ...], found: list[str]
+) -> None:
+    parted = "reward parted {\n  z(correct(y)) + z(len(y) / 1K tokens)\n}\n"
+    result = compiled(changed("batch { rollouts = 16 }", *lines, above=parted), target="other")
+    assert [each.code for each in result.diagnostics if each.severity == "error"] == []
+    assert [each.code for each in result.diagnostics if each.code == "W0523"] == found
+
+
 CUT = "reward cut(at: tokens = 640 tokens) {\n  correct(answer(y[:at])) + correct(answer(y[:2 * at]))\n}\n"
 
 

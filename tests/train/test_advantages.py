@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reodsl.ir.expression import Number
+from reodsl.ir.reward import Part
 from reodsl.ir.training import Advantage
 from runners.train.advantages import (
     advantages_of,
+    advantages_of_parts,
     batch_normalised,
+    normalised_parts,
     section_advantages,
     section_tokens,
 )
@@ -39,6 +43,8 @@ def slow(rewards, present, length, places, rule):
                 scored[j, i] = credit[j, i] - mean
             elif deviation > 1e-9:
                 scored[j, i] = (credit[j, i] - mean) / deviation
+    if rule.bound is not None:
+        scored = np.vectorize(lambda value: min(max(value, -rule.bound), rule.bound))(scored)
     tokens = []
     for j in range(rollouts):
         own = []
@@ -72,10 +78,11 @@ def groups(draw):
     st.sampled_from(["group", "center", "none"]),
     st.sampled_from(["population", "sample"]),
     st.sampled_from(["left_out", "zero"]),
+    st.sampled_from([None, 0.5, 1.2]),
 )
-def test_every_token_as_the_slow_reference_has_it(group, credit, normalise, std, absent):
+def test_every_token_as_the_slow_reference_has_it(group, credit, normalise, std, absent, bound):
     rewards, present, length, places = group
-    rule = Advantage(credit=credit, normalise=normalise, std=std, absent=absent)
+    rule = Advantage(credit=credit, normalise=normalise, std=std, absent=absent, bound=bound)
     found, tokens = advantages_of(
         rewards[None], places[None].astype(float), present[None], np.array([length], dtype=float), rule
     )
@@ -161,3 +168,25 @@ def test_a_reasoning_step_that_others_lack_is_compared_with_nothing_earned():
     present = np.array([[[True, True], [True, False]]])
     found = section_advantages(rewards, present, Advantage(credit="own", absent="zero"))
     assert found[0].tolist() == [[1.0, 1.0], [-1.0, 0.0]]
+
+
+def test_a_bound_cuts_the_sum_of_a_rewards_parts():
+    value = Number(value=0)
+    parts = (Part(value=value), Part(value=value, weight=0.5, on="prefix"))
+    values = np.array([[[1.0, 3.0], [-1.0, 1.0]]])
+    # z-scores of two are 1 and -1: 1 + 0.5 on the prefix, 1 after it.
+    for bound, prefix, rest in ((None, 1.5, 1.0), (1.2, 1.2, 1.0), (0.5, 0.5, 0.5)):
+        rule = Advantage(bound=bound)
+        found = advantages_of_parts(normalised_parts(values, parts, rule), parts, rule)
+        assert found.tolist() == [[[prefix, rest], [-prefix, -rest]]]
+
+
+@pytest.mark.parametrize("std", ["population", "sample"])
+@pytest.mark.parametrize("rollouts", [2, 8, 16])
+def test_the_largest_z_score_is_that_of_one_that_differs_from_all_others(rollouts, std):
+    """sqrt(n - 1), and (n - 1) / sqrt(n) for the sample's deviation, as W0523 tells."""
+    rewards = np.zeros((1, rollouts, 1))
+    rewards[0, 0] = 1
+    found = section_advantages(rewards, np.ones_like(rewards, dtype=bool), Advantage(std=std)).max()
+    most = {"population": math.sqrt(rollouts - 1), "sample": (rollouts - 1) / math.sqrt(rollouts)}[std]
+    assert found == pytest.approx(most)

@@ -126,6 +126,10 @@ def test_a_batch_of_several_rounds_is_normalised_as_one(order: list[int], resamp
     ]
     for own, wanted in zip(advantages_of(batch), expected, strict=True):
         np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=1e-6)
+    # A bound cuts what the batch's z-scores are, and not what goes into them.
+    bounded = method(resample=resample, advantage=Advantage(batch=True, bound=0.9))
+    cut = gather(Draws(order), bounded, 7).batch.advantages
+    np.testing.assert_allclose(cut, batch.advantages.clamp(-0.9, 0.9), rtol=1e-6)
 
 
 def test_rounds_with_unlike_numbers_of_sections_are_normalised_as_one(

@@ -332,6 +332,15 @@ class Advantage:
         ),
     ] = "left_out"
     batch: Annotated[bool, Setting(Flag(), "z-score once more over all tokens of the step")] = False
+    bound: Annotated[
+        float | None,
+        Setting(
+            POSITIVE,
+            "cut advantages at this size on both sides, after every normalisation; left out, they stay",
+            "bound = 5",
+            later=True,
+        ),
+    ] = None
 
 
 @kind("batch", form="block")

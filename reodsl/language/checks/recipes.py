@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
@@ -35,6 +36,7 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         yield from _corrected(record)
         yield from _idle_parts(record)
         yield from _wide(record)
+        yield from _unreached(stage)
         yield from _resampled(record)
         yield from _needs(stage)
         yield from _alike(record)
@@ -259,6 +261,36 @@ def _wide(record: Record) -> Iterator[Diagnostic]:
             help="write `clip { low = 3e-4, high = 4e-4 }`, the bounds of GSPO's paper",
         )
         return
+
+
+def _unreached(stage: StageCase) -> Iterator[Diagnostic]:
+    """W0523: a bound that no z-score over so few rollouts reaches.
+
+    The largest of n z-scores is sqrt(n - 1), where one rollout differs from all others (Samuelson 1968), and the
+    sample's deviation makes it (n - 1) / sqrt(n). Parts of a reward add up, and a batch's z-scores know no such limit.
+    """
+    record, reward = stage.record, stage.reward
+    bound, rollouts = record.at("advantage.bound"), record.at("batch.rollouts")
+    rule, std = record.at("advantage.normalise"), record.at("advantage.std")
+    batch = record.at("advantage.batch")
+    if reward is None or reward.parts or bound is None or rollouts is None:
+        return
+    if rule is None or std is None or batch is None or _word(rule) != "group" or batch.value.data is True:
+        return
+    cut, count = amount(bound.value), amount(rollouts.value)
+    if cut is None or count is None or count < 2:
+        return
+    most = (count - 1) / math.sqrt(count) if _word(std) == "sample" else math.sqrt(count - 1)
+    if cut < most:
+        return
+    yield warning(
+        "W0523",
+        f"no advantage reaches {cut:g}: of {count:g} rollouts the largest z-score is {most:.3g}",
+        place(bound, record.span),
+        "cuts nothing",
+        others=set_here(rollouts, record),
+        help=f"write a bound below {most:.3g}, or take it out",
+    )
 
 
 def _resampled(record: Record) -> Iterator[Diagnostic]:
