@@ -212,6 +212,7 @@ def _facts(shown: _Shown) -> dict[str, Any]:
             "std": rule.std,
             "absent": rule.absent,
             "batch": rule.batch,
+            "bound": rule.bound,
         },
         "responses": responses,
     }
@@ -306,6 +307,9 @@ def _rule(shown: _Shown) -> str:
         words.append(f"credit {rule.credit}")
     if rule.batch and not shown.reward.parts:
         words.append("then z-scored over this group's tokens, where training takes those of the whole step")
+    # Parts are not normalised over the batch here, which is what a bound would come after.
+    if rule.bound is not None and not (rule.batch and shown.reward.parts):
+        words.append(f"cut at -{rule.bound:g} and {rule.bound:g}")
     if shown.experiment is None:
         words.append("the default settings; name an experiment for its own")
     return ", ".join(words)

@@ -86,6 +86,19 @@ def test_an_experiment_brings_its_settings(said: Said) -> None:
     assert [each["sections"][0]["advantage"] for each in found["responses"]] == [0.5, -0.5]
 
 
+def test_a_bound_cuts_advantages_and_is_told(said: Said) -> None:
+    spec = Path("quickstart.reo").read_text()
+    Path("bounded.reo").write_text(
+        spec + "\nexperiment bounded = vanilla {\n  advantage { bound = 0.5 }\n}\n"
+    )
+    arguments = ("bounded.reo", "bounded", "--length", "4,8,8", "--correct", "yes,no,no")
+    # Uncut: sqrt(2), and -sqrt(1/2) twice.
+    assert "cut at -0.5 and 0.5" in said(*arguments)
+    found = json.loads(said(*arguments, "--json"))
+    assert found["advantage"]["bound"] == 0.5
+    assert [each["sections"][0]["advantage"] for each in found["responses"]] == [0.5, -0.5, -0.5]
+
+
 def test_reference_and_splits_are_given(said: Said) -> None:
     harmonizing = "std.rewards.length_harmonizing(gamma: 2)"
     reference = ("--ref-length", "30,50", "--ref-correct", "yes,no")
