@@ -51,8 +51,8 @@ def test_all_processes_wait_for_the_engine_before_any_collective_and_it_is_close
         bench.train(ppo(), "deaf", start="base", data="questions")
     assert said == ["open", "wait", "weights", "close"]
     said.clear()
-    other = SimpleNamespace(ranks=Ranks(), weights=lambda: said.append("weights"))
-    ppo_steps._following(ppo().method, other, 1, True, None)
+    monkeypatch.setattr(ppo_steps, "await_value", lambda _: said.append("weights"))
+    ppo_steps._following(ppo().method, SimpleNamespace(ranks=Ranks()), 1, True, None)
     assert said == ["wait", "weights"]
 
 
