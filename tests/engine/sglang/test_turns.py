@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,12 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     ask = Lines.ask
 
-    def recorded(own: Lines, path: str, message: Mapping[str, Any], reads: int = 0) -> None:
-        words = [path.partition("?")[0], *message.get("tags", ()), message.get("mode", "")]
+    def recorded(
+        own: Lines, path: str, message: Mapping[str, Any] | Sequence[Mapping[str, Any]], reads: int = 0
+    ) -> None:
+        # One for all servers, or one for each.
+        one = message if isinstance(message, Mapping) else message[0]
+        words = [path.partition("?")[0], *one.get("tags", ()), one.get("mode", "")]
         found.append(" ".join(word for word in words if word))
         ask(own, path, message, reads)
 
