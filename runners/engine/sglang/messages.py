@@ -119,22 +119,10 @@ def forced_message(
     seeds: Sequence[int],
     sampling: Sampling,
 ) -> dict[str, Any]:
-    """What asks a server for an answer after `tokens[:cut]` and the forcing text, for each cut, with a seed each."""
-    return {
-        "input_ids": [[*tokens[:cut], *forcing] for cut in cuts],
-        "sampling_params": [drawing(sampling, seed) for seed in seeds],
-        "priority": _BEFORE_PROMPTS,
-    }
+    """Ask for an answer after `tokens[:cut]` and the forcing text, for each cut, with a seed each.
 
-
-def cut_message(
-    tokens: Sequence[int],
-    cuts: Sequence[int],
-    forcing: Sequence[int],
-    seeds: Sequence[int],
-    sampling: Sampling,
-) -> dict[str, Any]:
-    """The same for a server that cuts the tokens itself: they are sent once."""
+    It is for a server that cuts the tokens itself, so they are sent once.
+    """
     return {
         "tokens": list(tokens),
         "cuts": list(cuts),
@@ -142,6 +130,16 @@ def cut_message(
         "seeds": [seed & _SEED for seed in seeds],
         "sampling_params": drawing(sampling, 0),
         "priority": _BEFORE_PROMPTS,
+    }
+
+
+def spelt_out(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A forced message for a server that cuts nothing itself: every prefix is written out."""
+    tokens, forcing, drawn = message["tokens"], message["forcing"], message["sampling_params"]
+    return {
+        "input_ids": [tokens[:cut] + forcing for cut in message["cuts"]],
+        "sampling_params": [{**drawn, "sampling_seed": seed} for seed in message["seeds"]],
+        "priority": message["priority"],
     }
 
 

@@ -19,7 +19,7 @@ import orjson
 from reodsl.diagnostics import Problem, problem
 from runners.engine.protocol import Ahead, Request, Response, Sampling
 from runners.engine.sglang.loop import LOOK, first
-from runners.engine.sglang.messages import Draft, cut_message, forced_message, forced_tokens
+from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spelt_out
 from runners.engine.sglang.server import FORCED, Address
 from runners.engine.sglang.silence import Ear, Lost, listen
 from runners.engine.streams import forced_seed
@@ -207,11 +207,11 @@ async def _force(
     tokens = (*prompt, *work.response.tokens[: max(cuts)])
     places = [len(prompt) + cut for cut in cuts]
     seeds = [forced_seed(work.request.seed, cut) for cut in cuts]
+    message = forced_message(tokens, places, forcing, seeds, sampling)
     if address.cuts:
-        message = cut_message(tokens, places, forcing, seeds, sampling)
         answers = await _ask(client, message, FORCED)
     else:
-        answers = await _ask(client, forced_message(tokens, places, forcing, seeds, sampling))
+        answers = await _ask(client, spelt_out(message))
     for cut, answer in zip(cuts, answers, strict=True):
         work.answers[cut] = forced_tokens(answer, sampling)
         read.sent += int(answer["meta_info"]["prompt_tokens"])

@@ -24,7 +24,7 @@ from runners.engine.protocol import Request, Response, Sampling
 from runners.engine.sglang import interpreter, server
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.kept import Kept
-from runners.engine.sglang.messages import Draft, cut_message, drawing, forced_message
+from runners.engine.sglang.messages import Draft, drawing, forced_message, spelt_out
 from runners.engine.sglang.rounds import Work
 from runners.engine.sglang.settings import HERE, KEY, Settings, fraction_beside, patience
 from runners.engine.sglang.symptoms import diagnose, last_lines, port_taken
@@ -356,15 +356,16 @@ def test_log_probabilities_that_nothing_reads_are_asked_of_one_response() -> Non
 
 
 def test_a_server_that_cuts_itself_is_sent_a_response_once() -> None:
-    """Both messages mean the same prefixes and draws."""
-    seeds = [7, (1 << 64) - 1]
-    whole = forced_message((3, 4, 5, 6), (2, 4), (9,), seeds, Sampling(2, temperature=0.5))
-    short = cut_message((3, 4, 5, 6), (2, 4), (9,), seeds, Sampling(2, temperature=0.5))
-    assert whole["input_ids"] == [[3, 4, 9], [3, 4, 5, 6, 9]]
-    assert [short["tokens"][:cut] + short["forcing"] for cut in short["cuts"]] == whole["input_ids"]
-    each = [short["sampling_params"] | {"sampling_seed": seed} for seed in short["seeds"]]
-    assert each == whole["sampling_params"]
-    assert short["priority"] == whole["priority"] > 0
+    """Any other is sent every prefix, with its own draws."""
+    seeds, sampling = [7, (1 << 64) - 1], Sampling(2, temperature=0.5)
+    message = forced_message((3, 4, 5, 6), (2, 4), (9,), seeds, sampling)
+    assert message["tokens"] == [3, 4, 5, 6]
+    assert message["priority"] > 0
+    assert spelt_out(message) == {
+        "input_ids": [[3, 4, 9], [3, 4, 5, 6, 9]],
+        "sampling_params": [drawing(sampling, seed) for seed in seeds],
+        "priority": message["priority"],
+    }
 
 
 def test_seeds_are_such_as_a_server_takes() -> None:
