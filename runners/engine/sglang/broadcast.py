@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from runners.engine.sglang.buckets import Bucket
+from runners.engine.sglang.buckets import State, buckets, untied
 from runners.engine.sglang.control import Lines, together, update_session
 from runners.engine.sglang.server import Address
 
@@ -20,16 +20,16 @@ _JOIN = timedelta(seconds=60)
 """Until everybody has joined, and each bucket has arrived."""
 
 
-def send(buckets: Iterable[Bucket], servers: Sequence[Address], ranks: int, version: int) -> None:
-    """Send each bucket once to all servers, of `ranks` processes each: over NCCL from a GPU, over gloo from a CPU.
+def send(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:
+    """Send weights to all servers, of `ranks` processes each: over NCCL from a GPU, over gloo from a CPU.
 
-    Raises `Refused`, `Lost`, and torch's RuntimeError where a bucket does not arrive.
+    Each bucket is sent once, and made only when the one before it has arrived. Raises `Refused`, `Lost`, and torch's
+    RuntimeError where a bucket does not arrive.
     """
-    rest = iter(buckets)
-    first = next(rest)
-    backend, name = "nccl" if first.flat.is_cuda else "gloo", f"reodsl-{version}"
+    on_gpu = next(iter(state.values())).is_cuda
+    backend, name = "nccl" if on_gpu else "gloo", f"reodsl-{version}"
     with Lines(servers) as lines, _group(lines, ranks, backend, name) as group, update_session(lines):
-        for bucket in (first, *rest):
+        for bucket in buckets(untied(state)):
             message = {
                 "names": [name for name, _ in bucket.tensors],
                 "dtypes": [str(tensor.dtype).removeprefix("torch.") for _, tensor in bucket.tensors],

@@ -21,13 +21,13 @@ from torch.multiprocessing import reductions
 from runners.engine.sglang.buckets import SIZE, Bucket, buckets
 from runners.engine.sglang.control import Lines, Refused, update_session, worst
 from runners.engine.sglang.server import Address
-from runners.engine.sglang.silence import Hung, Lost
+from runners.engine.sglang.silence import Lost
 
 _DEVICE = 6
 """Where `rebuild_cuda_tensor` takes the number of the device."""
 
-Fault = tuple[str, str, tuple[Address, ...]]
-"""A failure as it travels between processes: of which kind, in words, and the servers that hang."""
+Fault = Refused | Lost
+"""A failure as it travels between processes."""
 
 
 def hand(
@@ -68,11 +68,8 @@ def _hand(
     with ExitStack() as session:
         lines: Lines | None = None
         if address is not None and place == 0:
-            try:
-                lines = session.enter_context(Lines([address]))
-                session.enter_context(update_session(lines))
-            except (Refused, Lost) as caught:
-                fault = _told(caught)
+            lines = session.enter_context(Lines([address]))
+            fault = _fault_of(partial(session.enter_context, update_session(lines)))
         held: Bucket | None = None
         for bucket in buckets(pieces, size):
             packed, broken = _try_to_pack(bucket) if address is not None else ("", None)
@@ -102,34 +99,22 @@ def _try_to_pack(bucket: Bucket) -> tuple[str, Fault | None]:
     try:
         return packed_tensors(bucket), None
     except (RuntimeError, OSError, ValueError, TypeError) as fault:
-        return "", ("refused", f"{type(fault).__name__}: {fault}", ())
+        return "", Refused(f"{type(fault).__name__}: {fault}")
 
 
-def _fault_of(call: Callable[[], None]) -> Fault | None:
+def _fault_of(call: Callable[[], object]) -> Fault | None:
     try:
         call()
     except (Refused, Lost) as fault:
-        return _told(fault)
+        return fault
     return None
-
-
-def _told(fault: Refused | Lost) -> Fault:
-    if isinstance(fault, Hung):
-        return "hung", "", fault.servers
-    return "lost" if isinstance(fault, Lost) else "refused", str(fault), ()
 
 
 def _require(faults: Sequence[Fault | None]) -> None:
     """Raise the worst failure of all processes, if there is any."""
-    raised = [_raised(*fault) for fault in faults if fault is not None]
-    if raised:
-        raise worst(raised)
-
-
-def _raised(kind: str, words: str, servers: tuple[Address, ...]) -> Refused | Lost:
-    if kind == "hung":
-        return Hung(*servers)
-    return Lost(words) if kind == "lost" else Refused(words)
+    failed = [fault for fault in faults if fault is not None]
+    if failed:
+        raise worst(failed)
 
 
 class _Pickler(ForkingPickler):

@@ -35,6 +35,10 @@ class Hung(Lost):
         super().__init__("it is silent, and does not say that it works")
         self.servers = servers
 
+    def __reduce__(self) -> tuple[type[Hung], tuple[Address, ...]]:
+        """It travels between processes with its servers."""
+        return Hung, self.servers
+
 
 class Ear:
     """When something last came from a server."""

@@ -58,7 +58,7 @@ def update(
         elif way == "tensor":
             _from_tensor(state, servers, ranks, version)
         else:
-            send(buckets(untied(state)), servers, ranks, version)
+            send(state, servers, ranks, version)
     except (RuntimeError, OSError, ValueError, TypeError) as fault:
         raise Refused(f"{type(fault).__name__}: {first_line(fault)}") from fault
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psutil
@@ -9,7 +14,10 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from runners.engine.sglang.broadcast import _meeting, _Own
+from runners.engine.sglang import broadcast
+from runners.engine.sglang.broadcast import _meeting, _Own, send
+from runners.engine.sglang.buckets import buckets
+from runners.engine.sglang.control import Lines
 from runners.engine.sglang.server import Address
 
 
@@ -51,3 +59,25 @@ def test_servers_that_wait_for_what_does_not_come_are_let_go_at_once_and_once(
     assert len(left) == 1
     monkeypatch.undo()
     dist.destroy_process_group(real)
+
+
+def test_no_more_than_a_bucket_and_the_one_before_it_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, alive = list[weakref.ref[torch.Tensor]](), list[int]()
+
+    class Group:
+        def send(self, tensor: torch.Tensor) -> None:
+            made.append(weakref.ref(tensor))
+            gc.collect()
+            alive.append(sum(each() is not None for each in made))
+
+    @contextmanager
+    def group(*_: Any) -> Iterator[Group]:
+        yield Group()
+
+    asked = list[str]()
+    monkeypatch.setattr(Lines, "ask", lambda self, path, *_: asked.append(path))
+    monkeypatch.setattr(broadcast, "_group", group)
+    monkeypatch.setattr(broadcast, "buckets", partial(buckets, size=16))
+    send({f"{n}": torch.full((4,), float(n)) for n in range(6)}, [Address("http://127.0.0.1:9", "")], 1, 7)
+    assert asked.count("/update_weights_from_distributed") == len(alive) == 6
+    assert max(alive) <= 2

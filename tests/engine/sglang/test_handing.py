@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -40,7 +41,8 @@ class Group:
     def gather(self, rank: int, value: Any) -> list[Any]:
         self._values[rank] = value
         self._barrier.wait()
-        found = list(self._values)
+        # Processes get copies.
+        found = pickle.loads(pickle.dumps(self._values))
         self._barrier.wait()
         return found
 
@@ -144,6 +146,19 @@ def test_a_process_that_cannot_share_its_memory_ends_it_for_all(monkeypatch: pyt
         with pytest.raises(Refused, match="RuntimeError: no shared memory here"):
             Group(2).each(hand, dict(enumerate(servers.addresses)), 1, 7, BUCKET)
         assert not any(servers.open)
+
+
+def test_who_hangs_is_known_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(handing.Lines):
+        def ask(self, path: str, *_: Any, **__: Any) -> None:
+            if path == "/update_weights_from_tensor":
+                raise Hung(*self.servers)
+
+    monkeypatch.setattr(handing, "Lines", Silent)
+    addresses = [Address(f"http://127.0.0.1:{port}", "key") for port in (8, 9)]
+    with pytest.raises(Hung) as caught:
+        Group(2).each(hand, dict(enumerate(addresses)), 1, 7, BUCKET)
+    assert caught.value.servers == tuple(addresses)
 
 
 def test_an_update_that_cannot_be_closed_is_told() -> None:
