@@ -244,8 +244,10 @@ def work_through(
             reader.engine.close()
 
 
-def _grade(chunks: Chunks, index: int, graded: Graded, reader: Reader, sampled: Sequence[Sampled]) -> None:
+def _grade(chunks: Chunks, index: int, graded: Graded, reader: Reader, sampled: Sequence[Sampled]) -> float:
+    """Grade a chunk and keep it; when that was done, by the monotonic clock."""
     chunks.put(index, graded(reader, sampled))
+    return time.monotonic()
 
 
 @dataclass(slots=True)
@@ -256,8 +258,9 @@ class _Seen:
     chunks: Chunks
     count: int
     fresh: frozenset[int]
-    grading: dict[int, Future[None]] = field(default_factory=dict)
+    grading: dict[int, Future[float]] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+    finished: float = 0.0
     next: int = 0
     right: float = 0.0
     length: float = 0.0
@@ -268,7 +271,8 @@ class _Seen:
         """Report all chunks up to the first that was not even asked for; wait for those that are being graded."""
         while self.next < self.count and (self.next not in self.fresh or self.next in self.grading):
             if self.next in self.grading:
-                self.grading.pop(self.next).result()
+                # Not the time of this report, which may come a whole batch later.
+                self.finished = self.grading.pop(self.next).result()
             done = self.chunks.get(self.next, "samples", ("correct", "tokens"))
             self.right += float(done["correct"].sum())
             self.length += float(done["tokens"].sum())
@@ -279,7 +283,7 @@ class _Seen:
             }
             if self.next in self.fresh:
                 self.tokens += int(done["tokens"].sum())
-                numbers["tokens_per_second"] = self.tokens / max(1e-9, time.monotonic() - self.began)
+                numbers["tokens_per_second"] = self.tokens / max(1e-9, self.finished - self.began)
             self.next += 1
             self.job.progress(Progress(self.next, self.count, numbers))
 

@@ -23,8 +23,7 @@ class _TokenLogprobs(Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float) -> Tensor:
-        most = CHUNK_ELEMENTS if weight.device.type == "cpu" else GPU_CHUNK_ELEMENTS
-        chunk = max(1, most // weight.shape[0])
+        chunk = _chunk_rows(weight)
         norms, found = [], []
         keep = hidden.shape[0] <= chunk
         logits = hidden.new_empty(0)
@@ -52,6 +51,12 @@ class _TokenLogprobs(Function):
             d_hidden[rows] = product(flow, weight.t())
             d_weight += _wide_product(flow.t(), hidden[rows].t())
         return d_hidden, d_weight.to(weight.dtype), None, None
+
+
+def _chunk_rows(weight: Tensor) -> int:
+    """How many tokens' logits are held at once."""
+    most = CHUNK_ELEMENTS if weight.device.type == "cpu" else GPU_CHUNK_ELEMENTS
+    return max(1, most // weight.shape[0])
 
 
 def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
@@ -83,8 +88,7 @@ def token_entropies(hidden: Tensor, weight: Tensor, temperature: float = 1.0) ->
 
     The backward pass makes a chunk's logits again, so that no more than one chunk's are held.
     """
-    most = CHUNK_ELEMENTS if weight.device.type == "cpu" else GPU_CHUNK_ELEMENTS
-    rows = filled(hidden).split(max(1, most // weight.shape[0]))
+    rows = filled(hidden).split(_chunk_rows(weight))
     found = [checkpoint(_entropies, part, weight, temperature, use_reentrant=False) for part in rows]
     return torch.cat(found)[: len(hidden)]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -14,9 +16,10 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
-from reodsl.graph.job import Resources
+from reodsl.graph.job import Progress, Resources
 from reodsl.ir.model import Model, Prompt
 from runners.evaluate import run
+from runners.evaluate.chunks import Chunks
 from runners.evaluate.reader import Reader, open_reader
 from runners.models.folder import load
 from runners.prompts import render_prompt
@@ -169,6 +172,18 @@ def test_responses_are_graded_while_the_engine_works_on_the_next(
     monkeypatch.setattr(run, "graded_samples", grading)
     done(job, checkpoint, questions)
     assert len(calls) > 2
+
+
+def test_the_rate_is_that_of_the_time_until_a_chunk_was_graded(tmp_path: Path) -> None:
+    told = list[Progress]()
+    chunks = Chunks(tmp_path)
+    chunks.put(0, {"samples": pl.DataFrame({"correct": [True, False], "tokens": [4, 6]})})
+    graded = Future[float]()
+    graded.set_result(102.0)
+    made: Any = SimpleNamespace(progress=told.append)
+    # Far from now, when it is reported.
+    run._Seen(made, chunks, 1, frozenset({0}), {0: graded}, began=100.0).report()
+    assert told == [Progress(1, 1, {"accuracy": 0.5, "length": 5.0, "tokens_per_second": 5.0})]
 
 
 def test_a_fault_while_grading_ends_the_evaluation(
