@@ -9,22 +9,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reodsl.diagnostics.model import Label, Span
-from reodsl.ir.setting import A, Choice, Either, Field, Flag, Kind, Many, Num, Text, Type
+from reodsl.ir.setting import A, Choice, Either, Flag, Kind, Many, Num, Text, Type
 from reodsl.ir.settings import DECLARED, KINDS, METRICS
-from reodsl.ir.settings.types import CHECKPOINT, SPLITS, TOKENS
+from reodsl.ir.settings.types import SPLITS, TOKENS
 from reodsl.language import arithmetic
 from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.examples import in_file, with_imports
 from reodsl.language.fitting import default_value, fit
-from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, call_function, listed
+from reodsl.language.functions import CHECKPOINTS, ENDS, REASONING_STEPS, SIGNATURES, call_function, listed
 from reodsl.language.meant import POOL
 from reodsl.language.modules import Loaded, library_names
 from reodsl.language.reward.words import NUMERIC, STATISTICS
 from reodsl.language.schema import kinds_of, type_words
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.units import UNITS, Quantity, dimension, scaled, shown
-from reodsl.language.unknown_names import _quoted, import_hint, study_of_arm, unknown
+from reodsl.language.unknown_names import import_hint, quoting_hint, study_of_arm, unknown
 from reodsl.language.values import (
     Arm,
     Bounds,
@@ -268,7 +268,7 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
     # An import that nothing provides has been reported, and most likely was meant to bring this name.
     if words or nearest(name, unprovided) is None:
         kinds = () if want is None else kinds_of(want)
-        unknown(ctx, expr, scope, words, kinds, _quoted(expr, scope) if isinstance(want, Text) else None)
+        unknown(ctx, expr, scope, words, kinds, quoting_hint(expr, scope) if isinstance(want, Text) else None)
     return None
 
 
@@ -616,15 +616,7 @@ def _declared_call(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
 
 
 def _checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
-    stages = A((*CHECKPOINT.kinds, "stage_of", "arm"), "a model, an experiment, or one of its stages")
-    signature = Kind(
-        "checkpoint",
-        "The weights at the end of an experiment or of one of its stages, or a model as it comes.",
-        {"of": Field(stages, "whose", required=True, example="checkpoint(vanilla.stages[4K tokens])")},
-        form="call",
-        positional=("of",),
-    )
-    args = bind(ctx, expr, signature, scope)
+    args = bind(ctx, expr, CHECKPOINTS, scope)
     if args is None:
         return None
     of = args["of"].value.data
@@ -640,8 +632,8 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     good, guess = True, False
     positional = list(kind.positional)
     for arg in expr.args:
-        if isinstance(arg.value, (tree.Binding, tree.Comprehension)):
-            ctx.fail("E0310", f"`{kind.name}` takes no `for` or `in`", arg.span, help="give it values")
+        written = _plain(ctx, arg, f"`{kind.name}`")
+        if written is None:
             good = False
             continue
         name = _argument_name(ctx, expr, arg, kind, positional)
@@ -654,7 +646,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             continue
         places[name] = arg
         field = kind.fields[name]
-        value = evaluate_as(ctx, arg.value, scope, field.type, name, field.example)
+        value = evaluate_as(ctx, written, scope, field.type, name, field.example)
         if value is None:
             good = False
         else:
@@ -678,6 +670,13 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
         elif field.default is not None:
             found[name] = Slot(default_value(field, expr), None)
     return found if good else None
+
+
+def _plain(ctx: Context, arg: tree.Arg, whose: str) -> tree.Expr | None:
+    """The expression of an argument; None where it is a `for` or an `in`, which is reported."""
+    if isinstance(arg.value, (tree.Binding, tree.Comprehension)):
+        return ctx.fail("E0310", f"{whose} takes no `for` or `in`", arg.span, help="give it values")
+    return arg.value
 
 
 def _argument_name(
@@ -724,7 +723,11 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
     for arg in call.args:
         name = arg.name.name if arg.name is not None else (open_names[0] if open_names else "")
         param = by_name.get(name)
-        if param is None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
+        written = _plain(ctx, arg, f"the {definition.kind} `{definition.name}`")
+        if written is None:
+            good = False
+            continue
+        if param is None:
             place = arg.name.span if arg.name is not None else arg.span
             helps = advice(name, by_name, "it takes") if by_name else f"write `{definition.name}` alone"
             many = f"{len(by_name)} argument{'s' if len(by_name) > 1 else ''}, and this is one more"
@@ -745,7 +748,7 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
             good = False
             continue
         open_names.remove(name)
-        bound = bind_argument(ctx, definition, param, arg.value, scope)
+        bound = bind_argument(ctx, definition, param, written, scope)
         if bound is None:
             good = False
         else:

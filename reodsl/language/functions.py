@@ -8,7 +8,7 @@ from typing import Any
 
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
 from reodsl.ir.setting import A, Choice, Field, Kind, Many, Text
-from reodsl.ir.settings.types import COUNT, STEPS, TOKENS, TOKENS0
+from reodsl.ir.settings.types import CHECKPOINT, COUNT, STEPS, TOKENS, TOKENS0
 from reodsl.language.bounds import MOST_CANDIDATES
 from reodsl.language.context import Context
 from reodsl.language.units import TOKENS as IN_TOKENS
@@ -126,6 +126,18 @@ REASONING_STEPS = _signature(
         "min_chunks": Field(COUNT, "chunks before a new step may open", default=1),
         "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
     },
+)
+CHECKPOINTS = _signature(
+    "checkpoint",
+    "The weights at the end of an experiment or of one of its stages, or a model as it comes.",
+    {
+        "of": _need(
+            A((*CHECKPOINT.kinds, "stage_of", "arm"), "a model, an experiment, or one of its stages"),
+            "whose",
+            "checkpoint(vanilla.stages[4K tokens])",
+        )
+    },
+    ("of",),
 )
 
 

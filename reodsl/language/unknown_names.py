@@ -71,7 +71,7 @@ def unknown(
     )
 
 
-def _quoted(expr: tree.Name, scope: Scope) -> str | None:
+def quoting_hint(expr: tree.Name, scope: Scope) -> str | None:
     """The help for a word where a text is wanted, unless it is nearly a name; in a command with the shell's own quotes."""
     if expr.name in ELSEWHERE or nearest(expr.name, scope.names()) is not None:
         return None

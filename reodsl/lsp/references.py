@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -90,9 +91,7 @@ def _in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]) -> 
 
 def _others(analysis: Analysis, texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:
     """The other specs of the folder and below, as open editors show them or as they are on disk."""
-    folder = analysis.path.parent
-    beside = (each for each in sorted(folder.rglob("*.reo")) if not _hidden(each.relative_to(folder)))
-    for number, path in enumerate(beside):
+    for number, path in enumerate(_specs(analysis.path.parent)):
         if number == MOST_FILES:
             return
         if path == analysis.path:
@@ -108,8 +107,13 @@ def _others(analysis: Analysis, texts: Mapping[Path, str]) -> Iterator[tuple[Pat
         yield path, text
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _specs(folder: Path) -> Iterator[Path]:
+    """The specs of a folder and below. Hidden folders are not entered: a store or an environment has many files."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if name.endswith(".reo") and not name.startswith("."):
+                yield Path(parent, name)
 
 
 def _text_at(text: str, span: Span) -> str:

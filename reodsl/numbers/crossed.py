@@ -65,7 +65,8 @@ class Spread:
             + self.questions**2 / self.question_df
             + self.rest**2 / (self.seed_df * self.question_df)
         )
-        return max(self.variance**2 / below, min(self.seed_df, self.question_df))
+        # A variance that was estimated without error has infinite degrees of freedom.
+        return max(self.variance**2 / below, min(self.seed_df, self.question_df)) if below > 0 else math.inf
 
 
 def spread_of(cells: Mapping[str, Floats]) -> Spread | None:

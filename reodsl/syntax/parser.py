@@ -119,7 +119,7 @@ def _is_no_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bo
 
 
 def _no_spec(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
-    first = _in_order(diagnostics)[0]
+    first = next(each for each in _in_order(diagnostics) if each.severity == "error")
     return error(
         "E0108",
         f"this is no spec: it is named `*{clipped(PurePath(source.path).suffix)}`, and little of it can be read as one",

@@ -47,6 +47,8 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
     [
         # A reward without its arguments is shown where it is used, not where it is declared.
         ("= cheap(cost: 0.5)", "= cheap", "E0310", "cheap", "write `cheap(cost: …)`"),
+        # `for` and `in` are no arguments, whatever the parameters are called.
+        ("= cheap(cost: 0.5)", "= cheap(z in group)", "E0310", "z in group", "give it values"),
         # What other tools call a setting leads to its name here.
         ("replicate = [1]", "seeds = [1]", "E0203", "seeds", "did you mean `replicate`?"),
         ("replicate = [1]", "seed = 1", "E0203", "seed", "did you mean `replicate`?"),

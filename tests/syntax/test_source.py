@@ -131,6 +131,11 @@ def test_another_sort_of_file_is_one_error(name: str, text: str) -> None:
     assert len(parse(Source("named.reo", text)).diagnostics) > 1 or name == "settings.yaml"
 
 
+def test_another_sort_of_file_is_refused_for_an_error_and_not_a_warning() -> None:
+    (found,) = parse(Source("notes.md", 'a = """x \\n """\nhello world ( not\n- and } more\n')).diagnostics
+    assert found.labels[0].span.line == 2
+
+
 def test_a_spec_of_another_name_is_read_as_one() -> None:
     text = "experiment a = ppo\nexperiment b = ppo\n"
     assert parse(Source("mine.txt", text)).diagnostics == ()
