@@ -171,7 +171,7 @@ class Stage(training_settings.Stage, IR):
     """One stage: a method on data for at most `steps` steps, or until a plateau. Ends in a checkpoint.
 
     With `selected` it trains on what a selection picks of responses to `data`'s questions; `passes` ends it after so
-    many passes over its sequences (SFT and SimPO).
+    many passes over its sequences (all methods but PPO).
     `expected_length`, the mean tokens of a response or trace, is for pricing alone.
 
     `precision`: of the forward and backward passes (weights and their optimizer stay in float32); `auto` is bfloat16

@@ -184,7 +184,7 @@ def optimizer(record: Record) -> Optimizer:
     if warmup is None or not isinstance(warmup.data, Quantity):
         return build(Optimizer, record)
     number = warmup.data.number
-    if warmup.data.unit == PLAIN and warmup.span is not None:
+    if warmup.data.unit == PLAIN:
         return build(Optimizer, record, warmup_share=float(number))
     return build(Optimizer, record, warmup_steps=int(number))
 

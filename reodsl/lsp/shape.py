@@ -105,7 +105,6 @@ def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
         if value is None or not first <= line <= last or not isinstance(value.data, Budgets):
             continue
         schedule = value.data.schedule
-        if schedule is not None:
-            shown = ", ".join(f"{each:,}" for each in (*schedule.budgets, schedule.l_max))
-            found.append(Hint(line, len(lines[line - 1].rstrip()) + 1, f" {shown} tokens"))
+        shown = ", ".join(f"{each:,}" for each in (*schedule.budgets, schedule.l_max))
+        found.append(Hint(line, len(lines[line - 1].rstrip()) + 1, f" {shown} tokens"))
     return tuple(found)

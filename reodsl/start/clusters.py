@@ -48,7 +48,7 @@ if [ "$$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     ray start --address="$$address" --num-gpus=$gpus --block &
 fi
 
-# A node that never comes is said by the run: it names what the cluster lacks.
+# Where a node does not join, the run says what the cluster lacks.
 joined() {
   python -c 'import ray, sys; ray.init(sys.argv[1], log_to_driver=False); print(len(ray.nodes()))' "$$address" 2>/dev/null
 }

@@ -19,10 +19,14 @@ def check_overlap(ctx: Context, case: Case) -> Iterator[Diagnostic]:
     judged = ctx.once_of("judged", suite, lambda: _asked(ctx, suite)) if suite is not None else {}
     if suite is None or not judged:
         return
-    judged_sources = [(each, source) for each in _benchmarks(suite) for source in _sources(each.sub("data"))]
+    judged_sources = [
+        (benchmark, source)
+        for benchmark in records_of(suite, "benchmarks")
+        for source in records_of(benchmark.sub("data"), "source")
+    ]
     for stage in case.stages:
         slot = stage.record.fields.get("data")
-        for source in _sources(questions_of(stage.record.sub("data"))):
+        for source in records_of(questions_of(stage.record.sub("data")), "source"):
             benchmark = judged.get(_origin(ctx, source))
             if benchmark is None:
                 yield from _may_share(case, source, judged_sources, place(slot, stage.record.span))
@@ -40,14 +44,10 @@ def check_overlap(ctx: Context, case: Case) -> Iterator[Diagnostic]:
 def _asked(ctx: Context, suite: Record) -> dict[str, Record]:
     """The benchmarks of a suite by where their questions come from, the first of each."""
     found: dict[str, Record] = {}
-    for each in _benchmarks(suite):
-        for source in _sources(each.sub("data")):
+    for each in records_of(suite, "benchmarks"):
+        for source in records_of(each.sub("data"), "source"):
             found.setdefault(_origin(ctx, source), each)
     return found
-
-
-def _benchmarks(suite: Record) -> list[Record]:
-    return records_of(suite, "benchmarks")
 
 
 def _may_share(
@@ -92,10 +92,6 @@ def _one_pool(one: Record, other: Record) -> bool:
 def _apart(one: Record, other: Record) -> bool:
     """Whether the sources are of two sides of the split."""
     return {one.data("split"), other.data("split")} == {"train", "held_out"}
-
-
-def _sources(data: Record | None) -> list[Record]:
-    return records_of(data, "source")
 
 
 def _origin(ctx: Context, source: Record) -> str:
