@@ -100,6 +100,11 @@ class Spread(Protocol):
         """How many processes there are, each with a device of its own."""
         ...
 
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Those of all tensors when they are whole, by name. Nothing is put together for them."""
+        ...
+
     def whole(self, device: str | None = None) -> Mapping[str, torch.Tensor]:
         """All tensors in this process, on a device or its own."""
         ...

@@ -93,9 +93,20 @@ def whole_state(model: Any, ranks: Ranks, device: torch.device, precision: torch
 def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:
     """The names of all that is stored, in order: each with the first name of its tensor, and the tensor where that is it."""
     names: dict[int, str] = {}
-    for name, tensor in (*model.named_parameters(remove_duplicate=False), *_buffers(model)):
+    for name, tensor in _stored(model):
         first = names.setdefault(id(tensor), name)
         yield name, first, tensor if first == name else None
+
+
+def whole_shapes(model: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes of all whole tensors by their `transformers` names, also those of tied ones; no process is asked."""
+    return {name: tuple(tensor.shape) for name, tensor in _stored(model)}
+
+
+def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """All that is stored, in order; a tied matrix under each of its names."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from _buffers(model)
 
 
 def _buffers(model: Any) -> Iterator[tuple[str, Tensor]]:

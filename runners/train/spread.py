@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runners.train.sharding import whole_tensors
+from runners.train.sharding import whole_shapes, whole_tensors
 from runners.train.update import Learner
 
 
@@ -35,6 +35,11 @@ class SpreadWeights:
     def world(self) -> int:
         """See `Spread.world`."""
         return self._learner.ranks.world
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """See `Spread.shapes`."""
+        return whole_shapes(self._learner.model)
 
     def whole(self, device: str | None = None) -> dict[str, Tensor]:
         """See `Spread.whole`."""

@@ -36,7 +36,9 @@ def body(job: Job, ranks: Ranks) -> None:
         weights.each(write_down, str(job.out), 10_000)
         # Ended early, on all alike.
         weights.each(write_down, str(job.out), 2)
-        torch.save(weights.whole("cpu"), job.out / "whole.pt")
+        whole = weights.whole("cpu")
+        assert weights.shapes == {name: tuple(tensor.shape) for name, tensor in whole.items()}
+        torch.save(whole, job.out / "whole.pt")
         ranks.share("next")
     else:
         assert await_value(learner) == "next"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -59,7 +59,7 @@ class Fleet:
         """
         if isinstance(state, Spread) and not self._beside(state):
             state = state.whole()
-        if isinstance(state, Mapping):
+        if not isinstance(state, Path):
             weights.require_shapes(state, self._shapes)
         self._weights = (state, version)
         self._switch(occupancy.take_weights, self._away)

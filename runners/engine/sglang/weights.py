@@ -17,6 +17,7 @@ from typing import Literal
 from safetensors.torch import save_file
 
 from reodsl.diagnostics import first_line, problem
+from runners.engine.protocol import Spread
 from runners.engine.sglang.broadcast import send
 from runners.engine.sglang.buckets import State, buckets, parts, untied
 from runners.engine.sglang.control import Lines, Refused, update_session
@@ -32,13 +33,14 @@ def ways(near: bool) -> tuple[Way, ...]:
     return ("tensor", "broadcast", "disk") if near else ("broadcast", "disk")
 
 
-def require_shapes(state: State, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def require_shapes(state: State | Spread, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """A server does not survive tensors of other sizes than its model's. Raises E0806."""
+    given = state.shapes if isinstance(state, Spread) else {name: each.shape for name, each in state.items()}
     for name, size in shapes.items():
-        if name not in state:
+        if name not in given:
             raise problem("E0806", f"the weights have no tensor `{name}`", help=_WHOLE)
-        if tuple(state[name].shape) != size:
-            found, wanted = "×".join(map(str, state[name].shape)), "×".join(map(str, size))
+        if tuple(given[name]) != size:
+            found, wanted = "×".join(map(str, given[name])), "×".join(map(str, size))
             told = f"the tensor `{name}` is {found}, and the servers' model has {wanted}"
             raise problem("E0806", told, help=_WHOLE)
 

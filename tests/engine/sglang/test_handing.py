@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.multiprocessing import reductions
 
+from reodsl.diagnostics import Problem
 from runners.engine.sglang import handing, weights
 from runners.engine.sglang.control import Refused
 from runners.engine.sglang.fleet import Fleet
@@ -216,6 +217,10 @@ class Together(Group):
         super().__init__(world)
         self.state, self.asked = state, list[str | None]()
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(tensor.shape) for name, tensor in self.state.items()}
+
     def whole(self, device: str | None = None) -> Mapping[str, torch.Tensor]:
         self.asked.append(device)
         return self.state
@@ -248,6 +253,14 @@ def test_servers_that_take_turns_with_trainers_get_weights_from_each(fleet: Any)
     before = len(servers.told[0])
     made._renew([1])
     assert len(servers.told[0]) == before
+
+
+def test_weights_of_another_model_are_not_handed_over(fleet: Any) -> None:
+    made, servers, _ = fleet()
+    other = {name: tensor[:-1] for name, tensor in make_model("qwen3-gqa-tied").state_dict().items()}
+    with pytest.raises(Problem, match="and the servers' model has 40×48"):
+        made.load(Together(2, other), 3)
+    assert not any(servers.told)
 
 
 def test_files_are_next_where_processes_cannot_hand_over(fleet: Any) -> None:
