@@ -84,10 +84,15 @@ def _first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
     return False
 
 
+def stands_inside(kind: str) -> str | None:
+    """The help that names the kinds which hold declarations of this one; None where none does."""
+    homes = [f"`{each.name}`" for each in KINDS.values() if kind in each.children]
+    return f"`{kind}` stands inside {' or '.join(homes)}" if homes else None
+
+
 def _misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
-    homes = [each.name for each in KINDS.values() if item.kind.name in each.children]
-    if homes:
-        helps = f"`{item.kind.name}` stands inside " + " or ".join(f"`{home}`" for home in homes)
+    if home := stands_inside(item.kind.name):
+        helps = home
     elif item.kind.name in KINDS and KINDS[item.kind.name].form == "declared":
         helps = f"declare the {item.kind.name} at the top of the file, and name it here"
     else:

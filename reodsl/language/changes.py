@@ -92,7 +92,8 @@ def _pointed(target: str) -> str:
         number = parse_expression(Source("", found[1])).expression
         if not isinstance(number, tree.Number):
             return f".{found[1].strip()}"
-        return f".{scaled(number.value, number.suffix, dimension(number.unit) or ())}"
+        value = scaled(number.value, number.suffix, dimension(number.unit) or ())
+        return ".NUMBER" if value is None else f".{value}"
 
     return re.sub(r"\[([^\]]+)\]", point, target)
 

@@ -9,7 +9,7 @@ from reodsl.ir.setting import Flag, Kind, Many, Num, Text, Type
 from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.ir.settings.types import SPLITS
 from reodsl.language.amend import amend_call, apply_amends, without_arguments
-from reodsl.language.blocks import lay_block
+from reodsl.language.blocks import lay_block, stands_inside
 from reodsl.language.bounds import MOST_ARMS
 from reodsl.language.context import Context
 from reodsl.language.evaluate import declared_type, evaluate, evaluate_as, evaluate_splits, in_range
@@ -69,19 +69,15 @@ def declaration(ctx: Context, module: Loaded, item: tree.ModuleItem) -> Value | 
     owner = (module.key, item.name.name)
     if kind not in DECLARED:
         known = [*DECLARED]
-        inside = KINDS.get(kind)
         near = nearest(kind, [*known, "param", "import", "from"])
-        helps = f"did you mean `{near}`?" if near else there_is(known, "kinds are")
-        if inside is not None and inside.form == "declared":
-            homes = [each.name for each in KINDS.values() if kind in each.children]
-            helps = f"`{kind}` stands inside " + " or ".join(f"`{home}`" for home in homes)
+        otherwise = f"did you mean `{near}`?" if near else there_is(known, "kinds are")
         return ctx.fail(
             "E0202",
             f"there is no kind `{kind}`",
             item.kind.span,
             "unknown",
             notes=[there_is(known, "kinds are")],
-            help=helps,
+            help=stands_inside(kind) or otherwise,
         )
     if item.params is not None and kind not in ("reward", "selection"):
         ctx.fail(

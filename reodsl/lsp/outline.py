@@ -106,7 +106,7 @@ def locate(text: str, line: int, column: int) -> Site:
         None,
     )
     stop = at if at is not None else _first_after(tokens, line, column)
-    stack, locals_ = [Frame("")], {}
+    stack = [Frame("")]
     for i, token in enumerate(tokens[:stop]):
         _take(stack, token, tokens[i - 1] if i else None)
     frame = stack[-1]

@@ -112,6 +112,12 @@ LIBRARY = "name it in full: `std.clusters.h100_1x8`"
             "E0211",
             "write points in place of brackets: `--amend grown.stages.8192.steps=…`",
         ),
+        (
+            f"grown.stages[{'9' * 400}].steps",
+            "2",
+            "E0211",
+            "write points in place of brackets: `--amend grown.stages.NUMBER.steps=…`",
+        ),
         ("grown.warm.steps", "2", "E0211", "write `--amend grown.stages.warm.steps=…`"),
         ("lr", "1e-6", "E0211", "did you mean `--amend optim.lr=…`?"),
     ],
