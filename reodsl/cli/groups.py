@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reodsl.cli.inputs import token_grid
+from reodsl.cli.inputs import token_count, token_grid
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.base import walk
 from reodsl.ir.expression import Aggregate, Given
@@ -298,7 +298,7 @@ def _at_cuts(option: str, texts: Sequence[str], size: int) -> dict[int, list[boo
         cut, colon, answers = text.partition(":")
         if not colon:
             raise _refuse(f"{option} {text!r} has no cut", f"write `{option} 64:yes,no`")
-        (place,) = token_grid(option, cut.strip())[:1]
+        place = token_count(option, cut.strip())
         if place in found:
             raise _refuse(f"{option} gives the cut {place} twice", "give it once")
         found[place] = _answers(option, answers, size)
@@ -322,7 +322,7 @@ def _number(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        return float(token_grid("--given", text)[0])
+        return float(token_count("--given", text))
     if not math.isfinite(value):
         raise _refuse(f"--given {text} is no number that a question has", "give a finite one")
     return value

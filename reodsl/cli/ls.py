@@ -107,13 +107,11 @@ def _going(store: Store, record: Record | None) -> list[dict[str, Any]]:
 
 def _going_text(each: dict[str, Any]) -> str:
     """`at  vanilla.train.s1  13/40  reward 0.94`."""
-    from reodsl.graph.job import Progress
-    from reodsl.watch.draw import numbers
+    from reodsl.watch.draw import named_numbers
 
-    told = {name: value for name, value in each["numbers"].items() if value is not None}
     far = "" if each["step"] is None else str(each["step"]) + (f"/{each['steps']}" if each["steps"] else "")
-    words = numbers(Progress(0, 0, told))
-    return "  ".join(filter(None, ["at", each["task"], far or ("waiting" if each["waiting"] else ""), words]))
+    far = far or ("waiting" if each["waiting"] else "")
+    return "  ".join(filter(None, ["at", each["task"], far, *named_numbers(each["numbers"])]))
 
 
 def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:

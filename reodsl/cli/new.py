@@ -91,6 +91,10 @@ def command(
     if (scheduler is None) != (spec is None):
         raise click.UsageError("--cluster and --spec go together: --cluster slurm --spec SPEC")
     if scheduler is not None and spec is not None:
+        if quickstart or (method, model) != ("own", "miniature"):
+            raise click.UsageError(
+                "--cluster writes a job for --spec; leave out --quickstart, --method and --model"
+            )
         _job(file, scheduler, spec)
         return
     if quickstart:
@@ -121,6 +125,8 @@ def _quickstart(file: str, method: str, model: str) -> None:
 
 def _job(file: str | None, scheduler: str, spec: str) -> None:
     """Write the job that runs a spec on its cluster."""
+    if file is None:
+        raise click.UsageError("name the FILE to write, or `-` for standard output")
     from reodsl.cli.output import failed, show
     from reodsl.language import compile_file
 
@@ -128,8 +134,6 @@ def _job(file: str | None, scheduler: str, spec: str) -> None:
     if compiled.spec is None or failed(compiled.diagnostics):
         show(compiled.diagnostics, compiled.sources)
         raise SystemExit(1)
-    if file is None:
-        raise click.UsageError("name the FILE to write, or `-` for standard output")
     text = cluster_job(scheduler, compiled.spec, spec, file)
     if file == "-":
         click.echo(text, nl=False)

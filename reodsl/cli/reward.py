@@ -126,23 +126,23 @@ def command(
     if chosen.reward is None or failed(chosen.diagnostics):
         raise SystemExit(1)
     reference = (ref_length, ref_correct)
-    if run is None and rollouts is None:
-        group = made_group(length, correct, forced, bare, given, reference)
-    else:
+    by_hand = {"--length": length, "--correct": correct, "--forced": forced, "--bare": bare}
+    of_run = {"--task": task, "--step": step, "--question": question}
+    sampled = run is not None or rollouts is not None
+    for option, value in (by_hand if sampled else of_run).items():
+        if value:
+            raise problem(
+                "E0124",
+                f"{option} is of a group made by hand, and these responses were sampled"
+                if sampled
+                else f"{option} is of responses of a past run, and no run is named",
+                help=f"leave {option} out" + ("" if sampled else ", or name a run: --run RUN"),
+            )
+    if sampled:
         past = Past(run, rollouts, task, step, question, store_dir)
-        for option, value in (
-            ("--length", length),
-            ("--correct", correct),
-            ("--forced", forced),
-            ("--bare", bare),
-        ):
-            if value:
-                raise problem(
-                    "E0124",
-                    f"{option} is of a group made by hand, and these responses were sampled",
-                    help=f"leave {option} out",
-                )
         group = past_group(past, chosen.experiment, given, reference)
+    else:
+        group = made_group(length, correct, forced, bare, given, reference)
     places = places_of(chosen.reward, splits, group)
     check_inputs(chosen.reward, group)
     try_reward = load_registry().try_reward

@@ -23,6 +23,7 @@ from reodsl.plan.saved import Saved, is_plan, load_plan, moved
 from reodsl.plan.verdict import Plan
 from reodsl.run import Outcome, run
 from reodsl.store.layout import run_folder
+from reodsl.track.chosen import TRACKERS, chosen
 
 if TYPE_CHECKING:
     from reodsl.cli.live import Display
@@ -60,8 +61,8 @@ Examples:
 @click.option(
     "--track",
     multiple=True,
-    type=click.Choice(["trackio", "wandb", "mlflow", "tensorboard"]),
-    help="Send the steps of trainings there while they are done. Repeatable. Default: `track` in the user's config.toml.",
+    type=click.Choice(TRACKERS),
+    help="Send the steps of trainings there as they are done. Repeatable. Default: `track` in the user's config.toml.",
 )
 @click.option(
     "--without-sandbox",
@@ -91,7 +92,6 @@ def command(
     more. Exits 0 when everything is there, 1 when something failed.
     """
     from reodsl.cli.output import show
-    from reodsl.track.chosen import chosen
 
     if local and address:
         raise click.UsageError("--local and --address exclude each other")

@@ -57,13 +57,14 @@ def command(run: str | None, store_dir: Path | None, once: bool, every: float, a
     """
     from reodsl.cli.output import print_json
     from reodsl.store.runs import records
+    from reodsl.store.select import pick
     from reodsl.watch.state import read_state, to_json
 
     store = existing_store(store_dir)
     name = _chosen(store, run).name
 
     def look() -> State:
-        return read_state(store, next(each for each in records(store) if each.name == name))
+        return read_state(store, pick(records(store), name))
 
     state = look()
     if as_json:
@@ -105,7 +106,7 @@ def _show_once(state: State) -> None:
     if state.over:
         console.print(f"{state.status} {state.record.ended or ''}".rstrip())
         if state.record.report:
-            console.print(f"report: {state.record.report}", soft_wrap=True)
+            console.print(f"report: {state.record.report}", soft_wrap=True, markup=False)
 
 
 def _follow(look: Callable[[], State], state: State, every: float) -> State:
@@ -141,7 +142,7 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
     _tell_ends(console, state, seen)
     console.print(f"{state.status}: {state.done} of {state.total or state.done} tasks")
     if state.record.report:
-        console.print(f"report: {state.record.report}", soft_wrap=True)
+        console.print(f"report: {state.record.report}", soft_wrap=True, markup=False)
     return state
 
 

@@ -103,25 +103,20 @@ def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
         "going": going,
         "node": live.node if live is not None else None,
         "step": step,
-        "steps": progress.total if progress is not None else None,
+        "steps": progress.total or None if progress is not None else None,
         "numbers": finite(told),
     }
 
 
 def _running_text(running: dict[str, Any]) -> str:
     """`it is at step 13 of 40, reward 0.94, ...`, or where it was stopped."""
-    from reodsl.watch.draw import number
+    from reodsl.watch.draw import named_numbers
 
     step = "no step yet" if running["step"] is None else f"step {running['step']}"
     if running["steps"]:
         step += f" of {running['steps']}"
-    told = [
-        f"{name.replace('_', ' ')} {number(name, value)}"
-        for name, value in running["numbers"].items()
-        if value is not None
-    ]
     head = "it is at " if running["going"] else "it was stopped at "
-    return "  " + head + ", ".join([step, *told[:6]])
+    return "  " + head + ", ".join([step, *named_numbers(running["numbers"])[:6]])
 
 
 def _text(ready: Ready, plan: Plan, item: Item) -> str:

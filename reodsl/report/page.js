@@ -90,7 +90,7 @@
   addEventListener("resize", hold);
   // What is led to is shown, folded or not.
   const reveal = () => {
-    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
     const folded = target && target.closest("details");
     if (!folded) return;
     folded.open = true;

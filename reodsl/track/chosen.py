@@ -10,21 +10,27 @@ from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, problem, warning
 
-PACKAGES = {"trackio": "trackio", "wandb": "wandb", "mlflow": "mlflow", "tensorboard": "tensorboard"}
-"""The trackers, and the package that each needs."""
+TRACKERS = ("trackio", "wandb", "mlflow", "tensorboard")
+"""The trackers that a run can have, each named as the package that it needs."""
 
 
 def chosen(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
     """The trackers of a run: those asked for, else those of the configuration; and what is wrong with these, as warnings.
 
-    Raises E0984 where one that was asked for is not installed.
+    Raises E0984 where one that was asked for is unknown or not installed.
     """
     if asked:
         for name in dict.fromkeys(asked):
+            if name not in TRACKERS:
+                raise problem(
+                    "E0984",
+                    f"there is no tracker called `{name}`",
+                    help=f"choose from {', '.join(TRACKERS)}",
+                )
             if not installed(name):
                 raise problem(
                     "E0984",
-                    f"the package `{PACKAGES[name]}` is not installed, which `--track {name}` needs",
+                    f"the package `{name}` is not installed, which `--track {name}` needs",
                     help=f"pip install 'reodsl[{name}]', or leave out --track {name}",
                 )
         return tuple(dict.fromkeys(asked)), ()
@@ -34,7 +40,7 @@ def chosen(asked: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...
     return there, findings + tuple(
         warning(
             "W0806",
-            f"nothing is sent to {name}: the package `{PACKAGES[name]}` is not installed",
+            f"nothing is sent to {name}: the package `{name}` is not installed",
             where=str(configuration()),
             help=f"pip install 'reodsl[{name}]'",
         )
@@ -58,14 +64,14 @@ def configured(place: Path) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
         return (), (_refused(place, f"it cannot be read: {fault}"),)
     value = data.get("track", [])
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not all(name in PACKAGES for name in names):
+    if not isinstance(names, list) or not all(name in TRACKERS for name in names):
         return (), (_refused(place, f"`track` is {value!r}"),)
     return tuple(dict.fromkeys(names)), ()
 
 
 def installed(name: str) -> bool:
     """Whether a tracker's package can be imported."""
-    return importlib.util.find_spec(PACKAGES[name]) is not None
+    return importlib.util.find_spec(name) is not None
 
 
 def _refused(place: Path, why: str) -> Diagnostic:
@@ -73,5 +79,5 @@ def _refused(place: Path, why: str) -> Diagnostic:
         "W0806",
         f"the configuration is left out: {why}",
         where=str(place),
-        help=f'write `track = ["wandb"]`; there is {", ".join(PACKAGES)}',
+        help=f'write `track = ["wandb"]`; there is {", ".join(TRACKERS)}',
     )

@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from reodsl.store.store import Store
 FAREWELL = 30.0
 """Seconds that trackers have at the end of a run to send what is left."""
 _MOST_WAITING = 10_000
-_ENDS = {"finished": "finished", "failed": "failed"}
+_ENDS = ("finished", "failed")
 
 
 class Trackers:
@@ -54,7 +55,7 @@ class Trackers:
         elif event.kind in _ENDS:
             folder = self.store.path(steps.key)
             self._log(steps, result_rows(folder, task.kind) if event.kind == "finished" else steps.new())
-            self._close(event.task, _ENDS[event.kind])
+            self._close(event.task, event.kind)
 
     def news(self) -> list[Diagnostic]:
         """What went wrong since this was asked last, each tracker once (W0806)."""
@@ -68,8 +69,9 @@ class Trackers:
             self._close(task, "interrupted")
         for worker in self.workers:
             worker.end()
+        until = time.monotonic() + FAREWELL
         for worker in self.workers:
-            worker.wait(FAREWELL)
+            worker.wait(until)
 
     def _opening(self, task: Task, key: str, name: str) -> dict[str, Any]:
         facts = {"study": self.study, "task": task.id, "arm": task.arm, "seed": task.seed, "key": key}
@@ -194,12 +196,12 @@ class _Worker:
         with suppress(queue.Full):
             self.lines.put_nowait(None)
 
-    def wait(self, seconds: float) -> None:
-        """Wait until it is done, for so long at most."""
+    def wait(self, until: float) -> None:
+        """Wait until it is done, then end it: at `until`, on the monotonic clock, at the latest."""
         try:
-            self.process.wait(seconds)
+            self.process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self._fail(f"it was not done {seconds:g} s after the run")
+            self._fail(f"it was not done {FAREWELL:g} s after the run")
             self.process.kill()
             self.process.wait()
 

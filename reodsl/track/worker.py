@@ -19,11 +19,11 @@ from reodsl.store.files import write_atomic
 from reodsl.track.sinks import SINKS, Opening, Sink
 
 
-class Held:
-    """A tracker's run that is open, and the last step that it has; `state` keeps that for the attempt that goes on."""
+class OpenRun:
+    """A tracker's run and the last step that it has. The file `state` keeps that step for a resume."""
 
     def __init__(self, sink: Sink, state: Path) -> None:
-        """Goes on after the step that `state` tells."""
+        """Continue after the step that the file `state` names."""
         self.sink, self.state = sink, state
         try:
             self.last = int(state.read_text())
@@ -53,27 +53,27 @@ def work(
     lines: Iterable[str], open_sink: Callable[[Opening], Sink], say: Callable[[dict[str, Any]], None]
 ) -> None:
     """Do what the lines say until they end. What fails is said once a run; its other lines are passed over."""
-    held: dict[str, Held] = {}
+    runs: dict[str, OpenRun] = {}
     for line in lines:
         order = json.loads(line)
         key = order["key"]
         try:
             if order["do"] == "open":
                 opening = Opening(key, order["task"], order["study"], order["facts"], Path(order["folder"]))
-                held[key] = Held(open_sink(opening), Path(order["state"]))
-            elif order["do"] == "log" and key in held:
-                held[key].log(order["rows"])
-            elif order["do"] == "close" and key in held:
-                held.pop(key).sink.close(order["status"])
+                runs[key] = OpenRun(open_sink(opening), Path(order["state"]))
+            elif order["do"] == "log" and key in runs:
+                runs[key].log(order["rows"])
+            elif order["do"] == "close" and key in runs:
+                runs.pop(key).sink.close(order["status"])
         except Exception as caught:
-            held.pop(key, None)
+            runs.pop(key, None)
             say(
                 {
                     "task": order.get("task", ""),
                     "failed": f"{type(caught).__name__}: {first_line(caught, '')}",
                 }
             )
-    for each in held.values():
+    for each in runs.values():
         try:
             each.sink.close("interrupted")
         except Exception as caught:

@@ -8,6 +8,7 @@
   const EVERY = 2000;
   let info = null;
   let drawn = 0;
+  let listed = "";
   let timer = 0;
 
   // ---- the state in the address
@@ -76,8 +77,12 @@
   const loadRuns = async () => {
     const { store, runs } = await ask("runs", {});
     document.title = "reodsl view";
-    clear(picker, runs.map((each) => el("option", { value: each.run },
-      `${each.study} · ${each.started.slice(0, 16).replace("T", " ")} · ${each.status} · ${each.results} results`)));
+    // A list that somebody may have open is only replaced where it changed.
+    if (JSON.stringify(runs) !== listed) {
+      listed = JSON.stringify(runs);
+      clear(picker, runs.map((each) => el("option", { value: each.run },
+        `${each.study} · ${each.started.slice(0, 16).replace("T", " ")} · ${each.status} · ${each.results} results`)));
+    }
     picker.title = store;
     return runs;
   };
@@ -168,7 +173,7 @@
   };
   const minmax = (values) => values.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [Infinity, -Infinity]);
 
-  const showCurves = async (mine) => {
+  const showCurves = async (mine, timed) => {
     const { metrics, lines, unread } = await ask("curves", { run: info.run });
     if (mine !== drawn) return;
     if (!metrics.length) { clear(main, el("p", { class: "about" }, "Nothing is trained yet.")); return; }
@@ -197,8 +202,8 @@
       if (hidden.has(arm)) hidden.delete(arm); else hidden.add(arm);
       go({ hide: [...hidden].map(encodeURIComponent).join(",") });
     } }, dot(arm), arm));
-    const held = document.activeElement && main.contains(document.activeElement) && document.activeElement.tagName === "SELECT";
-    if (held) return;
+    // A new look leaves a list that is open alone; a choice from it is drawn.
+    if (timed && main.contains(document.activeElement) && document.activeElement.tagName === "SELECT") return;
     clear(main, el("h2", {}, "Curves"),
       el("form", { class: "filters" }, el("label", {}, "Measure ", choose), el("label", {}, "Smoothing ", smooth),
         apart ? el("label", {}, el("input", { type: "checkbox", checked: shares, onchange: (event) => go({ scale: event.target.checked ? null : "same" }) }),
@@ -304,7 +309,20 @@
       el("div", { class: "panes" }, panes.map((each) => each.element)));
     move();
   };
+  // A cut is told in characters. Here a character beyond U+FFFF counts twice.
+  const inUnits = (text, places) => {
+    if (!/[\ud800-\udfff]/.test(text)) return places;
+    const order = [...places.keys()].sort((a, b) => places[a] - places[b]);
+    const units = [];
+    let unit = 0, passed = 0;
+    for (const index of order) {
+      for (; passed < places[index]; passed++) unit += text.codePointAt(unit) > 0xffff ? 2 : 1;
+      units[index] = unit;
+    }
+    return units;
+  };
   const pane = (each, query) => {
+    const places = inUnits(each.response, each.cuts.map((cut) => cut.characters));
     const arm = named(each.evaluation)?.arm;
     const kept = el("span", { class: "kept" }), after = el("span", { class: "after" });
     const chip = el("span", { class: "chip" });
@@ -317,7 +335,7 @@
     const note = el("p", { class: "about" });
     const cut = (budget) => {
       const found = budget === null ? null : each.cuts.find((one) => one.budget === budget);
-      const at = found ? found.characters : each.response.length;
+      const at = found ? places[each.cuts.indexOf(found)] : each.response.length;
       kept.textContent = each.response.slice(0, at);
       after.textContent = each.response.slice(at);
       chip.hidden = !found;
@@ -336,7 +354,7 @@
 
   // ---- what is shown
   const parts = { run: showRun, curves: showCurves, responses: showResponses };
-  const show = async () => {
+  const show = async (timed = false) => {
     const mine = ++drawn;
     clearTimeout(timer);
     const query = state();
@@ -353,7 +371,7 @@
         link.href = "#" + next;
         if (link.dataset.tab === tab) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
       }
-      await parts[tab](mine);
+      await parts[tab](mine, timed);
       calm();
       document.documentElement.dataset.ready = String(mine);
       if (info.status === "running" && tab !== "responses") again(mine);
@@ -361,7 +379,7 @@
       if (mine === drawn) { tell(fault); again(mine); }
     }
   };
-  const again = (mine) => { timer = setTimeout(() => { if (mine === drawn) show(); }, EVERY); };
-  addEventListener("hashchange", show);
+  const again = (mine) => { timer = setTimeout(() => { if (mine === drawn) show(true); }, EVERY); };
+  addEventListener("hashchange", () => show());
   show();
 })();

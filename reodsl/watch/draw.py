@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -102,11 +103,16 @@ def broken(text: str, width: int) -> list[str]:
 
 def numbers(progress: Progress | None) -> str:
     """The numbers of a progress in a few words: `reward 0.42  accuracy 61.5%  length 77.8`."""
-    return "  ".join(_numbers(progress.numbers)) if progress is not None else ""
+    return "  ".join(named_numbers(progress.numbers)) if progress is not None else ""
 
 
-def _numbers(values: Mapping[str, float]) -> list[str]:
-    return [f"{name.replace('_', ' ')} {number(name, value)}" for name, value in values.items()]
+def named_numbers(values: Mapping[str, float | None]) -> list[str]:
+    """Each number with its name: `reward 0.42`. Those that are null are left out."""
+    return [
+        f"{name.replace('_', ' ')} {number(name, value)}"
+        for name, value in values.items()
+        if value is not None
+    ]
 
 
 def number(name: str, value: float) -> str:
@@ -133,7 +139,7 @@ def span(seconds: float) -> str:
 
 def spark(values: Iterable[float], cells: int = _SPARK) -> str:
     """A curve in one line of blocks, from its lowest to its highest value; of many values the mean of each cell."""
-    kept = [value for value in values if value == value and abs(value) != float("inf")]
+    kept = [value for value in values if math.isfinite(value)]
     if len(kept) < 2:
         return ""
     size = min(cells, len(kept))
@@ -191,7 +197,7 @@ def _stacked(row: Row, width: int) -> list[Text]:
     bar = _bar(row, max(8, min(BAR, width - 30)))
     second = [bar] if bar[0].strip() else []
     second += [(piece, style) for piece, style in ((at(row), ""), (row.rest, "dim")) if piece]
-    third = [(text, "") for text in (_numbers(row.progress.numbers) if row.progress is not None else ())]
+    third = [(text, "") for text in (named_numbers(row.progress.numbers) if row.progress is not None else ())]
     curve = _curve(row)
     return [
         *flow([(row.task, "bold")], width),

@@ -5,6 +5,7 @@ Everything is read from files that the run leaves as it goes, so that any proces
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +170,4 @@ def going_json(each: Going) -> dict[str, Any]:
 
 def finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
     """Numbers as JSON can hold them."""
-    return {
-        name: value if value == value and abs(value) != float("inf") else None
-        for name, value in numbers.items()
-    }
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}

@@ -99,6 +99,23 @@ def test_a_bound_cuts_advantages_and_is_told(said: Said) -> None:
     assert [each["sections"][0]["advantage"] for each in found["responses"]] == [0.5, -0.5, -0.5]
 
 
+@pytest.mark.parametrize(
+    ("more", "said_of_it"),
+    [
+        (("--forced", "4,8:yes"), "E0117"),
+        (("--step", "3"), "--step is of responses of a past run"),
+        (("--task", "vanilla.train.s1"), "--task is of responses of a past run"),
+        (("--question", "q1"), "--question is of responses of a past run"),
+    ],
+)
+def test_no_option_is_read_and_passed_over(
+    more: tuple[str, str], said_of_it: str, said: Said, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said("own.reo", "short(alpha: 1)", *HAND)
+    assert call("reward", "own.reo", "short(alpha: 1)", *HAND, *more) == 1
+    assert said_of_it in capsys.readouterr().err
+
+
 def test_reference_and_splits_are_given(said: Said) -> None:
     harmonizing = "std.rewards.length_harmonizing(gamma: 2)"
     reference = ("--ref-length", "30,50", "--ref-correct", "yes,no")

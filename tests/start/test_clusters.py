@@ -100,6 +100,8 @@ def test_what_no_job_is_written_for(capsys: pytest.CaptureFixture[str], refusal:
     refusal("commands/E0122.txt", capsys.readouterr().err)
     assert main(["new", "job.sbatch", "--cluster", "slurm"]) == 1
     assert "go together" in capsys.readouterr().err
+    assert main(["new", "job.sbatch", "--cluster", "slurm", "--spec", "a spec.reo", "--quickstart"]) == 1
+    assert "leave out --quickstart" in capsys.readouterr().err
     Path("broken.reo").write_text("study {")
     with pytest.raises(SystemExit):
         main(["new", "job.sbatch", "--cluster", "slurm", "--spec", "broken.reo"])

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
 
+from reodsl.diagnostics import Problem
 from reodsl.diagnostics.render import render
 from reodsl.graph.event import Event
 from reodsl.graph.job import Progress
@@ -21,7 +23,7 @@ from reodsl.graph.task import Graph, Task
 from reodsl.store.live import TRACKED, add_step, begin_steps
 from reodsl.store.store import Store
 from reodsl.track import trackers as trackers_module
-from reodsl.track.chosen import PACKAGES, chosen, configured
+from reodsl.track.chosen import chosen, configured
 from reodsl.track.sinks import SINKS, Opening
 from reodsl.track.trackers import Trackers, _Steps
 from reodsl.track.worker import work
@@ -32,7 +34,7 @@ KEY = "ab" * 32
 
 
 def need(name: str) -> None:
-    if importlib.util.find_spec(PACKAGES[name]) is None:
+    if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed: make trackers")
 
 
@@ -234,6 +236,22 @@ def test_a_tracker_that_ends_or_hangs_does_not_end_the_run(
     err = capsys.readouterr().err
     assert err.count("W0806") == (0 if "print" in code and "W0806" not in err else 1)
     assert "Traceback" not in err
+
+
+def test_all_trackers_share_one_time_to_finish(tmp_path: Path) -> None:
+    trackers = Trackers((), Store(tmp_path), Graph(()), "s")
+    ends: list[float] = []
+    worker = SimpleNamespace(end=lambda: None, wait=ends.append)
+    trackers.workers = [worker, worker]  # type: ignore[list-item]
+    trackers.close()
+    assert len(ends) == 2
+    assert len(set(ends)) == 1
+
+
+@pytest.mark.parametrize("name", ["json", "nonsense"])
+def test_a_tracker_that_nobody_knows_is_refused(name: str) -> None:
+    with pytest.raises(Problem, match="no tracker called"):
+        chosen([name])
 
 
 def test_steps_are_read_once_and_a_file_that_was_begun_anew_from_its_start(tmp_path: Path) -> None:

@@ -62,6 +62,14 @@ def test_every_part_of_the_page_works_and_nothing_hostile_runs(
     assert "tiny" in text(browser)
     browser.value("document.querySelector('[data-tab=curves]').click()")
     wait(browser, "document.querySelectorAll('polyline').length === 1")
+    # A list keeps the focus after a choice from it, and the choice is drawn all the same.
+    browser.value(
+        "(() => { const each = document.querySelector('main select'); each.focus(); each.value = 'length';"
+        " each.dispatchEvent(new Event('change')); })()"
+    )
+    wait(
+        browser, "document.querySelector('main svg').getAttribute('aria-label').startsWith('length by step')"
+    )
     browser.value("document.querySelector('.legend button').click()")
     wait(browser, "document.querySelectorAll('polyline').length === 0")
     assert browser.value("location.hash.includes('hide=tiny')")
@@ -83,6 +91,12 @@ def test_every_part_of_the_page_works_and_nothing_hostile_runs(
     wait(browser, "document.querySelector('.chip') !== null")
     assert browser.value("document.querySelector('output').textContent") == "cut after 8 tokens"
     before = browser.value("document.querySelector('.kept').textContent.length")
+    query = {"run": record.name, "evaluation": "tiny@1", "row": "2"}
+    shown = Api(hostile_store).calls["response"](query)
+    (cut,) = (each for each in shown["cuts"] if each["budget"] == 8)
+    kept = browser.value("document.querySelector('.kept').textContent")
+    assert kept == shown["response"][: cut["characters"]]
+    assert kept.startswith("𝑥")
     browser.value(
         "(() => { const c = document.getElementById('cut'); c.value = c.max; c.dispatchEvent(new Event('input')); })()"
     )
