@@ -86,7 +86,12 @@ def test_options_of_commands_exist(where: str, line: str) -> None:
         assert option in known, f"{where}: `{line}`"
 
 
-OUTPUT = re.compile(r"^```sh\n(reodsl [^\n]*)\n```\n\n```text\n(.*?)^```", re.M | re.S)
+OUTPUT = re.compile(r"^```sh\n(reodsl [^\n]*)\n```\n\n(?:[^\n`]+:\n\n)?```text\n(.*?)^```", re.M | re.S)
+"""A command and what it prints, with a line between them that says so."""
+
+
+def test_the_cookbook_has_commands_with_what_they_print() -> None:
+    assert len(OUTPUT.findall((ROOT / "docs" / "COOKBOOK.md").read_text())) == 2
 
 
 @pytest.mark.parametrize(("line", "shown"), OUTPUT.findall((ROOT / "docs" / "COOKBOOK.md").read_text()))
