@@ -89,11 +89,13 @@ def _pointed(target: str) -> str:
     """A path with brackets, `mine.stages[8K tokens].steps`, as one with points, `mine.stages.8192.steps`."""
 
     def point(found: re.Match[str]) -> str:
-        number = parse_expression(Source("", found[1])).expression
-        if not isinstance(number, tree.Number):
-            return f".{found[1].strip()}"
-        value = scaled(number.value, number.suffix, dimension(number.unit) or ())
-        return ".NUMBER" if value is None else f".{value}"
+        text = found[1].strip()
+        number = parse_expression(Source("", text)).expression
+        if isinstance(number, tree.Number):
+            value = scaled(number.value, number.suffix, dimension(number.unit) or ())
+            return ".NUMBER" if value is None else f".{value}"
+        # A number of hundreds of digits is none to the parser.
+        return ".NUMBER" if text[:1].isdigit() else f".{text}"
 
     return re.sub(r"\[([^\]]+)\]", point, target)
 

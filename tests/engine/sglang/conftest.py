@@ -81,7 +81,7 @@ def quick_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server is silent from the first moment on, and asked without a pause."""
     monkeypatch.setattr(silence, "_SILENCE", 0.0)
     monkeypatch.setattr(silence, "_PAUSE", 0.0)
-    monkeypatch.setattr(silence, "_ANSWER", 0.2)
+    monkeypatch.setattr(silence, "_ANSWER", 0.5)
 
 
 @pytest.fixture
