@@ -45,12 +45,12 @@ def _telling() -> Iterator[None]:
     """A `Problem` from here shows in its traceback what the command line would: place, values and remedy."""
     try:
         yield
-    except Problem as found:
-        if not getattr(found, "__notes__", None):
-            found.add_note(render(found.diagnostics, {}))
+    except Problem as caught:
+        if not getattr(caught, "__notes__", None):
+            caught.add_note(render(caught.diagnostics, {}))
         raise
-    except ModuleNotFoundError as caught:
-        missing = missing_extra(caught)
+    except ModuleNotFoundError as unmet:
+        missing = missing_extra(unmet)
         if missing is None:
             raise
         missing.add_note(render(missing.diagnostics, {}))
@@ -78,11 +78,11 @@ def load(
     compiled = compile_file(str(path), sets=_texts(params), amends=_texts(amend or {}), target=target)
     errors = tuple(each for each in compiled.diagnostics if each.severity == "error")
     if compiled.spec is None or errors:
-        found = Problem(*errors)
-        found.add_note(render(errors, compiled.sources))
-        raise found
-    made = made_ready(compiled.spec, Path(path), Path(store) if store is not None else None)
-    return Loaded(made.spec, made.graph, made.store, made.keys)
+        refusal = Problem(*errors)
+        refusal.add_note(render(errors, compiled.sources))
+        raise refusal
+    ready = made_ready(compiled.spec, Path(path), Path(store) if store is not None else None)
+    return Loaded(ready.spec, ready.graph, ready.store, ready.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ class Loaded:
         outcome = run(ready, plan, Machine(local, address, without_sandbox), place, notebook)
         results, page = outcome.results, outcome.page
         if results.failed:
-            told = at_their_lines(self.spec, self.graph, results.failed)
-            raise Problem(*(found for each in told.values() for found in each))
+            placed = at_their_lines(self.spec, self.graph, results.failed)
+            raise Problem(*(fault for each in placed.values() for fault in each))
         if page is None:
             raise problem(
                 "E0969", "the run left no report", where=str(place), help="run the spec by the command line"

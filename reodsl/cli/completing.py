@@ -28,10 +28,10 @@ def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Co
     from reodsl.store.runs import began, records
 
     try:
-        found = records(existing_store(ctx.params.get("store_dir")))
+        past = records(existing_store(ctx.params.get("store_dir")))
     except (Problem, OSError):
         return []
-    names = [*sorted({record.study for record in found}), *(began(record.name) for record in reversed(found))]
+    names = [*sorted({record.study for record in past}), *(began(record.name) for record in reversed(past))]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

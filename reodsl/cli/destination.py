@@ -21,12 +21,12 @@ def file_to_write(path: Path, reads: Iterable[Path] = (), remedy: str = ANOTHER)
     """
     try:
         place = path.resolve()
-        found = place.stat() if place.exists() else None
-        read = found is not None and any(each.exists() and each.samefile(place) for each in reads)
+        status = place.stat() if place.exists() else None
+        read = status is not None and any(each.exists() and each.samefile(place) for each in reads)
     except (OSError, RuntimeError, ValueError) as cause:
         raise _refused(path, str(getattr(cause, "strerror", None) or cause), remedy) from None
-    if found is not None and not stat.S_ISREG(found.st_mode):
-        what = "it is a folder" if stat.S_ISDIR(found.st_mode) else "it is a device or a pipe"
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        what = "it is a folder" if stat.S_ISDIR(status.st_mode) else "it is a device or a pipe"
         raise _refused(path, what, remedy)
     if read:
         raise _refused(path, "this command reads it, and would overwrite it", remedy)

@@ -75,12 +75,12 @@ def command(
     same = left.name == right.name
     names = left.name, _changed(right) if same else right.name
     shown = left.shown, _changed(right) if same else right.shown
-    found = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)
+    difference = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)
     if as_json:
-        print_json(to_json(found, names, left.metrics, right.metrics))
+        print_json(to_json(difference, names, left.metrics, right.metrics))
     else:
-        click.echo(to_text(found, shown, left.metrics, right.metrics, everything))
-    if found.different:
+        click.echo(to_text(difference, shown, left.metrics, right.metrics, everything))
+    if difference.different:
         raise SystemExit(2)
 
 
@@ -118,7 +118,7 @@ def _of_spec(
     metrics: dict[str, Metrics] = {}
     if (ready.store.root / "objects").is_dir():
         plan = ready.plan()
-        done = {item.task.id: ready.store.path(item.key) for item in plan.items if item.made and item.key}
+        done = {item.task.id: ready.store.path(item.key) for item in plan.items if item.created and item.key}
         metrics = read_metrics(ready.graph, done)
     changes = _changes(ready.spec)
     return Side(

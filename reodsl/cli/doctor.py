@@ -73,8 +73,8 @@ def _survey() -> tuple[Registry | None, Sequence[Part]]:
     try:
         registry = load_registry()
     except Problem as caught:
-        found = caught.diagnostics[0]
-        return None, (Part("runners", "missing", found.message, found.help),)
+        diagnostic = caught.diagnostics[0]
+        return None, (Part("runners", "missing", diagnostic.message, diagnostic.help),)
     return registry, registry.survey()
 
 
@@ -111,33 +111,33 @@ def _mark(well: bool) -> str:
 def _each(fits: Sequence[Fit]) -> list[str]:
     """Every spec with every reason why it cannot run here, or what is other than it says."""
     lines = []
-    for found in fits:
-        lines.append(f"{_mark(found.well)} {found.path}{'  fits' if found.well else ''}")
-        lines += [f"    {reason}" for reason in _reasons(found)]
+    for fit in fits:
+        lines.append(f"{_mark(fit.well)} {fit.path}{'  fits' if fit.well else ''}")
+        lines += [f"    {reason}" for reason in _reasons(fit)]
     return lines
 
 
 def _overview(fits: Sequence[Fit]) -> list[str]:
     """A line for each spec that does not fit, with its first reason; those that do, by folder."""
     folders: dict[Path, list[Fit]] = {}
-    for found in fits:
-        folders.setdefault(Path(found.path).parent, []).append(found)
+    for fit in fits:
+        folders.setdefault(Path(fit.path).parent, []).append(fit)
     lines = []
     for folder, those in folders.items():
-        if len(those) > _SHOWN and not any(found.lacks for found in those):
+        if len(those) > _SHOWN and not any(fit.lacks for fit in those):
             lines.append(f"+ {folder}: all {len(those)} fit")
             continue
-        width = max(len(found.path) for found in those)
-        for found in those:
-            reasons = _reasons(found)
+        width = max(len(fit.path) for fit in those)
+        for fit in those:
+            reasons = _reasons(fit)
             more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
             words = f"{reasons[0]}{more}" if reasons else "fits"
-            lines.append(f"{_mark(found.well)} {found.path:<{width}}  {words}")
+            lines.append(f"{_mark(fit.well)} {fit.path:<{width}}  {words}")
     return lines
 
 
-def _reasons(found: Fit) -> list[str]:
-    return list(dict.fromkeys(map(_reason, found.lacks)))
+def _reasons(fit: Fit) -> list[str]:
+    return list(dict.fromkeys(map(_reason, fit.lacks)))
 
 
 def _reason(lack: Diagnostic) -> str:
@@ -150,16 +150,16 @@ def _reason(lack: Diagnostic) -> str:
 
 def _remedies(parts: Sequence[Part], fits: Sequence[Fit]) -> dict[str, list[str]]:
     """What to do, each thing once, with what it is for: a part's name, or specs."""
-    found: dict[str, list[str]] = {}
+    remedies: dict[str, list[str]] = {}
     for part in parts:
         if part.help is not None and part.state != "ok":
-            found.setdefault(part.help, []).append(part.name)
+            remedies.setdefault(part.help, []).append(part.name)
     for each in fits:
         for lack in each.lacks:
-            users = found.setdefault(lack.help or f"reodsl explain {lack.code}", [])
+            users = remedies.setdefault(lack.help or f"reodsl explain {lack.code}", [])
             if each.path not in users:
                 users.append(each.path)
-    return found
+    return remedies
 
 
 def _for(users: Sequence[str], parts: Collection[str]) -> str:

@@ -22,7 +22,7 @@ class Doubts:
         """Of a run that has not begun."""
         self.ready, self.quiet = ready, quiet
         self.tables: dict[str, Path] = {}
-        self.told: set[Diagnostic] = set()
+        self.shown: set[Diagnostic] = set()
         self.silent: set[str] = set()
 
     def done(self, task_id: str, key: str) -> None:
@@ -39,11 +39,11 @@ class Doubts:
 
         folder = self.ready.store.path(key)
         self.tables[task_id] = folder
-        found = [
+        diagnostics = [
             *self._questioned({task_id: folder}),
             *overlaps(self.ready.graph, self.tables, task_id),
         ]
-        self._tell(found)
+        self._tell(diagnostics)
 
     def hear(self, event: Event) -> None:
         """Take in an event; where most responses of a step have no answer, warn of it once."""
@@ -55,15 +55,15 @@ class Doubts:
         self.silent.add(event.task)
         self._tell(self._at_lines({event.task: [untrained(self.ready.graph[event.task], share)]}))
 
-    def _tell(self, found: list[Diagnostic]) -> None:
-        self.told.update(found)
-        show(found, self.ready.spec.sources)
+    def _tell(self, diagnostics: list[Diagnostic]) -> None:
+        self.shown.update(diagnostics)
+        show(diagnostics, self.ready.spec.sources)
 
-    def _at_lines(self, found: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
+    def _at_lines(self, by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
         from reodsl.plan.faults import at_their_lines
 
-        placed = at_their_lines(self.ready.spec, self.ready.graph, found)
-        return [each for own in placed.values() for each in own]
+        placed = at_their_lines(self.ready.spec, self.ready.graph, by_task)
+        return [each for diagnostics in placed.values() for each in diagnostics]
 
     def _unanswered(self, folders: Mapping[str, Path]) -> list[Diagnostic]:
         """Evaluations in which most responses have no answer."""
@@ -98,4 +98,4 @@ class Doubts:
 
     def rest(self, results: Results, page: Path) -> list[Diagnostic]:
         """Those that have not been told."""
-        return [each for each in self.all(results, page) if each not in self.told]
+        return [each for each in self.all(results, page) if each not in self.shown]

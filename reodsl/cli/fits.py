@@ -46,7 +46,7 @@ def fit(
     from reodsl.price.limits import refusals
 
     compiled = compile_file(path)
-    wrong = tuple(found for found in compiled.diagnostics if found.severity == "error")
+    wrong = tuple(each for each in compiled.diagnostics if each.severity == "error")
     if compiled.spec is None or wrong:
         return Fit(str(path), wrong)
     spec = compiled.spec
@@ -81,7 +81,7 @@ def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
     from reodsl.price.memory import process_bytes
     from reodsl.price.show import memory, size
 
-    found = []
+    lacks = []
     if prices.unit == "seconds":
         task, peak = max(
             ((name, process_bytes(each.memory)) for name, each in prices.tasks.items()),
@@ -89,7 +89,7 @@ def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
             default=("", 0.0),
         )
         if peak > measures.memory:
-            found.append(
+            lacks.append(
                 error(
                     "E0973",
                     f"{task} needs about {memory(peak)} of memory, and this machine has {memory(measures.memory)}",
@@ -98,11 +98,11 @@ def _room(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
             )
     disk = added(prices.tasks.values()).disk
     if disk > measures.disk:
-        found.append(
+        lacks.append(
             error(
                 "E0974",
                 f"the results take about {size(disk)}, and {size(measures.disk)} are free",
                 help="keep results on a larger disk with --store DIR, or make room: reodsl gc",
             )
         )
-    return tuple(found)
+    return tuple(lacks)

@@ -67,7 +67,7 @@ def command(paths: tuple[str, ...], check: bool) -> None:
 
 def spec_files(paths: Iterable[str]) -> list[Path]:
     """The .reo files named, and those in folders named, each once, in order."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for name in paths:
         if not name:
             # An unset variable of a shell must not stand for all that lies in this folder.
@@ -79,10 +79,10 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
                 raise problem(
                     "E0112", "no .reo file in this folder", where=name, help="name a folder that holds specs"
                 )
-            found.update(dict.fromkeys(inside))
+            files.update(dict.fromkeys(inside))
         else:
-            found[path] = None
-    return list(found)
+            files[path] = None
+    return list(files)
 
 
 def replace(path: Path, text: str) -> None:

@@ -62,20 +62,20 @@ def command(
         )
     stop = None if to is None else token_count("--to", to)
     with placed(", ".join(map(str, files))):
-        found = envelope({name: models[name] for name in (of or models)}, stop)
+        edge = envelope({name: models[name] for name in (of or models)}, stop)
     if place is not None:
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_frontier(place, found.curves)
+        write_frontier(place, edge.curves)
     if as_json:
         winners = [
             {"benchmark": w.benchmark, "budget": w.budget, "accuracy": w.accuracy, "models": list(w.models)}
-            for w in found.winners
+            for w in edge.winners
         ]
-        print_json({"frontier": curves_data(found.curves), "winners": winners})
+        print_json({"frontier": curves_data(edge.curves), "winners": winners})
         return
-    for benchmark, curve in found.curves.items():
+    for benchmark, curve in edge.curves.items():
         reached = Counter(
-            model for winner in found.winners if winner.benchmark == benchmark for model in winner.models
+            model for winner in edge.winners if winner.benchmark == benchmark for model in winner.models
         )
         best = ", ".join(f"{model} {count}" for model, count in reached.most_common())
         click.echo(

@@ -55,27 +55,33 @@ class _Verdicts(Mapping[int, bool]):
         self,
         option: str,
         response: int,
-        own: Mapping[int, bool],
+        verdicts: Mapping[int, bool],
         notes: list[tuple[str, int, int]],
         since: bool,
     ) -> None:
-        self.option, self.response, self.own, self.notes, self.since = option, response, own, notes, since
-        self.cuts = sorted(own)
+        self.option, self.response, self.verdicts, self.notes, self.since = (
+            option,
+            response,
+            verdicts,
+            notes,
+            since,
+        )
+        self.cuts = sorted(verdicts)
 
     def __getitem__(self, cut: int) -> bool:
-        if cut in self.own:
-            return self.own[cut]
+        if cut in self.verdicts:
+            return self.verdicts[cut]
         if self.since:
             at = bisect_right(self.cuts, cut)
-            return self.own[self.cuts[at - 1]] if at else False
+            return self.verdicts[self.cuts[at - 1]] if at else False
         self.notes.append((self.option, cut, self.response))
         return False
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.own)
+        return iter(self.verdicts)
 
     def __len__(self) -> int:
-        return len(self.own)
+        return len(self.verdicts)
 
 
 def made_group(
@@ -115,7 +121,7 @@ def made_group(
 
 def _of(verdicts: Mapping[int, Sequence[bool]], response: int) -> dict[int, bool]:
     """One response's verdicts by cut."""
-    return {cut: own[response] for cut, own in verdicts.items()}
+    return {cut: answers[response] for cut, answers in verdicts.items()}
 
 
 def past_group(
@@ -142,7 +148,7 @@ def past_group(
         if row["rollout"] == 0 or not groups:
             groups.append([])
         groups[-1].append(row)
-    names = [own[0]["question"] for own in groups]
+    names = [responses[0]["question"] for responses in groups]
     if past.question is not None and past.question not in names:
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         raise _refuse(f"step {step} has no question `{past.question}`", f"it has {shown}", str(path))
@@ -185,8 +191,8 @@ def _table(past: Past, experiment: str | None) -> Path:
         named = [past.task] if past.task in tables else []
     else:
         named = list(tables)
-        own = [task for task in tables if task.split(".")[0] == experiment]
-        named = own if len(named) > 1 and len(own) == 1 else named
+        matching = [task for task in tables if task.split(".")[0] == experiment]
+        named = matching if len(named) > 1 and len(matching) == 1 else named
     if len(named) != 1:
         there = ", ".join(tables) or "none"
         message = (
@@ -222,18 +228,18 @@ def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple
             "say where they are, the longest response last: `--splits 16,64,128`"
             + (", once for each response" if isinstance(split, Steps) else ""),
         )
-    own = [_lengths("--splits", text) for text in splits]
-    for each in own:
+    places = [_lengths("--splits", text) for text in splits]
+    for each in places:
         if list(each) != sorted(set(each)):
             raise _refuse(
                 f"--splits {','.join(map(str, each))} does not rise", "write them from short to long"
             )
-    if len(own) not in (1, size):
+    if len(places) not in (1, size):
         raise _refuse(
-            f"--splits is given {len(own)} times for {size} responses",
+            f"--splits is given {len(places)} times for {size} responses",
             "give it once, or once for each response",
         )
-    return own * size if len(own) == 1 else own
+    return places * size if len(places) == 1 else places
 
 
 def check_inputs(reward: Reward, group: Asked) -> None:
@@ -255,7 +261,7 @@ def refuse_unanswered(reward: Reward, group: Asked) -> None:
     if not group.unanswered:
         return
     option = group.unanswered[0][0]
-    cuts = sorted({cut for own, cut, _ in group.unanswered if own == option})
+    cuts = sorted({cut for asked, cut, _ in group.unanswered if asked == option})
     what = "the forced answer" if option == "--forced" else "the bare answer"
     shown = ", ".join(map(str, cuts[:6])) + (f" and {len(cuts) - 6} more" if len(cuts) > 6 else "")
     example = ",".join(["yes"] * len(group.group.rollouts))
@@ -293,20 +299,20 @@ def _for_each(option: str, values: list[Any], size: int) -> list[Any]:
 
 
 def _at_cuts(option: str, texts: Sequence[str], size: int) -> dict[int, list[bool]]:
-    found: dict[int, list[bool]] = {}
+    verdicts: dict[int, list[bool]] = {}
     for text in texts:
         cut, colon, answers = text.partition(":")
         if not colon:
             raise _refuse(f"{option} {text!r} has no cut", f"write `{option} 64:yes,no`")
         place = token_count(option, cut.strip())
-        if place in found:
+        if place in verdicts:
             raise _refuse(f"{option} gives the cut {place} twice", "give it once")
-        found[place] = _answers(option, answers, size)
-    return found
+        verdicts[place] = _answers(option, answers, size)
+    return verdicts
 
 
 def _numbers(texts: Sequence[str], size: int) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+    numbers: dict[str, list[float]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         name = name.strip()
@@ -314,8 +320,8 @@ def _numbers(texts: Sequence[str], size: int) -> dict[str, list[float]]:
             raise _refuse(
                 f"--given {text!r} is no assignment", "write `--given budget=1K` or `--given mode=0,1`"
             )
-        found[name] = _for_each("--given", [_number(each.strip()) for each in values.split(",")], size)
-    return found
+        numbers[name] = _for_each("--given", [_number(each.strip()) for each in values.split(",")], size)
+    return numbers
 
 
 def _number(text: str) -> float:

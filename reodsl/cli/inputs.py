@@ -31,8 +31,8 @@ def placed(place: object) -> Iterator[None]:
     """Names `place` in every problem inside the block that has none: the numbers layer knows values, not files."""
     try:
         yield
-    except Problem as found:
-        named = (d if d.labels or d.where else replace(d, where=str(place)) for d in found.diagnostics)
+    except Problem as caught:
+        named = (d if d.labels or d.where else replace(d, where=str(place)) for d in caught.diagnostics)
         raise Problem(*named) from None
 
 

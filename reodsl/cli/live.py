@@ -105,7 +105,7 @@ class Plain:
     def __init__(self, board: Board) -> None:
         """Lines go to stderr."""
         self.board = board
-        self.told: dict[str, float] = {}
+        self.printed: dict[str, float] = {}
 
     def hear(self, event: Event) -> None:
         """Write a line where there is something to say."""
@@ -115,8 +115,8 @@ class Plain:
         if event.kind == "started":
             click.echo(f"{count} start    {event.task}", err=True)
         elif event.kind == "progress" and event.progress is not None:
-            if now - self.told.setdefault(event.task, now) >= _PLAIN_EVERY:
-                self.told[event.task] = now
+            if now - self.printed.setdefault(event.task, now) >= _PLAIN_EVERY:
+                self.printed[event.task] = now
                 left = self.board.running[event.task].left(now)
                 rest = f"  {span(left)} left" if left is not None else ""
                 at = f"{event.progress.done}/{event.progress.total}"
@@ -131,7 +131,7 @@ class Plain:
 
 
 class Quiet:
-    """Shows nothing; errors are told at the end by the command itself."""
+    """Shows nothing; the command itself prints errors at the end."""
 
     def hear(self, event: Event) -> None:
         """Nothing to show."""

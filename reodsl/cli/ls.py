@@ -50,16 +50,16 @@ def command(
     from reodsl.store.select import pick, select
 
     store = existing_store(store_dir)
-    found = records(store)
+    runs = records(store)
     if run is None and not verify:
-        again = repeated(found)
-        rows = [_run(store, record, again.get(record.name)) for record in reversed(found)]
+        again = repeated(runs)
+        rows = [_run(store, record, again.get(record.name)) for record in reversed(runs)]
         if as_json:
             print_json({"store": str(store.root), "runs": rows})
         else:
             click.echo(_runs_text(rows))
         return
-    record = None if run is None else pick(found, run)
+    record = None if run is None else pick(runs, run)
     tasks = {key: key for key in store} if record is None else select(store, record, selector)
     results = [_result(store, name, key, verify) for name, key in tasks.items()]
     going = _going(store, record)
@@ -118,11 +118,11 @@ def _result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
     manifest = store.get(key)
     damage = store.damage(key) if verify else () if manifest else ("it is missing or damaged",)
     return {
-        "task": manifest.made.get("task", name) if manifest and name == key else name,
+        "task": manifest.provenance.get("task", name) if manifest and name == key else name,
         "key": key,
         "bytes": manifest.size if manifest else 0,
         "made": manifest.created if manifest else None,
-        "seconds": manifest.made.get("seconds") if manifest else None,
+        "seconds": manifest.provenance.get("seconds") if manifest else None,
         "path": str(store.path(key)),
         "damage": list(damage),
         "accepted": [asdict(item) for item in acceptances(manifest)] if manifest else [],
@@ -171,8 +171,8 @@ def _results_text(results: list[dict[str, Any]], verify: bool) -> str:
         kept = f"accepted: {visible(result['accepted'][-1]['because'])}" if result["accepted"] else ""
         state = "; ".join([*result["damage"], *filter(None, [kept])]) or ("whole" if verify else "")
         size = naturalsize(result["bytes"], binary=True)
-        made = ago(result["made"], now) if result["made"] else ""
+        age = ago(result["made"], now) if result["made"] else ""
         lines.append(
-            f"{result['task']:<{width}}  {result['key'][:8]}  {size:>10}  {made:<14}  {state}".rstrip()
+            f"{result['task']:<{width}}  {result['key'][:8]}  {size:>10}  {age:<14}  {state}".rstrip()
         )
     return "\n".join([*lines, plural(len(results), "result")])

@@ -71,15 +71,15 @@ def spec_options(command: Command) -> Command:
 
 def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
     """`NAME=VALUE` texts as a mapping, in order. Raises `Problem` for a text without `=` and for a name given twice."""
-    found: dict[str, str] = {}
+    assigned: dict[str, str] = {}
     for text in values:
         name, equals, value = text.partition("=")
         name, value = name.strip(), value.strip()
         if not (equals and name and value):
             raise problem("E0114", f"{option} {text!r} is no assignment", help=f"write `{option} name=value`")
-        if name in found:
+        if name in assigned:
             raise problem(
-                "E0114", f"{option} gives {name!r} twice: {found[name]} and {value}", help="give it once"
+                "E0114", f"{option} gives {name!r} twice: {assigned[name]} and {value}", help="give it once"
             )
-        found[name] = value
-    return found
+        assigned[name] = value
+    return assigned

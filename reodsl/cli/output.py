@@ -35,13 +35,13 @@ def colourful() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def located(found: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
+def located(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnostic]:
     """What tasks ended with, each once, with its tasks named: as the place where there is none, else in a note.
 
     A store that refuses all tasks alike is no matter of one of them.
     """
     tasks: dict[Diagnostic, list[str]] = {}
-    for task, diagnostics in found.items():
+    for task, diagnostics in by_task.items():
         for diagnostic in diagnostics:
             tasks.setdefault(diagnostic, []).append(task)
     return [_in_tasks(diagnostic, names) for diagnostic, names in tasks.items()]

@@ -53,11 +53,11 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
         and all(_at_hand(source, folder) for source in item.task.payload["data"]["sources"])
     )
     try:
-        found = load_registry().check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
+        lacks = load_registry().check(tasks, ready.spec, folder, Machine(local=True)) if tasks else ()
     except Problem:
         return ()
     # A copy may be without the split, and planning needs no packages.
-    return tuple(each for each in found if each.code not in ("E0708", "E0972"))
+    return tuple(each for each in lacks if each.code not in ("E0708", "E0972"))
 
 
 def _at_hand(source: Mapping[str, Any], folder: Path) -> bool:
@@ -73,29 +73,29 @@ def _at_hand(source: Mapping[str, Any], folder: Path) -> bool:
 def existing_store(store_dir: Path | None) -> Store:
     """The store that is meant when no spec is named: the option's, `./.reodsl`, or the only one a folder below."""
     if store_dir is not None:
-        found = [store_dir]
+        folders = [store_dir]
     elif (Path(".reodsl") / "format").is_file():
-        found = [Path(".reodsl")]
+        folders = [Path(".reodsl")]
     else:
-        found = sorted(mark.parent for mark in Path().glob("*/.reodsl/format"))
-    if len(found) != 1 or not (found[0] / "format").is_file():
-        raise no_store(found)
-    store = Store(found[0])
+        folders = sorted(mark.parent for mark in Path().glob("*/.reodsl/format"))
+    if len(folders) != 1 or not (folders[0] / "format").is_file():
+        raise no_store(folders)
+    store = Store(folders[0])
     store.recognise()
     return store
 
 
-def no_store(found: list[Path]) -> Problem:
+def no_store(folders: list[Path]) -> Problem:
     """The diagnostic for a store that is not there, or not the only one."""
-    if len(found) > 1:
+    if len(folders) > 1:
         return problem(
             "E0953",
-            f"there are several stores: {', '.join(map(str, found))}",
+            f"there are several stores: {', '.join(map(str, folders))}",
             help="name one: --store DIR",
         )
     return problem(
         "E0953",
         "there is no store here",
-        where=str(found[0] if found else Path(os.curdir).resolve()),
+        where=str(folders[0] if folders else Path(os.curdir).resolve()),
         help="a spec's store is `.reodsl` beside it: go there, or name it with --store DIR; `reodsl run SPEC` makes one",
     )

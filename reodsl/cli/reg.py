@@ -97,9 +97,9 @@ def command(
         else:
             click.echo(f"{beside}, and in percent of it")
     if mean_only(edge) and (
-        own := {name: curves for name, curves in models.items() if set(curves) != set(edge)}
+        others := {name: curves for name, curves in models.items() if set(curves) != set(edge)}
     ):
-        over = dict.fromkeys(", ".join(curves) for curves in own.values())
+        over = dict.fromkeys(", ".join(curves) for curves in others.values())
         click.echo(
             f"The frontier is a mean over its own benchmarks; beside it stands each model's mean over {' or '.join(over)}"
         )

@@ -52,9 +52,9 @@ def command(run: str, store_dir: Path | None, out: Path | None, as_json: bool) -
     drawn = redraw(store, record, place)
     show(drawn.findings)
     if as_json:
-        found = to_json(drawn.findings)
+        findings = to_json(drawn.findings)
         print_json(
-            {"run": record.name, "study": record.study, "report": str(drawn.page), "diagnostics": found}
+            {"run": record.name, "study": record.study, "report": str(drawn.page), "diagnostics": findings}
         )
     else:
         click.echo(f"report: {drawn.page}")

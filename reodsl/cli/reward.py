@@ -165,16 +165,16 @@ def _facts(shown: _Shown) -> dict[str, Any]:
 
     reward, rule = shown.reward, shown.rule
     responses = []
-    for response, found in zip(shown.group.group.rollouts, shown.tried, strict=True):
+    for response, tried in zip(shown.group.group.rollouts, shown.tried, strict=True):
         sections = []
         # Parts are normalised each by itself: they have no advantage of their own.
-        for at in range(0 if reward.parts else len(found.rewards)):
+        for at in range(0 if reward.parts else len(tried.rewards)):
             sections.append(
                 {
-                    "at": found.places[at] if found.places else None,
-                    "reward": _finite(found.rewards[at]),
-                    "tokens": found.tokens[at],
-                    "advantage": _finite(found.advantages[at]),
+                    "at": tried.places[at] if tried.places else None,
+                    "reward": _finite(tried.rewards[at]),
+                    "tokens": tried.tokens[at],
+                    "advantage": _finite(tried.advantages[at]),
                 }
             )
         parts = [
@@ -184,7 +184,7 @@ def _facts(shown: _Shown) -> dict[str, Any]:
                 "on": part.on,
                 "value": _finite(value),
             }
-            for part, value in zip(reward.parts, found.rewards, strict=False)
+            for part, value in zip(reward.parts, tried.rewards, strict=False)
         ]
         responses.append(
             {
@@ -192,12 +192,12 @@ def _facts(shown: _Shown) -> dict[str, Any]:
                 "correct": response.correct,
                 "given": dict(response.given),
                 "lets": {
-                    let.name: _finite(value) for let, value in zip(reward.lets, found.lets, strict=True)
+                    let.name: _finite(value) for let, value in zip(reward.lets, tried.lets, strict=True)
                 },
                 "sections": sections,
                 "parts": parts,
-                "prefix_advantage": _finite(found.advantages[0]) if parts else None,
-                "response_advantage": _finite(found.advantages[1]) if parts else None,
+                "prefix_advantage": _finite(tried.advantages[0]) if parts else None,
+                "response_advantage": _finite(tried.advantages[1]) if parts else None,
             }
         )
     return {
@@ -237,32 +237,32 @@ def _lines(shown: _Shown) -> list[str]:
     else:
         head += ["split", "tokens", "reward", "advantage"] if dense else ["reward", "advantage"]
     rows: list[Sequence[str]] = [head]
-    for number, (response, found) in enumerate(zip(shown.group.group.rollouts, shown.tried, strict=True)):
-        own = [
+    for number, (response, tried) in enumerate(zip(shown.group.group.rollouts, shown.tried, strict=True)):
+        cells = [
             str(number + 1),
             str(response.length),
             "yes" if response.correct else "no",
             *(f"{value:g}" for value in response.given.values()),
-            *map(_number, found.lets),
+            *map(_number, tried.lets),
         ]
         if reward.parts:
             rows.append(
                 [
-                    *own,
-                    *map(_number, found.rewards),
-                    _number(found.advantages[1]),
-                    _number(found.advantages[0]),
+                    *cells,
+                    *map(_number, tried.rewards),
+                    _number(tried.advantages[1]),
+                    _number(tried.advantages[0]),
                 ]
             )
             continue
-        for at in range(len(found.rewards)):
-            split = [str(found.places[at]), str(found.tokens[at])] if dense else []
+        for at in range(len(tried.rewards)):
+            split = [str(tried.places[at]), str(tried.tokens[at])] if dense else []
             rows.append(
                 [
-                    *(own if at == 0 else [""] * len(own)),
+                    *(cells if at == 0 else [""] * len(cells)),
                     *split,
-                    _number(found.rewards[at]),
-                    _number(found.advantages[at]),
+                    _number(tried.rewards[at]),
+                    _number(tried.advantages[at]),
                 ]
             )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -284,13 +284,13 @@ def _lines(shown: _Shown) -> list[str]:
 
 def _title(shown: _Shown) -> str:
     group = shown.group
-    own = f"{shown.reward.name}" + (f" of {shown.experiment}" if shown.experiment else "")
+    name = f"{shown.reward.name}" + (f" of {shown.experiment}" if shown.experiment else "")
     size = len(group.group.rollouts)
     responses = f"{size} response{'' if size == 1 else 's'}"
     if group.question is None:
-        return f"{own}, {responses}"
+        return f"{name}, {responses}"
     others = "" if group.questions == 1 else f", one of {group.questions} questions"
-    return f"{own}, {responses} to {group.question} at step {group.step}{others}"
+    return f"{name}, {responses} to {group.question} at step {group.step}{others}"
 
 
 def _rule(shown: _Shown) -> str:
@@ -323,8 +323,8 @@ def _refuse_endless(shown: _Shown) -> None:
     """Raise E0920 for a reward that is no number, as a training does."""
     from reodsl.diagnostics import problem
 
-    for number, found in enumerate(shown.tried):
-        for value in found.rewards:
+    for number, tried in enumerate(shown.tried):
+        for value in tried.rewards:
             if not math.isfinite(value):
                 raise problem(
                     "E0920",

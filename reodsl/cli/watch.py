@@ -86,12 +86,12 @@ def _chosen(store: Store, run: str | None) -> Record:
     from reodsl.store.runs import alive, records
     from reodsl.store.select import pick
 
-    found = records(store)
+    runs = records(store)
     if run is not None:
-        return pick(found, run)
-    if not found:
+        return pick(runs, run)
+    if not runs:
         raise problem("E0954", "nothing has run here yet", where=str(store.root), help="reodsl run SPEC")
-    return next((each for each in reversed(found) if alive(store, each)), found[-1])
+    return next((each for each in reversed(runs) if alive(store, each)), runs[-1])
 
 
 def _show_once(state: State) -> None:
@@ -116,7 +116,7 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
     paces: dict[str, Running] = {}
     seen = {each.task for each in state.ended if each.kind == "finished"}
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    told: dict[str, float] = {}
+    printed: dict[str, float] = {}
     if sys.stdout.isatty():
         from rich.live import Live
 
@@ -136,7 +136,7 @@ def _follow(look: Callable[[], State], state: State, every: float) -> State:
         console.print(drawn(state, paces, console.width, 10_000))
         while not state.over:
             _tell_ends(console, state, seen)
-            _tell_progress(state, paces, told)
+            _tell_progress(state, paces, printed)
             time.sleep(every)
             state = look()
     _tell_ends(console, state, seen)
@@ -196,12 +196,12 @@ def _print_end(console: Console, each: Ended) -> None:
         console.print(line)
 
 
-def _tell_progress(state: State, paces: dict[str, Running], told: dict[str, float]) -> None:
+def _tell_progress(state: State, paces: dict[str, Running], printed: dict[str, float]) -> None:
     from reodsl.watch.draw import at, numbers
 
     now = time.time()
     for each in state.going:
         row = _row(each, paces, now)
-        if each.progress is not None and now - told.setdefault(each.task, now) >= _PLAIN_EVERY:
-            told[each.task] = now
+        if each.progress is not None and now - printed.setdefault(each.task, now) >= _PLAIN_EVERY:
+            printed[each.task] = now
             click.echo(f"at       {each.task}  {at(row)}  {numbers(each.progress)}  {row.rest}")

@@ -74,10 +74,10 @@ def _reason(ready: Ready, item: Item) -> str:
     """Why, and of a result that is there when it was made and how long that took."""
     from reodsl.plan.render import ago
 
-    manifest = ready.store.get(item.key) if item.made and item.key else None
+    manifest = ready.store.get(item.key) if item.created and item.key else None
     if manifest is None:
         return item.reason
-    return f"{item.reason} {ago(manifest.created, datetime.now(UTC))}, in {manifest.made.get('seconds', 0):.3g} s"
+    return f"{item.reason} {ago(manifest.created, datetime.now(UTC))}, in {manifest.provenance.get('seconds', 0):.3g} s"
 
 
 def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
@@ -93,18 +93,18 @@ def _running(ready: Ready, item: Item) -> dict[str, Any] | None:
     if not going and not rows:
         return None
     progress = live.progress if live is not None else None
-    told: dict[str, float] = {
+    numbers: dict[str, float] = {
         name: value for row in rows[-1:] for name, value in row.items() if name != "step"
     }
     if progress is not None:
-        told |= progress.numbers
+        numbers |= progress.numbers
     step = progress.done if progress is not None else int(rows[-1]["step"]) if rows else None
     return {
         "going": going,
         "node": live.node if live is not None else None,
         "step": step,
         "steps": progress.total or None if progress is not None else None,
-        "numbers": finite(told),
+        "numbers": finite(numbers),
     }
 
 
@@ -145,7 +145,7 @@ def _text(ready: Ready, plan: Plan, item: Item) -> str:
         lines.append(f"key {item.key}")
         manifest = ready.store.get(item.key)
         if manifest is not None:
-            lines.append(f"made {item.made}, in {ready.store.path(item.key)}")
+            lines.append(f"made {item.created}, in {ready.store.path(item.key)}")
             for kept in acceptances(manifest):
                 lines.append(f"accepted {kept.at} from {kept.result[:8]}: {visible(kept.because)}")
                 lines += [f"  {change}" for change in kept.changes]

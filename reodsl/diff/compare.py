@@ -91,16 +91,16 @@ def compare(
     for one, two in pairs:
         staged = max(stages_of(one.checkpoint), stages_of(two.checkpoint)) > 1
         # Arms that run where their studies do differ in nothing that the studies do not.
-        own = placed(one) or placed(two)
+        placed_apart = placed(one) or placed(two)
         left, right = (
-            arm_settings(arm, staged, study.cluster if own else None)
+            arm_settings(arm, staged, study.cluster if placed_apart else None)
             for arm, study in ((one, a.study), (two, b.study))
         )
-        found = compared(one.name, two.name, left, _renamed(right, renamed))
+        difference = compared(one.name, two.name, left, _renamed(right, renamed))
         if one.name != two.name:
-            rows = (Row("name", one.name, two.name), *found.rows)
-            found = Compared(found.a, found.b, rows, found.same)
-        arms.append(found)
+            rows = (Row("name", one.name, two.name), *difference.rows)
+            difference = Compared(difference.a, difference.b, rows, difference.same)
+        arms.append(difference)
     paired_a, paired_b = {one.name for one, _ in pairs}, {two.name for _, two in pairs}
     return Diff(
         study,
@@ -166,21 +166,21 @@ def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload =
     left, right = fingerprints(a, payload_a), fingerprints(b, payload_b)
     there = {mark: name for name, mark in right.items()}
     shared = tuple((name, there[mark]) for name, mark in left.items() if mark in there)
-    found = set(left.values())
+    marks = set(left.values())
     return Work(
         shared,
         tuple(name for name, mark in left.items() if mark not in there),
-        tuple(name for name, mark in right.items() if mark not in found),
+        tuple(name for name, mark in right.items() if mark not in marks),
     )
 
 
 def fingerprints(graph: Graph, payload: Payload = identity) -> dict[str, str]:
     """For every task the digest of what its result depends on, down to the first input."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for task in graph.tasks:
-        inputs = {role: found[source] for role, source in task.inputs.items()}
-        found[task.id] = digest(material(task, payload(task), inputs))
-    return found
+        inputs = {role: digests[source] for role, source in task.inputs.items()}
+        digests[task.id] = digest(material(task, payload(task), inputs))
+    return digests
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

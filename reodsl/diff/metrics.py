@@ -53,12 +53,12 @@ def read_metrics(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Metrics
                 regs.setdefault(called.get(arm, arm), []).append(value)
     return {
         arm: Metrics(
-            _mean([row["accuracy"] for row in found]),
-            _mean([row["length"] for row in found]),
+            _mean([row["accuracy"] for row in seeds]),
+            _mean([row["length"] for row in seeds]),
             _mean(regs.get(arm, [])),
-            len(found),
+            len(seeds),
         )
-        for arm, found in rows.items()
+        for arm, seeds in rows.items()
     }
 
 
@@ -73,11 +73,11 @@ def read_table(folder: Path) -> dict[str, Metrics]:
         return {}
     if not {"arm", "benchmark", "seeds", "accuracy", "length"} <= set(table.columns):
         return {}
-    found = {}
+    metrics = {}
     for row in table.select(name for name in columns if name in table.columns).iter_rows(named=True):
         if row["benchmark"] == MEAN:
-            found[row["arm"]] = Metrics(row["accuracy"], row["length"], row.get("reg"), row["seeds"])
-    return found
+            metrics[row["arm"]] = Metrics(row["accuracy"], row["length"], row.get("reg"), row["seeds"])
+    return metrics
 
 
 def _summary(path: Path) -> dict[str, float] | None:

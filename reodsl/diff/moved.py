@@ -14,15 +14,15 @@ _NO_WORK = Graph(())
 
 def changes(before: Study, now: Spec) -> tuple[str, ...]:
     """`reo_exp: optim.lr 5e-6 -> 1e-6 (specs/a.reo:8)` for every setting that differs."""
-    found = compare(Spec(study=before), now, _NO_WORK, _NO_WORK)
+    difference = compare(Spec(study=before), now, _NO_WORK, _NO_WORK)
     lines, places = [], Places(now)
-    for each in (*found.arms, found.study):
-        owner = "" if each is found.study else f"{each.a}: "
+    for each in (*difference.arms, difference.study):
+        owner = "" if each is difference.study else f"{each.a}: "
         for row in each.rows:
             old, new = value_text(row.setting, row.a), value_text(row.setting, row.b)
             origin = places.setting(each.b, row.setting)
             place = f" ({origin.path}:{origin.line})" if origin is not None and origin.line else ""
             lines.append(f"{owner}{row.setting} {old} -> {new}{place}")
-    lines += [f"{name} is no longer an arm" for name in found.only_a]
-    lines += [f"{name} is a new arm" for name in found.only_b]
+    lines += [f"{name} is no longer an arm" for name in difference.only_a]
+    lines += [f"{name} is a new arm" for name in difference.only_b]
     return tuple(dict.fromkeys(lines))

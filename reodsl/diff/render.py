@@ -69,12 +69,12 @@ def _joined(blocks: Iterable[list[str]]) -> str:
 
 def _alike(arms: Sequence[Compared]) -> list[tuple[tuple[tuple[str, str], ...], Compared]]:
     """Arms that differ in the very same way, together: (pairs of names, one of them)."""
-    found: dict[Any, list[Compared]] = {}
+    groups: dict[Any, list[Compared]] = {}
     for each in arms:
         if each.rows:
             key = tuple((row.setting, repr(row.a), repr(row.b)) for row in _rows(each))
-            found.setdefault(key, []).append(each)
-    return [(tuple((each.a, each.b) for each in group), group[0]) for group in found.values()]
+            groups.setdefault(key, []).append(each)
+    return [(tuple((each.a, each.b) for each in group), group[0]) for group in groups.values()]
 
 
 def _rows(each: Compared) -> tuple[Row, ...]:
@@ -129,14 +129,14 @@ def _gathered(rows: Iterable[Row], same: Iterable[Same]) -> list[Row]:
         deep = 3 if ".".join(names[:2]) in staged else 2
         part = ".".join(names[:deep]) if any(lacks) else row.setting
         groups.setdefault((part, *lacks), []).append(row)
-    found: list[Row] = []
+    gathered: list[Row] = []
     for (part, no_a, no_b), group in groups.items():
         if (no_a or no_b) and len(group) >= _GROUP:
             words = f"{len(group)} settings (--all)"
-            found.append(Row(part, ABSENT if no_a else words, ABSENT if no_b else words))
+            gathered.append(Row(part, ABSENT if no_a else words, ABSENT if no_b else words))
         else:
-            found += group
-    return found
+            gathered += group
+    return gathered
 
 
 def _label(table: Sequence[tuple[str, str, str]]) -> int:
@@ -241,11 +241,11 @@ def _some(names: Sequence[str], most: int = _NAMES) -> str:
 def _compared_json(each: Compared) -> dict[str, Any]:
     rows = []
     for row in each.rows:
-        found = {"setting": row.setting}
+        cell = {"setting": row.setting}
         for side, value in (("a", row.a), ("b", row.b)):
             if value != ABSENT:
-                found[side] = value
-        rows.append(found)
+                cell[side] = value
+        rows.append(cell)
     return {
         "a": each.a,
         "b": each.b,

@@ -101,9 +101,9 @@ def _base(experiment: Experiment, cluster: Cluster | None) -> Sections:
 
 def _stage(stage: Stage) -> Sections:
     """A stage's settings by the names that a spec uses: a method's among them, not below it."""
-    found = plain(stage)
-    method = found.pop("method")
-    sections: Sections = {"method": method.pop("kind"), "data": found.pop("data")}
+    fields = plain(stage)
+    method = fields.pop("method")
+    sections: Sections = {"method": method.pop("kind"), "data": fields.pop("data")}
     if isinstance(stage.method, Ppo):
         reward = stage.method.reward
         method.pop("reward")
@@ -114,7 +114,7 @@ def _stage(stage: Stage) -> Sections:
         sections["advantage"] = advantage
         sections["clip"] = {"low": method.pop("clip_low"), "high": method.pop("clip_high")}
     sections.update(method)
-    sections.update(found)
+    sections.update(fields)
     return sections
 
 

@@ -39,15 +39,15 @@ class Fix:
 
 def fixes(analysis: Analysis, texts: Mapping[Path, str], first: int, last: int) -> tuple[Fix, ...]:
     """List the fixes of the findings on lines `first` to `last` (from 1). `texts` are those of open editors."""
-    found = []
+    mended = []
     for finding in analysis.findings:
         span = _place(analysis, finding)
         if span is None or finding.help is None or span.end_line < first or span.line > last:
             continue
         for title, edits in list(_candidates(analysis, finding.help, span))[:MOST]:
             if _mends(analysis, texts, finding, edits):
-                found.append(Fix(title, finding, edits))
-    return tuple(found)
+                mended.append(Fix(title, finding, edits))
+    return tuple(mended)
 
 
 def applied(text: str, edits: tuple[Edit, ...]) -> str:

@@ -41,11 +41,11 @@ def references(
     if target is None:
         return ()
     name, declared = target
-    found = list(_in_file(analysis, name, declared))
+    places = list(_in_file(analysis, name, declared))
     for path, text in _others(analysis, texts) if beside else ():
         if re.search(rf"\b{name}\b", text):
-            found += _in_file(analyse(path, {**texts, path: text}), name, declared)
-    return tuple(found)
+            places += _in_file(analyse(path, {**texts, path: text}), name, declared)
+    return tuple(places)
 
 
 def rename(

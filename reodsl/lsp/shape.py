@@ -47,24 +47,24 @@ class Hint:
 def folds(text: str) -> tuple[Fold, ...]:
     """List the blocks, brackets and comments over several lines."""
     scanned = scan(Source("", "\n".join(lines_of(text))))
-    found, opened = [], []
+    folded, opened = [], []
     for token in scanned.tokens:
         if token.type in OPENERS:
             opened.append(token.span.line)
         elif token.type in CLOSERS and opened:
             first = opened.pop()
             if token.span.line > first + 1:
-                found.append(Fold(first, token.span.line - 1))
+                folded.append(Fold(first, token.span.line - 1))
         elif token.type == "TEXT" and token.span.end_line > token.span.line:
-            found.append(Fold(token.span.line, token.span.end_line, comment=True))
+            folded.append(Fold(token.span.line, token.span.end_line, comment=True))
     run: list[int] = []
     for line in [each.span.line for each in scanned.comments if each.own_line] + [-1]:
         if run and line != run[-1] + 1:
             if len(run) > 1:
-                found.append(Fold(run[0], run[-1], comment=True))
+                folded.append(Fold(run[0], run[-1], comment=True))
             run = []
         run.append(line)
-    return tuple(sorted(found, key=lambda each: (each.first, -each.last)))
+    return tuple(sorted(folded, key=lambda each: (each.first, -each.last)))
 
 
 def signature(analysis: Analysis, line: int, column: int) -> Signature | None:
@@ -98,7 +98,7 @@ def signature(analysis: Analysis, line: int, column: int) -> Signature | None:
 def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
     """The budgets that declarations on lines `first` to `last` come to, in tokens, at the end of their lines."""
     main = analysis.program.main
-    lines, found = lines_of(analysis.text), []
+    lines, hinted = lines_of(analysis.text), []
     for name, item in main.items.items() if main is not None else ():
         value = analysis.program.values.get(name)
         line = item.span.end_line
@@ -106,5 +106,5 @@ def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
             continue
         schedule = value.data.schedule
         shown = ", ".join(f"{each:,}" for each in (*schedule.budgets, schedule.l_max))
-        found.append(Hint(line, len(lines[line - 1].rstrip()) + 1, f" {shown} tokens"))
-    return tuple(found)
+        hinted.append(Hint(line, len(lines[line - 1].rstrip()) + 1, f" {shown} tokens"))
+    return tuple(hinted)

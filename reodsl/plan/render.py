@@ -157,7 +157,7 @@ def item_json(item: Item) -> dict[str, Any]:
         "changes": [_difference(change) for change in item.changes],
         "needs": list(item.needs),
         "key": item.key,
-        "made": item.made,
+        "made": item.created,
     }
 
 
@@ -196,8 +196,8 @@ def _rows(plan: Plan, everything: bool, now: datetime, prices: Prices | None) ->
         if item.verdict == "reuse" and not everything:
             continue
         reason = (
-            f"{item.reason} {ago(item.made, now)}"
-            if item.reason == "done" and item.made
+            f"{item.reason} {ago(item.created, now)}"
+            if item.reason == "done" and item.created
             else visible(_SEED.sub("", item.reason))
         )
         row = (_SEED.sub("", item.task.id), item.verdict, reason, _below(item))

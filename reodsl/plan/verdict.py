@@ -27,7 +27,7 @@ class Item:
 
     `reuse`: its result is there. `run`: it never had one. `rerun`: it had one, and `changes` or something it reads
     made that stale. `later`: what it does is only known once a task in `needs` is done. `needs` names the tasks it
-    reads that have to run first. `key` is known once they are done. `made` is when a reused result was made.
+    reads that have to run first. `key` is known once they are done. `created` is when a reused result was made.
     """
 
     task: Task
@@ -36,7 +36,7 @@ class Item:
     changes: tuple[Difference, ...] = ()
     needs: tuple[str, ...] = ()
     key: str | None = None
-    made: str | None = None
+    created: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class _Planner:
             self.done[task.id] = manifest
             kept = acceptances(manifest)
             reason = f"accepted: {kept[-1].because}" if kept else "done"
-            return Item(task, "reuse", reason, key=key, made=manifest.created)
+            return Item(task, "reuse", reason, key=key, created=manifest.created)
         if can_go_on(self.store.root / "work" / key):
             return Item(task, "run", "goes on where it stopped", key=key)
         if self.store.path(key).exists():
@@ -112,7 +112,7 @@ class _Planner:
         if old is None:
             return Item(task, "run", "not done yet", key=key)
         last = self.store.get(previous(self.spec.study.name, task.id, self.records) or "")
-        then = last.made.get("contents", {}) if last is not None else {}
+        then = last.provenance.get("contents", {}) if last is not None else {}
         now = contents(task, inputs)
         changes = (*explain(task, old, new, self.places), *regrouped(task, then, now, self.places))
         if changes:

@@ -89,7 +89,7 @@ def read_history(store: Store, records: tuple[Record, ...]) -> History:
             continue
         if material.get("kind") not in COMPUTES:
             told = light.setdefault(str(material.get("kind")), {})
-            told.setdefault(_by_processor(manifest.made), []).append(_seconds(manifest.made))
+            told.setdefault(_by_processor(manifest.provenance), []).append(_seconds(manifest.provenance))
             continue
         past = _past(store, task, manifest, material)
         if past is not None:
@@ -133,7 +133,7 @@ def _questions(store: Store, records: tuple[Record, ...]) -> dict[str, int]:
 def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> Past | None:
     folder = store.path(manifest.key)
     kind: Kind = material["kind"]
-    made = manifest.made
+    made = manifest.provenance
     sizes = _sizes(store, folder, made)
     if sizes is None:
         return None

@@ -32,10 +32,10 @@ class Made:
 def made_of(folder: Path) -> Made:
     """What the store's manifest says of how an artifact was made; only its key where there is none."""
     try:
-        made = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
-        versions = {str(name): str(version) for name, version in made.get("versions", {}).items()}
-        seconds, device = float(made["seconds"]), str(made.get("device", ""))
-        return Made(folder.name, seconds, device, versions, str(made.get("unconfined") or ""))
+        record = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
+        versions = {str(name): str(version) for name, version in record.get("versions", {}).items()}
+        seconds, device = float(record["seconds"]), str(record.get("device", ""))
+        return Made(folder.name, seconds, device, versions, str(record.get("unconfined") or ""))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Made(folder.name)
 

@@ -47,21 +47,21 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
             continue
         samples = {arm: _samples(arm, folder) for arm, folder in folders.items()}
         first, (names, _, _) = next(iter(samples.items()))
-        for arm, (own, _, _) in samples.items():
-            if own != names:
+        for arm, (questions, _, _) in samples.items():
+            if questions != names:
                 raise problem(
                     "E0432",
                     f"`{arm}` and `{first}` were asked different questions",
                     help="evaluate the arms of a balanced table on one suite",
                 )
-        found = balanced(
+        subset = balanced(
             {arm: right for arm, (_, right, _) in samples.items()},
             {arm: tokens for arm, (_, _, tokens) in samples.items()},
         )
-        counts.append(len(found.questions))
+        counts.append(len(subset.questions))
         asked = max(asked, len(names))
         rows += [
-            {"arm": arm, "seed": seed, "accuracy": found.accuracy[arm], "length": found.length[arm]}
+            {"arm": arm, "seed": seed, "accuracy": subset.accuracy[arm], "length": subset.length[arm]}
             for arm in samples
         ]
     schema = {"arm": pl.String, "seed": pl.Int64, "accuracy": pl.Float64, "length": pl.Float64}

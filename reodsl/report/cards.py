@@ -33,11 +33,11 @@ def cards(material: Material, table: pl.DataFrame) -> Markup | None:
         return None
     colour = theme.colours(material.drawn, material.bases)
     rows = {row["arm"]: row for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()}
-    made = [
+    shown = [
         _card(rows[arm], colour[arm], score.relative_to, score.confidence)
         for arm in headline_arms(material, table)
     ]
-    return tag("div", made, class_="cards") if made else None
+    return tag("div", shown, class_="cards") if shown else None
 
 
 def _card(row: dict[str, Any], colour: str, baseline: str | None, confidence: float) -> Markup:

@@ -22,7 +22,7 @@ def chats(graph: Graph, folders: Mapping[str, Path]) -> dict[str, list[Diagnosti
 
     `folders` holds the results by task id; what is not there, or cannot be read, is passed over.
     """
-    found = {}
+    warnings = {}
     for task in graph.tasks:
         if task.kind != "data" or task.id not in folders:
             continue
@@ -30,8 +30,8 @@ def chats(graph: Graph, folders: Mapping[str, Path]) -> dict[str, list[Diagnosti
             table = pl.read_parquet(folders[task.id] / "questions.parquet", columns=["question"])
         except (OSError, pl.exceptions.PolarsError):
             continue
-        found[task.id] = marks_left(table["question"].drop_nulls().to_list(), task.id)
-    return found
+        warnings[task.id] = marks_left(table["question"].drop_nulls().to_list(), task.id)
+    return warnings
 
 
 def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:

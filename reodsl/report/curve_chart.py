@@ -43,8 +43,8 @@ def curves(
     arms = list(material.arms)
     shown = [name for name in arms if lines is None or name in lines]
     rows, edges = curve_rows(material, benchmark, arms), frontier_rows(material, benchmark)
-    held = Rows()
-    data = held.add(rows)
+    datasets = Rows()
+    data = datasets.add(rows)
     x = _budget_axis([*rows["budget"], *edges["budget"]], scale)
     y = alt.Y("accuracy:Q", title="accuracy", axis=alt.Axis(format="%"))
     tint = colour(material, arms, shown)
@@ -53,7 +53,7 @@ def curves(
     inside = rows.filter(pl.col("edge").is_not_null() & (pl.col("budget") <= _reach(material)))
     if inside.height:
         filled = alt.condition(SHOWN, alt.value(0.25), alt.value(0))
-        gap = alt.Chart(held.add(inside)).transform_filter(ON).mark_area()
+        gap = alt.Chart(datasets.add(inside)).transform_filter(ON).mark_area()
         layers.append(gap.encode(x=x, y="edge:Q", y2="accuracy:Q", color=tint, opacity=filled))
     if rows.filter(pl.col("high") > pl.col("low")).height:
         band = alt.Chart(data).transform_filter(ON).mark_area(opacity=0.14)
@@ -69,7 +69,7 @@ def curves(
     points = alt.Chart(data).transform_filter(ON).mark_point(filled=True, size=60, opacity=0)
     pointed = points.encode(x=x, y=y, color=tint, tooltip=tooltip)
     if edges.height:
-        edge = alt.Chart(held.add(edges.with_columns(pl.lit("frontier").alias("line"))))
+        edge = alt.Chart(datasets.add(edges.with_columns(pl.lit("frontier").alias("line"))))
         tooltip = [
             alt.Tooltip("budget:Q", format=","),
             alt.Tooltip("accuracy:Q", title="frontier", format=".1%"),
@@ -84,7 +84,9 @@ def curves(
     if dashed:
         chart = chart.resolve_scale(strokeDash="independent")
     about = f"Accuracy by budget in tokens, {title(benchmark)}: {ends(rows, 'budget', 'accuracy', '.1%')}."
-    return held.put(chart.properties(width=width, height=HEIGHT, title=title(benchmark), description=about))
+    return datasets.put(
+        chart.properties(width=width, height=HEIGHT, title=title(benchmark), description=about)
+    )
 
 
 def curve_rows(material: Material, benchmark: str, arms: Sequence[str]) -> pl.DataFrame:

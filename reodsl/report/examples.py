@@ -73,11 +73,11 @@ def examples(material: Material, arms: Sequence[str]) -> list[list[Example]]:
         .sort("rank", maintain_order=True)
         .head(MOST_QUESTIONS)
     )
-    found = []
+    groups = []
     for benchmark, question in chosen.select("benchmark", "question").iter_rows():
         of_question = rows.filter((pl.col("benchmark") == benchmark) & (pl.col("question") == question))
-        found.append([_example(part) for part in of_question.partition_by("arm", maintain_order=True)])
-    return found
+        groups.append([_example(part) for part in of_question.partition_by("arm", maintain_order=True)])
+    return groups
 
 
 def _rows(folder: Path) -> pl.DataFrame:
@@ -132,12 +132,12 @@ def _spread(budgets: list[int]) -> list[int]:
 
 def section(material: Material, arms: Sequence[str]) -> Markup | None:
     """The questions as folded boxes, the first one open; None where no examples were kept."""
-    found = examples(material, arms)
-    if not found:
+    groups = examples(material, arms)
+    if not groups:
         return None
     colour = theme.colours(material.drawn, material.bases)
     boxes = []
-    for i, group in enumerate(found):
+    for i, group in enumerate(groups):
         head = group[0]
         boxes.append(
             tag(

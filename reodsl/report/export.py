@@ -21,7 +21,7 @@ PIXELS = 2.0
 
 def report_tables(material: Material) -> dict[str, pl.DataFrame]:
     """Every table of a report by file name; those with nothing in them are left out."""
-    made = {
+    frames = {
         "main": tables.main(material),
         "per_seed": tables.per_seed(material),
         "curves": material.curves.rename({"name": "arm"}),
@@ -32,7 +32,7 @@ def report_tables(material: Material) -> dict[str, pl.DataFrame]:
         "budgets": schedules.table(schedules.selected(material)),
         **_of_the_study(material),
     }
-    return {name: frame for name, frame in made.items() if frame.height}
+    return {name: frame for name, frame in frames.items() if frame.height}
 
 
 def _of_the_study(material: Material) -> dict[str, pl.DataFrame]:
@@ -83,10 +83,10 @@ def _numbered(svg: str) -> str:
     """An SVG whose clips and gradients are numbered from 0: Vega counts them on from chart to chart."""
     numbers: dict[str, str] = {}
 
-    def own(found: re.Match[str]) -> str:
-        return found[1] + found[2] + numbers.setdefault(found[2] + found[3], str(len(numbers)))
+    def renumber(match: re.Match[str]) -> str:
+        return match[1] + match[2] + numbers.setdefault(match[2] + match[3], str(len(numbers)))
 
-    return re.sub(r'(id="|url\(#)(gradient_|clip)(\d+)', own, svg)
+    return re.sub(r'(id="|url\(#)(gradient_|clip)(\d+)', renumber, svg)
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:

@@ -34,7 +34,7 @@ def sides(rows: pl.DataFrame, x: str, y: str, height: int) -> list[tuple[Side, p
         side, box = min(boxes, key=lambda item: sum(_overlap(item[1], other) for other in taken))
         chosen[arm] = side
         taken.append(box)
-    parts = ((side, [arm for arm, own in chosen.items() if own == side]) for side in _SIDES)
+    parts = ((side, [arm for arm, at_side in chosen.items() if at_side == side]) for side in _SIDES)
     return [(side, points.filter(pl.col("arm").is_in(arms))) for side, arms in parts if arms]
 
 

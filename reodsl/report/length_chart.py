@@ -20,10 +20,10 @@ def lengths(material: Material, width: Width = WIDTH) -> alt.LayerChart:
     """The share of an arm's responses by length, seeds and benchmarks together; a line an arm."""
     rows = length_rows(material)
     arms = [arm for arm in material.arms if arm in set(rows["arm"])]
-    held = Rows()
-    data = held.add(rows)
+    datasets = Rows()
+    data = datasets.add(rows)
     line = alt.Chart(data).transform_filter(ON).mark_line(strokeWidth=2, interpolate="step-after")
-    told = [
+    tooltip = [
         alt.Tooltip("arm:N"),
         alt.Tooltip("tokens:Q", title="from tokens", format=","),
         alt.Tooltip("share:Q", title="responses", format=".1%"),
@@ -34,7 +34,7 @@ def lengths(material: Material, width: Width = WIDTH) -> alt.LayerChart:
         y=alt.Y("share:Q", title="share of responses", axis=alt.Axis(format="%")),
         color=colour(material, arms),
         opacity=faded(0.12),
-        tooltip=told,
+        tooltip=tooltip,
         **dash(material, arms),
     )
     peaks = rows.sort("share", descending=True).unique("arm", keep="first", maintain_order=True).sort("arm")
@@ -44,7 +44,9 @@ def lengths(material: Material, width: Width = WIDTH) -> alt.LayerChart:
     )
     chart = alt.layer(lined).add_params(focus(), switches())
     about = f"Share of responses by length in tokens: {said}."
-    return held.put(chart.properties(width=width, height=HEIGHT, title="response lengths", description=about))
+    return datasets.put(
+        chart.properties(width=width, height=HEIGHT, title="response lengths", description=about)
+    )
 
 
 def length_rows(material: Material) -> pl.DataFrame:
@@ -70,14 +72,14 @@ def length_rows(material: Material) -> pl.DataFrame:
         return pl.DataFrame(
             schema={"arm": pl.String, "tokens": pl.Int64, "share": pl.Float64, "right": pl.Float64}
         )
-    found = pl.concat(counts).group_by("arm", "tokens").agg(pl.col("count", "hits").sum())
+    bins = pl.concat(counts).group_by("arm", "tokens").agg(pl.col("count", "hits").sum())
     every = (
-        found.select("arm")
+        bins.select("arm")
         .unique()
         .join(pl.DataFrame({"tokens": range(0, longest + size + 1, size)}), how="cross")
     )
     return (
-        every.join(found, on=["arm", "tokens"], how="left")
+        every.join(bins, on=["arm", "tokens"], how="left")
         .with_columns(pl.col("count", "hits").fill_null(0))
         .with_columns(
             (pl.col("count") / pl.col("count").sum().over("arm")).alias("share"),

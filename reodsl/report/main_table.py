@@ -26,8 +26,8 @@ def places(table: pl.DataFrame) -> tuple[str, ...]:
 
 def ordered_places(table: pl.DataFrame) -> tuple[str, ...]:
     """The column groups as the page has them: the average first, which stays while the benchmarks are scrolled."""
-    found = places(table)
-    return (found[-1], *found[:-1])
+    columns = places(table)
+    return (columns[-1], *columns[:-1])
 
 
 def shown_columns(table: pl.DataFrame, columns: Sequence[Named]) -> tuple[Named, ...]:
@@ -58,7 +58,7 @@ def main_table(
     """`tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted."""
     shown = shown_columns(table, columns)
     groups = ordered_places(table)
-    made = made_by(material)
+    anchors = made_by(material)
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     colour = theme.colours(material.drawn, material.bases)
     score = material.study.score
@@ -85,7 +85,7 @@ def main_table(
                 roomy=place == MEAN or len(groups) < 3,
                 label=f"{title(place)} {called[column]}",
                 fixed=place == MEAN,
-                made=made.get("" if column in ("reg", "reg_plain", "difference") else arm),
+                anchor=anchors.get("" if column in ("reg", "reg_plain", "difference") else arm),
             )
             for place in groups
             for i, column in enumerate(columns_of(table, place, shown))
@@ -128,12 +128,12 @@ def main_table(
 
 def made_by(material: Material) -> dict[str, str]:
     """Where the page says how a number was made: by arm that of its first evaluation, under `` that of the score."""
-    found: dict[str, str] = {}
+    anchors: dict[str, str] = {}
     for place, role in enumerate(material.artifacts):
         kind, name = parse_role(role).kind, parse_role(role).name
         if kind in ("evaluate", "score"):
-            found.setdefault(name if kind == "evaluate" else "", f"made-{place}")
-    return found
+            anchors.setdefault(name if kind == "evaluate" else "", f"made-{place}")
+    return anchors
 
 
 def cell(
@@ -144,7 +144,7 @@ def cell(
     roomy: bool,
     label: str = "",
     fixed: bool = False,
-    made: str | None = None,
+    anchor: str | None = None,
 ) -> Markup:
     """One cell: the value and its difference from the baseline, marked where it is apart from 0, and green for the better.
 
@@ -178,7 +178,7 @@ def cell(
     shown = tag("b", text, class_=tone or None) if column == "difference" and text != formats.NONE else text
     return tag(
         "td",
-        tag("a", shown, href=f"#{made}", class_="made") if made and text != formats.NONE else shown,
+        tag("a", shown, href=f"#{anchor}", class_="made") if anchor and text != formats.NONE else shown,
         tag("span", delta, class_=f"up {tone if column != 'difference' else ''}".strip()) if delta else None,
         tag("small", around) if around and roomy else None,
         class_=" ".join(["edge"] * first + ["fixed"] * fixed) or None,

@@ -144,8 +144,8 @@ def bases(study: Study) -> tuple[str, ...]:
 def framed(study: Study) -> tuple[str, ...]:
     """The arms that make the frontier of the score, or of any frontier when nothing is scored."""
     score = study.score
-    found = [f for f in study.frontiers if score is None or f.name == score.frontier]
-    return tuple(name for frontier in found for name in frontier.of)
+    frontiers = [f for f in study.frontiers if score is None or f.name == score.frontier]
+    return tuple(name for frontier in frontiers for name in frontier.of)
 
 
 def title(benchmark: str) -> str:
@@ -303,7 +303,7 @@ def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:
 
 
 def _stage(study: Study, arm: str, index: int) -> Stage | None:
-    found = next((a.checkpoint for a in study.arms if a.name == arm), None)
-    if not isinstance(found, FromTraining) or index >= len(found.experiment.stages):
+    checkpoint = next((a.checkpoint for a in study.arms if a.name == arm), None)
+    if not isinstance(checkpoint, FromTraining) or index >= len(checkpoint.experiment.stages):
         return None
-    return found.experiment.stages[index]
+    return checkpoint.experiment.stages[index]

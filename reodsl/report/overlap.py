@@ -29,7 +29,7 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
     """
     questions: dict[str, dict[str, frozenset[str]]] = {}
     templates = _templates(graph)
-    found = []
+    warnings = []
     for trained, judged, arms in _pairs(graph):
         if trained not in folders or judged not in folders or of not in (None, trained, judged):
             continue
@@ -40,7 +40,7 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
         shared = [text for text, keys in questions[judged].items() if keys & known]
         if shared:
             first = shared[0] if len(shared[0]) <= _SHOWN else shared[0][: _SHOWN - 1] + "…"
-            found.append(
+            warnings.append(
                 warning(
                     "W0802",
                     f"{len(shared)} of {len(questions[judged])} questions of `{judged}` are trained on, in `{trained}`",
@@ -49,7 +49,7 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
                     help="take them out of what is trained on, and run again; the accuracies are too high until then",
                 )
             )
-    return found
+    return warnings
 
 
 def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
@@ -71,12 +71,12 @@ def _pairs(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
 
 def _trained_on(graph: Graph, task_id: str) -> list[str]:
     """The `data` tasks that a checkpoint was trained on, the last stage first; of a selection those of its pools."""
-    found = []
+    tables = []
     while graph[task_id].kind == "train":
         inputs = graph[task_id].inputs
-        found += _questions_of(graph, inputs["data"])
+        tables += _questions_of(graph, inputs["data"])
         task_id = inputs["start"]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(tables))
 
 
 def _questions_of(graph: Graph, task_id: str) -> list[str]:
@@ -91,14 +91,14 @@ def _questions_of(graph: Graph, task_id: str) -> list[str]:
 def _templates(graph: Graph) -> list[re.Pattern[str]]:
     """The prompts and wordings of a graph that put words around a question, as patterns of what they make of it."""
     texts = dict.fromkeys(text for task in graph.tasks for text in _asking(task.payload))
-    found = []
+    patterns = []
     for text in texts:
         # A question's key has its white space run together, and so have the words around it.
         before, _, after = (normal_question(part) for part in text.partition("{question}"))
         if before or after:
             parts = (re.escape(part).replace(re.escape("{budget}"), r"\d+") for part in (before, after))
-            found.append(re.compile(" ?(.+) ?".join(parts), re.DOTALL))
-    return found
+            patterns.append(re.compile(" ?(.+) ?".join(parts), re.DOTALL))
+    return patterns
 
 
 def _asking(value: Any) -> Iterator[str]:
@@ -127,10 +127,10 @@ def _questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, 
 
 def _keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> frozenset[str]:
     """The keys of a question and of its bare form, and of what is left without the words that a study asks with."""
-    found: set[str] = set()
+    keys: set[str] = set()
     more = {question_key(text) for text in texts if text is not None}
     while more:
-        found |= more
+        keys |= more
         inside = {match[1].strip() for key in more for each in templates if (match := each.fullmatch(key))}
-        more = inside - found
-    return frozenset(found)
+        more = inside - keys
+    return frozenset(keys)

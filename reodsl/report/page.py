@@ -203,10 +203,10 @@ def _table(material: Material, table: pl.DataFrame, wanted: Table) -> list[Child
 
 def _subset_words(subset: Subset) -> str:
     sizes = dict.fromkeys(subset.questions)
-    found = " or ".join(str(size) for size in sizes) or "no"
+    count = " or ".join(str(size) for size in sizes) or "no"
     by_seed = " (by seed)" if len(sizes) > 1 else ""
     return (
-        f"On the balanced subset: the {found} of {subset.asked} questions{by_seed} that every arm of this table solves "
+        f"On the balanced subset: the {count} of {subset.asked} questions{by_seed} that every arm of this table solves "
         "in more than half of its samples. Lengths are those of right responses, averaged question by question."
     )
 
@@ -258,8 +258,8 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
     if "reg" in table.columns and table["reg"].drop_nulls().len():
         about += " Colour, and the chart beside, is REG: smaller is better, and 0 is the frontier."
     about += f" Bars are {notes.bars(material.study, len(material.seeds))}."
-    own = figures.declared_group(gallery, material)
-    extra = [tag("h3", "Declared in the spec"), own] if own else []
+    declared = figures.declared_group(gallery, material)
+    extra = [tag("h3", "Declared in the spec"), declared] if declared else []
     shown = [tag("p", about, class_="about"), figures.scatter_group(gallery, material, table), *extra]
     spread = figures.length_group(gallery, material)
     return [*shown, spread] if spread is not None else shown

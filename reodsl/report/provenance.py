@@ -28,13 +28,16 @@ PACKAGES = (
 
 def versions() -> dict[str, str]:
     """Versions of Python, the platform, and the packages that matter, as far as they are installed here."""
-    found = {"Python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
+    by_package = {
+        "Python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            by_package[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return by_package
 
 
 def rerun(spec: Spec) -> str:
@@ -58,7 +61,9 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
     }
     if read := answers_read(spec):
         facts["Answers"] = "; ".join(read)
-    unconfined = sorted({made.unconfined for made in material.artifacts.values() if made.unconfined})
+    unconfined = sorted(
+        {artifact.unconfined for artifact in material.artifacts.values() if artifact.unconfined}
+    )
     if unconfined:
         facts["Sandbox"] = f"answers were checked without one: {'; '.join(unconfined)}"
     parts = [tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts.items()], class_="pair")]
@@ -79,30 +84,32 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
 
 def answers_read(spec: Spec) -> list[str]:
     """Where the answers of each benchmark were read and how they were compared: benchmarks that agree in one text."""
-    found: dict[str, list[str]] = {}
+    benchmarks: dict[str, list[str]] = {}
     for arm in spec.study.arms:
         for benchmark in arm.suite.benchmarks:
             grading = benchmark.data.grading
             words = f"read by {grading.words}, compared by {grading.verifier}"
             if grading.verifier == "math":
                 words += f" (rounded numbers within {100 * grading.tolerance:g}%)"
-            names = found.setdefault(words, [])
+            names = benchmarks.setdefault(words, [])
             if benchmark.name not in names:
                 names.append(benchmark.name)
-    return [f"{', '.join(names)}: {words}" for words, names in found.items()]
+    return [f"{', '.join(names)}: {words}" for words, names in benchmarks.items()]
 
 
 def made_with(material: Material, installed: Mapping[str, str]) -> dict[str, str]:
     """Versions that made the artifacts, several where they differ; those installed here for what none of them names."""
-    found: dict[str, list[str]] = {}
-    for made in material.artifacts.values():
-        for name, version in made.versions.items():
-            if version not in found.setdefault(name, []):
-                found[name].append(version)
+    recorded: dict[str, list[str]] = {}
+    for artifact in material.artifacts.values():
+        for name, version in artifact.versions.items():
+            if version not in recorded.setdefault(name, []):
+                recorded[name].append(version)
     here = {
-        name: version for name, version in installed.items() if name.lower() not in {n.lower() for n in found}
+        name: version
+        for name, version in installed.items()
+        if name.lower() not in {n.lower() for n in recorded}
     }
-    return {name: " and ".join(several) for name, several in found.items()} | here
+    return {name: " and ".join(several) for name, several in recorded.items()} | here
 
 
 def why(spec: Spec, task: str) -> str:
@@ -130,7 +137,7 @@ def line_of(spec: Spec, role: str) -> str:
 def _artifacts(material: Material) -> Markup:
     tasks = lower(material.spec)["report"].inputs
     rows = []
-    for place, (role, made) in enumerate(material.artifacts.items()):
+    for place, (role, artifact) in enumerate(material.artifacts.items()):
         task = tasks.get(role, role)
         rows.append(
             tag(
@@ -138,9 +145,9 @@ def _artifacts(material: Material) -> Markup:
                 tag("th", task, class_="text mono", scope="row"),
                 tag("td", tag("code", why(material.spec, task)), class_="text"),
                 tag("td", line_of(material.spec, role), class_="text mono"),
-                tag("td", made.key[:16], class_="text mono", title=made.key),
-                tag("td", made.device, class_="text"),
-                tag("td", formats.number(made.seconds)),
+                tag("td", artifact.key[:16], class_="text mono", title=artifact.key),
+                tag("td", artifact.device, class_="text"),
+                tag("td", formats.number(artifact.seconds)),
                 id=f"made-{place}",
             )
         )

@@ -120,14 +120,14 @@ def missing(wanted: Table, frame: pl.DataFrame) -> list[str]:
 
 def _place(frame: pl.DataFrame, place: str) -> Markup:
     """One benchmark: for each measure what is measured, what is published, and the difference."""
-    own = frame.filter(pl.col("benchmark") == place)
+    rows = frame.filter(pl.col("benchmark") == place)
     measures = [
         m
         for m, _ in PRINTED
-        if own.filter((pl.col("measure") == m) & pl.col("published").is_not_null()).height
+        if rows.filter((pl.col("measure") == m) & pl.col("published").is_not_null()).height
     ]
-    cells = {(row["arm"], row["measure"]): row for row in own.to_dicts()}
-    titles = dict(own.select("arm", "title").unique(maintain_order=True).iter_rows())
+    cells = {(row["arm"], row["measure"]): row for row in rows.to_dicts()}
+    titles = dict(rows.select("arm", "title").unique(maintain_order=True).iter_rows())
     top = tag("tr", tag("th", title(place), class_="name"), [
         tag("th", HEADS[m], colspan=3, class_="edge", scope="colgroup") for m in measures
     ])  # fmt: skip

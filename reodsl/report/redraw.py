@@ -61,17 +61,17 @@ def redraw(store: Store, record: Record, out: Path) -> Redrawn:
             help="look again once something is trained or evaluated: reodsl watch; or finish the run: "
             f"reodsl run {record.path}",
         )
-    done = {name: found for name, key in record.tasks.items() if (found := store.get(key)) is not None}
+    done = {name: manifest for name, key in record.tasks.items() if (manifest := store.get(key)) is not None}
     payload = telling(task, done).payload
     spec = Spec.model_validate(payload["spec"])
     material, unread = _read(spec, gathered.inputs, payload.get("accepted", ()))
     wanted = len(dict.fromkeys(task.inputs.values()))
     findings = _findings(record, gathered, unread, wanted, alive(store, record))
     lines = [line for each in findings for line in (each.message, *each.notes)]
-    told = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
-    with tempfile.TemporaryDirectory() as made:
-        drawn = Path(made)
-        write_report(replace(material, unfinished=told), drawn)
+    sentences = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn = Path(scratch)
+        write_report(replace(material, unfinished=sentences), drawn)
         put_report(store, drawn, out)
     return Redrawn(out / "report.html", findings)
 
@@ -120,13 +120,13 @@ def _read(
 def _findings(
     record: Record, gathered: _Gathered, unread: Mapping[str, str], wanted: int, going: bool
 ) -> tuple[Diagnostic, ...]:
-    found = []
+    warnings = []
     if gathered.missing:
         notes = [f"left out: {_names(gathered.missing)}"]
         if gathered.under_way:
             steps = [f"{name} (step {step})" for name, step in gathered.under_way.items()]
             notes.append(f"drawn as far as it is trained: {_names(steps)}")
-        found.append(
+        warnings.append(
             warning(
                 "W0805",
                 f"the report leaves out {len(gathered.missing)} of {wanted} results, "
@@ -139,7 +139,7 @@ def _findings(
             )
         )
     for role, why in unread.items():
-        found.append(
+        warnings.append(
             warning(
                 "W0805",
                 f"the report leaves out a result that cannot be read: {why}",
@@ -147,7 +147,7 @@ def _findings(
                 help=f"make it anew: reodsl run {record.path}",
             )
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -19,18 +19,18 @@ def doubtful(graph: Graph, folders: Mapping[str, Path]) -> dict[str, list[Diagno
 
     `folders` holds the results by task id; what is not there, or cannot be read, is passed over.
     """
-    found = {}
+    warnings = {}
     for task in graph.tasks:
         if task.kind == "data" and task.id in folders:
             try:
                 facts = json.loads((folders[task.id] / "references.json").read_text("utf-8"))
             except (OSError, ValueError):
                 continue
-            found[task.id] = [
+            warnings[task.id] = [
                 *_unread(facts["unread"], facts["rows"]),
                 *_disagreeing(facts["disagree"], task),
             ]
-    return found
+    return warnings
 
 
 def _unread(facts: Mapping[str, Any], rows: int) -> list[Diagnostic]:

@@ -43,7 +43,7 @@ class Selected:
 
 def selected(material: Material) -> list[Selected]:
     """A row for each arm trained on splits of its responses, and each seed where seeds differ."""
-    found: list[Selected] = []
+    rows: list[Selected] = []
     for arm in material.study.arms:
         reward = _reward(arm)
         dense = None if reward is None else reward.dense
@@ -51,7 +51,7 @@ def selected(material: Material) -> list[Selected]:
             continue
         rule = reward.weight_rule
         if isinstance(dense.split, Budgets):
-            found.append(
+            rows.append(
                 _of_schedule(material, arm.name, None, "given", dense.split.budgets, dense.split.l_max, rule)
             )
             continue
@@ -62,10 +62,10 @@ def selected(material: Material) -> list[Selected]:
                 continue
             if isinstance(dense.split, OracleBudgets):
                 budgets = tuple(facts["budgets"])
-                found.append(_of_schedule(material, name, seed, "greedy", budgets, facts["l_max"], rule))
+                rows.append(_of_schedule(material, name, seed, "greedy", budgets, facts["l_max"], rule))
             elif isinstance(dense.split, QuestionBudgets):
                 known = tuple(sorted(b for b in facts["questions"].values() if b is not None))
-                found.append(
+                rows.append(
                     Selected(
                         name,
                         seed,
@@ -78,7 +78,7 @@ def selected(material: Material) -> list[Selected]:
                         unmet=facts.get("unmet", 0),
                     )
                 )
-    return found
+    return rows
 
 
 def table(rows: list[Selected]) -> pl.DataFrame:

@@ -16,10 +16,10 @@ def per_seed(material: Material) -> pl.DataFrame:
     Where there is a score it has the differences from the baseline. Arms stand in the order of the study.
     """
     values = ("arm", "seed", "benchmark", *MEASURES, *CHANGES, "change_pct")
-    found = material.scores
-    if found.height:
-        several = found.filter(pl.col("seed").is_not_null())
-        frame = several if several.height else found.with_columns(_only_seed(material))
+    scores = material.scores
+    if scores.height:
+        several = scores.filter(pl.col("seed").is_not_null())
+        frame = several if several.height else scores.with_columns(_only_seed(material))
         frame = frame.select(name for name in values if name in frame.columns)
         known = frame.select("arm").unique()
         rest = material.summary.join(known, on="arm", how="anti")
@@ -66,17 +66,17 @@ def main(material: Material) -> pl.DataFrame:
 
 def _intervals(table: pl.DataFrame, material: Material) -> pl.DataFrame:
     """The table with the score's intervals, and its differences from the baseline."""
-    found = material.scores
-    if not found.height:
+    scores = material.scores
+    if not scores.height:
         return table
-    found = found.filter(pl.col("seed").is_null())
-    own = [
+    scores = scores.filter(pl.col("seed").is_null())
+    added = [
         name
-        for name in found.columns
+        for name in scores.columns
         if name not in ("arm", "benchmark", "seed") and name not in table.columns
     ]
     return table.join(
-        found.select("arm", "benchmark", *own), on=["arm", "benchmark"], how="left", maintain_order="left"
+        scores.select("arm", "benchmark", *added), on=["arm", "benchmark"], how="left", maintain_order="left"
     )
 
 

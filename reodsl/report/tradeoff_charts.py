@@ -31,8 +31,8 @@ def scatter(
     arms = [name for name in material.arms if lines is None or name in lines]
     rows = table.filter((pl.col("benchmark") == benchmark) & pl.col("arm").is_in(arms))
     measures = [m for m in ("accuracy", "length", "reg") if m in rows.columns]
-    held = Rows()
-    data = held.add(_with_ends(rows, measures))
+    datasets = Rows()
+    data = datasets.add(_with_ends(rows, measures))
     x = alt.X("length:Q", title="mean response length (tokens)", scale=alt.Scale(zero=False, padding=EDGE))
     y = alt.Y(
         f"{measure}:Q",
@@ -57,7 +57,7 @@ def scatter(
         )
     )
     names = [
-        alt.Chart(held.add(part))
+        alt.Chart(datasets.add(part))
         .mark_text(dx=dx, dy=dy, align=align, fontWeight=600, style="ink")
         .encode(x=x, y=y, text="arm:N")
         for (dx, dy, align), part in sides(rows, "length", measure, HEIGHT)
@@ -67,19 +67,21 @@ def scatter(
     along = rule.encode(x=x, y=f"{measure}_low:Q", y2=f"{measure}_high:Q")
     chart = alt.layer(across, along, point, *names)
     about = f"{measure} over mean response length, {title(benchmark)}: {_said(rows, measure)}."
-    return held.put(chart.properties(width=width, height=HEIGHT, title=title(benchmark), description=about))
+    return datasets.put(
+        chart.properties(width=width, height=HEIGHT, title=title(benchmark), description=about)
+    )
 
 
 def gaps(material: Material, table: pl.DataFrame, width: Width = WIDTH) -> alt.LayerChart:
     """REG of each arm on the mean over benchmarks: a dot with its interval, smallest first; 0 is the frontier."""
     rows = table.filter((pl.col("benchmark") == MEAN) & pl.col("reg").is_not_null())
-    held = Rows()
-    data = held.add(_with_ends(rows, ["reg"]))
+    datasets = Rows()
+    data = datasets.add(_with_ends(rows, ["reg"]))
     names = alt.Axis(labelFontSize=12, labelLimit=220)
     y = alt.Y("arm:N", title=None, sort=alt.EncodingSortField("reg"), axis=names)
     x = alt.X("reg:Q", title="REG (tokens): area between the frontier and the arm's curve")
     tint = colour(material, list(rows["arm"]))
-    zero = alt.Chart(held.add(pl.DataFrame({"at": [0]}))).mark_rule(style="frontier", strokeDash=[6, 3])
+    zero = alt.Chart(datasets.add(pl.DataFrame({"at": [0]}))).mark_rule(style="frontier", strokeDash=[6, 3])
     bar = alt.Chart(data).mark_rule(strokeWidth=3, opacity=0.45)
     dot = alt.Chart(data).mark_circle(size=130, opacity=1)
     # Beside the rule at 0, not across it.
@@ -92,9 +94,9 @@ def gaps(material: Material, table: pl.DataFrame, width: Width = WIDTH) -> alt.L
     )
     height = max(HEIGHT, 34 * rows.height)
     ordered = rows.sort("reg")
-    told = ", ".join(f"{arm} {reg:.1f}" for arm, reg in zip(ordered["arm"], ordered["reg"], strict=True))
-    about = f"REG in tokens on average, smallest first: {told}."
-    return held.put(chart.properties(width=width, height=height, title=title(MEAN), description=about))
+    listed = ", ".join(f"{arm} {reg:.1f}" for arm, reg in zip(ordered["arm"], ordered["reg"], strict=True))
+    about = f"REG in tokens on average, smallest first: {listed}."
+    return datasets.put(chart.properties(width=width, height=height, title=title(MEAN), description=about))
 
 
 def _said(rows: pl.DataFrame, measure: str) -> str:

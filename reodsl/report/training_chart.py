@@ -82,24 +82,26 @@ def training(
         alt.Tooltip(f"{metric}:Q", format=".4~g"),
     ]
     dots = alt.OverlayMarkDef(size=14) if mean.height < 3 * len(arms) else False
-    held = Rows()
-    bold = alt.Chart(held.add(mean)).transform_filter(ON).mark_line(strokeWidth=2, point=dots)
+    datasets = Rows()
+    bold = alt.Chart(datasets.add(mean)).transform_filter(ON).mark_line(strokeWidth=2, point=dots)
     layers = [bold.encode(x=x, y=y, color=tint, opacity=faded(0.12), tooltip=tooltip, **dashed)]
     if rows["seed"].n_unique() > 1:
-        thin = alt.Chart(held.add(rows)).transform_filter(ON).mark_line(strokeWidth=0.8, opacity=0.35)
+        thin = alt.Chart(datasets.add(rows)).transform_filter(ON).mark_line(strokeWidth=0.8, opacity=0.35)
         layers.insert(0, thin.encode(x=x, y=y, color=tint, detail="seed:N"))
     changes = stage_changes(material, method).filter(pl.col("arm").is_in(arms))
     if changes.height:
-        rule = alt.Chart(held.add(changes)).transform_filter(ON)
-        told = [
+        rule = alt.Chart(datasets.add(changes)).transform_filter(ON)
+        about_stage = [
             alt.Tooltip("arm:N"),
             alt.Tooltip("stage:N", title="begins"),
             alt.Tooltip("at:Q", title="after step"),
         ]
-        layers.append(rule.mark_rule(strokeDash=[2, 4], opacity=0.7).encode(x=x, color=tint, tooltip=told))
+        layers.append(
+            rule.mark_rule(strokeDash=[2, 4], opacity=0.7).encode(x=x, color=tint, tooltip=about_stage)
+        )
     chart = alt.layer(*layers).add_params(focus(), switches())
     about = f"{label} by step: {ends(mean, 'at', metric, '.4g')}."
-    return held.put(chart.properties(width=width, height=HEIGHT, title=label, description=about))
+    return datasets.put(chart.properties(width=width, height=HEIGHT, title=label, description=about))
 
 
 def stage_changes(material: Material, method: str) -> pl.DataFrame:
@@ -107,13 +109,13 @@ def stage_changes(material: Material, method: str) -> pl.DataFrame:
     empty = pl.DataFrame(schema={"arm": pl.String, "stage": pl.String, "at": pl.Int64})
     if not {"index", "stage"} <= set(material.metrics.columns):
         return empty
-    found = (
+    changes = (
         material.metrics.filter((pl.col("method") == method) & (pl.col("index") > 0))
         .group_by("arm", "index", "stage", maintain_order=True)
         .agg(pl.col("at").min() - 1)
         .select("arm", "stage", "at")
     )
-    return found.filter(pl.col("at") > 0)
+    return changes.filter(pl.col("at") > 0)
 
 
 def _far_apart(rows: pl.DataFrame) -> bool:

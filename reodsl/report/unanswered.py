@@ -27,7 +27,7 @@ def unanswered(graph: Graph, folders: Mapping[str, Path]) -> dict[str, list[Diag
     `folders` holds the results by task id; what is not there, or cannot be read, is passed over. A response that was
     cut at the longest length had no chance to answer and counts for nothing.
     """
-    found: dict[str, list[Diagnostic]] = {}
+    warnings: dict[str, list[Diagnostic]] = {}
     for task in graph.tasks:
         if task.kind != "evaluate" or task.id not in folders:
             continue
@@ -37,14 +37,14 @@ def unanswered(graph: Graph, folders: Mapping[str, Path]) -> dict[str, list[Diag
             )
         except (OSError, pl.exceptions.PolarsError):
             continue
-        found[task.id] = [
+        warnings[task.id] = [
             each
             for (name,), rows in samples.filter(pl.col("finish") == "stop").group_by(
                 "benchmark", maintain_order=True
             )
             if (each := _without(task, str(name), rows)) is not None
         ]
-    return found
+    return warnings
 
 
 def untrained(task: Task, answered: float) -> Diagnostic:

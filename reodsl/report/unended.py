@@ -12,7 +12,7 @@ _NAMED = 12
 
 def unended(folder: Path) -> list[Diagnostic]:
     """A warning (W0801) of the arms of which each response was cut at the longest length. Unreadable ones are none."""
-    found: dict[str, float] = {}
+    lengths: dict[str, float] = {}
     for summary in sorted((folder / "arms").glob("*/summary.json")):
         try:
             mean = json.loads(summary.read_bytes())["mean"]
@@ -20,17 +20,17 @@ def unended(folder: Path) -> list[Diagnostic]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if cut >= 1:
-            found[summary.parent.name] = length
-    if not found:
+            lengths[summary.parent.name] = length
+    if not lengths:
         return []
-    names = [f"`{name}`" for name in found]
+    names = [f"`{name}`" for name in lengths]
     listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-    length = sum(found.values()) / len(found)
+    length = sum(lengths.values()) / len(lengths)
     return [
         warning(
             "W0801",
             f"no response of {listed} ended: all were cut, at {length:g} tokens on average",
-            where=str(folder / "arms" / next(iter(found))) if len(found) == 1 else str(folder / "arms"),
+            where=str(folder / "arms" / next(iter(lengths))) if len(lengths) == 1 else str(folder / "arms"),
             help="raise the suite's `max_tokens`, or train longer; a response that was cut has no answer of its own",
         )
     ]

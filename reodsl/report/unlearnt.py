@@ -11,20 +11,18 @@ _NAMED = 12
 
 def unlearnt(folder: Path) -> list[Diagnostic]:
     """A warning (W0803) of stages in which no question's responses ever earned differently. Unreadable ones are none."""
-    found = [
+    idle = [
         (arm, stage, count, silent)
         for arm in sorted(path for path in (folder / "arms").glob("*") if path.is_dir())
         for stage, count, silent in _stages(arm)
     ]
-    if not found:
+    if not idle:
         return []
-    names = [
-        f"`{arm.name}`" + (f", stage {stage + 1}" if count > 1 else "") for arm, stage, count, _ in found
-    ]
+    names = [f"`{arm.name}`" + (f", stage {stage + 1}" if count > 1 else "") for arm, stage, count, _ in idle]
     listed = "; ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     remedy = (
         "most responses have no answer where one is looked for: say where it stands by `answer` in the data"
-        if all(silent for *_, silent in found)
+        if all(silent for *_, silent in idle)
         else "begin from a model that is sometimes right, take easier questions or more `rollouts`, "
         "or let responses be longer"
     )
@@ -32,7 +30,7 @@ def unlearnt(folder: Path) -> list[Diagnostic]:
         warning(
             "W0803",
             f"nothing was learned in {listed}: at every step, all responses to a question earned the same",
-            where=str(found[0][0]) if len(found) == 1 else str(folder / "arms"),
+            where=str(idle[0][0]) if len(idle) == 1 else str(folder / "arms"),
             help=remedy,
         )
     ]
@@ -46,7 +44,7 @@ def _stages(arm: Path) -> list[tuple[int, int, bool]]:
     from reodsl.report.unanswered import FEW_ANSWERED
 
     metrics = sorted((arm / "stages").glob("*/metrics.parquet"))
-    found = []
+    idle = []
     for path in metrics:
         try:
             table = pl.read_parquet(path)
@@ -55,5 +53,5 @@ def _stages(arm: Path) -> list[tuple[int, int, bool]]:
             continue
         if len(equal) and equal.null_count() == 0 and bool((equal >= 1).all()):
             answered = float(table["answered"].mean() or 0) if "answered" in table.columns else 1.0  # type: ignore[arg-type]
-            found.append((int(path.parent.name), len(metrics), answered < FEW_ANSWERED))
-    return found
+            idle.append((int(path.parent.name), len(metrics), answered < FEW_ANSWERED))
+    return idle

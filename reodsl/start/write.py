@@ -35,8 +35,8 @@ def starting_spec(method: str, model: str, name: str = "compare") -> str:
     body = Template(start.body).substitute(words)
     study = Template(_study(start, place)).substitute(words | {"arm": Template(start.arm).substitute(words)})
     text = "\n\n".join((body, study))
-    for own, part in reversed(list(place.parts.items())):
-        if _names(own, text):
+    for declared, part in reversed(list(place.parts.items())):
+        if _names(declared, text):
             text = f"{Template(part).substitute(words)}\n\n{text}"
     imports = []
     for module, names in {**place.imports, **LIBRARY}.items():

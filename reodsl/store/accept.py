@@ -34,7 +34,7 @@ def acceptances(manifest: Manifest) -> tuple[Acceptance, ...]:
     """Every acceptance that a result has behind it, the first one first; none for what was made as it says."""
     return tuple(
         Acceptance(item["result"], item["because"], tuple(item["changes"]), item["at"])
-        for item in manifest.made.get(ACCEPTED, ())
+        for item in manifest.provenance.get(ACCEPTED, ())
     )
 
 
@@ -42,12 +42,12 @@ def telling(task: Task, done: Mapping[str, Manifest]) -> Task:
     """A report's task with the acceptances among the results of its study, so that it shows them; others as they are."""
     if task.kind != "report":
         return task
-    found = [
+    accepted = [
         {"task": name, **asdict(item)}
         for name, manifest in sorted(done.items())
         for item in acceptances(manifest)
     ]
-    return replace(task, payload=task.payload | {"accepted": found}) if found else task
+    return replace(task, payload=task.payload | {"accepted": accepted}) if accepted else task
 
 
 def adopt(
@@ -75,7 +75,7 @@ def adopt(
                 os.link(source, target)
             except OSError:
                 shutil.copyfile(source, target)
-        made = {**old.made, "task": task_id, ACCEPTED: [asdict(item) for item in chain]}
-        return store.commit(key, out, material, made)
+        record = {**old.provenance, "task": task_id, ACCEPTED: [asdict(item) for item in chain]}
+        return store.commit(key, out, material, record)
     finally:
         store.abandon(out)

@@ -124,8 +124,8 @@ def _stamp(stat: os.stat_result) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
-def _is_unread(found: object) -> bool:
-    return isinstance(found, str) and found.startswith(_UNREAD)
+def _is_unread(checksum: object) -> bool:
+    return isinstance(checksum, str) and checksum.startswith(_UNREAD)
 
 
 def _entries(folder: Path, whole: Path, most: int) -> list[os.DirEntry[str]]:
@@ -133,15 +133,15 @@ def _entries(folder: Path, whole: Path, most: int) -> list[os.DirEntry[str]]:
     if is_system(folder):
         return []
     with os.scandir(folder) as entries:
-        found = list(islice(entries, most + 1))
-    if len(found) > most:
+        listed = list(islice(entries, most + 1))
+    if len(listed) > most:
         raise problem(
             "E0959",
             f"the folder holds more than {MOST_ENTRIES:,} files, which are not all looked at",
             where=str(whole),
             help="name the folder that holds the model, or the data set, and nothing else",
         )
-    return found
+    return listed
 
 
 def _data_files(whole: Path) -> Iterator[Path]:
@@ -191,8 +191,8 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
     match source["kind"]:
         case "file":
             path = folder / source["path"]
-            found = prints.file(path) if path.suffix.lower() in DATA_FILES else None
-            return {**source, "path": f"{_sum(found)}{path.suffix}"}
+            checksum = prints.file(path) if path.suffix.lower() in DATA_FILES else None
+            return {**source, "path": f"{_sum(checksum)}{path.suffix}"}
         case "folder":
             return {**source, "path": _sum(prints.folder(folder / source["path"]))}
         case "hub":
@@ -210,9 +210,9 @@ def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_k
     return dict(source)
 
 
-def _sum(found: str | None) -> str:
+def _sum(checksum: str | None) -> str:
     """A checksum as it stands in a payload."""
-    return found if found is not None and _is_unread(found) else f"sha256:{found}"
+    return checksum if checksum is not None and _is_unread(checksum) else f"sha256:{checksum}"
 
 
 def local_copies(repo: str, folder: Path) -> list[Path]:
@@ -258,11 +258,11 @@ def package_file(package: str, name: str) -> Path | None:
     if not PACKAGE.holds(package) or not WEIGHTS.holds(name) or not module.isidentifier():
         return None
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         # A module that says nothing of where it is from, or whose finder fails.
         return None
-    for folder in map(Path, (found.submodule_search_locations or ()) if found else ()):
+    for folder in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
         path = folder / name
         if path.resolve().is_relative_to(folder.resolve()) and path.is_file():
             return path

@@ -123,9 +123,9 @@ def storing(place: Path, *, anything: bool = False) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        found = storage_problem(error, place)
-        if found is None and anything and isinstance(error, OSError):
-            found = _denied(error, place)
-        if found is None:
+        refusal = storage_problem(error, place)
+        if refusal is None and anything and isinstance(error, OSError):
+            refusal = _denied(error, place)
+        if refusal is None:
             raise
-        raise found from error
+        raise refusal from error

@@ -19,22 +19,22 @@ def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]
     A result stays when an arm is renamed, and holds the name of then. Nothing is told of names outside of a
     store, where nothing tells their content.
     """
-    told = _manifest(result).get("made", {}).get("contents", {})
-    then = {role.partition(":")[2]: told[role] for role in told if role.partition(":")[0] == ARMS}
+    contents = _manifest(result).get("made", {}).get("contents", {})
+    then = {role.partition(":")[2]: contents[role] for role in contents if role.partition(":")[0] == ARMS}
     parts = reads(kind, ARMS)
     now = {}
     for name, folder in arms.items():
         files = _manifest(folder).get("files", {})
         now[name] = part_digest({path: item["sha256"] for path, item in files.items()}, parts)
     # Arms with the same content keep their names as far as they have them, so that two are not taken for one.
-    found = {name: name for name, content in then.items() if now.get(name) == content}
-    free = {name: content for name, content in now.items() if name not in found}
+    renamed = {name: name for name, content in then.items() if now.get(name) == content}
+    free = {name: content for name, content in now.items() if name not in renamed}
     for name, content in then.items():
-        new = next((each for each in free if free[each] == content), None) if name not in found else None
+        new = next((each for each in free if free[each] == content), None) if name not in renamed else None
         if new is not None:
-            found[name] = new
+            renamed[name] = new
             del free[new]
-    return {name: found.get(name, name) for name in then}
+    return {name: renamed.get(name, name) for name in then}
 
 
 def arm_labels(
@@ -44,13 +44,13 @@ def arm_labels(
     folders = {
         name if seed is None else f"{name}@{seed}": folder for (name, seed), folder in evaluations.items()
     }
-    found = labels(kind, result, folders)
-    return {old.partition("@")[0]: new.partition("@")[0] for old, new in found.items()}
+    renamed = labels(kind, result, folders)
+    return {old.partition("@")[0]: new.partition("@")[0] for old, new in renamed.items()}
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_plain(folder / MANIFEST, LARGEST_RECORD))
+        manifest = json.loads(read_plain(folder / MANIFEST, LARGEST_RECORD))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}

@@ -198,15 +198,15 @@ def _bring_file(piece: _Piece, out: Path, aside: Path) -> None:
     if target.exists() and target.samefile(piece.source):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = aside / secrets.token_hex(8)
+    copy = aside / secrets.token_hex(8)
     if piece.copy:
-        shutil.copyfile(piece.source, made)
+        shutil.copyfile(piece.source, copy)
     else:
         try:
-            os.link(piece.source, made)
+            os.link(piece.source, copy)
         except OSError:
-            shutil.copyfile(piece.source, made)
-    made.replace(target)
+            shutil.copyfile(piece.source, copy)
+    copy.replace(target)
 
 
 def _refused(out: Path, reason: str) -> Problem:

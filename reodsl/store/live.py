@@ -97,14 +97,14 @@ def read_steps(folder: Path) -> list[dict[str, float]]:
         lines = read_plain(folder / STEPS, LARGEST_RECORD).decode().split("\n")[:-1]
     except (OSError, ValueError):
         return []
-    found: dict[float, dict[str, float]] = {}
+    steps: dict[float, dict[str, float]] = {}
     for line in lines:
         try:
             row = json.loads(line)
-            found[row["step"]] = row
+            steps[row["step"]] = row
         except (ValueError, KeyError, TypeError):
             break
-    return list(found.values())
+    return list(steps.values())
 
 
 def can_go_on(work: Path) -> bool:

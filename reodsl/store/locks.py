@@ -32,7 +32,7 @@ _CHANGING = threading.Lock()
 
 
 @contextmanager
-def held(place: Path) -> Iterator[bool]:
+def hold(place: Path) -> Iterator[bool]:
     """Holds the lock at `place` inside the block; False at once when another process has it, or another thread."""
     with ExitStack() as stack:
         got = _take(place, wait=False)

@@ -18,12 +18,15 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a finished result holds: `files` maps paths in it to (bytes, SHA-256); `made` is provenance, no identity."""
+    """What a finished result holds: `files` maps paths in it to (bytes, SHA-256), `provenance` says how it was made.
+
+    Provenance is no part of its identity.
+    """
 
     key: str
     files: Mapping[str, tuple[int, str]]
     created: str
-    made: Mapping[str, Any]
+    provenance: Mapping[str, Any]
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -65,7 +68,7 @@ def described(manifest: Manifest) -> dict[str, Any]:
         "digest": manifest.digest,
         "files": {path: {"bytes": size, "sha256": sum_} for path, (size, sum_) in manifest.files.items()},
         "created": manifest.created,
-        "made": manifest.made,
+        "made": manifest.provenance,
     }
 
 

@@ -41,13 +41,13 @@ class _Replaced(NotPlain):
 def stat_plain(path: Path) -> os.stat_result:
     """What the file system says of a plain file, links followed. Raises NotPlain, or OSError where there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except ValueError as fault:
         raise NotPlain(errno.EINVAL, str(fault), str(path)) from None
-    _require_regular(found, path)
+    _require_regular(status, path)
     if is_system(path):
         raise NotPlain(errno.EINVAL, f"it is a file of the system, {_real_path(path)}", str(path))
-    return found
+    return status
 
 
 def open_plain(path: Path) -> BinaryIO:
@@ -85,14 +85,14 @@ def read_plain(path: Path, most: int) -> bytes:
 
 def hash_plain(path: Path) -> str:
     """The SHA-256 of a plain file in hexadecimal, as many bytes as it has when it is opened. Raises NotPlain or OSError."""
-    found, buffer = hashlib.sha256(), bytearray(_BLOCK)
+    digest, buffer = hashlib.sha256(), bytearray(_BLOCK)
     view = memoryview(buffer)
     with open_plain(path) as file:
         left = os.fstat(file.fileno()).st_size
         while left > 0 and (count := file.readinto(view[: min(left, _BLOCK)])):  # type: ignore[attr-defined]
-            found.update(view[:count])
+            digest.update(view[:count])
             left -= count
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def is_system(path: Path) -> bool:
@@ -119,10 +119,10 @@ def _real_path(path: Path) -> str:
     return os.path.realpath(path)
 
 
-def _require_regular(found: os.stat_result, path: Path) -> None:
-    if stat.S_ISREG(found.st_mode):
+def _require_regular(status: os.stat_result, path: Path) -> None:
+    if stat.S_ISREG(status.st_mode):
         return
-    words = next((words for test, words in _KINDS if test(found.st_mode)), "it is no plain file")
+    words = next((words for test, words in _KINDS if test(status.st_mode)), "it is no plain file")
     raise NotPlain(errno.EINVAL, words, str(path))
 
 

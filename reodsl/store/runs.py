@@ -137,7 +137,7 @@ def end(store: Store, record: Record, status: Status) -> None:
 
 def records(store: Store) -> tuple[Record, ...]:
     """Every readable record, oldest first."""
-    found = []
+    readable = []
     for path in sorted((store.root / "runs").glob("*.json")):
         try:
             data: Any = json.loads(read_plain(path, LARGEST_RECORD))
@@ -146,15 +146,15 @@ def records(store: Store) -> tuple[Record, ...]:
             continue
         if record.status == "running":
             record.tasks.update(_lines(path.with_suffix(".tasks")))
-        found.append(record)
-    return tuple(found)
+        readable.append(record)
+    return tuple(readable)
 
 
-def repeated(found: tuple[Record, ...]) -> dict[str, str]:
+def repeated(runs: tuple[Record, ...]) -> dict[str, str]:
     """The names of runs that had nothing to do, each with that of the run whose results and report it found in place."""
     first: dict[tuple[object, ...], str] = {}
     again = {}
-    for record in found:
+    for record in runs:
         if record.status != "finished":
             continue
         same = record.study, record.spec, record.report, frozenset(record.tasks.items())
@@ -174,9 +174,9 @@ def _lines(path: Path) -> dict[str, str]:
     return {task: key for key, _, task in pairs if task}
 
 
-def previous(study: str, task_id: str, found: tuple[Record, ...]) -> str | None:
+def previous(study: str, task_id: str, runs: tuple[Record, ...]) -> str | None:
     """The key that a task of this name had when this study ran last; None where it never had one."""
-    for record in reversed(found):
+    for record in reversed(runs):
         if record.study == study and task_id in record.tasks:
             return record.tasks[task_id]
     return None
@@ -228,14 +228,14 @@ def events(store: Store, record: Record) -> list[dict[str, Any]]:
         lines = read_plain(_file(store, record, "events"), LARGEST_RECORD).decode().split("\n")[:-1]
     except (OSError, ValueError):
         return []
-    found = []
+    noted = []
     for line in lines:
         try:
             data = json.loads(line)
-            found.append({"at": float(data["at"]), "kind": str(data["kind"]), **data})
+            noted.append({"at": float(data["at"]), "kind": str(data["kind"]), **data})
         except (ValueError, KeyError, TypeError):
             continue
-    return found
+    return noted
 
 
 def forget(store: Store, record: Record) -> None:

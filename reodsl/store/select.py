@@ -15,13 +15,13 @@ from reodsl.store.store import Store
 _SHOWN = 5
 
 
-def pick(found: tuple[Record, ...], name: str) -> Record:
+def pick(runs: tuple[Record, ...], name: str) -> Record:
     """The latest run of a study, of a spec whose digest starts so, or with its report in this folder; or the one run whose
     name starts so.
 
     Raises E0954 where there is none, and where several runs' names or several specs' digests start so.
     """
-    newest = tuple(reversed(found))
+    newest = tuple(reversed(runs))
     if not name:
         raise _none("an empty name is no run", newest)
     laid_out = [record for record in newest if _is_folder_of(record, name)]

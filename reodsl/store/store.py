@@ -16,7 +16,7 @@ from reodsl.diagnostics import problem
 from reodsl.ir import digest
 from reodsl.store.external import Fingerprints
 from reodsl.store.files import json_bytes, sha256, storing, sync, walk, write_atomic
-from reodsl.store.locks import held, is_held, turn
+from reodsl.store.locks import hold, is_held, turn
 from reodsl.store.manifest import MANIFEST, Manifest, described, differences, read
 from reodsl.store.plain import LARGEST_RECORD, read_plain
 
@@ -111,10 +111,10 @@ class Store:
     def material(self, key: str) -> dict[str, Any] | None:
         """What the key of a finished result is the digest of; None where it cannot be read."""
         try:
-            found = json.loads(read_plain(self.path(key) / MATERIAL, LARGEST_RECORD))
+            material = json.loads(read_plain(self.path(key) / MATERIAL, LARGEST_RECORD))
         except (OSError, ValueError, RecursionError):
             return None
-        return found if isinstance(found, dict) else None
+        return material if isinstance(material, dict) else None
 
     def damage(
         self, key: str, unread: tuple[str, ...] = (), prints: Fingerprints | None = None
@@ -129,8 +129,8 @@ class Store:
         if manifest is None:
             return (f"{MANIFEST} is missing or unreadable",)
         wrong = differences(manifest, folder, unread, prints)
-        found = self.material(key)
-        if found is None or digest(found) != key:
+        material = self.material(key)
+        if material is None or digest(material) != key:
             wrong.append(f"{MATERIAL} does not belong to this key")
         return tuple(wrong)
 
@@ -144,7 +144,7 @@ class Store:
         """Holds the key for this process inside the block; False at once when another process has it."""
         with ExitStack() as stack:
             with storing(self.root):
-                got = stack.enter_context(held(self.root / "locks" / key))
+                got = stack.enter_context(hold(self.root / "locks" / key))
             yield got
 
     def busy(self, key: str) -> bool:
@@ -186,7 +186,7 @@ class Store:
         key: str,
         out: Path,
         material: Mapping[str, Any],
-        made: Mapping[str, Any],
+        origin: Mapping[str, Any],
         durable: bool = True,
     ) -> Manifest:
         """Make `out` the result of `key`, whole and durable, and forget the work folder.
@@ -205,7 +205,7 @@ class Store:
             if not files or {MATERIAL, MANIFEST} & files.keys():
                 raise self._illegal("no files" if not files else f"a file named {MATERIAL} or {MANIFEST}")
             created = datetime.now(UTC).isoformat(timespec="seconds")
-            manifest = Manifest(key, files, created, dict(made))
+            manifest = Manifest(key, files, created, dict(origin))
             (out / MATERIAL).write_bytes(json_bytes(dict(material)))
             (out / MANIFEST).write_bytes(json_bytes(described(manifest)))
             for entry in walk(out):

@@ -33,19 +33,19 @@ def refuse(store: Store, keep: int = 1) -> tuple[Refuse, ...]:
 
     The work of interrupted tasks stays while one of those runs did not finish and may go on from it.
     """
-    found = records(store)
-    kept = _kept(store, found, keep)
+    runs = records(store)
+    kept = _kept(store, runs, keep)
     needed = {key for record in kept for key in record.tasks.values()}
     out = []
     for key in store:
         if key not in needed and not store.busy(key) and not _stands_for(store, key, needed):
             out.append(Refuse("result", key, size(store.path(key)), store.path(key)))
-    if not any(alive(store, record) for record in found):
+    if not any(alive(store, record) for record in runs):
         for path in dict.fromkeys((*leftovers(store), *_abandoned(store, kept))):
             name = path.relative_to(store.root).as_posix()
             out.append(Refuse("leftover", name, size(path), path))
     names = {record.name for record in kept}
-    for record in found:
+    for record in runs:
         if record.name not in names:
             path = store.root / "runs" / f"{record.name}.json"
             out.append(Refuse("record", record.name, size(path), path))
@@ -56,16 +56,16 @@ def sweep(store: Store, items: tuple[Refuse, ...]) -> int:
     """Remove them; the bytes that came free. What a run took up meanwhile stays; a run that begins waits for the end."""
     freed = 0
     with store.turn("runs"):
-        found = {record.name: record for record in records(store)}
-        going = [record for record in found.values() if alive(store, record)]
+        runs = {record.name: record for record in records(store)}
+        going = [record for record in runs.values() if alive(store, record)]
         taken = {key for record in going for key in record.tasks.values()}
         for item in items:
             if item.kind == "result":
                 gone = item.name not in taken and _remove(store, item.name)
             elif item.kind == "record":
-                gone = item.name in found
+                gone = item.name in runs
                 if gone:
-                    forget(store, found[item.name])
+                    forget(store, runs[item.name])
             else:
                 gone = not going
                 if gone:
@@ -81,11 +81,11 @@ def _stands_for(store: Store, key: str, needed: set[str]) -> bool:
 
 
 def _remove(store: Store, key: str) -> bool:
-    with store.lock(key) as held:
-        if held:
+    with store.lock(key) as locked:
+        if locked:
             store.remove(key)
             (store.root / "locks" / key).unlink(missing_ok=True)
-        return held
+        return locked
 
 
 def _abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
@@ -93,8 +93,8 @@ def _abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
     started = [datetime.fromisoformat(record.started) for record in kept if record.status != "finished"]
     oldest = min((start.timestamp() for start in started), default=float("inf"))
     for path in sorted((store.root / "work").iterdir()):
-        found = _there(path)
-        if found is not None and found.st_mtime < oldest and not store.busy(path.name):
+        status = _there(path)
+        if status is not None and status.st_mtime < oldest and not store.busy(path.name):
             yield path
     yield from sorted((store.root / "errors").iterdir())
     for path in sorted((store.root / "locks").iterdir()):
@@ -106,7 +106,9 @@ def _abandoned(store: Store, kept: tuple[Record, ...]) -> Iterator[Path]:
 def size(path: Path) -> int:
     """Bytes of a file, or of all files below a folder; what goes meanwhile counts nothing."""
     files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
-    return sum(found.st_size for found in map(_there, files) if found is not None and S_ISREG(found.st_mode))
+    return sum(
+        status.st_size for status in map(_there, files) if status is not None and S_ISREG(status.st_mode)
+    )
 
 
 def _there(path: Path) -> os.stat_result | None:
@@ -117,7 +119,7 @@ def _there(path: Path) -> os.stat_result | None:
         return None
 
 
-def _kept(store: Store, found: tuple[Record, ...], keep: int) -> tuple[Record, ...]:
+def _kept(store: Store, runs: tuple[Record, ...], keep: int) -> tuple[Record, ...]:
     """The last finished runs of each study, all that began since, and every run still going.
 
     A run that goes on, failed or was stopped has named only what it came to: the rest of what it will take up again is
@@ -125,7 +127,7 @@ def _kept(store: Store, found: tuple[Record, ...], keep: int) -> tuple[Record, .
     """
     kept: list[Record] = []
     finished: dict[str, int] = {}
-    for record in reversed(found):
+    for record in reversed(runs):
         if finished.get(record.study, 0) < keep or alive(store, record):
             kept.append(record)
         finished[record.study] = finished.get(record.study, 0) + (record.status == "finished")

@@ -105,18 +105,22 @@ class Mlflow:
         from mlflow.tracking import MlflowClient
 
         self.client, self.metric = MlflowClient(), Metric
-        found = self.client.get_experiment_by_name(opening.study)
-        experiment = (
-            found.experiment_id if found is not None else self.client.create_experiment(opening.study)
+        experiment = self.client.get_experiment_by_name(opening.study)
+        experiment_id = (
+            experiment.experiment_id
+            if experiment is not None
+            else self.client.create_experiment(opening.study)
         )
-        before = self.client.search_runs([experiment], f"tags.`reodsl.key` = '{opening.key}'", max_results=1)
+        before = self.client.search_runs(
+            [experiment_id], f"tags.`reodsl.key` = '{opening.key}'", max_results=1
+        )
         if before:
             self.id = before[0].info.run_id
             self.client.update_run(self.id, status="RUNNING")
         else:
             tags = {f"reodsl.{name}": str(value) for name, value in opening.facts.items() if name != "stage"}
             tags["reodsl.key"] = opening.key
-            self.id = self.client.create_run(experiment, run_name=opening.task, tags=tags).info.run_id
+            self.id = self.client.create_run(experiment_id, run_name=opening.task, tags=tags).info.run_id
 
     def log(self, step: int, values: Values) -> None:
         """Add a step."""
@@ -144,8 +148,10 @@ class Tensorboard:
 
     def log(self, step: int, values: Values) -> None:
         """Add a step."""
-        told = [self.summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-        self.writer.add_event(self.event(wall_time=time.time(), step=step, summary=self.summary(value=told)))
+        scalars = [self.summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self.writer.add_event(
+            self.event(wall_time=time.time(), step=step, summary=self.summary(value=scalars))
+        )
 
     def close(self, status: str) -> None:
         """End it."""

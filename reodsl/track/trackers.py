@@ -28,7 +28,7 @@ _ENDS = ("finished", "failed")
 
 
 class Trackers:
-    """Hears of every event of a run. A tracker that fails, hangs or ends is told of once, and the run goes on."""
+    """Hears of every event of a run. A tracker that fails, hangs or ends is reported once, and the run goes on."""
 
     def __init__(self, names: Sequence[str], store: Store, graph: Graph, study: str) -> None:
         """Starts a process for each tracker."""
@@ -59,7 +59,7 @@ class Trackers:
 
     def news(self) -> list[Diagnostic]:
         """What went wrong since this was asked last, each tracker once (W0806)."""
-        return [found for worker in self.workers if (found := worker.trouble()) is not None]
+        return [trouble for worker in self.workers if (trouble := worker.trouble()) is not None]
 
     def close(self) -> None:
         """Send what is left of trainings that were stopped, and wait a while for the trackers to be done."""
@@ -132,10 +132,10 @@ def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:
     """The steps of a training's result; of an evaluation's one, with each benchmark's numbers under its name."""
     try:
         if kind == "evaluate":
-            found = json.loads((folder / "summary.json").read_bytes())
+            summary = json.loads((folder / "summary.json").read_bytes())
             numbers = {
                 name if place == "mean" else f"{place}/{name}": value
-                for place, values in found.items()
+                for place, values in summary.items()
                 for name, value in values.items()
                 if isinstance(value, (int, float))
             }
@@ -155,7 +155,7 @@ class _Worker:
         self.name = name
         self.lines: queue.Queue[str | None] = queue.Queue(_MOST_WAITING)
         self.failed: list[str] = []
-        self.told = self.ended = False
+        self.reported = self.ended = False
         # A session of its own: Ctrl-C stops the run, and the tracker sends what is left.
         self.process = subprocess.Popen(
             [sys.executable, "-m", "reodsl.track.worker", name],
@@ -179,9 +179,9 @@ class _Worker:
 
     def trouble(self) -> Diagnostic | None:
         """What went wrong, once."""
-        if self.told or not self.failed:
+        if self.reported or not self.failed:
             return None
-        self.told = True
+        self.reported = True
         return warning(
             "W0806",
             f"{self.name} does not get all of this run: {self.failed[0]}",

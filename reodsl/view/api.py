@@ -42,11 +42,11 @@ class Api:
 
     def runs(self, query: Query) -> dict[str, Any]:
         """The runs of the store, the latest first."""
-        found = []
+        runs = []
         for record in reversed(records(self.store)):
             status = record.status
             going = status == "running" and alive(self.store, record)
-            found.append(
+            runs.append(
                 {
                     "run": record.name,
                     "study": record.study,
@@ -56,7 +56,7 @@ class Api:
                     "results": len(record.tasks),
                 }
             )
-        return {"store": str(self.store.root.resolve()), "runs": found}
+        return {"store": str(self.store.root.resolve()), "runs": runs}
 
     def run(self, query: Query) -> dict[str, Any]:
         """How far a run is, and what of it there is to look at."""
@@ -144,19 +144,19 @@ class Api:
         if row is None:
             sample = _whole(query, "sample", 0) or 0
             row = row_of(each, query.get("benchmark", ""), query.get("question", ""), sample)
-        found = None if row is None else response(each, row, query.get("whole") == "1")
-        if found is None:
+        details = None if row is None else response(each, row, query.get("whole") == "1")
+        if details is None:
             raise problem(
                 "E0969", f"{each.name} has no such response", help="choose one of the list", where=each.task
             )
-        return found
+        return details
 
     def _record(self, query: Query) -> Record:
         name = query.get("run", "")
-        found = next((each for each in records(self.store) if each.name == name), None)
-        if found is None:
+        record = next((each for each in records(self.store) if each.name == name), None)
+        if record is None:
             raise problem("E0954", f"no run is called `{name}`", help="choose one of the list")
-        return found
+        return record
 
     def _of(self, record: Record) -> Studied:
         """What there is of a run; looked for again while it goes, as more comes."""
@@ -168,11 +168,11 @@ class Api:
         return self._studied[key]
 
     def _evaluation(self, there: Studied, name: str) -> Evaluation:
-        found = there.evaluations.get(name)
-        if found is None:
+        evaluation = there.evaluations.get(name)
+        if evaluation is None:
             known = ", ".join(there.evaluations) or "none yet"
             raise problem("E0969", f"nothing was evaluated as {name}", help=f"there is {known}")
-        return found
+        return evaluation
 
 
 def _table(training: Training) -> pl.DataFrame | None:

@@ -73,9 +73,9 @@ def studied(store: Store, record: Record) -> Studied:
         if not key:
             continue
         if kind == "evaluate":
-            found = _evaluation(store, names[0], seed, task, key)
-            if found is not None:
-                evaluations[found.name] = found
+            evaluation = _evaluation(store, names[0], seed, task, key)
+            if evaluation is not None:
+                evaluations[evaluation.name] = evaluation
         elif kind == "train":
             folder = store.path(key) if store.path(key).is_dir() else store.root / "work" / key
             if (folder / "metrics.parquet").is_file() or (folder / STEPS).is_file():
@@ -98,7 +98,7 @@ def _evaluation(store: Store, arm: str, seed: int | None, task: str, key: str) -
         return tuple(part / name for part in parts if (part / name).is_file())
 
     manifest = store.get(key)
-    start = manifest.made.get("inputs", {}).get("start") if manifest is not None else None
+    start = manifest.provenance.get("inputs", {}).get("start") if manifest is not None else None
     tokenizer = store.path(start) / "checkpoint" / "tokenizer.json" if isinstance(start, str) else None
     return Evaluation(
         arm=arm,

@@ -86,27 +86,27 @@ def _matching(samples: tuple[Path, ...], forced: tuple[Path, ...], wanted: Filte
     hit = frame.select(pl.all_horizontal(conditions).fill_null(False).alias("hit")).collect(
         engine="streaming"
     )
-    found = hit["hit"].arg_true().cast(pl.UInt32).to_numpy()
-    return np.intersect1d(found, flips, assume_unique=True) if wanted.flip is not None else found
+    rows = hit["hit"].arg_true().cast(pl.UInt32).to_numpy()
+    return np.intersect1d(rows, flips, assume_unique=True) if wanted.flip is not None else rows
 
 
 def _conditions(wanted: Filter) -> list[pl.Expr]:
-    found = []
+    conditions = []
     if wanted.benchmark is not None:
-        found.append(pl.col("benchmark") == wanted.benchmark)
+        conditions.append(pl.col("benchmark") == wanted.benchmark)
     if wanted.right is not None:
-        found.append(pl.col("correct") == wanted.right)
+        conditions.append(pl.col("correct") == wanted.right)
     if wanted.shortest is not None:
-        found.append(pl.col("tokens") >= wanted.shortest)
+        conditions.append(pl.col("tokens") >= wanted.shortest)
     if wanted.longest is not None:
-        found.append(pl.col("tokens") <= wanted.longest)
+        conditions.append(pl.col("tokens") <= wanted.longest)
     if wanted.words:
-        found.append(
+        conditions.append(
             pl.col("text").str.contains(wanted.words, literal=True)
             | pl.col("question").str.starts_with(wanted.words)
             | (pl.col("answer") == wanted.words)
         )
-    return found
+    return conditions
 
 
 def _flips(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int, to: str) -> Rows:
@@ -162,10 +162,10 @@ def listed(
     evaluations: Sequence[Evaluation], wanted: Filter, offset: int, limit: int
 ) -> tuple[int, list[dict[str, Any]]]:
     """How many responses of some evaluations fit, and `limit` of them from number `offset` on, each without its text."""
-    found = [(each, matching(each, wanted)) for each in evaluations]
-    total = sum(len(rows) for _, rows in found)
+    matches = [(each, matching(each, wanted)) for each in evaluations]
+    total = sum(len(rows) for _, rows in matches)
     page: list[dict[str, Any]] = []
-    for each, rows in found:
+    for each, rows in matches:
         if offset >= len(rows):
             offset -= len(rows)
             continue
@@ -201,10 +201,10 @@ def response(evaluation: Evaluation, row: int, whole: bool = False) -> dict[str,
     `exact` says that a cut's place is known; else it is in proportion to the tokens. A text of more than `MOST_TEXT`
     characters comes without its middle, unless `whole`.
     """
-    found = _scan(evaluation.samples).slice(row, 1).collect()
-    if not found.height:
+    rows = _scan(evaluation.samples).slice(row, 1).collect()
+    if not rows.height:
         return None
-    head = found.row(0, named=True)
+    head = rows.row(0, named=True)
     text = str(head.pop("response") or "")
     places = _places(evaluation, head, text)
     cuts = []

@@ -180,11 +180,11 @@ def _columns(rows: Sequence[Row], width: int) -> list[list[Text]] | None:
     if sum(wide) + BAR + max(len(line[4]) for line in cells) + 4 * _GAP > width:
         return None
     blocks = []
-    for row, (task, bar, far, told, rest) in zip(rows, cells, strict=True):
+    for row, (task, bar, far, metrics, rest) in zip(rows, cells, strict=True):
         line = Text.assemble(
             f"{task:<{wide[0] + _GAP}}",
             bar,
-            f"  {far:<{wide[1] + _GAP}}{told:<{wide[2] + _GAP}}",
+            f"  {far:<{wide[1] + _GAP}}{metrics:<{wide[2] + _GAP}}",
             (rest, "dim"),
         )
         curve = _curve(row)

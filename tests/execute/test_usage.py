@@ -44,7 +44,7 @@ def test_without_a_way_to_set_a_peak_back_there_is_none(
     key = bench.run(make.four()).keys["vanilla.train.s1"]
     manifest = bench.store.get(key)
     assert manifest is not None
-    assert manifest.made["peak_memory"] is None
+    assert manifest.provenance["peak_memory"] is None
 
 
 def test_what_is_not_there_is_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_a_gpu_tells_its_name_and_what_tensors_had(monkeypatch: pytest.MonkeyPat
 def test_a_result_says_what_it_was_made_on(bench: Bench) -> None:
     manifest = bench.store.get(bench.run(make.four()).keys["vanilla.train.s1"])
     assert manifest is not None
-    assert manifest.made["device_model"] == processor()
-    assert [manifest.made[name] for name in ("trainers", "engines", "tensor_parallel")] == [1, 1, 1]
+    assert manifest.provenance["device_model"] == processor()
+    assert [manifest.provenance[name] for name in ("trainers", "engines", "tensor_parallel")] == [1, 1, 1]
     if sys.platform == "linux":
-        assert manifest.made["peak_memory"] > MIB
+        assert manifest.provenance["peak_memory"] > MIB
 
 
 def test_a_processor_is_named_by_its_model(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 SCRIPT = """
 import sys, pathlib
-from reodsl.store.locks import held
-with held(pathlib.Path(sys.argv[1])) as got:
+from reodsl.store.locks import hold
+with hold(pathlib.Path(sys.argv[1])) as got:
     print(got, flush=True)
     sys.stdin.read()
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.store.locks import held, is_held, keep, let_go, turn
+from reodsl.store.locks import hold, is_held, keep, let_go, turn
 from reodsl.store.store import Store
 from tests.store.holder import other_process_holds
 
@@ -22,10 +22,10 @@ def test_a_lock_is_seen_by_others_and_ends_with_its_process(tmp_path: Path) -> N
     assert not place.exists()
     with other_process_holds(place):
         assert is_held(place)
-        with held(place) as got:
+        with hold(place) as got:
             assert not got
     assert not is_held(place)
-    with held(place) as got:
+    with hold(place) as got:
         assert got
 
 
@@ -52,13 +52,13 @@ def refused_elsewhere(place: Path) -> bool:
 def test_a_lock_shuts_out_other_threads_and_is_not_lost_to_them(tmp_path: Path) -> None:
     """A notebook may run two studies at once in one process."""
     place = tmp_path / "lock"
-    with held(place) as got:
+    with hold(place) as got:
         assert got
-        with held(place) as again:
+        with hold(place) as again:
             assert not again
         assert is_held(place)
         assert refused_elsewhere(place)
-    with held(place) as got:
+    with hold(place) as got:
         assert got
 
 
@@ -81,7 +81,7 @@ def test_a_lock_file_that_was_removed_shuts_nobody_out(tmp_path: Path) -> None:
     place = tmp_path / "lock"
     with other_process_holds(place):
         place.unlink()
-        with held(place) as got:
+        with hold(place) as got:
             assert got
             assert place.exists()
 
