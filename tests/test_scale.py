@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks.scale import save
 from benchmarks.scale_report import PHASES, draw
 
@@ -16,6 +18,7 @@ def test_the_page_is_made_of_the_measurements(tmp_path: Path) -> None:
     assert (tmp_path / "SCALE.md").read_text() == (HERE / "SCALE.md").read_text()
 
 
+@pytest.mark.heavy
 def test_reports_of_drawn_responses_are_made_phase_by_phase(tmp_path: Path) -> None:
     draw(tmp_path, 9_600)
     for phase in PHASES.values():

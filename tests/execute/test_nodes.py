@@ -112,6 +112,7 @@ assert len(nodes) == 2
 """
 
 
+@pytest.mark.heavy
 def test_tasks_are_placed_by_the_cluster_and_go_on_elsewhere_when_a_node_is_gone(
     bench: Bench, tmp_path: Path
 ) -> None:

@@ -178,6 +178,7 @@ def test_its_token_is_in_no_command_line_and_no_file(run: Run) -> None:
         assert run.token not in " ".join(each.cmdline())
 
 
+@pytest.mark.heavy
 def test_it_leaves_nothing_and_starts_again_with_another_token(run: Run) -> None:
     assert run.process.stdin is not None
     assert run.process.stdout is not None

@@ -67,6 +67,7 @@ def test_a_worker_that_dies_is_replaced(ray_bench: Bench) -> None:
     assert ray_bench.started().count("overthinker.train.s1") == 2
 
 
+@pytest.mark.heavy
 def test_a_task_that_always_dies_fails_with_a_reason(ray_bench: Bench, refusal: Callable[..., None]) -> None:
     ray_bench.knobs(base__eval__s1={"fail": "exit"})
     results = ray_bench.run(make.spec(make.arm("base", make.base())))

@@ -155,6 +155,7 @@ def test_what_trains_on_one_machine_listens_on_its_loopback_alone(ray_bench: Ben
         assert {host for host, _ in sockets} == {"127.0.0.1"}
 
 
+@pytest.mark.heavy
 def test_a_death_is_noticed_while_the_first_process_generates(ray_bench: Bench, cluster: Cluster) -> None:
     told = outcomes(cluster, replace(order(ray_bench, "generating", 2), runner=f"{HERE}:generates"))[
         "generating"
@@ -164,6 +165,7 @@ def test_a_death_is_noticed_while_the_first_process_generates(ray_bench: Bench, 
     assert not (ray_bench.folder / "nobody looked").exists()
 
 
+@pytest.mark.heavy
 def test_two_orders_of_two_processes_each_both_end(ray_bench: Bench, cluster: Cluster) -> None:
     """On two cores they come one after the other, since each takes its room at once; and one is killed and told of."""
     first, second = order(ray_bench, "first", 2), order(ray_bench, "second", 2)

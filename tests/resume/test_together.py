@@ -65,6 +65,7 @@ OTHER = ("--target", "other")
 DIFFERING = ["selected.train.s1", "selected.eval.s1", "score.s1", "report"]
 
 
+@pytest.mark.heavy
 def test_specs_that_overlap_share_what_they_have_in_common(place: Place, untouched: Place) -> None:
     overlapping(place)
     runs = [place.start(), place.start((), *OTHER, spec="other.reo", out="other")]

@@ -108,6 +108,7 @@ except Problem as caught:
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
 def test_memory_that_is_really_out_is_told_of():
     assert resource.RLIM_INFINITY

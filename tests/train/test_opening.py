@@ -93,6 +93,7 @@ def body(job, ranks):
     """Nothing to do."""
 
 
+@pytest.mark.heavy
 def test_a_process_that_is_through_ends_in_order(tmp_path):
     job = Job(Task("t", "train", {}, {}), {}, *[tmp_path] * 3, silent, Resources(trainers=1))
     others = Processes([Part(job, "tests.train.test_opening:body", 0, 1, tmp_path / "meeting", 0)])

@@ -70,6 +70,7 @@ def test_each_process_reads_its_own_rows_to_the_same_bits(tmp_path):
         assert one["plain"] > 1.3 * whole, "a count that reading whole passes shows nothing"
 
 
+@pytest.mark.heavy
 def test_no_process_ever_holds_the_whole_optimizer(tmp_path):
     """Taken on are this process's rows of moments, whether two processes left them or one."""
     written(tmp_path / "model-wide", small_model(vocab=3000, tied=False))

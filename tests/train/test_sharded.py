@@ -71,6 +71,7 @@ def cut_while_saving(work):
     (work / ".shards.json.1.abcd").write_bytes(b'{"folder": "shards-0000')
 
 
+@pytest.mark.heavy
 def test_a_killed_process_is_told_of_and_the_stage_goes_on_to_the_same_bytes(bench, refusal):
     """And what comes of it loads in `transformers`, with the logits that one process ends with."""
     stage = sft(steps=4, algorithm="adamw", save_every=1)

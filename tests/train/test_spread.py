@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from runners.train.crew import together
@@ -9,6 +10,7 @@ from tests.train.models import small_model
 from tests.train.test_sharded import job
 
 
+@pytest.mark.heavy
 def test_every_process_has_every_tensor_and_the_first_has_them_together(tmp_path):
     together(job(tmp_path), "tests.train.shared_spread:body")
     state = small_model(tied=True).state_dict()

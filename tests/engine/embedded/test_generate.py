@@ -95,6 +95,7 @@ def test_equal_batches_are_bitwise_equal(model: Any, device: str) -> None:
     assert engine_of(model, device=device).generate(requests, SAMPLED) == first
 
 
+@pytest.mark.heavy
 def test_lengths_vary_and_every_cohort_shape_gives_the_same(one_model: Any) -> None:
     """Rows retire at many steps, so holes are filled at every place, with padded prompts among them."""
     requests = make_requests(12, 4, seed=9, lengths=(1, 14))
