@@ -152,19 +152,19 @@ class _Lowering:
     def selected(self, experiment: Experiment, stage: Stage, selected: Selected, seed: int) -> str:
         """What a selection picks of a checkpoint's responses, sampled once for each wording, or the questions it keeps."""
         pool = selected.pool
-        own = seed if seeded(pool.start) else None
+        pool_seed = seed if seeded(pool.start) else None
         sources = {"start": self.start(pool.start, seed), "data": self.data(stage.data)}
         inputs = {}
         for index in range(max(1, len(pool.wordings))):
-            payload = pool_payload(pool, _model_of(pool.start), index, stage.data.grading, own or 0)
+            payload = pool_payload(pool, _model_of(pool.start), index, stage.data.grading, pool_seed or 0)
             name = f"{experiment.name}.pool" + (f".{index}" if pool.wordings else "")
             inputs[f"pool:{index}"] = self.add(
-                name, "sample", payload, sources, experiment.name, own, experiment.cluster
+                name, "sample", payload, sources, experiment.name, pool_seed, experiment.cluster
             )
         if selected.selection.keep is not None:
             inputs["data"] = sources["data"]
         payload = select_payload(selected)
-        return self.add(f"{experiment.name}.select", "select", payload, inputs, experiment.name, own)
+        return self.add(f"{experiment.name}.select", "select", payload, inputs, experiment.name, pool_seed)
 
     def budgets(
         self,
@@ -185,8 +185,8 @@ class _Lowering:
                     inputs[role] = self.train(trained, index, seed)
         self.open.pop()
         payload = budgets_payload(split)
-        own = self._seed_of(inputs)
-        return self.add(f"{experiment.name}.budgets", "budgets", payload, inputs, experiment.name, own)
+        task_seed = self._seed_of(inputs)
+        return self.add(f"{experiment.name}.budgets", "budgets", payload, inputs, experiment.name, task_seed)
 
     def evaluate(self, arm: Arm, seed: int) -> str:
         key = ("evaluate", arm.name, seed)
@@ -194,14 +194,14 @@ class _Lowering:
             inputs = {"start": self.start(arm.checkpoint, seed)}
             for benchmark in arm.suite.benchmarks:
                 inputs[f"data:{benchmark.name}"] = self.data(benchmark.data)
-            own = seed if seeded(arm.checkpoint) else None
+            task_seed = seed if seeded(arm.checkpoint) else None
             suite, model = arm.suite, _model_of(arm.checkpoint)
             payload = self.shared(
-                ("evaluate", id(suite), id(model), own),
+                ("evaluate", id(suite), id(model), task_seed),
                 "evaluate",
-                lambda: evaluate_payload(suite, model, own),
+                lambda: evaluate_payload(suite, model, task_seed),
             )
-            self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, own)
+            self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, task_seed)
         return self.done[key]
 
     def frontier(self, name: str, seed: int) -> str:
@@ -212,8 +212,8 @@ class _Lowering:
             inputs = {f"arm:{arm}": self.evaluate(self.arms[arm], seed) for arm in frontier.of}
             self.open.pop()
             payload = frontier_payload(frontier)
-            own = self._seed_of(inputs)
-            self.done[key] = self.add(f"{name}.frontier", "frontier", payload, inputs, seed=own)
+            task_seed = self._seed_of(inputs)
+            self.done[key] = self.add(f"{name}.frontier", "frontier", payload, inputs, seed=task_seed)
         return self.done[key]
 
     def score(self, score: Score) -> str:
@@ -233,14 +233,14 @@ class _Lowering:
         method = stage.method
         if not isinstance(method, Ppo) or not method.reference_samples:
             return
-        own = seed if index or seeded(experiment.start) else None
+        task_seed = seed if index or seeded(experiment.start) else None
         payload = sample_payload(
-            experiment.model, method.rollout, method.reference_samples, stage.data.grading, own or 0
+            experiment.model, method.rollout, method.reference_samples, stage.data.grading, task_seed or 0
         )
         sources = {"start": inputs["start"], "data": inputs["data"]}
         name = f"{experiment.name}.reference"
         inputs["reference"] = self.add(
-            name, "sample", payload, sources, experiment.name, own, experiment.cluster
+            name, "sample", payload, sources, experiment.name, task_seed, experiment.cluster
         )
 
     def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:

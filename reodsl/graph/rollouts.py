@@ -18,26 +18,26 @@ def stages_of_rl(arm: Arm, data: Data) -> Iterator[tuple[str, Experiment, int]]:
     """
     start = arm.checkpoint
     stages = start.experiment.stages[: start.stage + 1] if isinstance(start, FromTraining) else ()
-    found = [index for index, stage in enumerate(stages) if isinstance(stage.method, Ppo)]
-    if not found or not isinstance(start, FromTraining):
+    of_rl = [index for index, stage in enumerate(stages) if isinstance(stage.method, Ppo)]
+    if not of_rl or not isinstance(start, FromTraining):
         raise problem(
             "E0405",
             f"`{arm.name}` has no rollouts to estimate budgets from: it is not trained with RL",
             help="name arms that are trained with PPO",
         )
-    for index in found:
+    for index in of_rl:
         _require_comparable(arm.name, stages[index].data, data)
-        yield f"arm:{arm.name}" + (f":{index}" if len(found) > 1 else ""), start.experiment, index
+        yield f"arm:{arm.name}" + (f":{index}" if len(of_rl) > 1 else ""), start.experiment, index
 
 
-def _require_comparable(arm: str, theirs: Data, own: Data) -> None:
+def _require_comparable(arm: str, theirs: Data, ours: Data) -> None:
     """An id that a column gives may be another question in other data; one made from the question may not."""
     named = any(
         isinstance(source, (File, HubData)) and source.columns.id is not None
-        for data in (theirs, own)
+        for data in (theirs, ours)
         for source in data.sources
     )
-    if named and data_payload(theirs) != data_payload(own):
+    if named and data_payload(theirs) != data_payload(ours):
         raise problem(
             "E0405",
             f"the rollouts of `{arm}` may be of other questions: they have ids of their own, in other data",

@@ -80,8 +80,8 @@ class Graph:
 
     def readers(self) -> dict[str, tuple[str, ...]]:
         """For every task id, the ids of the tasks that read its result, in the graph's order."""
-        found: dict[str, list[str]] = {task.id: [] for task in self.tasks}
+        readers: dict[str, list[str]] = {task.id: [] for task in self.tasks}
         for task in self.tasks:
             for source in dict.fromkeys(task.inputs.values()):
-                found[source].append(task.id)
-        return {name: tuple(ids) for name, ids in found.items()}
+                readers[source].append(task.id)
+        return {name: tuple(ids) for name, ids in readers.items()}

@@ -71,8 +71,8 @@ def walk(value: IR | Node) -> Iterator[IR | Node]:
 
 def without_unsaid(self: IR, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
     """A dump without the `later` fields that are at their default."""
-    found: dict[str, Any] = dump(self)
-    return {name: found[name] for name in self.said}
+    dumped: dict[str, Any] = dump(self)
+    return {name: dumped[name] for name in self.said}
 
 
 def canonical(value: Any) -> Any:
@@ -120,8 +120,8 @@ def _later(kind: type[IR]) -> tuple[tuple[str, Any], ...]:
 @cache
 def _counted(kind: type[IR]) -> tuple[str, ...]:
     """The fields of a class that are part of its values' identity, its own before the settings that it inherits."""
-    own = vars(kind).get("__annotations__", {})
-    names = dict.fromkeys((*own, *kind.model_fields))
+    declared = vars(kind).get("__annotations__", {})
+    names = dict.fromkeys((*declared, *kind.model_fields))
     return tuple(name for name in names if name in kind.model_fields and name not in kind.presentation)
 
 

@@ -36,21 +36,21 @@ def extent(study: Study) -> Extent:
 
 def _measured(top: object) -> tuple[int, int]:
     """Values and depth. Without recursion: what is measured may be deeper than the stack."""
-    found: dict[int, tuple[int, int]] = {}
+    extents: dict[int, tuple[int, int]] = {}
     open_: list[object] = [top]
     while open_:
         value = open_[-1]
         parts = _parts(value)
-        waiting = [part for part in parts if id(part) not in found]
+        waiting = [part for part in parts if id(part) not in extents]
         if waiting:
             open_ += waiting
             continue
         open_.pop()
-        below = [found[id(part)] for part in parts]
-        own = 1 + len(value) // CHARACTERS_PER_VALUE if isinstance(value, str) else 1
+        below = [extents[id(part)] for part in parts]
+        values = 1 + len(value) // CHARACTERS_PER_VALUE if isinstance(value, str) else 1
         deepest = max((depth for _, depth in below), default=0)
-        found[id(value)] = own + sum(count for count, _ in below), deepest + 1
-    return found[id(top)]
+        extents[id(value)] = values + sum(count for count, _ in below), deepest + 1
+    return extents[id(top)]
 
 
 def _parts(value: object) -> list[object]:

@@ -117,8 +117,8 @@ class Reward(IR):
     @property
     def values(self) -> tuple[Expression, ...]:
         """Every expression that gives a number of its own."""
-        own = (self.outcome, self.dense.value if self.dense is not None else None)
-        return (*(value for value in own if value is not None), *(part.value for part in self.parts))
+        optional = (self.outcome, self.dense.value if self.dense is not None else None)
+        return (*(value for value in optional if value is not None), *(part.value for part in self.parts))
 
     @property
     def weight_rule(self) -> WeightRule | None:

@@ -92,10 +92,10 @@ def _written(value: Expression) -> tuple[str, int]:
         case Unary():
             return f"-{expression_text(value.value, _UNARY)}", _UNARY
         case Binary():
-            own, left, right = _LEVELS[value.fn]
+            level, left, right = _LEVELS[value.fn]
             first = expression_text(value.left, left)
             second = expression_text(value.right, right)
-            return f"{first} {value.fn} {second}", own
+            return f"{first} {value.fn} {second}", level
         case Call():
             return f"{value.fn}({', '.join(map(expression_text, value.args))})", _ATOM
         case If():

@@ -194,8 +194,8 @@ def kind(
 
     def mark(cls: type[T]) -> type[T]:
         doc = " ".join((cls.__doc__ or "").split())
-        made = Kind(name, doc, settings_of(cls), form, positional, parents, children, example=example)
-        cls.__kind__ = made  # type: ignore[attr-defined]
+        declared = Kind(name, doc, settings_of(cls), form, positional, parents, children, example=example)
+        cls.__kind__ = declared  # type: ignore[attr-defined]
         return cls
 
     return mark
@@ -212,13 +212,13 @@ def kinds_in(module: ModuleType) -> Iterator[Kind]:
 
 def settings_of(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Field]:
     """The settings that a class and those it inherits declare; `methods` are those that have all of them."""
-    found: dict[str, Field] = {}
+    declared: dict[str, Field] = {}
     for owner in reversed(cls.__mro__):
-        found.update(own(owner, methods))
-    return found
+        declared.update(declared_in(owner, methods))
+    return declared
 
 
-def own(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Field]:
+def declared_in(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Field]:
     """The settings that a class declares itself."""
     return {
         name: _field(cls, name, note, elsewhere, setting, methods)

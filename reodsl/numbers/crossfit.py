@@ -45,9 +45,9 @@ def grouped(benchmark: str, questions: int) -> Ints:
     import numpy as np
 
     order = shuffled(f"groups\0{benchmark}", questions)
-    found = np.empty(questions, dtype=np.int64)
-    found[order] = np.arange(questions) % min(GROUPS, questions)
-    return found
+    groups = np.empty(questions, dtype=np.int64)
+    groups[order] = np.arange(questions) % min(GROUPS, questions)
+    return groups
 
 
 def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> CrossFit:
@@ -71,14 +71,14 @@ def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> Cr
         part = np.empty(seeds, dtype=np.int64)
         part[shuffled(f"parts\0{benchmark}\0{number}", seeds)] = np.arange(seeds) % parts
         for here in range(parts):
-            own = sums[:, part == here]
-            summed = own.sum(axis=1)
+            judged = sums[:, part == here]
+            summed = judged.sum(axis=1)
             choosing = sums[:, part != here].sum(axis=1) if parts > 1 else summed
             both = [halved(choosing, half, side) for side in (0, 1)]
             if groups == 1:
                 both = [both[0], both[0]]
             chosen = np.stack([scores.argmax(axis=0) for scores in (both[1], both[0])])
-            cells[part == here] += area(own, chosen[half][None], weights)
+            cells[part == here] += area(judged, chosen[half][None], weights)
             valued = area(summed, chosen[half], weights)
             halves = np.array([valued[half == side].sum() for side in (0, 1)])
             # Without a group its own half is chosen for as before, and the other half by what is left.

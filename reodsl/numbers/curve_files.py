@@ -109,8 +109,8 @@ def misfit(data: Any, levels: tuple[str, ...]) -> str | None:
             return f"{shown(data)} stands where {levels[0]}s by name should"
         if not data:
             return f"there is no {levels[0]}"
-        found = ((name, misfit(value, levels[1:])) for name, value in data.items())
-        return next((f"{levels[0]} `{name}`: {wrong}" for name, wrong in found if wrong is not None), None)
+        faults = ((name, misfit(value, levels[1:])) for name, value in data.items())
+        return next((f"{levels[0]} `{name}`: {wrong}" for name, wrong in faults if wrong is not None), None)
     if not isinstance(data, dict):
         return f"{shown(data)} stands where a curve should"
     for key in ("budgets", "accuracy"):

@@ -27,9 +27,9 @@ class Curve:
     accuracy: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        found = curve_error(self.budgets, self.accuracy)
-        if found is not None:
-            raise Problem(found)
+        fault = curve_error(self.budgets, self.accuracy)
+        if fault is not None:
+            raise Problem(fault)
 
     def at(self, budget: float) -> float:
         """J at a budget in tokens, linear between the curve's points. Outside of them it is a `Problem`."""

@@ -52,12 +52,12 @@ def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[Pick, ..
     candidates = array("q", range(step, l_max, step))
     gains = gains_of(j, candidates, 0, l_max)
     points = [0, l_max]
-    found: list[Pick] = []
+    picked: list[Pick] = []
     for _ in range(n):
         missing = total - area(j, points[1:])
         close = min(map(abs, map(missing.__rsub__, gains))) + TIE * total
         at = next(place for place, gain in enumerate(gains) if abs(gain - missing) <= close)
-        found.append(Pick(candidates[at], (gains[at] - missing) / total))
+        picked.append(Pick(candidates[at], (gains[at] - missing) / total))
         budget = candidates.pop(at)
         del gains[at]
         insort(points, budget)
@@ -66,7 +66,7 @@ def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[Pick, ..
         for a, b in itertools.pairwise(points[place - 1 : place + 2]):
             first, last = bisect_left(candidates, a), bisect_left(candidates, b)
             gains[first:last] = gains_of(j, candidates[first:last], a, b)
-    return tuple(found)
+    return tuple(picked)
 
 
 def approximation_error(frontier: Curves, schedule: Schedule) -> float:

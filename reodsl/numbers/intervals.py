@@ -138,37 +138,37 @@ def score_arms(
         if name not in arms:
             raise Problem(unknown_model(name, arms))
     weights = column_weights(budgets, points)
-    found = {name: measured(arm, tuple(sizes), len(seeds), weights) for name, arm in arms.items()}
+    models = {name: measured(arm, tuple(sizes), len(seeds), weights) for name, arm in arms.items()}
     if isinstance(frontier, Mapping):
         edges = {b: Edge(size) for b, size in fixed_areas(frontier, points, tuple(sizes)).items()}
         by_mean = mean_only(frontier) and set(frontier) != set(sizes)
     else:
         edges = {b: edge([arms[name] for name in frontier], b, len(seeds), weights) for b in sizes}
         by_mean = False
-    base = found[relative_to] if relative_to is not None else None
+    base = models[relative_to] if relative_to is not None else None
     places = {**{b: (b,) for b in sizes}, MEAN: tuple(sizes)}
     scored = {title for title in places if title == MEAN or not by_mean}
     gaps = {
-        (name, title): gap_of(own, edges, places[title], confidence)
-        for name, own in found.items()
+        (name, title): gap_of(model, edges, places[title], confidence)
+        for name, model in models.items()
         for title in scored
     }
     rows = [
-        scores(name, title, where, own, base, confidence)
+        scores(name, title, where, model, base, confidence)
         if title not in scored
         else with_gap(
-            scores(name, title, where, own, base, confidence),
+            scores(name, title, where, model, base, confidence),
             gaps[name, title],
-            plain_of(own, edges, where),
+            plain_of(model, edges, where),
             gaps[relative_to, title] if relative_to is not None else None,
         )
-        for name, own in found.items()
+        for name, model in models.items()
         for title, where in places.items()
     ]
     if len(seeds) < 2:
         return tuple(rows)
     return tuple(rows) + tuple(
-        in_seed(row, tuple(sizes), found, relative_to, edges, index, seed)
+        in_seed(row, tuple(sizes), models, relative_to, edges, index, seed)
         for index, seed in enumerate(seeds)
         for row in rows
     )
@@ -250,7 +250,7 @@ def scores(
     model: str,
     title: str,
     places: Sequence[str],
-    own: Measured,
+    arm: Measured,
     base: Measured | None,
     confidence: float,
 ) -> Scores:
@@ -259,15 +259,15 @@ def scores(
     def change(what: str) -> Interval | None:
         if base is None:
             return None
-        return interval(minus(getattr(own, what), getattr(base, what), places), confidence)
+        return interval(minus(getattr(arm, what), getattr(base, what), places), confidence)
 
     difference = change("area")
     return Scores(
         model,
         title,
         None,
-        bounded(interval({b: own.accuracy[b] for b in places}, confidence), 1.0),
-        bounded(interval({b: own.length[b] for b in places}, confidence), math.inf),
+        bounded(interval({b: arm.accuracy[b] for b in places}, confidence), 1.0),
+        bounded(interval({b: arm.length[b] for b in places}, confidence), math.inf),
         None,
         None,
         None if difference is None else negated(difference),
@@ -283,41 +283,41 @@ def with_gap(row: Scores, gap: Interval, plain: float, there: Interval | None) -
     return replace(row, reg=gap, reg_plain=plain, change_pct=percent)
 
 
-def gap_of(own: Measured, edges: Mapping[str, Edge], places: Sequence[str], confidence: float) -> Interval:
+def gap_of(model: Measured, edges: Mapping[str, Edge], places: Sequence[str], confidence: float) -> Interval:
     """REG against a frontier, with its interval.
 
     A frontier that is valued where it was not chosen errs low, if at all, because the arm that was chosen may not be the
     best; the best measured one errs high. The truth lies between the two, and the interval reaches from below the one to
     above the other, by as much as covers the truth wherever between them it lies (Imbens and Manski 2004).
     """
-    value = mean([edges[b].area - float(own.area[b].mean()) for b in places])
-    parts = {b: found for b in places if (found := edges[b].parts) is not None}
+    value = mean([edges[b].area - float(model.area[b].mean()) for b in places])
+    parts = {b: edge_parts for b in places if (edge_parts := edges[b].parts) is not None}
     if len(parts) < len(places):
-        return rounded(interval({b: edges[b].area - own.area[b] for b in places}, confidence))
-    lower = fitted_spread(own, parts)
-    upper = spread_of({b: grouped_gap(own, b, part, part.best_cells) for b, part in parts.items()})
+        return rounded(interval({b: edges[b].area - model.area[b] for b in places}, confidence))
+    lower = fitted_spread(model, parts)
+    upper = spread_of({b: grouped_gap(model, b, part, part.best_cells) for b, part in parts.items()})
     if lower is None or upper is None:
         return rounded(Interval(value))
-    top = mean([edges[b].best - float(own.area[b].mean()) for b in places])
+    top = mean([edges[b].best - float(model.area[b].mean()) for b in places])
     probability = one_sided(top - value, math.sqrt(lower.variance), confidence)
     below = lower.half_width(probability)
     above = max(top + upper.half_width(probability), value + below)
     return rounded(Interval(value, value - below, above))
 
 
-def rounded(found: Interval) -> Interval:
+def rounded(exact: Interval) -> Interval:
     """A REG to a billionth of a token, so that an arm which is the frontier has one of exactly 0."""
-    ends = (found.value, found.low, found.high)
+    ends = (exact.value, exact.low, exact.high)
     return Interval(*(None if end is None else round(end, 9) + 0.0 for end in ends))  # type: ignore[arg-type]
 
 
-def grouped_gap(own: Measured, benchmark: str, parts: Parts, cells: Floats) -> Floats:
+def grouped_gap(model: Measured, benchmark: str, parts: Parts, cells: Floats) -> Floats:
     """The gap to a frontier's `cells` by seed and group of questions."""
-    areas: Floats = by_group(own.area[benchmark].T, parts.groups).T
+    areas: Floats = by_group(model.area[benchmark].T, parts.groups).T
     return cells - areas / parts.sizes
 
 
-def fitted_spread(own: Measured, parts: Mapping[str, Parts]) -> Spread | None:
+def fitted_spread(model: Measured, parts: Mapping[str, Parts]) -> Spread | None:
     """The spread of the gap to a cross-fitted frontier, whose `parts` are by benchmark.
 
     Questions choose the frontier besides valuing it. With the choice as it is, their variance comes out too low; the
@@ -325,12 +325,12 @@ def fitted_spread(own: Measured, parts: Mapping[str, Parts]) -> Spread | None:
     """
     import numpy as np
 
-    fixed = spread_of({b: grouped_gap(own, b, part, part.cells) for b, part in parts.items()})
+    fixed = spread_of({b: grouped_gap(model, b, part, part.cells) for b, part in parts.items()})
     if fixed is None:
         return None
     variances = []
     for b, part in parts.items():
-        areas = own.area[b].mean(axis=0)
+        areas = model.area[b].mean(axis=0)
         left = (areas.sum() - by_group(areas, part.groups)) / (part.sizes.sum() - part.sizes)
         gaps = part.without - left
         count = len(part.sizes)
@@ -360,10 +360,10 @@ def one_sided(gap: float, error: float, confidence: float) -> float:
     return normal.cdf((low + high) / 2)
 
 
-def plain_of(own: Measured, edges: Mapping[str, Edge], places: Sequence[str]) -> float:
+def plain_of(model: Measured, edges: Mapping[str, Edge], places: Sequence[str]) -> float:
     """The paper's REG: against the best measured score of each seed at each budget; the mean over seeds and benchmarks."""
     return mean([
-        (mean(edges[b].plain) if edges[b].plain else edges[b].area) - float(own.area[b].mean())
+        (mean(edges[b].plain) if edges[b].plain else edges[b].area) - float(model.area[b].mean())
         for b in places
     ])  # fmt: skip
 
@@ -371,23 +371,23 @@ def plain_of(own: Measured, edges: Mapping[str, Edge], places: Sequence[str]) ->
 def in_seed(
     row: Scores,
     benchmarks: Sequence[str],
-    found: Mapping[str, Measured],
+    models: Mapping[str, Measured],
     relative_to: str | None,
     edges: Mapping[str, Edge],
     index: int,
     seed: int,
 ) -> Scores:
     """The row of one seed: REG against the study's frontier, and for the paper's against the seed's own."""
-    own, base = found[row.model], None if relative_to is None else found[relative_to]
+    model, base = models[row.model], None if relative_to is None else models[relative_to]
     places = benchmarks if row.benchmark == MEAN else (row.benchmark,)
 
     def value(cells: Cells) -> float:
         return mean([float(cells[b][index].mean()) for b in places])
 
     def change(what: str) -> Interval | None:
-        return None if base is None else Interval(value(getattr(own, what)) - value(getattr(base, what)))
+        return None if base is None else Interval(value(getattr(model, what)) - value(getattr(base, what)))
 
-    under = value(own.area)
+    under = value(model.area)
     best = mean([edges[b].plain[index] if edges[b].plain else edges[b].area for b in places])
     there = None if base is None else mean([edges[b].area for b in places]) - value(base.area)
     gap = mean([edges[b].area for b in places]) - under
@@ -396,8 +396,8 @@ def in_seed(
         row.model,
         row.benchmark,
         seed,
-        Interval(value(own.accuracy)),
-        Interval(value(own.length)),
+        Interval(value(model.accuracy)),
+        Interval(value(model.length)),
         Interval(gap) if scored else None,
         best - under if scored else None,
         Interval(gap - there) if there is not None else None,
@@ -407,9 +407,9 @@ def in_seed(
     )
 
 
-def minus(own: Cells, base: Cells, places: Sequence[str]) -> Cells:
+def minus(cells: Cells, base: Cells, places: Sequence[str]) -> Cells:
     """The paired difference, cell by cell."""
-    return {b: own[b] - base[b] for b in places}
+    return {b: cells[b] - base[b] for b in places}
 
 
 def mean(values: Sequence[float]) -> float:
@@ -427,18 +427,18 @@ def interval(cells: Cells, confidence: float) -> Interval:
     return Interval(value, value - reach, value + reach)
 
 
-def negated(found: Interval) -> Interval:
+def negated(positive: Interval) -> Interval:
     """The interval of the negative: REG falls as the area under a curve grows."""
-    if found.low is None or found.high is None:
-        return Interval(0.0 - found.value)
-    return Interval(0.0 - found.value, 0.0 - found.high, 0.0 - found.low)
+    if positive.low is None or positive.high is None:
+        return Interval(0.0 - positive.value)
+    return Interval(0.0 - positive.value, 0.0 - positive.high, 0.0 - positive.low)
 
 
-def bounded(found: Interval, top: float) -> Interval:
+def bounded(unbounded: Interval, top: float) -> Interval:
     """An interval of what cannot be below 0 or above `top`."""
-    if found.low is None or found.high is None:
-        return found
-    return Interval(found.value, max(found.low, 0.0), min(found.high, top))
+    if unbounded.low is None or unbounded.high is None:
+        return unbounded
+    return Interval(unbounded.value, max(unbounded.low, 0.0), min(unbounded.high, top))
 
 
 def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[str]) -> dict[str, float]:

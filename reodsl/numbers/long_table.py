@@ -64,7 +64,7 @@ def read_long_table(path: Path) -> dict[str, Curves]:
         points.setdefault(model, {}).setdefault(benchmark, {})[budget] = number(
             columns["accuracy"][row], "accuracy", where
         )
-    return {model: curves_of(model, found, path) for model, found in points.items()}
+    return {model: curves_of(model, benchmarks, path) for model, benchmarks in points.items()}
 
 
 def read_frame(path: Path) -> pl.DataFrame:
@@ -126,13 +126,13 @@ def short(name: str) -> str:
     return name if len(name) <= 40 else f"{name[:37]}..."
 
 
-def curves_of(model: str, found: Mapping[str, Mapping[int, float]], path: Path) -> dict[str, Curve]:
+def curves_of(model: str, benchmarks: Mapping[str, Mapping[int, float]], path: Path) -> dict[str, Curve]:
     """One model's points as checked curves."""
-    bad = benchmark_error(found, f"{path}: {model}")
+    bad = benchmark_error(benchmarks, f"{path}: {model}")
     if bad is not None:
         raise Problem(bad)
     curves = {}
-    for benchmark, points in found.items():
+    for benchmark, points in benchmarks.items():
         budgets = tuple(sorted(points))
         accuracy = tuple(points[budget] for budget in budgets)
         where = f"{path}: {model}, {benchmark}"
@@ -177,12 +177,12 @@ def number(value: object, column: str, where: str) -> float:
 
 def whole_number(value: object, where: str) -> int:
     """A budget in a row: a whole number, `64` or `64.0`."""
-    found = number(value, "budget", where)
-    if not found.is_integer():
+    count = number(value, "budget", where)
+    if not count.is_integer():
         raise problem(
             "E0422",
             f"`budget` is {shown(value)}, which is no number of tokens",
             where=where,
             help="write whole tokens, without a unit",
         )
-    return int(found)
+    return int(count)

@@ -53,17 +53,17 @@ def question_min(
             f"question budgets end at the longest response, which is not {l_max} tokens",
             help="give the longest response, at least 1 token",
         )
-    found: dict[str, _Reached] = {}
+    reached_by: dict[str, _Reached] = {}
     for question, rollouts in groups:
-        reached = found.setdefault(question, _Reached())
+        reached = reached_by.setdefault(question, _Reached())
         mean = 0.0
         for at, mean in means(question, rollouts, l_max):
             reached.first[mean] = min(at, reached.first.get(mean, at))
         reached.full = max(mean, reached.full)
     budgets: dict[str, int] = {}
     nobody: list[str] = []
-    for question in sorted(found):
-        reached = found[question]
+    for question in sorted(reached_by):
+        reached = reached_by[question]
         if reached.full > 0:
             budgets[question] = min(at for mean, at in reached.first.items() if mean >= reached.full)
             continue
@@ -83,7 +83,7 @@ def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[
         )
     moves: Counter[int] = Counter()
     for changes in rollouts:
-        held, last = False, 1
+        right_so_far, last = False, 1
         for at, correct in changes:
             if at < last:
                 raise problem(
@@ -92,13 +92,13 @@ def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[
                     help="give the changes of each rollout in their order, the first at 1 token or later",
                 )
             last = at
-            if correct != held and at <= l_max:
+            if correct != right_so_far and at <= l_max:
                 moves[at] += 1 if correct else -1
-            held = correct
+            right_so_far = correct
     right = 0
-    found = []
+    changes_of_mean = []
     for at, move in sorted(moves.items()):
         right += move
         # Divisions of equal fractions are equal, so means of groups of unlike sizes can be compared.
-        found.append((at, right / len(rollouts)))
-    return found
+        changes_of_mean.append((at, right / len(rollouts)))
+    return changes_of_mean

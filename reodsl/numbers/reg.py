@@ -99,13 +99,15 @@ def reg_table(
         bad = benchmark_error(curves, name)
         if bad is not None:
             raise Problem(bad)
-        own = comparable(frontier, curves)
-        same_benchmarks(own, frontier, f"`{name}`", "the frontier")
+        covered = comparable(frontier, curves)
+        same_benchmarks(covered, frontier, f"`{name}`", "the frontier")
         for benchmark in frontier:
             check_cover(frontier[benchmark], points, f"the frontier on {benchmark}")
-            check_cover(own[benchmark], points, f"`{name}` on {benchmark}")
-        found = {benchmark: reg(frontier[benchmark], own[benchmark], grid=points) for benchmark in frontier}
-        values[name] = {**found, MEAN: math.fsum(found.values()) / len(found)}
+            check_cover(covered[benchmark], points, f"`{name}` on {benchmark}")
+        gaps = {
+            benchmark: reg(frontier[benchmark], covered[benchmark], grid=points) for benchmark in frontier
+        }
+        values[name] = {**gaps, MEAN: math.fsum(gaps.values()) / len(gaps)}
     base = None if relative_to is None else values[relative_to]
     rows = [
         RegRow(name, benchmark, value)
@@ -119,8 +121,8 @@ def reg_table(
             if apart(base[benchmark], models[relative_to], benchmark, points, questions)
             else None,
         )
-        for name, found in values.items()
-        for benchmark, value in found.items()
+        for name, gaps in values.items()
+        for benchmark, value in gaps.items()
     ]
     return RegTable(tuple(rows), points, relative_to)
 
@@ -133,15 +135,15 @@ def apart(value: float, curves: Curves, benchmark: str, points: Sequence[int], q
     """
     if questions is None or questions < 2:
         return False
-    own = [curves[benchmark]] if benchmark in curves else list(curves.values())
+    measured = [curves[benchmark]] if benchmark in curves else list(curves.values())
     weights = trapezoid_weights(points)
     variance = 0.0
-    for curve in own:
+    for curve in measured:
         scores = [curve.at(point) for point in points]
         error = math.fsum(
             w * math.sqrt(p * (1 - p) / questions) for w, p in zip(weights, scores, strict=True)
         )
-        variance += (error / len(own)) ** 2
+        variance += (error / len(measured)) ** 2
     return abs(value) > t_quantile(0.975, questions - 1) * math.sqrt(variance)
 
 

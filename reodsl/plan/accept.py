@@ -60,20 +60,20 @@ def accept(plan: Plan, store: Store, keys: Keys, item: Item, because: str, resul
             "name a result of the task's kind; `reodsl ls STUDY` lists them",
         )
     changes = _changes(task, old, new, plan.spec)
-    with store.lock(key) as held:
-        if not held:
+    with store.lock(key) as locked:
+        if not locked:
             raise _refuse(task, "another process is making its result", "wait for it, or stop it")
         adopt(store, manifest, key, task.id, new, because.strip(), changes)
     return Accepted(task.id, key, chosen, changes)
 
 
 def _done(plan: Plan, store: Store) -> dict[str, Manifest]:
-    found = {}
+    manifests = {}
     for item in plan.items:
         manifest = store.get(item.key) if item.verdict == "reuse" and item.key else None
         if manifest is not None:
-            found[item.task.id] = manifest
-    return found
+            manifests[item.task.id] = manifest
+    return manifests
 
 
 def _chosen(spec: Spec, store: Store, task: Task, key: str, result: str | None) -> str:
@@ -87,17 +87,17 @@ def _chosen(spec: Spec, store: Store, task: Task, key: str, result: str | None) 
                 task, why, "run the task, or name a result: --result KEY (`reodsl ls STUDY` lists them)"
             )
         return last
-    found = [name for name in store if name.startswith(result)] if result else []
-    if len(found) != 1:
-        why = "several results begin" if found else "no result begins"
+    matching = [name for name in store if name.startswith(result)] if result else []
+    if len(matching) != 1:
+        why = "several results begin" if matching else "no result begins"
         raise _refuse(task, f"{why} with `{result}`", "`reodsl ls STUDY --json` has whole keys")
-    return found[0]
+    return matching[0]
 
 
 def _changes(task: Task, old: Mapping[str, Any], new: Mapping[str, Any], spec: Spec) -> tuple[str, ...]:
-    own = tuple(words(change) for change in explain(task, old, new, Places(spec)))
+    in_settings = tuple(words(change) for change in explain(task, old, new, Places(spec)))
     read = tuple(f"{task.inputs.get(role, role)} changed" for role in changed_inputs(old, new))
-    return (*own, *read)
+    return (*in_settings, *read)
 
 
 def _refuse(task: Task, why: str, remedy: str) -> Problem:

@@ -59,12 +59,12 @@ def explain(
     task: Task, old: Mapping[str, Any], new: Mapping[str, Any], places: Places
 ) -> tuple[Difference, ...]:
     """What differs between two materials of a task, inputs apart (a changed input is its own task's change)."""
-    found = []
+    differing = []
     for part in ("version", "payload"):
         for path, before, after in differences(old.get(part), new.get(part), (part,)):
             origin = places.of(task, _inside(path, before, after)[1:]) if part == "payload" else None
-            found.append(Difference(".".join(path), before, after, origin))
-    return tuple(found)
+            differing.append(Difference(".".join(path), before, after, origin))
+    return tuple(differing)
 
 
 def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
@@ -113,19 +113,20 @@ def regrouped(
     )
     if not before or task.kind not in _CHOSEN:
         return ()
-    found: list[tuple[tuple[str, ...], Any, Any]] = []
+    changed: list[tuple[tuple[str, ...], Any, Any]] = []
     gone = [name for name in before if name not in after and before[name] not in after.values()]
     came = [name for name in after if name not in before and after[name] not in before.values()]
     if gone or came:
-        found.append((_CHOSEN[task.kind], list(before), list(after)))
+        changed.append((_CHOSEN[task.kind], list(before), list(after)))
     old, new = (
         next((name for name, each in group.items() if each == inputs.get(_BASE)), None)
         for group, inputs in ((before, then), (after, now))
     )
     if old != new and then.get(_BASE) != now.get(_BASE) and (new is None or new in before):
-        found.append((("score", _BASE), old, new))
+        changed.append((("score", _BASE), old, new))
     return tuple(
-        Difference(".".join(("payload", *path)), was, is_, places.of(task, path)) for path, was, is_ in found
+        Difference(".".join(("payload", *path)), was, is_, places.of(task, path))
+        for path, was, is_ in changed
     )
 
 

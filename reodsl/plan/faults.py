@@ -33,17 +33,17 @@ def at_their_lines(
     """What tasks ended with, by task: where a setting of the spec is to blame, its line is the first place."""
     places = Places(spec)
     return {
-        name: tuple(_placed(spec, places, graph[name], each) for each in found)
-        for name, found in failed.items()
+        name: tuple(_placed(spec, places, graph[name], each) for each in diagnostics)
+        for name, diagnostics in failed.items()
     }
 
 
-def _placed(spec: Spec, places: Places, task: Task, found: Diagnostic) -> Diagnostic:
-    path = _ABOUT.get((task.kind, found.code))
-    origin = places.of(task, path) if path is not None and not found.labels else None
+def _placed(spec: Spec, places: Places, task: Task, diagnostic: Diagnostic) -> Diagnostic:
+    path = _ABOUT.get((task.kind, diagnostic.code))
+    origin = places.of(task, path) if path is not None and not diagnostic.labels else None
     if origin is None:
-        return found
-    return replace(found, labels=(Label(line_of(spec, origin), "given here"),))
+        return diagnostic
+    return replace(diagnostic, labels=(Label(line_of(spec, origin), "given here"),))
 
 
 def line_of(spec: Spec, origin: Origin) -> Span:

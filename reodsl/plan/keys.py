@@ -36,8 +36,8 @@ class Keys:
 
     def key(self, task: Task, inputs: Mapping[str, Manifest]) -> tuple[str, dict[str, Any]]:
         """The key of the task's result and the material it is the digest of. `inputs` is by role."""
-        found = material(task, self.payload(task), contents(task, inputs))
-        return digest(found), found
+        key_material = material(task, self.payload(task), contents(task, inputs))
+        return digest(key_material), key_material
 
 
 def contents(task: Task, inputs: Mapping[str, Manifest]) -> dict[str, str]:

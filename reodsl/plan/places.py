@@ -58,24 +58,24 @@ class Places:
         spelled, declared = _spelled(task, path), tuple(self._declared(task, path))
         for end in range(len(spelled), 0, -1):
             for owner, *inner in declared:
-                found = self._within(owner, tuple(inner), spelled[:end], end == len(spelled))
-                if found is not None:
-                    return found
+                origin = self._within(owner, tuple(inner), spelled[:end], end == len(spelled))
+                if origin is not None:
+                    return origin
         named = (_SETTING[path[0]],) if path and path[0] in _SETTING else ()
         lines = (self.lines.get(owner, {}) for owner in self._owners(task))
         return next((each[named] for each in lines if named in each), None)
 
     def setting(self, arm: str, name: str) -> Origin | None:
         """Where an arm's setting was given, by the name that a comparison has for it (`eval.samples`, `optim.lr`)."""
-        path, found = tuple(name.split(".")), self.arms.get(arm)
+        path, of_arm = tuple(name.split(".")), self.arms.get(arm)
         owners: list[Path] = [(arm,)]
-        if found is not None and path[0] == "eval":
-            owners += _of_suite(found.suite)
-        if found is not None and path[0] == "base" and len(path) > 1:
+        if of_arm is not None and path[0] == "eval":
+            owners += _of_suite(of_arm.suite)
+        if of_arm is not None and path[0] == "base" and len(path) > 1:
             # What an arm starts from is in its settings too, with all that was done for it.
-            owners = _below(found.checkpoint)[1:]
-        elif found is not None and isinstance(found.checkpoint, FromTraining):
-            experiment = found.checkpoint.experiment
+            owners = _below(of_arm.checkpoint)[1:]
+        elif of_arm is not None and isinstance(of_arm.checkpoint, FromTraining):
+            experiment = of_arm.checkpoint.experiment
             owners.append((experiment.name,))
             for stage in experiment.stages:
                 owners += [(stage.data.name,)] if path[0] == "data" else _of_stage(stage, path)
@@ -94,17 +94,17 @@ class Places:
 
         For a `whole` path a setting inside of what it names will do: a batch of traces is its number of prompts.
         """
-        found: list[tuple[bool, int, Origin]] = []
+        origins: list[tuple[bool, int, Origin]] = []
         for name, origin in self.lines.get(owner, {}).items():
             rest = name[len(inner) :]
             # The language's own defaults were given nowhere.
             if name[: len(inner)] != inner or not origin.path:
                 continue
             if _ends(rest, path):
-                found.append((True, len(rest), origin))
+                origins.append((True, len(rest), origin))
             elif whole and _ends(rest[:-1], path):
-                found.append((False, len(rest), origin))
-        return max(found, key=lambda each: each[:2])[2] if found else None
+                origins.append((False, len(rest), origin))
+        return max(origins, key=lambda each: each[:2])[2] if origins else None
 
     def _declared(self, task: Task, path: Path) -> Iterator[Path]:
         """What may have declared a part of the payload, the nearest first: names, and settings that hold it."""

@@ -114,8 +114,8 @@ def load_registry() -> Registry:
         for each in reversed(tuple(metadata.entry_points(group=GROUP)))
         if each.dist is not None
     }
-    found = those.get(wanted.lower().replace("_", "-"))
-    if found is None:
+    entry = those.get(wanted.lower().replace("_", "-"))
+    if entry is None:
         others = sorted(those.keys() - {PACKAGE})
         raise problem(
             "E0964",
@@ -128,12 +128,12 @@ def load_registry() -> Registry:
             else f"install ours with: pip install 'reodsl[run]', or choose a package that you trust: {CHOICE}=NAME",
         )
     try:
-        registry = found.load()
+        registry = entry.load()
     except ImportError as error:
         raise problem(
             "E0964",
             f"the runners cannot be imported: {error}",
-            where=found.value,
+            where=entry.value,
             help="install what they need with: pip install 'reodsl[run]'",
         ) from error
     assert isinstance(registry, Registry)

@@ -132,12 +132,12 @@ def _elapsed(plan: Plan, prices: Prices) -> Elapsed | None:
     return elapsed(Graph(tuple(item.task for item in plan.items)), prices, (*plan.now, *plan.later))
 
 
-def ago(made: str, now: datetime) -> str:
+def ago(moment: str, now: datetime) -> str:
     """How long ago an ISO time was, in its largest unit: `2 days ago`.
 
     `humanize` writes up to three units (`1 year, 2 months ago`), for which columns have no room.
     """
-    seconds = max(0.0, (now - datetime.fromisoformat(made)).total_seconds())
+    seconds = max(0.0, (now - datetime.fromisoformat(moment)).total_seconds())
     for name, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:
             count = int(seconds // size)

@@ -105,15 +105,15 @@ def moved(saved: Saved, plan: Plan) -> tuple[str, ...]:
 
     Work that has been done since is not moved: an interrupted run of the plan goes on.
     """
-    found = []
+    changes = []
     for item in plan.items:
         verdict, key = saved.tasks.get(item.task.id, ("", None))
         if not verdict:
-            found.append(f"{item.task.id} is new")
+            changes.append(f"{item.task.id} is new")
         elif verdict == "reuse" and item.verdict != "reuse":
-            found.append(f"{item.task.id}: reuse -> {item.verdict}, {item.reason}")
+            changes.append(f"{item.task.id}: reuse -> {item.verdict}, {item.reason}")
         elif key is not None and item.key is not None and key != item.key:
-            found.append(f"{item.task.id} would give another result: {item.reason}")
+            changes.append(f"{item.task.id} would give another result: {item.reason}")
     there = {item.task.id for item in plan.items}
-    found += [f"{name} is gone" for name in saved.tasks if name not in there]
-    return tuple(found)
+    changes += [f"{name} is gone" for name in saved.tasks if name not in there]
+    return tuple(changes)

@@ -31,7 +31,7 @@ class Trained:
 
 def schedules(study: Study) -> tuple[Trained, ...]:
     """One row for each set of budgets and weights that is known before anything runs, with the arms that use it."""
-    found: dict[tuple[tuple[int, ...], int, Rule | None], list[str]] = {}
+    users: dict[tuple[tuple[int, ...], int, Rule | None], list[str]] = {}
     for arm in study.arms:
         if not isinstance(arm.checkpoint, FromTraining):
             continue
@@ -39,12 +39,12 @@ def schedules(study: Study) -> tuple[Trained, ...]:
             split = split_of(stage)
             if isinstance(split, Budgets) and isinstance(stage.method, Ppo):
                 rule = stage.method.reward.weight_rule
-                arms = found.setdefault((split.budgets, split.l_max, rule), [])
+                arms = users.setdefault((split.budgets, split.l_max, rule), [])
                 if arm.name not in arms:
                     arms.append(arm.name)
     return tuple(
         Trained(tuple(arms), budgets, l_max, rule, coefficients(rule, budgets, l_max) if rule else ())
-        for (budgets, l_max, rule), arms in found.items()
+        for (budgets, l_max, rule), arms in users.items()
     )
 
 

@@ -82,8 +82,8 @@ def make_plan(spec: Spec, graph: Graph, store: Store, keys: Keys) -> Plan:
 
 
 class _Planner:
-    def __init__(self, spec: Spec, store: Store, keys: Keys, found: tuple[Record, ...]) -> None:
-        self.spec, self.store, self.keys, self.records = spec, store, keys, found
+    def __init__(self, spec: Spec, store: Store, keys: Keys, past: tuple[Record, ...]) -> None:
+        self.spec, self.store, self.keys, self.records = spec, store, keys, past
         self.places = Places(spec)
         self.done: dict[str, Manifest] = {}
         self.unknown: set[str] = set()

@@ -18,11 +18,11 @@ def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
 
     Relative paths start at `folder`. Reads one small file a model.
     """
-    found = {}
+    sizes_by_model = {}
     for arm in spec.study.arms:
         start = arm.checkpoint
         model = start.model if isinstance(start, FromModel) else start.experiment.model
-        if model.name in found or sizes_of(model) is not None:
+        if model.name in sizes_by_model or sizes_of(model) is not None:
             continue
         match model.source:
             case Folder(path=path):
@@ -33,8 +33,8 @@ def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
                 place = None
         sizes = _read(place / "config.json") if place is not None else None
         if sizes is not None:
-            found[model.name] = sizes
-    return found
+            sizes_by_model[model.name] = sizes
+    return sizes_by_model
 
 
 def _read(path: Path) -> Sizes | None:

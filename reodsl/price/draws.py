@@ -40,10 +40,10 @@ def _fewer(wanted: int, tries: int, chance: float) -> float:
     whole = math.lgamma(tries + 1)
     logs = (
         whole
-        - math.lgamma(found + 1)
-        - math.lgamma(tries - found + 1)
-        + found * math.log(chance)
-        + (tries - found) * math.log1p(-chance)
-        for found in range(wanted)
+        - math.lgamma(successes + 1)
+        - math.lgamma(tries - successes + 1)
+        + successes * math.log(chance)
+        + (tries - successes) * math.log1p(-chance)
+        for successes in range(wanted)
     )
     return min(1.0, math.fsum(math.exp(each) for each in logs))

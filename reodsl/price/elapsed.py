@@ -49,10 +49,10 @@ def elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> Elapsed | None:
     # When each running task ends, which one it is, and how many devices it gives back.
     running: list[tuple[float, int, str, int]] = []
     while True:
-        while found := min(
+        while next_task := min(
             ((queue[0], wide) for wide, queue in ready.items() if queue and wide <= free), default=None
         ):
-            wide = found[1]
+            wide = next_task[1]
             turn, name = heapq.heappop(ready[wide])
             free -= wide
             heapq.heappush(running, (now + prices.tasks[name].total_seconds, turn, name, wide))

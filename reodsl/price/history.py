@@ -88,13 +88,13 @@ def read_history(store: Store, records: tuple[Record, ...]) -> History:
         if material is None or manifest is None or acceptances(manifest):
             continue
         if material.get("kind") not in COMPUTES:
-            told = light.setdefault(str(material.get("kind")), {})
-            told.setdefault(_by_processor(manifest.provenance), []).append(_seconds(manifest.provenance))
+            seconds = light.setdefault(str(material.get("kind")), {})
+            seconds.setdefault(_by_processor(manifest.provenance), []).append(_seconds(manifest.provenance))
             continue
         past = _past(store, task, manifest, material)
         if past is not None:
             results.append(past)
-    medians = {kind: median(told.get(True) or told[False]) for kind, told in light.items()}
+    medians = {kind: median(seconds.get(True) or seconds[False]) for kind, seconds in light.items()}
     return History(tuple(results), _questions(store, records), medians)
 
 
@@ -110,10 +110,10 @@ def _newest(records: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
 
 def _questions(store: Store, records: tuple[Record, ...]) -> dict[str, int]:
     """Rows of the data whose payload does not tell them."""
-    found: dict[str, int] = {}
+    rows_by_task: dict[str, int] = {}
     for record in reversed(records[-8:]):
         for task, key in record.tasks.items():
-            if not task.endswith(".data") or task in found or store.get(key) is None:
+            if not task.endswith(".data") or task in rows_by_task or store.get(key) is None:
                 continue
             material = store.material(key)
             if material is None or questions_in(material["payload"]["data"]) is not None:
@@ -126,58 +126,60 @@ def _questions(store: Store, records: tuple[Record, ...]) -> dict[str, int]:
                 )
             except (OSError, pl.exceptions.PolarsError):
                 continue
-            found[task] = int(rows)
-    return found
+            rows_by_task[task] = int(rows)
+    return rows_by_task
 
 
 def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> Past | None:
     folder = store.path(manifest.key)
     kind: Kind = material["kind"]
-    made = manifest.provenance
-    sizes = _sizes(store, folder, made)
+    provenance = manifest.provenance
+    sizes = _sizes(store, folder, provenance)
     if sizes is None:
         return None
     try:
         facts, terms = (
-            _training(folder, manifest, material["payload"], _by_processor(made))
+            _training(folder, manifest, material["payload"], _by_processor(provenance))
             if kind == "train"
             else (_sampling(folder, kind), {})
         )
     except (OSError, ValueError, KeyError):
         return None
-    prompt = _prompt(store, made, material["payload"])
+    prompt = _prompt(store, provenance, material["payload"])
     return Past(
         task=task,
         kind=kind,
         payload=material["payload"],
         sizes=sizes,
         facts=replace(facts, prompt=prompt),
-        seconds=_seconds(made),
+        seconds=_seconds(provenance),
         terms=terms,
-        device=str(made.get("device", "")).split(":")[0],
+        device=str(provenance.get("device", "")).split(":")[0],
         words=sizes.vocabulary < 1000,
-        model=str(made.get("device_model") or ""),
-        peak=made.get("peak_memory"),
-        processor=_by_processor(made),
-        generating=int(made.get("engines", 0)) * int(made.get("tensor_parallel", 1)),
-        training=int(made.get("trainers", 0)),
-        tensor_parallel=int(made.get("tensor_parallel", 1)),
+        model=str(provenance.get("device_model") or ""),
+        peak=provenance.get("peak_memory"),
+        processor=_by_processor(provenance),
+        generating=int(provenance.get("engines", 0)) * int(provenance.get("tensor_parallel", 1)),
+        training=int(provenance.get("trainers", 0)),
+        tensor_parallel=int(provenance.get("tensor_parallel", 1)),
     )
 
 
-def _by_processor(made: Mapping[str, Any]) -> bool:
+def _by_processor(provenance: Mapping[str, Any]) -> bool:
     """Whether a result tells what it took of processors, and they were all that it needed."""
-    return str(made.get("device", "")) == "cpu" and made.get("processor_seconds") is not None
+    return str(provenance.get("device", "")) == "cpu" and provenance.get("processor_seconds") is not None
 
 
-def _seconds(made: Mapping[str, Any]) -> float:
-    return float(made["processor_seconds"] if _by_processor(made) else made.get("seconds", 0.0))
+def _seconds(provenance: Mapping[str, Any]) -> float:
+    return float(
+        provenance["processor_seconds"] if _by_processor(provenance) else provenance.get("seconds", 0.0)
+    )
 
 
-def _sizes(store: Store, folder: Path, made: Mapping[str, Any]) -> Sizes | None:
+def _sizes(store: Store, folder: Path, provenance: Mapping[str, Any]) -> Sizes | None:
     """From the checkpoint that the task made or read."""
     places = [folder]
-    start = made.get("inputs", {}).get("start")
+    start = provenance.get("inputs", {}).get("start")
     if start:
         places.append(store.path(start))
     for place in places:
@@ -217,8 +219,8 @@ def _training(
 
 def _sampling(folder: Path, kind: Kind) -> Facts:
     if kind == "evaluate":
-        found = json.loads(read_plain(folder / "summary.json", LARGEST_RECORD))
-        rows = {name: row for name, row in found.items() if name != "mean"}
+        summary = json.loads(read_plain(folder / "summary.json", LARGEST_RECORD))
+        rows = {name: row for name, row in summary.items() if name != "mean"}
         count = sum(int(row["questions"]) for row in rows.values())
         total = sum(float(row["length"]) * int(row["questions"]) for row in rows.values())
         return Facts(length=total / max(1, count), questions=count)
@@ -226,19 +228,19 @@ def _sampling(folder: Path, kind: Kind) -> Facts:
     return Facts(length=_number(table["tokens"].mean()), questions=table["question"].n_unique())
 
 
-def _prompt(store: Store, made: Mapping[str, Any], payload: Mapping[str, Any]) -> float | None:
+def _prompt(store: Store, provenance: Mapping[str, Any], payload: Mapping[str, Any]) -> float | None:
     longest = float(payload["model"]["context"])
     if "stage" in payload:
         longest = float(payload["stage"]["method"].get("max_prompt") or longest)
-    found = []
-    for role, key in made.get("inputs", {}).items():
+    prompts = []
+    for role, key in provenance.get("inputs", {}).items():
         if role.split(":")[0] == "data":
             material = store.material(key)
             data = material["payload"].get("data") if material is not None else None
             if data is not None:
-                found.append((prompt_tokens(data, longest), questions_in(data) or 1))
-    weight = sum(count for _, count in found)
-    return sum(mean * count for mean, count in found) / weight if weight else None
+                prompts.append((prompt_tokens(data, longest), questions_in(data) or 1))
+    weight = sum(count for _, count in prompts)
+    return sum(mean * count for mean, count in prompts) / weight if weight else None
 
 
 def _table(path: Path, columns: list[str] | None = None) -> Any:

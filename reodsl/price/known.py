@@ -32,8 +32,8 @@ class Known:
             questions = past.facts.questions
         if like is None:
             return Facts(self._chosen_length(task), prompt, questions)
-        found = Facts(like.facts.length, prompt, questions, like.facts.trained_share)
-        return _gradients(found, like, task) if task.kind == "train" else found
+        facts = Facts(like.facts.length, prompt, questions, like.facts.trained_share)
+        return _gradients(facts, like, task) if task.kind == "train" else facts
 
     def _questions(self, task: Task) -> tuple[int | None, float | None]:
         """How many questions a task reads, and the mean tokens of their prompts; traces and pairs count each."""
@@ -77,7 +77,7 @@ def _most(select: Mapping[str, Any]) -> int:
     return sum(responses if trace.get("fn") == "each" else 1 for trace in traces) or 1
 
 
-def _gradients(found: Facts, past: Past, task: Task) -> Facts:
+def _gradients(facts: Facts, past: Past, task: Task) -> Facts:
     """Which questions give a gradient, as far as a past training tells of this one.
 
     The share that does not is another one under another reward or with more or fewer rollouts. Draws that replaced them were
@@ -85,17 +85,17 @@ def _gradients(found: Facts, past: Past, task: Task) -> Facts:
     """
     before, now = past.payload["stage"]["method"], task.payload["stage"]["method"]
     if now["kind"] != "ppo":
-        return found
+        return facts
     if bool(before.get("resample")) != bool(now.get("resample")):
-        found = replace(found, trained_share=1.0)
-    told = ("reward", "advantage")
+        facts = replace(facts, trained_share=1.0)
+    decisive = ("reward", "advantage")
     if (
-        any(before[name] != now[name] for name in told)
+        any(before[name] != now[name] for name in decisive)
         or before["batch"]["rollouts"] != now["batch"]["rollouts"]
     ):
-        return found
+        return facts
     whole = before["batch"] == now["batch"] and before.get("resample") == now.get("resample")
-    return replace(found, equal=past.facts.equal, draws=past.facts.draws if whole else None)
+    return replace(facts, equal=past.facts.equal, draws=past.facts.draws if whole else None)
 
 
 def _like(past: Past, task: Task) -> bool:

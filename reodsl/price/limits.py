@@ -14,12 +14,12 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
     """E0610 where the tasks to be done cost more than the limit, E0611 where a role does not fit a GPU of its cluster."""
     study = spec.study
     names = tuple(tasks)
-    found = []
+    errors = []
     most = prices.hours(names)
     if prices.limit is not None and most > prices.limit:
         dear = sorted(names, key=lambda name: -prices.tasks[name].gpu_hours)[:3]
         origin = spec.origins.get(f"{study.name}.limit")
-        found.append(
+        errors.append(
             error(
                 "E0610",
                 f"this costs {paid(prices, most)}, and the limit is {paid(prices, prices.limit)}",
@@ -32,7 +32,7 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
         price = prices.tasks[name]
         for role, peak in price.memory.items():
             if price.capacity is not None and peak > price.capacity:
-                found.append(
+                errors.append(
                     error(
                         "E0611",
                         f"the {role} of {name} needs {memory(peak)} on each GPU, which has {memory(price.capacity)}",
@@ -40,7 +40,7 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
                         help="spread it over more GPUs (`nodes`, `tensor_parallel`), or take a smaller model",
                     )
                 )
-    return tuple(found)
+    return tuple(errors)
 
 
 def _place(spec: Spec, origin: Origin | None) -> str | None:

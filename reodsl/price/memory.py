@@ -90,23 +90,23 @@ def cache_tokens(sizes: Sizes, devices: Devices) -> float:
     if devices.memory is None:
         # The embedded engine's caches: 1 GiB in float32, 3 in bfloat16.
         return float((3 if devices.width == 2 else 1) * 2**30) / sizes.kv_bytes(devices.width)
-    own = sizes.parameters * devices.width / devices.tensor_parallel
-    free = max(0.0, devices.memory * USABLE - own - devices.beside)
+    weights = sizes.parameters * devices.width / devices.tensor_parallel
+    free = max(0.0, devices.memory * USABLE - weights - devices.beside)
     return free * devices.tensor_parallel / sizes.kv_bytes(devices.width)
 
 
-def engine_bytes(sizes: Sizes, devices: Devices, held: float) -> float:
-    """The peak of a generating device: its part of the weights, the caches of `held` tokens as far as they fit, and what
+def engine_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
+    """The peak of a generating device: its part of the weights, the caches of `cached` tokens as far as they fit, and what
     training keeps beside them.
     """
-    return _runtime(devices) + devices.beside + served_bytes(sizes, devices, held)
+    return _runtime(devices) + devices.beside + served_bytes(sizes, devices, cached)
 
 
-def served_bytes(sizes: Sizes, devices: Devices, held: float) -> float:
+def served_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
     """The engine's own part of `engine_bytes`: what it gives back where it can, while a trainer has the device."""
-    own = sizes.parameters * devices.width / devices.tensor_parallel
-    tokens = min(held, cache_tokens(sizes, devices))
-    return own + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
+    weights = sizes.parameters * devices.width / devices.tensor_parallel
+    tokens = min(cached, cache_tokens(sizes, devices))
+    return weights + tokens * sizes.kv_bytes(devices.width) / devices.tensor_parallel
 
 
 def process_bytes(peaks: Mapping[str, float]) -> float:

@@ -65,10 +65,10 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     beyond: list[float] = []
     reached: list[float] = []
     there = [past for past in history.results if _ran_on(past, devices)]
-    found = [past for past in there if past.processor] or there
-    around = [past.seconds - sum(past.terms.values()) for past in found if past.terms]
+    comparable = [past for past in there if past.processor] or there
+    around = [past.seconds - sum(past.terms.values()) for past in comparable if past.terms]
     start = max(0.0, median(around)) if around else None
-    for past in found:
+    for past in comparable:
         ran = _as_many(past, _of_kind(past.kind, devices))
         known = price_task(past.kind, past.payload, past.sizes, past.facts, ran, past.words)
         if past.peak is not None and devices.unit == "seconds":
@@ -76,13 +76,13 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
         for term, seconds, priced in _beside(past, known, start):
             ratios.setdefault(term, []).append(seconds / priced)
             if term == "training":
-                own = at_width(devices, past.sizes.hidden).hardware.mfu_train
-                reached.append(own * priced / seconds)
+                assumed = at_width(devices, past.sizes.hidden).hardware.mfu_train
+                reached.append(assumed * priced / seconds)
     if not ratios:
         return None
     factors = {name: median(each) for name, each in ratios.items()}
     mfu = median(reached) if reached else None
-    return Measured(len(found), factors, start, mfu, median(beyond) if beyond else None)
+    return Measured(len(comparable), factors, start, mfu, median(beyond) if beyond else None)
 
 
 def _beside(past: Past, known: Price, start: float | None) -> list[tuple[str, float, float]]:
@@ -132,9 +132,9 @@ class _Pricer:
             return Price(gpus=devices.gpus, devices=devices.name, unpriced=lacks)
         words = model is not None and isinstance(model.source, Architecture)
         ran = _of_kind(task.kind, devices)
-        found = price_task(task.kind, task.payload, sizes, self.known.facts(task), ran, words)
-        found = replace(found, devices=devices.name, capacity=devices.memory)
-        return found if measured is None else self._calibrated(task, found, measured)
+        estimate = price_task(task.kind, task.payload, sizes, self.known.facts(task), ran, words)
+        estimate = replace(estimate, devices=devices.name, capacity=devices.memory)
+        return estimate if measured is None else self._calibrated(task, estimate, measured)
 
     def _light(self, task: Task, sizes: Sizes | None, devices: Devices | None) -> Price:
         disk = LIGHT_BYTES.get(task.kind, 10e3)
@@ -146,17 +146,17 @@ class _Pricer:
         here = devices is not None and devices.unit == "seconds"
         return Price(seconds={"start": seconds}, disk=disk, gpus=1 if here else 0)
 
-    def _calibrated(self, task: Task, found: Price, measured: Measured) -> Price:
+    def _calibrated(self, task: Task, estimate: Price, measured: Measured) -> Price:
         seconds: dict[Term, float] = {}
-        for term, value in found.seconds.items():
+        for term, value in estimate.seconds.items():
             if term == "start":
                 seconds[term] = value if measured.start is None else measured.start
             else:
                 name = term if task.kind == "train" else "responses"
                 seconds[term] = value * measured.factors.get(name, 1.0)
         beyond = measured.memory or 0.0
-        peaks = {role: max(peak + beyond, peak / 4) for role, peak in found.memory.items()}
-        return replace(found, seconds=seconds, memory=peaks)
+        peaks = {role: max(peak + beyond, peak / 4) for role, peak in estimate.memory.items()}
+        return replace(estimate, seconds=seconds, memory=peaks)
 
     def _model(self, task: Task) -> tuple[Model | None, Sizes | None]:
         while task.kind != "model" and "start" in task.inputs:

@@ -95,8 +95,8 @@ def force(
         return Forcing(0.0, 0.0, 0.0, 0.0)
     hardware, engines = devices.hardware, min(devices.engines, max(1.0, load.responses))
     before = [load.prompt + cut for cut in cuts]
-    held = load.responses / engines * (load.prompt + load.lengths.mean)
-    kept = min(1.0, cache_tokens(sizes, devices) / held) if hardware.prefix_cache else 0.0
+    cached = load.responses / engines * (load.prompt + load.lengths.mean)
+    kept = min(1.0, cache_tokens(sizes, devices) / cached) if hardware.prefix_cache else 0.0
     again = (1 - kept) * sum(count * prefix for count, prefix in zip(counts, before, strict=True))
     attended = sum(count * prefix for count, prefix in zip(counts, before, strict=True))
     squared = sum(count * prefix**2 for count, prefix in zip(counts, before, strict=True))

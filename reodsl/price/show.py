@@ -57,13 +57,13 @@ def paid(prices: Prices, hours: float) -> str:
 
 def short(prices: Prices, names: Sequence[str]) -> str:
     """The price of tasks in a row of a plan; empty where it is nothing worth showing."""
-    found = [prices.tasks[name] for name in names]
-    if any(price.unpriced is not None for price in found):
+    chosen = [prices.tasks[name] for name in names]
+    if any(price.unpriced is not None for price in chosen):
         return "no price"
     if prices.unit == "gpu_hours":
-        hours = sum(price.gpu_hours for price in found)
+        hours = sum(price.gpu_hours for price in chosen)
         return paid(prices, hours) if hours else ""
-    seconds = sum(price.total_seconds for price in found)
+    seconds = sum(price.total_seconds for price in chosen)
     return duration(seconds) if seconds >= 1 else ""
 
 
@@ -88,34 +88,34 @@ def _work(price: Price) -> list[str]:
         (price.trained, "trained"),
         (price.verified, "answers checked"),
     ]
-    found = [f"{count(number)} {words}" for number, words in parts if number >= 0.5]
+    amounts = [f"{count(number)} {words}" for number, words in parts if number >= 0.5]
     if price.draws > 1:
-        found.append(f"{count(price.draws)} draws of questions a step")
-    return [", ".join(found)] if found else []
+        amounts.append(f"{count(price.draws)} draws of questions a step")
+    return [", ".join(amounts)] if amounts else []
 
 
 def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> list[str]:
     """What tasks come to together: a step of each kind of training, tokens and calls, the highest peaks, all disk."""
-    found = {name: prices.tasks[name] for name in names}
+    chosen = {name: prices.tasks[name] for name in names}
     steps: dict[str, list[str]] = {}
-    for name, price in found.items():
+    for name, price in chosen.items():
         # Seeds and arms whose steps cost the same are shown once.
         words = "".join(line.partition(": ")[2] or line for line in step(prices, name, price))
         if words:
             steps.setdefault(words, []).append(name)
-    dearest = sorted(steps.values(), key=lambda alike: -sum(found[alike[0]].step_hours.values()))
+    dearest = sorted(steps.values(), key=lambda alike: -sum(chosen[alike[0]].step_hours.values()))
     lines = []
     for alike in dearest if everything else dearest[:_STEPS]:
         others = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
-        lines += step(prices, alike[0] + others, found[alike[0]])
+        lines += step(prices, alike[0] + others, chosen[alike[0]])
     if len(dearest) > _STEPS and not everything:
         lines.append(f"    {len(dearest) - _STEPS} trainings with cheaper steps (--all shows them)")
-    whole = added(found.values())
+    whole = added(chosen.values())
     peaks = [f"{role} {memory(peak)}" for role, peak in whole.memory.items()]
     lines += [f"Work: {line}" for line in _work(whole)]
     if peaks:
         lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(whole.disk)}.")
-    for name, price in found.items():
+    for name, price in chosen.items():
         if price.unpriced is not None:
             lines.append(f"No price for {name}: {price.unpriced}")
     return [*lines, *_basis(prices)]
@@ -123,21 +123,21 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
 
 def _basis(prices: Prices) -> list[str]:
     """What the times rest on: past results, or what was assumed."""
-    found = prices.measured
-    if found is None:
+    measured = prices.measured
+    if measured is None:
         here = "Times are those of a plain laptop; the first run measures this machine."
         return [here] if prices.unit == "seconds" else []
-    results = f"{found.results} past result{'' if found.results == 1 else 's'}"
-    told = [] if found.mfu_train is None else [f"training at {100 * found.mfu_train:.2g}% MFU"]
-    others = {name: ratio for name, ratio in found.factors.items() if name != "training"}
+    results = f"{measured.results} past result{'' if measured.results == 1 else 's'}"
+    phrases = [] if measured.mfu_train is None else [f"training at {100 * measured.mfu_train:.2g}% MFU"]
+    others = {name: ratio for name, ratio in measured.factors.items() if name != "training"}
     for index, (name, ratio) in enumerate(others.items()):
         words = "takes {:.2g} times what is assumed" if index == 0 else "{:.2g}"
-        told.append(f"{_TIMED.get(name, name)} {words.format(ratio)}")
-    if found.memory is not None and abs(found.memory) >= 2**20:
-        told.append(
-            f"processes hold {memory(abs(found.memory))} {'more' if found.memory > 0 else 'less'} than is assumed"
+        phrases.append(f"{_TIMED.get(name, name)} {words.format(ratio)}")
+    if measured.memory is not None and abs(measured.memory) >= 2**20:
+        phrases.append(
+            f"processes hold {memory(abs(measured.memory))} {'more' if measured.memory > 0 else 'less'} than is assumed"
         )
-    return [f"Calibrated by {results}: {', '.join(told)}."]
+    return [f"Calibrated by {results}: {', '.join(phrases)}."]
 
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:
@@ -156,13 +156,13 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
     return lines
 
 
-def until_the_end(prices: Prices, found: Elapsed | None) -> list[str]:
+def until_the_end(prices: Prices, elapsed: Elapsed | None) -> list[str]:
     """How long it is from the start to the report, in one line; nothing where a task has no price."""
-    if found is None:
+    if elapsed is None:
         return []
     what = "core" if prices.unit == "seconds" else "GPU"
-    many = f"{found.devices} {what}{'' if found.devices == 1 else 's'}"
-    took, least = duration(found.seconds), duration(found.longest)
+    many = f"{elapsed.devices} {what}{'' if elapsed.devices == 1 else 's'}"
+    took, least = duration(elapsed.seconds), duration(elapsed.longest)
     more = "as long as on any more" if took == least else f"the longest chain of tasks alone takes {least}"
     return [f"From start to report: about {took} on {many}; {more}."]
 

@@ -91,7 +91,7 @@ def from_config(config: Mapping[str, Any]) -> Sizes | None:
         return None
     if min(hidden, layers, heads, kv_heads, head_dim, vocabulary, intermediate) < 1:
         return None
-    found = _sizes(
+    shape = _sizes(
         layers=layers,
         hidden=hidden,
         attention=heads * head_dim,
@@ -105,11 +105,11 @@ def from_config(config: Mapping[str, Any]) -> Sizes | None:
     return _sizes(
         layers=layers,
         hidden=hidden,
-        attention=found.attention,
-        kv=found.kv,
+        attention=shape.attention,
+        kv=shape.kv,
         intermediate=intermediate,
         vocabulary=vocabulary,
-        parameters=found.products + lookup + norms,
+        parameters=shape.products + lookup + norms,
     )
 
 

@@ -59,12 +59,12 @@ def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
     cut that is computed to be at a quarter of the longest.
     """
     cuts = reward.forced
-    found = set(cuts.fixed)
+    places = set(cuts.fixed)
     if cuts.splits and reward.dense is not None:
-        found.update(_places(reward.dense.split))
+        places.update(_places(reward.dense.split))
     if cuts.computed:
-        found.add(longest // 4)
-    return cuts_below(sorted(found), longest)
+        places.add(longest // 4)
+    return cuts_below(sorted(places), longest)
 
 
 def _places(split: Split) -> tuple[int, ...]:
@@ -128,10 +128,10 @@ def _ppo(
     verified = responses + forced.answers
     draws = _draws(method, facts)
     drawn = steps * draws
-    held = responses / devices.engines * (prompt + lengths.mean)
+    cached = responses / devices.engines * (prompt + lengths.mean)
     # A server on a processor has no memory that it could give back; everywhere else one of both is there at a time.
     keeps = engine == "sglang" and devices.unit == "seconds"
-    stays = memory.served_bytes(sizes, devices, held) if keeps else 0.0
+    stays = memory.served_bytes(sizes, devices, cached) if keeps else 0.0
     seconds = {
         "start": devices.start,
         "generation": drawn * generation_seconds(load, sizes, devices),
@@ -153,7 +153,7 @@ def _ppo(
                 sizes, devices, prompt + longest, frozen=method.frozen, feeds=True
             )
             + stays,
-            "engine": memory.engine_bytes(sizes, devices, held),
+            "engine": memory.engine_bytes(sizes, devices, cached),
         },
         disk=memory.checkpoint_bytes(sizes)
         + memory.optimizer_bytes(sizes, stage.optim.algorithm)

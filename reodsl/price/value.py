@@ -140,21 +140,21 @@ def to_json(price: Price) -> dict[str, Any]:
 
 def added(prices: Iterable[Price]) -> Price:
     """Several prices together: sums, and of memory the highest peak of each role."""
-    found = tuple(prices)
+    parts = tuple(prices)
     memory: dict[str, float] = {}
-    for price in found:
+    for price in parts:
         for role, peak in price.memory.items():
             memory[role] = max(peak, memory.get(role, 0.0))
     return Price(
-        generated=sum(price.generated for price in found),
-        forced=sum(price.forced for price in found),
-        read_again=sum(price.read_again for price in found),
-        trained=sum(price.trained for price in found),
-        verified=sum(price.verified for price in found),
-        seconds={term: sum(price.seconds.get(term, 0.0) for price in found) for term in TERMS},
+        generated=sum(price.generated for price in parts),
+        forced=sum(price.forced for price in parts),
+        read_again=sum(price.read_again for price in parts),
+        trained=sum(price.trained for price in parts),
+        verified=sum(price.verified for price in parts),
+        seconds={term: sum(price.seconds.get(term, 0.0) for price in parts) for term in TERMS},
         memory=memory,
-        disk=sum(price.disk for price in found),
-        steps=sum(price.steps for price in found),
+        disk=sum(price.disk for price in parts),
+        steps=sum(price.steps for price in parts),
     )
 
 
