@@ -124,7 +124,7 @@ def apply_change(ctx: Context, record: R, change: Change, scope: Scope) -> R:
             names = list(inner_kind.fields)
             helps = f"name one of them; {there_is(names, 'its settings are')}"
             if not names:
-                helps = "name what it holds, and a setting of it: " + held(record, head, change)
+                helps = "name what it holds, and a setting of it: " + how_to_change(record, head, change)
             refuse(ctx, change, f"`{change.target}` is a block of settings", helps)
             return record
         if not inner_kind.fields:
@@ -132,7 +132,9 @@ def apply_change(ctx: Context, record: R, change: Change, scope: Scope) -> R:
             known = list(inner.children) if isinstance(inner, Section) else []
             if rest[0] in known:
                 words = f"`{change.target}` has settings of its own"
-                refuse(ctx, change, words, f"change one of them: {held(record, head, change, rest[0])}")
+                refuse(
+                    ctx, change, words, f"change one of them: {how_to_change(record, head, change, rest[0])}"
+                )
             else:
                 words = f"the {head} of `{record.name}` holds no `{rest[0]}`"
                 refuse(
@@ -292,10 +294,10 @@ def _copied(
 ) -> Value | None:
     """What a setting names with a setting of its own changed, as `NAME { … }` would have it."""
     before = replace(record, owner=None)
-    made = apply_change(ctx, before, change, scope)
-    if made.broken or (made is before and change.where_set):
+    changed = apply_change(ctx, before, change, scope)
+    if changed.broken or (changed is before and change.where_set):
         return None
-    complete = made if kind.partial else fill_defaults(ctx, made, kind)
+    complete = changed if kind.partial else fill_defaults(ctx, changed, kind)
     return None if complete is None else replace(value, data=complete)
 
 
@@ -312,8 +314,8 @@ def report_unmet(ctx: Context, changes: Iterable[Change]) -> None:
         else:
             remedy = f"use `{head}` in what runs, or leave it out"
         message = f"nothing that runs has `{change.target}`"
-        found = error("E0211", message, change.value.span, help=remedy)
-        ctx.report(ctx.passed.get(change.target, found))
+        unmet = error("E0211", message, change.value.span, help=remedy)
+        ctx.report(ctx.passed.get(change.target, unmet))
         ctx.met.add(change.target)
 
 
@@ -342,7 +344,7 @@ def refuse(ctx: Context, change: Change, message: str, remedy: str) -> None:
     ctx.report(finding)
 
 
-def held(record: Record, block: str, change: Change, name: str | None = None) -> str:
+def how_to_change(record: Record, block: str, change: Change, name: str | None = None) -> str:
     """How to write a change of what stands in a block that has no settings itself: the first of these, or `name`."""
     inner = record.sub(block)
     parts = dict(inner.children) if isinstance(inner, Section) else {}

@@ -60,8 +60,8 @@ def _files_named(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Va
             continue
         try:
             curves = read_frontier(arg.value.value)
-        except Problem as found:
-            for each in found.diagnostics:
+        except Problem as caught:
+            for each in caught.diagnostics:
                 ctx.report(each)
             continue
         name = f"file {i}"

@@ -252,15 +252,15 @@ def experiment(low: Lowering, record: values.Experiment) -> Experiment:
         return known[1]
     parts = complete_stages(low.ctx, record)
     base = record.sub("base") or parts[0][1].part("base")
-    made = Experiment(
+    built = Experiment(
         name=record.name,
         doc=record.doc,
         start=start(low, base),
         stages=tuple(stage(low, part, each) for part, each in parts),
         cluster=own_cluster(low, record),
     )
-    low.experiments[id(record)] = (record, made)
-    return made
+    low.experiments[id(record)] = (record, built)
+    return built
 
 
 def own_cluster(low: Lowering, record: Record) -> Cluster | None:
@@ -268,8 +268,8 @@ def own_cluster(low: Lowering, record: Record) -> Cluster | None:
     named = record.sub("cluster")
     if low.cluster is None or named is None:
         return None
-    own = cluster(named)
-    return None if canonical(own) == canonical(low.cluster) else own
+    named_cluster = cluster(named)
+    return None if canonical(named_cluster) == canonical(low.cluster) else named_cluster
 
 
 def stage(low: Lowering, part: values.Stage | None, record: Record) -> Stage:

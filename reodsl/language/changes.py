@@ -88,8 +88,8 @@ def _inner(type_: Type) -> Iterable[str]:
 def _pointed(target: str) -> str:
     """A path with brackets, `mine.stages[8K tokens].steps`, as one with points, `mine.stages.8192.steps`."""
 
-    def point(found: re.Match[str]) -> str:
-        text = found[1].strip()
+    def point(match: re.Match[str]) -> str:
+        text = match[1].strip()
         number = parse_expression(Source("", text)).expression
         if isinstance(number, tree.Number):
             value = scaled(number.value, number.suffix, dimension(number.unit) or ())
@@ -111,12 +111,12 @@ def _parsed(ctx: Context, place: str, text: str) -> tree.Expr | None:
 
 def _params(ctx: Context, main: Loaded) -> dict[str, Owner]:
     """The params that can be set: those of the file, and those that it imports, with where they are declared."""
-    found = {name: (main.key, name) for name, item in main.items.items() if isinstance(item, tree.Param)}
+    params = {name: (main.key, name) for name, item in main.items.items() if isinstance(item, tree.Param)}
     for name, imported in main.imports.items():
         target = ctx.modules.loaded.get(imported.module or "")
         if target is not None and isinstance(target.items.get(imported.name), tree.Param):
-            found[name] = (target.key, imported.name)
-    return found
+            params[name] = (target.key, imported.name)
+    return params
 
 
 def _studies(main: Loaded) -> list[tree.Decl]:
@@ -160,12 +160,12 @@ def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Own
         return drawn
     shared = bool(studies) and head in KINDS["study"].fields
     inside = bool(rest) and head in TRAINING and not isinstance(TRAINING[head].type, Block)
-    found = [((main.key, study.name.name), path, bool(rest)) for study in studies] if shared else []
+    owners = [((main.key, study.name.name), path, bool(rest)) for study in studies] if shared else []
     if head in TRAINING:
-        found += [(owner, path, shared or inside) for owner in _trained(ctx, studies, main)]
+        owners += [(owner, path, shared or inside) for owner in _trained(ctx, studies, main)]
     if head == "eval":
-        found += [(owner, path, True) for owner in _from_elsewhere(ctx, studies, main)]
-    return found
+        owners += [(owner, path, True) for owner in _from_elsewhere(ctx, studies, main)]
+    return owners
 
 
 def _drawn(
@@ -212,15 +212,15 @@ def _of_the_library(ctx: Context, main: Loaded, name: str) -> bool:
 
 
 def _trained(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[Owner]:
-    own = [loaded for loaded in ctx.modules.loaded.values() if loaded is not None and not loaded.std]
-    found = [
+    user_files = [loaded for loaded in ctx.modules.loaded.values() if loaded is not None and not loaded.std]
+    owners = [
         (loaded.key, name)
-        for loaded in own
+        for loaded in user_files
         for name, item in loaded.items.items()
         if isinstance(item, tree.Decl) and item.kind.name == "experiment"
     ]
     for study in studies:
         for member in _members(study):
             if member.kind.name == "arm" and isinstance(member.value, tree.Amend):
-                found.append((main.key, f"{study.name.name}.{member.name.name}"))
-    return found
+                owners.append((main.key, f"{study.name.name}.{member.name.name}"))
+    return owners

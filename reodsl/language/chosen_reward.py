@@ -55,7 +55,7 @@ def choose_reward(
     if program.main is not None and program.sound:
         with suppress(Enough):
             record = _record(program, program.main, wanted)
-    found: tuple[Advantage, str | None] = Advantage(), None
+    recipe: tuple[Advantage, str | None] = Advantage(), None
     rule: Record | None = record
     limit = UNKNOWN_LENGTH
     ctx = program.context
@@ -67,16 +67,16 @@ def choose_reward(
         if stage is not None and rule is None:
             ctx.report(_none(f"`{experiment.name}` is trained without a reward", program))
         if stage is not None and rule is not None:
-            found = (
+            recipe = (
                 build(Advantage, stage.part("advantage"), credit=stage.data("credit")),
                 experiment.name,
             )
             limit = stage.part("rollout").data("max_tokens")
-    made: Reward | None = None
+    built: Reward | None = None
     if isinstance(rule, Definition) and program.sound:
         with suppress(LookupError, Enough):
-            made = _as_named(reward(Lowering(ctx), rule, limit), rule)
-    return ChosenReward(made, *found, ctx.findings, ctx.modules.sources)
+            built = _as_named(reward(Lowering(ctx), rule, limit), rule)
+    return ChosenReward(built, *recipe, ctx.findings, ctx.modules.sources)
 
 
 def _record(program: Program, main: Loaded, wanted: str | None) -> Record | None:
@@ -87,7 +87,11 @@ def _record(program: Program, main: Loaded, wanted: str | None) -> Record | None
             item.name.name: item.kind.name for item in main.items.values() if isinstance(item, tree.Decl)
         }
         for kind in ("reward", "experiment"):
-            names = [name for name, own in declared.items() if own == kind and name in program.values]
+            names = [
+                name
+                for name, declared_kind in declared.items()
+                if declared_kind == kind and name in program.values
+            ]
             if len(names) == 1:
                 data = program.values[names[0]].data
                 return data if isinstance(data, Record) else None

@@ -46,15 +46,15 @@ class Context:
     errors: int = 0
     trying: bool = False
     read: set[Span] = field(default_factory=set)
-    _found: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
+    _reported: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
 
     def report(self, finding: Diagnostic) -> None:
         """Keep a finding, once. Raises `Enough` when there are more errors than anybody reads."""
         place = finding.labels[0].span if finding.labels else None
         key = finding.code, place, finding.message
-        if key in self._found:
+        if key in self._reported:
             return
-        self._found[key] = finding
+        self._reported[key] = finding
         self.errors += finding.severity == "error"
         if self.errors >= MOST_ERRORS and not self.trying:
             self.modules.spent.stop(place)
@@ -85,12 +85,12 @@ class Context:
 
     def trial(self) -> Context:
         """The same evaluation, with findings of its own: what is tried there is reported nowhere."""
-        return replace(self, _found={}, trying=True)
+        return replace(self, _reported={}, trying=True)
 
     @property
-    def own(self) -> tuple[Diagnostic, ...]:
+    def reported(self) -> tuple[Diagnostic, ...]:
         """What was reported here, without the files' own errors."""
-        return tuple(self._found.values())
+        return tuple(self._reported.values())
 
     def broken_files(self) -> set[str]:
         """The files with syntax errors, by the paths that are shown: declarations of theirs may be lost."""
@@ -109,7 +109,7 @@ class Context:
         broken = self.broken_files()
         rest = [
             each
-            for each in self._found.values()
+            for each in self._reported.values()
             if not (each.code in FOLLOWING and each.labels and each.labels[0].span.path in broken)
         ]
         refused = self.modules.spent.refused
@@ -146,8 +146,8 @@ class Context:
         if key not in self.computed:
             # The value is kept, so that no other gets its number.
             self.computed[key] = value, compute()
-        found: T = self.computed[key][1]
-        return found
+        result: T = self.computed[key][1]
+        return result
 
     def _circle(self, ring: list[tuple[Owner, Span]]) -> None:
         names = [owner[1].rpartition(".")[2] for owner, _ in ring]

@@ -106,11 +106,11 @@ def _budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]
     value = evaluate_splits(ctx, item.value, scope, item.name.name)
     if value is None or not isinstance(value.data, Record):
         return None
-    made = amend_call(ctx, value.data, owner, scope)
-    if made is None:
+    changed = amend_call(ctx, value.data, owner, scope)
+    if changed is None:
         return None
-    value = replace(value, data=made)
-    named_record = replace(made, name=made.name or item.name.name, owner=made.owner or owner)
+    value = replace(value, data=changed)
+    named_record = replace(changed, name=changed.name or item.name.name, owner=changed.owner or owner)
     return replace(value, data=named_record)
 
 
@@ -243,11 +243,11 @@ def _empty(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
 def _parted(ctx: Context, start: Compound, owner: Owner) -> Record:
     """Traces with their styles, or a published table with its rows, evaluated in the order of their declarations."""
     child, what, example = PARTS[start.kind]
-    found = []
+    parts = []
     for item, scope in start.children.values():
         value = record(ctx, item, scope, (owner[0], f"{owner[1]}.{item.name.name}"))
         if value is not None and isinstance(value.data, Record):
-            found.append(value.data)
+            parts.append(value.data)
     if not start.children:
         ctx.fail(
             "E0304",
@@ -256,8 +256,8 @@ def _parted(ctx: Context, start: Compound, owner: Owner) -> Record:
             f"no `{child}`",
             help=f"add `{example}`",
         )
-    whole = bool(found) and len(found) == len(start.children)
-    return replace(start, parts=tuple(found), broken=start.broken if whole else start.broken | {UNKNOWN})
+    whole = bool(parts) and len(parts) == len(start.children)
+    return replace(start, parts=tuple(parts), broken=start.broken if whole else start.broken | {UNKNOWN})
 
 
 def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record | None:
@@ -376,9 +376,9 @@ def _thunk(
     def compute() -> Value | None:
         ctx.spend("arms", member.name.span)
         # A member's own name means what is outside of the study, if there is such: `arm vanilla = vanilla`.
-        own = member.name.name
-        outside = own in module.items or own in module.imports or module.path in ctx.broken_files()
-        scope = Scope(module).inner(thunks, own if outside else None)
+        name = member.name.name
+        outside = name in module.items or name in module.imports or module.path in ctx.broken_files()
+        scope = Scope(module).inner(thunks, name if outside else None)
         return (
             _arm(ctx, member, scope, owner)
             if member.kind.name == "arm"
@@ -403,12 +403,12 @@ def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) 
     if value is not None:
         start = _underlying(ctx, value, name, member, owner)
     if block is not None or owner in ctx.amends:
-        own = start or Experiment("experiment", {}, member.name.span)
-        own = replace(own, name=name, owner=owner, span=member.name.span)
+        experiment = start or Experiment("experiment", {}, member.name.span)
+        experiment = replace(experiment, name=name, owner=owner, span=member.name.span)
         if block is not None:
-            own = lay_block(ctx, own, block, scope, member.doc or own.doc)
-        own = apply_amends(ctx, own, owner, scope)
-        start = own if start is not None else None
+            experiment = lay_block(ctx, experiment, block, scope, member.doc or experiment.doc)
+        experiment = apply_amends(ctx, experiment, owner, scope)
+        start = experiment if start is not None else None
     if start is None:
         return None
     complete = complete_experiment(ctx, start)
@@ -449,11 +449,11 @@ def _frontier(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, s
         return None
     data = value.data
     if isinstance(data, Record) and data.kind == "envelope":
-        made = amend_call(ctx, data, owner, scope)
-        if made is None:
+        changed = amend_call(ctx, data, owner, scope)
+        if changed is None:
             return None
         return Value(
-            Frontier("frontier", {}, member.name.span, name, member.doc or "", owner, envelope=made),
+            Frontier("frontier", {}, member.name.span, name, member.doc or "", owner, envelope=changed),
             member.name.span,
         )
     if isinstance(data, Record) and data.kind == "frontier":
@@ -472,12 +472,12 @@ def _report(
 ) -> tuple[tuple[Record, ...], tuple[Record, ...], bool]:
     report = result.sub("report")
     children = report.children if isinstance(report, Section) else {}
-    found: dict[str, list[Record]] = {"table": [], "chart": []}
+    shown: dict[str, list[Record]] = {"table": [], "chart": []}
     sound = True
     for item, scope in children.values():
         value = record(ctx, item, scope, (owner[0], f"{owner[1]}.report.{item.name.name}"))
         if value is None or not isinstance(value.data, Record):
             sound = False
         else:
-            found[item.kind.name].append(value.data)
-    return tuple(found["table"]), tuple(found["chart"]), sound
+            shown[item.kind.name].append(value.data)
+    return tuple(shown["table"]), tuple(shown["chart"]), sound

@@ -257,9 +257,9 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
     if local is not None:
         value = local()
         return None if value is None else move_to_use(value, name, expr.span)
-    found = lookup(ctx, scope.module, name)
-    if found is not None:
-        module, item = found
+    declared = lookup(ctx, scope.module, name)
+    if declared is not None:
+        module, item = declared
         value = ctx.declared(module, item)
         return None if value is None else move_to_use(value, name, expr.span)
     if name in scope.module.imports or _declared_badly(scope.module, name):
@@ -291,8 +291,8 @@ def lookup(ctx: Context, module: Loaded, name: str) -> tuple[Loaded, tree.Module
 
 def is_reward(ctx: Context, module: Loaded, name: str) -> bool:
     """Whether a file declares or imports a reward of that name."""
-    found = lookup(ctx, module, name)
-    return found is not None and isinstance(found[1], tree.Decl) and found[1].kind.name == "reward"
+    declared = lookup(ctx, module, name)
+    return declared is not None and isinstance(declared[1], tree.Decl) and declared[1].kind.name == "reward"
 
 
 def move_to_use(value: Value, name: str, span: Span) -> Value:
@@ -366,8 +366,8 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
             expr.name.span,
             help=f"write `{record.name}.stages[{name}]`",
         )
-    found = record.get(name)
-    if found is None:
+    setting = record.get(name)
+    if setting is None:
         stages = record.stages if isinstance(record, Experiment) else ()
         known = [*record.fields, *(["stages"] if stages else [])]
         staged = isinstance(record, Experiment) and name in [part.name for part in stage_parts(ctx, record)]
@@ -380,7 +380,7 @@ def attribute(ctx: Context, expr: tree.Attribute, scope: Scope, want: Type | Non
             if staged
             else advice(name, known, "it has"),
         )
-    return move_to_use(found, f"{record.name}.{name}" if record.name else name, expr.span)
+    return move_to_use(setting, f"{record.name}.{name}" if record.name else name, expr.span)
 
 
 def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value | None:
@@ -397,8 +397,8 @@ def _from_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> Value
         return ctx.fail(
             "E0205", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps
         )
-    found = ctx.declared(loaded, loaded.items[name])
-    return None if found is None else move_to_use(found, name, expr.span)
+    value = ctx.declared(loaded, loaded.items[name])
+    return None if value is None else move_to_use(value, name, expr.span)
 
 
 def metric(ctx: Context, expr: tree.Attribute) -> Value | None:
@@ -529,9 +529,9 @@ def stage_parts(ctx: Context, record: Experiment) -> list[Stage]:
 
 def _unlike(ctx: Context, parts: list[Stage]) -> list[Stage]:
     """The stages without those that have the name of an earlier one, which are reported: results go by these names."""
-    found: dict[str, Stage] = {}
+    by_name: dict[str, Stage] = {}
     for part in parts:
-        before = found.setdefault(part.name, part)
+        before = by_name.setdefault(part.name, part)
         if before is part:
             continue
         places = [each.value.span if each.value is not None else each.span for each in (before, part)]
@@ -543,7 +543,7 @@ def _unlike(ctx: Context, parts: list[Stage]) -> list[Stage]:
             others=[Label(places[0], "first here")],
             help="make each value once, or write stages with names of their own: `stage NAME { … }`",
         )
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _with(stage: StagesOver, value: Value) -> Scope:
@@ -627,7 +627,7 @@ def _checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value | None:
 
 def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, Slot] | None:
     """The arguments of a call by name, each in its type, defaults filled in; None after reporting what is wrong."""
-    found: dict[str, Slot] = {}
+    bound: dict[str, Slot] = {}
     places: dict[str, tree.Arg] = {}
     good, guess = True, False
     positional = list(kind.positional)
@@ -650,9 +650,9 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
         if value is None:
             good = False
         else:
-            found[name] = Slot(value, arg.span)
+            bound[name] = Slot(value, arg.span)
     for name, field in kind.fields.items():
-        if name in places or name in found:
+        if name in places or name in bound:
             continue
         if field.required:
             # An argument of an unknown name was most likely meant to be this one, and has been reported.
@@ -668,8 +668,8 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
                 help=f"write `{example}`{with_imports(imports)}" if example else None,
             )
         elif field.default is not None:
-            found[name] = Slot(default_value(field, expr), None)
-    return found if good else None
+            bound[name] = Slot(default_value(field, expr), None)
+    return bound if good else None
 
 
 def _plain(ctx: Context, arg: tree.Arg, whose: str) -> tree.Expr | None:
@@ -768,8 +768,8 @@ def bind_argument(
     name = param.name.name
     if type_ == SPLITS:
         return evaluate_splits(ctx, expr, scope, name)
-    found = evaluate(ctx, expr, scope, type_)
-    value = None if found is None else fit_setting(ctx, found, type_, name)
+    given = evaluate(ctx, expr, scope, type_)
+    value = None if given is None else fit_setting(ctx, given, type_, name)
     if value is not None and param.range is not None:
         return in_range(ctx, value, param.range, type_, name, Scope(definition.module))
     return value
@@ -831,9 +831,9 @@ def in_range(
     item = type_.item if isinstance(type_, Many) else type_
     ends = []
     for end in (range_.lower, range_.upper):
-        found = evaluate(ctx, end, scope)
+        bound = evaluate(ctx, end, scope)
         ends.append(
-            None if found is None else fit_setting(ctx, found, _unbounded(item), f"the range of {name}")
+            None if bound is None else fit_setting(ctx, bound, _unbounded(item), f"the range of {name}")
         )
     low, high = ends
     if (

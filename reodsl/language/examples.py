@@ -29,18 +29,18 @@ def in_file(ctx: Context, module: Loaded | None, example: str, type_: Type) -> t
     def ready(kind: str) -> tuple[str, ...]:
         return ctx.once_of(f"ready {kind}", module, lambda: tuple(_ready(ctx, module, kind)))
 
-    def here(found: re.Match[str]) -> str:
-        name = found[0]
+    def here(match: re.Match[str]) -> str:
+        name = match[0]
         known = [each for each in provided(name) if each[1] in kinds]
         if name in module.items or name in module.imports or len(known) != 1:
             return name
         library, kind = known[0]
-        own = next((each for each in ready(kind) if each not in taken), None)
-        if own is None:
+        declared = next((each for each in ready(kind) if each not in taken), None)
+        if declared is None:
             imports.append(f"from {library} import {name}")
             return name
-        taken.add(own)
-        return own
+        taken.add(declared)
+        return declared
 
     return _NAME.sub(here, example), imports
 

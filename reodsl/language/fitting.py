@@ -230,11 +230,11 @@ def default_value(field: Field, at: tree.Call | tree.Ident) -> Value:
 def as_value(data: Any, field: Field, at: tree.Call | tree.Ident) -> Value:
     """Plain data as a value in a field's type."""
 
-    def made(each: Any, type_: Type) -> Value:
+    def value_of(each: Any, type_: Type) -> Value:
         if isinstance(type_, Either):
             type_ = type_.options[0]
         if isinstance(each, tuple) and isinstance(type_, Many):
-            return Value(Items(tuple(made(item, type_.item) for item in each)), at.span)
+            return Value(Items(tuple(value_of(item, type_.item) for item in each)), at.span)
         if isinstance(each, str):
             return Value(Symbol(each) if isinstance(type_, Choice) else each, at.span)
         if isinstance(each, bool):
@@ -242,4 +242,4 @@ def as_value(data: Any, field: Field, at: tree.Call | tree.Ident) -> Value:
         unit = unit_of(type_) if isinstance(type_, Num) else ()
         return Value(Quantity(each, unit), at.span)
 
-    return made(data, field.type)
+    return value_of(data, field.type)

@@ -157,8 +157,8 @@ def _number(args: Arguments, name: str) -> int:
 def _schedule(ctx: Context, args: Arguments, call: tree.Call, make: Callable[[], Schedule]) -> Value | None:
     try:
         schedule = make()
-    except BudgetError as found:
-        ctx.report(found.at(call.span, others=_places(args)))
+    except BudgetError as caught:
+        ctx.report(caught.at(call.span, others=_places(args)))
         return None
     ctx.spend("schedules", call.span, len(schedule.budgets))
     return Value(Budgets("budgets", args, call.span, schedule=schedule), call.span)
@@ -189,8 +189,8 @@ def listed(ctx: Context, value: Value, items: Sequence[Value]) -> Value | None:
     numbers = [int(plain(item)) for item in items]
     try:
         schedule = explicit(numbers[:-1], numbers[-1])
-    except BudgetError as found:
-        ctx.report(found.at(value.span))
+    except BudgetError as caught:
+        ctx.report(caught.at(value.span))
         return None
     last = Slot(items[-1], items[-1].span)
     return Value(Budgets("budgets", {"to": last}, value.span, schedule=schedule), value.span)
@@ -213,11 +213,11 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
                 ctx.report(_too_many_candidates(call))
                 return None
         schedule = ctx.once_of(key, frontier, lambda: greedy(curves, l_max, n, step))
-    except BudgetError as found:
-        ctx.report(found.at(call.span, others=_places(args)))
+    except BudgetError as caught:
+        ctx.report(caught.at(call.span, others=_places(args)))
         return None
-    except Problem as found:
-        for each in found.diagnostics:
+    except Problem as caught:
+        for each in caught.diagnostics:
             ctx.fail(each.code, each.message, call.span, help=each.help)
         return None
     if to is None:
@@ -242,8 +242,8 @@ def _question_min(ctx: Context, args: Arguments, call: tree.Call) -> Value | Non
 def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     try:
         caps = halve(_number(args, "from"), _number(args, "to"))
-    except BudgetError as found:
-        ctx.report(found.at(call.span, others=_places(args)))
+    except BudgetError as caught:
+        ctx.report(caught.at(call.span, others=_places(args)))
         return None
     return tokens_list(caps, call.span)
 

@@ -17,9 +17,9 @@ def provided(name: str) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _declarations() -> tuple[tuple[str, str, str], ...]:
-    found = []
+    declarations = []
     for module in library_names():
         path = LIBRARY.joinpath(*module.split("."))
         text = path.with_name(path.name + ".reo").read_text(encoding="utf-8")
-        found += [(f"std.{module}", kind, name) for kind, name in _DECLARES.findall(text)]
-    return tuple(found)
+        declarations += [(f"std.{module}", kind, name) for kind, name in _DECLARES.findall(text)]
+    return tuple(declarations)

@@ -50,10 +50,10 @@ def lower(program: Program, main: Loaded, record: values.Study | values.Experime
 
 def _changes(program: Program) -> tuple[Change, ...]:
     ctx = program.context
-    found = {(c.option, c.target): c for c in ctx.sets.values()}
+    by_target = {(c.option, c.target): c for c in ctx.sets.values()}
     for changes in ctx.amends.values():
-        found.update({(c.option, c.target): c for c in changes})
-    return tuple(Change(option=c.option, target=c.target, value=c.text) for c in found.values())
+        by_target.update({(c.option, c.target): c for c in changes})
+    return tuple(Change(option=c.option, target=c.target, value=c.text) for c in by_target.values())
 
 
 def _study(low: Lowering, record: values.Study) -> Study:
@@ -63,11 +63,11 @@ def _study(low: Lowering, record: values.Study) -> Study:
         low.arms[id(arm.experiment)] = arm.name
         if arm.experiment.owner is not None:
             low.owners.setdefault(arm.experiment.owner, arm.name)
-    found = {arm.name: arm_suite(record, arm) for arm in record.arms}
+    suites_of = {arm.name: arm_suite(record, arm) for arm in record.arms}
     # Arms share their suites: each is built once.
-    suites = {id(each): suite(each) for each in found.values() if each is not None}
+    suites = {id(each): suite(each) for each in suites_of.values() if each is not None}
     arms = [
-        Arm(name=arm.name, checkpoint=start(low, arm), suite=suites[id(found[arm.name])])
+        Arm(name=arm.name, checkpoint=start(low, arm), suite=suites[id(suites_of[arm.name])])
         for arm in record.arms
     ]
     names = tuple(arm.name for arm in arms)

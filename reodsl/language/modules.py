@@ -101,8 +101,8 @@ class Modules:
         try:
             draft = self.drafts.get(_key(path)) if self.drafts else None
             source = read_source(path, shown) if draft is None else source_from_bytes(draft.encode(), shown)
-        except Problem as found:
-            self._report(*found.diagnostics)
+        except Problem as caught:
+            self._report(*caught.diagnostics)
             return None
         self._bytes -= 0 if std else len(source.text.encode())
         if self._bytes < 0:
@@ -304,8 +304,8 @@ class Modules:
 @cache
 def library_names() -> tuple[str, ...]:
     """The modules of the standard library, without `std.`."""
-    found = sorted(LIBRARY.rglob("*.reo"))
-    return tuple(".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in found)
+    paths = sorted(LIBRARY.rglob("*.reo"))
+    return tuple(".".join(path.relative_to(LIBRARY).with_suffix("").parts) for path in paths)
 
 
 def _key(path: Path) -> str:

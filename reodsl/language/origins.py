@@ -35,12 +35,12 @@ def origins(program: Program, record: Study | Experiment) -> dict[str, Origin]:
         name, each = pending.pop(0)
         _experiment(program, name, each, notes)
         base = next(starts(each), None)
-        if base is not None and base.name != name and f"{base.name}.base" not in notes.found:
+        if base is not None and base.name != name and f"{base.name}.base" not in notes.origins:
             pending.append((base.name, base))
     if isinstance(record, Study):
         for frontier in record.frontiers:
             notes.settings(frontier.envelope or frontier, frontier.name)
-    return notes.found
+    return notes.origins
 
 
 def _experiment(program: Program, name: str, record: Experiment, notes: _Notes) -> None:
@@ -60,7 +60,7 @@ class _Notes:
     """What was found, each path once: what is noted first stays."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Origin] = {}
+        self.origins: dict[str, Origin] = {}
         self.seen: set[tuple[int, str]] = set()
         # A number that identifies an object does so as long as the object is there.
         self.kept: list[Record] = []
@@ -84,8 +84,8 @@ class _Notes:
             if isinstance(inner, Definition):
                 self.body(inner, path)
             elif inner.kind not in _APART:
-                own = inner.kind in _NAMED and inner.owner is not None
-                self.settings(inner, inner.name if own else path)
+                named = inner.kind in _NAMED and inner.owner is not None
+                self.settings(inner, inner.name if named else path)
 
     def body(self, definition: Definition, prefix: str) -> None:
         """The lines of a reward or a selection: its split, and its body where no argument is in it.
@@ -113,8 +113,10 @@ class _Notes:
 
     def place(self, path: str, span: Span | None, doc: str = "") -> None:
         """A path and the line of it."""
-        if path not in self.found:
-            self.found[path] = Origin(path=span.path if span else "", line=span.line if span else 0, doc=doc)
+        if path not in self.origins:
+            self.origins[path] = Origin(
+                path=span.path if span else "", line=span.line if span else 0, doc=doc
+            )
 
 
 def _records(value: Value) -> Iterator[Record]:

@@ -53,9 +53,9 @@ def own_suite(experiment: Record) -> Record | None:
 
 def arm_suite(study: Study, arm: Arm) -> Record | None:
     """The suite of an arm: its own, else the study's, else the one that all other arms share."""
-    own = own_suite(arm.experiment) or study.sub("eval")
-    if own is not None:
-        return own
+    chosen = own_suite(arm.experiment) or study.sub("eval")
+    if chosen is not None:
+        return chosen
     others = [suite for each in study.arms if (suite := own_suite(each.experiment)) is not None]
     first = others[0] if others else None
     return first if all(other is first or other == first for other in others) else None

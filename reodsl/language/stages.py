@@ -17,7 +17,7 @@ def lay_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None,
     """The stages of an experiment, each with all its settings; one without a part when none is declared."""
     if not experiment.stages:
         return [(None, experiment)]
-    found: list[tuple[Stage | None, Experiment]] = []
+    complete: list[tuple[Stage | None, Experiment]] = []
     parts = stage_parts(ctx, experiment)
     for number, part in enumerate(parts):
         stage = lay_block(
@@ -25,8 +25,8 @@ def lay_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None,
         )
         stage = require_flat(ctx, stage)
         stage = apply_amends(ctx, stage, experiment.owner, part.scope, stage=True)
-        found.append((part, of_stage(ctx, stage, parts, number)))
-    return found
+        complete.append((part, of_stage(ctx, stage, parts, number)))
+    return complete
 
 
 def complete_experiment(ctx: Context, experiment: Experiment) -> Experiment | None:
@@ -48,7 +48,7 @@ def complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | 
 
 
 def _complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None, Experiment]]:
-    found: list[tuple[Stage | None, Experiment]] = []
+    complete: list[tuple[Stage | None, Experiment]] = []
     whole = True
     for part, stage in lay_stages(ctx, experiment):
         ctx.spend("stages", stage.span)
@@ -56,8 +56,8 @@ def _complete_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage |
         if done is None:
             whole = False
         else:
-            found.append((part, done))
-    return found if whole else []
+            complete.append((part, done))
+    return complete if whole else []
 
 
 def require_flat(ctx: Context, stage: Experiment) -> Experiment:

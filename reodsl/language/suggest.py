@@ -23,9 +23,9 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
         return min((each for each in _one_off(name) if each in among), default=None)
     pool = sorted(each for each in among if len(each) <= 2 * LONGEST)
     folded = {each.lower().replace("-", "_"): each for each in pool}
-    found = get_close_matches(name.lower().replace("-", "_"), list(folded), n=1, cutoff=0.6)
-    if found:
-        return folded[found[0]]
+    matches = get_close_matches(name.lower().replace("-", "_"), list(folded), n=1, cutoff=0.6)
+    if matches:
+        return folded[matches[0]]
     # A short name, or a stem of a longer one, is too far by ratio alone.
     stems = [
         each for each in pool if len(name) >= 2 and (each.startswith(name) or name.startswith(each + "_"))

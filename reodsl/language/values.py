@@ -117,10 +117,10 @@ class Record:
 
     def part(self, name: str) -> Record:
         """The record in a setting that a complete record has."""
-        found = self.sub(name)
-        if found is None:
+        record = self.sub(name)
+        if record is None:
             raise LookupError(f"{self.kind} `{self.name}` has no `{name}`")
-        return found
+        return record
 
     def at(self, path: str) -> Slot | None:
         """The slot at a dotted path, such as `optim.lr`."""
@@ -288,12 +288,12 @@ class Scope:
 
     def names(self) -> set[str]:
         """Every name that can be used here."""
-        found = set(self.module.items) | set(self.module.imports)
+        names = set(self.module.items) | set(self.module.imports)
         scope: Scope | None = self
         while scope is not None:
-            found |= set(scope.locals) - {scope.but}
+            names |= set(scope.locals) - {scope.but}
             scope = scope.parent
-        return found
+        return names
 
     def inner(self, locals: Mapping[str, Callable[[], Value | None]], but: str | None = None) -> Scope:
         """A scope inside this one."""

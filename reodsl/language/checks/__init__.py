@@ -48,8 +48,8 @@ def _check(program: Program) -> None:
     for table in program.of_type(Compound, "published").values():
         for finding in check_published(table):
             ctx.report(finding)
-    found = cases(program)
-    for case in found:
+    all_cases = cases(program)
+    for case in all_cases:
         if case.repeated:
             continue
         ctx.spend("arms", case.record.span)
@@ -85,7 +85,7 @@ def _check(program: Program) -> None:
     for finding in check_data(program):
         ctx.report(finding)
     for study in program.of_type(Study, "study").values():
-        findings = list(check_study(study, [case for case in found if case.study is study]))
+        findings = list(check_study(study, [case for case in all_cases if case.study is study]))
         findings.extend(check_unheeded(ctx, study))
         # An experiment may be a parent that others complete; a study is there to be run.
         if not any(finding.severity == "error" for finding in findings):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
-from reodsl.language.checks.cases import LIBRARY_PATH, Case, StageCase, amount, found, place, set_here
+from reodsl.language.checks.cases import LIBRARY_PATH, Case, StageCase, amount, finding_at, place, set_here
 from reodsl.language.checks.comparable import check_vocabularies
 from reodsl.language.resolve import grid_of
 from reodsl.language.units import TOKENS, Quantity, shown, written
@@ -20,9 +20,9 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     if split is None:
         return
     if split.kind == "question_budgets":
-        own = items_of(split, "rollouts")
+        arms = items_of(split, "rollouts")
         at = place(stage.record.fields.get("reward"), stage.record.span)
-        yield from check_vocabularies(f"the budgets of `{case.name}`", own, case.record, at)
+        yield from check_vocabularies(f"the budgets of `{case.name}`", arms, case.record, at)
     slot = stage.record.at("rollout.max_tokens")
     longest = amount(slot.value) if slot is not None else None
     last = split.schedule.l_max if isinstance(split, Budgets) else split.data("to")
@@ -38,13 +38,13 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         labels = [Label(where, shown(Quantity(last, TOKENS))), *via, *set_here(slot, stage.record)]
         end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
         helps = f"{end}, or raise `max_tokens`"
-        yield found(error, "E0402", "a budget lies past the longest response", labels, helps)
+        yield finding_at(error, "E0402", "a budget lies past the longest response", labels, helps)
     elif last < longest:
         labels = [Label(where, shown(Quantity(last, TOKENS))), *via, *set_here(slot, stage.record)]
         end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
         helps = f"{end}, or lower `max_tokens`"
         message = "responses go on past the last budget, and earn nothing there"
-        yield found(warning, "W0402", message, labels, helps)
+        yield finding_at(warning, "W0402", message, labels, helps)
 
 
 def _cuts(stage: StageCase) -> Iterator[Diagnostic]:
@@ -63,7 +63,7 @@ def _cuts(stage: StageCase) -> Iterator[Diagnostic]:
             )
         helps = f"cut at {written(Quantity(int(longest), TOKENS))} or before, or raise `max_tokens`"
         message = "the reward cuts responses past the longest one"
-        yield found(error, "E0402", message, labels, helps)
+        yield finding_at(error, "E0402", message, labels, helps)
 
 
 def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:
@@ -79,7 +79,7 @@ def _ends_early(split: Record, longest: int) -> Iterator[Diagnostic]:
             Label(place(envelope.fields.get("to"), envelope.span), f"ends at {end} tokens"),
         ]
         helps = f"write `to: {written(Quantity(longest, TOKENS))}` in the frontier, or `to: …` in `greedy`"
-        yield found(
+        yield finding_at(
             error, "E0408", "the frontier of these budgets ends before the longest response", labels, helps
         )
 
@@ -96,20 +96,22 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
     if longest is not None and grid[-1] > longest:
         labels = [Label(at, f"up to {grid[-1]} tokens"), *set_here(longest_slot, suite)]
         helps = f"end it at {written(Quantity(longest, TOKENS))}, or raise `max_tokens`"
-        yield found(error, "E0407", "the grid goes on past the longest response", labels, helps)
+        yield finding_at(error, "E0407", "the grid goes on past the longest response", labels, helps)
     elif reg_to is not None and longest is not None and reg_to > longest:
         labels = [Label(place(reg_slot, suite.span), f"{reg_to} tokens"), *set_here(longest_slot, suite)]
         helps = f"write `reg_to = {written(Quantity(longest, TOKENS))}`, or raise `max_tokens`"
-        yield found(error, "E0407", "REG integrates past the longest response", labels, helps)
+        yield finding_at(error, "E0407", "REG integrates past the longest response", labels, helps)
     yield from _twice(suite)
     if grid[0] > 0:
         labels = [Label(at, f"from {grid[0]} tokens")]
         helps = "add it: `grid += [0 tokens]`"
-        yield found(error, "E0404", "the grid starts after 0, where REG's integral begins", labels, helps)
+        yield finding_at(
+            error, "E0404", "the grid starts after 0, where REG's integral begins", labels, helps
+        )
     if reg_to is not None and grid[-1] < reg_to:
         labels = [Label(at, f"up to {grid[-1]} tokens"), *set_here(reg_slot, suite)]
         helps = f"let it go on to {written(Quantity(reg_to, TOKENS))}, or lower `reg_to`"
-        yield found(error, "E0404", "the grid stops before REG's integral does", labels, helps)
+        yield finding_at(error, "E0404", "the grid stops before REG's integral does", labels, helps)
     for stage in case.stages:
         yield from _missed(suite, stage, grid, reg_to)
 
@@ -146,7 +148,7 @@ def _missed(
             f"the evaluation is too coarse for {count} that training rewards: {', '.join(map(str, missed))}"
         )
         helps = f"add to the suite: `grid += [{', '.join(f'{budget} tokens' for budget in missed)}]`"
-        yield found(warning, "W0403", message, labels, helps)
+        yield finding_at(warning, "W0403", message, labels, helps)
 
 
 def unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> list[int]:
@@ -155,8 +157,8 @@ def unresolved(splits: Sequence[int], grid: Sequence[int], reg_to: int) -> list[
     Between two of its points accuracy is interpolated. That says enough of one budget there, and cannot tell two apart;
     and before the first point past 0 it says nothing of how a response begins.
     """
-    found: list[int] = []
+    between: list[int] = []
     for low, high in pairwise(grid):
         inside = [budget for budget in splits if low < budget < high and budget <= reg_to]
-        found += inside if len(inside) > 1 or low == 0 else []
-    return found
+        between += inside if len(inside) > 1 or low == 0 else []
+    return between

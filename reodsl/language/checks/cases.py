@@ -109,12 +109,12 @@ def place(slot: Slot | None, fallback: Span) -> Span:
     return fallback if slot is None or slot.span is None else slot.value.span
 
 
-def found(
+def finding_at(
     make: Callable[..., Diagnostic], code: str, message: str, labels: Sequence[Label], help: str | None = None
 ) -> Diagnostic:
     """A finding at several places. The first that is in the user's own files leads, for that is what can be changed."""
-    own = [label for label in labels if not label.span.path.startswith(LIBRARY_PATH)]
-    lead = own[0] if own else labels[0]
+    in_user_files = [label for label in labels if not label.span.path.startswith(LIBRARY_PATH)]
+    lead = in_user_files[0] if in_user_files else labels[0]
     others = [label for label in labels if label is not lead]
     return make(code, message, lead.span, lead.text, others=others, help=help)
 

@@ -24,18 +24,18 @@ def check_room(ctx: Context, study: Study) -> Iterator[Diagnostic]:
     seen: dict[int, Record] = {}
     for arm in study.arms:
         for experiment in _trained(ctx, arm.experiment, seen):
-            own = experiment.sub("cluster")
-            why = _lacks(own, whole) if own is not None else ""
-            if own is None or not why:
+            part = experiment.sub("cluster")
+            why = _lacks(part, whole) if part is not None else ""
+            if part is None or not why:
                 continue
             at, slot = experiment.fields["cluster"], study.fields["cluster"]
             yield error(
                 "E0615",
-                f"`{experiment.name}` runs on {_words(own)}, and the study `{study.name}`, which {why}, on {_words(whole)}",
+                f"`{experiment.name}` runs on {_words(part)}, and the study `{study.name}`, which {why}, on {_words(whole)}",
                 at.value.span,
-                f"{_words(own)}, set here",
+                f"{_words(part)}, set here",
                 others=[Label(slot.value.span, f"{_words(whole)}, set here")],
-                help=f"give the study `cluster = {own.name}`, or the experiment `cluster = {whole.name}`",
+                help=f"give the study `cluster = {part.name}`, or the experiment `cluster = {whole.name}`",
             )
 
 
@@ -56,8 +56,8 @@ def check_unheeded(ctx: Context, study: Study) -> Iterator[Diagnostic]:
             yield _all_here(study, named)
         return
     for arm in study.arms:
-        own, slot = arm.experiment.sub("cluster"), arm.experiment.fields.get("cluster")
-        if own is None or slot is None or arm.experiment.is_trained or _same(own, whole):
+        ours, slot = arm.experiment.sub("cluster"), arm.experiment.fields.get("cluster")
+        if ours is None or slot is None or arm.experiment.is_trained or _same(ours, whole):
             continue
         yield warning(
             "W0615",
@@ -86,10 +86,10 @@ def check_staged(case: Case) -> Iterator[Diagnostic]:
     """W0615 for the cluster of a stage: all stages run on that of their experiment."""
     whole = case.record.sub("cluster")
     for stage in case.stages:
-        own, slot = stage.record.sub("cluster"), stage.record.fields.get("cluster")
-        if own is None or slot is None or stage.part is None:
+        named, slot = stage.record.sub("cluster"), stage.record.fields.get("cluster")
+        if named is None or slot is None or stage.part is None:
             continue
-        if whole is None or not _same(own, whole):
+        if whole is None or not _same(named, whole):
             yield warning(
                 "W0615",
                 f"all stages of `{case.name}` run on its cluster, and stage {stage.part.label} names one",
@@ -99,17 +99,17 @@ def check_staged(case: Case) -> Iterator[Diagnostic]:
             )
 
 
-def _same(own: Record, whole: Record) -> bool:
-    return content(own) == content(whole)
+def _same(one: Record, whole: Record) -> bool:
+    return content(one) == content(whole)
 
 
-def _lacks(own: Record, whole: Record) -> str:
+def _lacks(part: Record, whole: Record) -> str:
     """Why a cluster is no part of another; nothing where it is."""
-    if own.data("gpu") != whole.data("gpu"):
-        return f"has no {own.data('gpu')}"
-    if _gpus(own) > _gpus(whole):
+    if part.data("gpu") != whole.data("gpu"):
+        return f"has no {part.data('gpu')}"
+    if _gpus(part) > _gpus(whole):
         return "has fewer GPUs"
-    return "has smaller nodes" if own.data("gpus_per_node") > whole.data("gpus_per_node") else ""
+    return "has smaller nodes" if part.data("gpus_per_node") > whole.data("gpus_per_node") else ""
 
 
 def _gpus(cluster: Record) -> int:

@@ -21,9 +21,9 @@ def content(record: Record | None) -> object:
             return content(value)
         return tuple(of(each) for each in value) if isinstance(value, tuple) else value
 
-    own = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
+    settings = tuple(sorted((path, of(plain(slot.value))) for path, slot in walk(record)))
     parts = tuple(content(each) for each in record.parts) if isinstance(record, Compound) else None
-    return (record.kind, own, parts)
+    return (record.kind, settings, parts)
 
 
 def key(suite: Record) -> object:
@@ -143,13 +143,13 @@ def vocabulary(record: Record | None) -> Vocabulary | None:
     return Vocabulary(model, dimensions.data("vocabulary")) if dimensions is not None else None
 
 
-def check_pool(stage: Record, own: Record) -> Iterator[Diagnostic]:
+def check_pool(stage: Record, model: Record) -> Iterator[Diagnostic]:
     """W0606: a pool's responses may have words that the model that is trained on them does not know."""
     data = stage.sub("data")
     pool = data.sub("pool") if data is not None and data.kind == "selected" else None
     if pool is None:
         return
-    theirs, ours = vocabulary(pool.sub("of")), vocabulary(own)
+    theirs, ours = vocabulary(pool.sub("of")), vocabulary(model)
     if theirs is None or ours is None or not isinstance(theirs.known, tuple):
         return
     lacking = sorted({*theirs.known} - {*ours.known}) if isinstance(ours.known, tuple) else []
@@ -167,15 +167,17 @@ def check_pool(stage: Record, own: Record) -> Iterator[Diagnostic]:
 
 
 def check_vocabularies(
-    what: str, arms: Sequence[Value], own: Record | None, at: Span
+    what: str, arms: Sequence[Value], model: Record | None, at: Span
 ) -> Iterator[Diagnostic]:
     """W0606: budgets shared by arms whose tokens are of different vocabularies.
 
-    `own` is the arm that the budgets are for, where there is one; else arms are compared with the first.
+    `model` is the arm that the budgets are for, where there is one; else arms are compared with the first.
     """
-    found = [(each.span, vocabulary(each.data)) for each in arms if isinstance(each.data, Record)]
-    first = (at, vocabulary(own)) if own is not None else (found[0] if found else (at, None))
-    for span, other in found:
+    vocabularies = [(each.span, vocabulary(each.data)) for each in arms if isinstance(each.data, Record)]
+    first = (
+        (at, vocabulary(model)) if model is not None else (vocabularies[0] if vocabularies else (at, None))
+    )
+    for span, other in vocabularies:
         wanted = first[1]
         if other is None or wanted is None or other.known == wanted.known:
             continue

@@ -61,6 +61,6 @@ def _noted(trial: Context, code: str, where: str, limits: Limits) -> Iterator[Di
     known = [f"{limits.group:g} responses a question"] if limits.group < INF else []
     known += [f"at most {limits.longest:g} tokens each"] if limits.longest < INF else []
     note = f"{where} has {', '.join(known)}"
-    for finding in trial.own:
+    for finding in trial.reported:
         if finding.code == code:
             yield replace(finding, notes=(note, *finding.notes)) if known else finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
-from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
+from reodsl.language.checks.cases import Case, StageCase, amount, finding_at, place, set_here
 from reodsl.language.values import Record
 
 # Per parameter: bf16 weight and gradient in fp32, fp32 master weight and two moments.
@@ -33,7 +33,7 @@ def _context(stage: StageCase, model: Record) -> Iterator[Diagnostic]:
         if longest is not None and (amount(longest.value) or 0) > room:
             labels = [*set_here(longest, record), *set_here(context, model)]
             helps = f"lower `max_tokens` to {room} tokens, or take a model with a longer context"
-            yield found(error, "E0501", "a sequence is longer than the model's context", labels, helps)
+            yield finding_at(error, "E0501", "a sequence is longer than the model's context", labels, helps)
         return
     prompt, response = record.fields.get("max_prompt"), record.at("rollout.max_tokens")
     if prompt is None or response is None:
@@ -55,7 +55,7 @@ def _context(stage: StageCase, model: Record) -> Iterator[Diagnostic]:
             if lower
             else f"lower both to {room - forced} tokens together, or take a model with a longer context"
         )
-        yield found(
+        yield finding_at(
             error, "E0501", f"{parts} are {total} tokens, past the model's context of {room}", labels, helps
         )
 

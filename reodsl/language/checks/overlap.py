@@ -43,11 +43,11 @@ def check_overlap(ctx: Context, case: Case) -> Iterator[Diagnostic]:
 
 def _asked(ctx: Context, suite: Record) -> dict[str, Record]:
     """The benchmarks of a suite by where their questions come from, the first of each."""
-    found: dict[str, Record] = {}
+    benchmarks: dict[str, Record] = {}
     for each in records_of(suite, "benchmarks"):
         for source in records_of(each.sub("data"), "source"):
-            found.setdefault(_origin(ctx, source), each)
-    return found
+            benchmarks.setdefault(_origin(ctx, source), each)
+    return benchmarks
 
 
 def _may_share(

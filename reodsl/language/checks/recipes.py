@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from reodsl.diagnostics.model import Diagnostic, Label, error, warning
 from reodsl.ir.setting import Block
 from reodsl.ir.settings import KINDS, TRAINING
-from reodsl.language.checks.cases import Case, StageCase, amount, found, place, set_here
+from reodsl.language.checks.cases import Case, StageCase, amount, finding_at, place, set_here
 from reodsl.language.checks.wordings import check_selected, check_wordings, wordings_of
 from reodsl.language.resolve import WITHOUT_TRAINING
 from reodsl.language.values import Record, Slot, Until, plain, records_of
@@ -85,7 +85,7 @@ def _plateau(record: Record) -> Iterator[Diagnostic]:
     width, most = amount(window.value), amount(steps.value)
     if width is None or most is None or 2 * width <= most:
         return
-    yield found(
+    yield finding_at(
         warning,
         "W0518",
         f"the plateau needs two windows of {width:g} steps, and the stage ends after {most:g}",
@@ -136,7 +136,7 @@ def _solved(record: Record) -> Iterator[Diagnostic]:
                 Label(source.span, "questions and answers alone"),
             ]
             helps = f"add {how} to the source"
-            yield found(
+            yield finding_at(
                 error, "E0508", "SFT trains on worked solutions, and this data has none", labels, helps
             )
 
@@ -323,7 +323,7 @@ def _alike(record: Record) -> Iterator[Diagnostic]:
         labels = [Label(place(slot, record.span), text), *set_here(record.at("batch.rollouts"), record)]
         if rule.span is not None:
             labels.append(Label(place(rule, record.span), "compares the rollouts of a question"))
-        yield found(
+        yield finding_at(
             error,
             "E0519",
             "nothing would be learnt: the rollouts of a question are all equal, and so are all advantages 0",

@@ -29,7 +29,7 @@ def check_rollouts(ctx: Context, case: Case, stage: StageCase) -> Iterator[Diagn
         if stages is None:
             # It lacks something, which is said where it stands.
             return
-        rl = [own for own in stages if own.data("method") == "ppo"]
+        rl = [recipe for recipe in stages if recipe.data("method") == "ppo"]
         if not rl:
             yield error(
                 "E0405",
@@ -54,8 +54,8 @@ def own_stages(ctx: Context, record: Record) -> list[Record] | None:
     return []
 
 
-def _ends_early(split: Record, own: Record, sampled: Sequence[Record]) -> Iterator[Diagnostic]:
-    to = split.fields.get("to") or own.at("rollout.max_tokens")
+def _ends_early(split: Record, recipe: Record, sampled: Sequence[Record]) -> Iterator[Diagnostic]:
+    to = split.fields.get("to") or recipe.at("rollout.max_tokens")
     longest = amount(to.value) if to is not None else None
     slots = [stage.at("rollout.max_tokens") for stage in sampled]
     ends = [amount(slot.value) for slot in slots if slot is not None]
@@ -75,10 +75,10 @@ def _ends_early(split: Record, own: Record, sampled: Sequence[Record]) -> Iterat
 
 
 def _elsewhere(
-    case: Case, own: Record, values: Sequence[Value], sampled: Sequence[Record]
+    case: Case, recipe: Record, values: Sequence[Value], sampled: Sequence[Record]
 ) -> Iterator[Diagnostic]:
-    data = own.fields.get("data")
-    wanted = own.sub("data")
+    data = recipe.fields.get("data")
+    wanted = recipe.sub("data")
     # Those that a selection keeps are questions of its pool: who was asked all of these was asked them too.
     every = questions_of(wanted)
     if wanted is None or every is None:

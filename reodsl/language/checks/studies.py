@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
 from reodsl.language.bounds import MOST_SEEDS
-from reodsl.language.checks.cases import Case, found, place
+from reodsl.language.checks.cases import Case, finding_at, place
 from reodsl.language.checks.comparable import (
     check_rows,
     check_scored,
@@ -57,14 +57,14 @@ def _vocabularies(study: Study) -> Iterator[Diagnostic]:
 
     What stands beside published numbers is compared as it was in print, whatever its tokens.
     """
-    told = False
+    warned = False
     for frontier in study.frontiers:
         what = f"the frontier `{frontier.name}`"
         for each in check_vocabularies(what, items_of(frontier.envelope, "of"), None, frontier.span):
-            told = True
+            warned = True
             yield each
     printed = any(table.sub("published") is not None for table in study.tables)
-    if not told and (study.sub("score") or study.charts or (study.tables and not printed)):
+    if not warned and (study.sub("score") or study.charts or (study.tables and not printed)):
         arms = [Value(arm, arm.span) for arm in study.arms]
         yield from check_vocabularies(f"`{study.name}`", arms, None, study.span)
 
@@ -184,7 +184,7 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
             ]
             helps = f"write `to: {grid[-1]} tokens`, or let the grid go on"
             message = f"REG integrates to {to} tokens, and `{name}` is evaluated up to {grid[-1]}"
-            yield found(error, "E0608", message, labels, helps)
+            yield finding_at(error, "E0608", message, labels, helps)
             return
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
-from reodsl.language.checks.cases import LIBRARY_PATH, Case, found, place, root_model
+from reodsl.language.checks.cases import LIBRARY_PATH, Case, finding_at, place, root_model
 from reodsl.language.context import Context
 from reodsl.language.reward.selection import questions_of
 from reodsl.language.values import Compound, Record, records_of
@@ -51,7 +51,7 @@ def _lacked(ctx: Context, model: Record | None, texts: Iterable[_Text]) -> Itera
         helps = "add it to the tokenizer's words, or write it otherwise"
         if use is not None:
             helps = f"{use.helps}, or {helps}"
-        yield found(error, "E0721", message, labels, helps)
+        yield finding_at(error, "E0721", message, labels, helps)
 
 
 def _first_lacked(ctx: Context, tokenizer: Record, record: Record, name: str) -> str | None:

@@ -40,34 +40,34 @@ def check_selected(stage: StageCase) -> Iterator[Diagnostic]:
                 help=helps,
             )
         return
-    found = stage.selection
-    if found is None:
+    selection = stage.selection
+    if selection is None:
         return  # what is wrong with it has been reported
     wanted, helps = TRAINS_ON[stage.method]
-    if found.gives != wanted:
+    if selection.gives != wanted:
         yield error(
-            "E0510", f"{TITLES[stage.method]} trains on {wanted}", at, f"gives {found.gives}", help=helps
+            "E0510", f"{TITLES[stage.method]} trains on {wanted}", at, f"gives {selection.gives}", help=helps
         )
     pool = data.sub("pool")
     for wording in wordings_of(pool):
         if wording.get("budget") is not None:
             yield _budget_in(wording, "a pool asks every question alike")
     if pool is not None:
-        yield from _small(stage, data, pool, found)
+        yield from _small(stage, data, pool, selection)
 
 
-def _small(stage: StageCase, data: Record, pool: Record, found: TypedSelection) -> Iterator[Diagnostic]:
+def _small(stage: StageCase, data: Record, pool: Record, selection: TypedSelection) -> Iterator[Diagnostic]:
     """E0513: one response a question where pairs are wanted, or fewer questions than fill a batch."""
     ways = max(1, len(wordings_of(pool)))
     greedy = pool.data("temperature") == 0
-    if found.gives == "pairs" and pool.data("samples") * ways < 2:
+    if selection.gives == "pairs" and pool.data("samples") * ways < 2:
         yield error(
             "E0513",
             "a pair takes two responses, and the pool has one for each question",
             place(pool.fields.get("samples"), pool.span),
             help="write `samples: 16`",
         )
-    elif found.gives == "pairs" and greedy and ways < 2:
+    elif selection.gives == "pairs" and greedy and ways < 2:
         yield error(
             "E0513",
             "a pair takes two responses, and those of the pool are all equal",
@@ -78,12 +78,12 @@ def _small(stage: StageCase, data: Record, pool: Record, found: TypedSelection) 
     questions, batch = pool.sub("data"), stage.record.at("batch.prompts")
     asked = known_questions(questions) if questions is not None else None
     wanted = amount(batch.value) if batch is not None else None
-    if asked is None or wanted is None or found.gives == "questions":
+    if asked is None or wanted is None or selection.gives == "questions":
         return  # questions fill a batch again and again, as those of any data do
-    picks = asked * found.most(pool.data("samples") * ways)
-    most = picks - math.floor(found.drop * picks + 1e-9)
+    picks = asked * selection.most(pool.data("samples") * ways)
+    most = picks - math.floor(selection.drop * picks + 1e-9)
     if most < wanted:
-        few = "" if most == asked else f", at most {most} {found.gives}"
+        few = "" if most == asked else f", at most {most} {selection.gives}"
         yield error(
             "E0513",
             f"the pool has {asked} questions{few}, which fill no batch of {wanted:g}",
@@ -179,8 +179,8 @@ def check_wording(wording: Record) -> Iterator[Diagnostic]:
             place(wording.fields.get("question"), wording.span),
             help="put `{question}` where it belongs",
         )
-    held, given = any("{budget}" in text for text in texts), wording.get("budget") is not None
-    if held and not given:
+    has_budget, given = any("{budget}" in text for text in texts), wording.get("budget") is not None
+    if has_budget and not given:
         yield error(
             "E0512",
             "the wording writes a budget, and none is drawn",

@@ -62,8 +62,8 @@ def type_reward(
     """
 
     def read() -> TypedReward | None:
-        found = environment(ctx, record, Environment(), symbolic=symbolic, at=at)
-        return None if found is None else _body(ctx, record, *found, limits or Limits())
+        env_and_scope = environment(ctx, record, Environment(), symbolic=symbolic, at=at)
+        return None if env_and_scope is None else _body(ctx, record, *env_and_scope, limits or Limits())
 
     if limits is not None:
         return read()
@@ -88,32 +88,32 @@ def _body(
     ctx: Context, reward: Definition, env: Environment, scope: Scope, limits: Limits
 ) -> TypedReward | None:
     item = reward.item
-    body, found = Body(ctx, scope, env, limits=limits), _Read()
+    body, reading = Body(ctx, scope, env, limits=limits), _Read()
     for part in reward.body.items:
-        found.sound = _item(body, part, found) and found.sound
-    if len(found.ends) != 1:
-        count = len(found.ends)
+        reading.sound = _item(body, part, reading) and reading.sound
+    if len(reading.ends) != 1:
+        count = len(reading.ends)
         return ctx.fail(
             "E0313",
             f"the reward `{item.name.name}` has {count or 'no'} value{'s' if count > 1 else ''}",
-            found.ends[1] if count > 1 else item.name.span,
+            reading.ends[1] if count > 1 else item.name.span,
             "a second value" if count > 1 else "no value",
             help="to go on in the next line, put the whole value in ( )"
             if count > 1 and any(map(_goes_on, reward.body.items))
             else "end it in one expression such as `correct(y)`, or in one `dense` line",
         )
-    if not found.sound:
+    if not reading.sound:
         return None
     _unread(ctx, reward)
-    report_constant(ctx, item.name.name, found.values, dict(found.lets))
-    report_blind(ctx, item.name.name, found.values, dict(found.lets))
+    report_constant(ctx, item.name.name, reading.values, dict(reading.lets))
+    report_blind(ctx, item.name.name, reading.values, dict(reading.lets))
     return TypedReward(
-        tuple(found.lets),
-        found.outcome,
-        found.dense,
-        found.split,
+        tuple(reading.lets),
+        reading.outcome,
+        reading.dense,
+        reading.split,
         frozenset(body.uses),
-        found.parts,
+        reading.parts,
         tuple(body.cuts),
     )
 
@@ -126,19 +126,19 @@ def _goes_on(item: tree.BlockItem) -> bool:
     return isinstance(first, tree.Unary)
 
 
-def _item(body: Body, item: tree.BlockItem, found: _Read) -> bool:
-    """Reads one item into `found`; whether it is sound."""
+def _item(body: Body, item: tree.BlockItem, so_far: _Read) -> bool:
+    """Reads one item into `so_far`; whether it is sound."""
     match item:
         case tree.Let():
-            return _let(body, item, found.lets)
+            return _let(body, item, so_far.lets)
         case tree.ExprStatement():
-            found.ends.append(item.span)
-            return _value(body, item.expr, found)
+            so_far.ends.append(item.span)
+            return _value(body, item.expr, so_far)
         case tree.Dense():
-            found.ends.append(item.span)
-            value, found.split = _dense(body, item)
-            found.dense = value.data if value is not None else None
-            found.values += [(value, item.body.span)] if value is not None else []
+            so_far.ends.append(item.span)
+            value, so_far.split = _dense(body, item)
+            so_far.dense = value.data if value is not None else None
+            so_far.values += [(value, item.body.span)] if value is not None else []
             return value is not None
         case _:
             _stray(body, item)
@@ -159,14 +159,14 @@ def define_function(body: Body, item: tree.Let) -> bool:
             body.ctx.report(doubled(param.name, param.span, None, "give it another name"))
             good = False
         seen.add(param.name)
-    own = replace(
+    closure = replace(
         env,
         values=dict(env.values),
         responses=dict(env.responses),
         others=dict(env.others),
         functions=dict(env.functions),
     )
-    env.functions[name] = LocalFunction(name, params, item.value, own)
+    env.functions[name] = LocalFunction(name, params, item.value, closure)
     return good
 
 
@@ -188,17 +188,17 @@ def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool
     return good
 
 
-def _value(body: Body, expr: tree.Expr, found: _Read) -> bool:
+def _value(body: Body, expr: tree.Expr, so_far: _Read) -> bool:
     """The value of a whole response, or the parts that it is the sum of."""
     if terms := part_terms(expr):
-        summed = type_parts(body, terms, found.values)
-        found.parts = summed or ()
+        summed = type_parts(body, terms, so_far.values)
+        so_far.parts = summed or ()
         return summed is not None
     value = type_expression(body, expr)
-    found.outcome = value.data if value is not None else None
-    found.values += [(value, expr.span)] if value is not None else []
+    so_far.outcome = value.data if value is not None else None
+    so_far.values += [(value, expr.span)] if value is not None else []
     # After an error elsewhere the unit may follow from it.
-    return value is not None and (not found.sound or _plain(body.ctx, value, expr.span))
+    return value is not None and (not so_far.sound or _plain(body.ctx, value, expr.span))
 
 
 def _stray(body: Body, item: tree.BlockItem) -> None:
@@ -277,19 +277,19 @@ class Term:
 
 def part_terms(expr: tree.Expr) -> list[Term]:
     """The terms of a sum of `z(…)`, each perhaps multiplied by a number; none where it is another expression."""
-    found: list[Term] = []
-    return found if _collect(expr, False, found) else []
+    terms: list[Term] = []
+    return terms if _collect(expr, False, terms) else []
 
 
-def _collect(expr: tree.Expr, negative: bool, found: list[Term]) -> bool:
+def _collect(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
     if isinstance(expr, tree.Binary) and expr.op in "+-":
         right = negative != (expr.op == "-")
-        return _collect(expr.left, negative, found) and _collect(expr.right, right, found)
+        return _collect(expr.left, negative, terms) and _collect(expr.right, right, terms)
     match expr:
         case tree.Binary(op="*", right=tree.Call(function=tree.Name("z")) as call):
-            found.append(Term(expr.left, negative, call))
+            terms.append(Term(expr.left, negative, call))
         case tree.Call(function=tree.Name("z")):
-            found.append(Term(None, negative, expr))
+            terms.append(Term(None, negative, expr))
         case _:
             return False
     return True
@@ -300,8 +300,8 @@ def type_parts(
 ) -> tuple[TypedPart, ...] | None:
     """The parts in types; a weight is one number. None with what is wrong reported. What each measures goes to `values`."""
     parts = [_part(body, term, values) for term in terms]
-    found = tuple(part for part in parts if part is not None)
-    return found if len(found) == len(parts) else None
+    typed = tuple(part for part in parts if part is not None)
+    return typed if len(typed) == len(parts) else None
 
 
 def _part(body: Body, term: Term, values: list[tuple[Typed, Span]]) -> TypedPart | None:

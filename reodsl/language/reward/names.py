@@ -88,8 +88,8 @@ class Environment:
 
     def names(self) -> list[str]:
         """Everything that has a name."""
-        own = (*self.values, *self.responses, *self.others, *self.functions)
-        return [*(name for name in own if name[0] != "?"), "group", "ref", "x"]
+        known = (*self.values, *self.responses, *self.others, *self.functions)
+        return [*(name for name in known if name[0] != "?"), "group", "ref", "x"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,12 @@ def both_or_either(op: tree.LogicOp, left: Typed, right: Typed) -> Typed:
 
 def _excluded(one: Expression, two: Expression) -> bool:
     """Whether two conditions never hold at once: one is the other's opposite, or they leave a value no room."""
-    held = [*_parts(one), *_parts(two)]
-    known = set(held)
-    if any(_opposed(each) in known for each in held):
+    conjuncts = [*_parts(one), *_parts(two)]
+    known = set(conjuncts)
+    if any(_opposed(each) in known for each in conjuncts):
         return True
     rooms: dict[Expression, tuple[float, float]] = {}
-    for each in held:
+    for each in conjuncts:
         bounds = _bounds(each)
         if bounds is not None:
             side, low, high = bounds

@@ -86,13 +86,13 @@ def type_selection(
 
 
 def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits) -> TypedSelection | None:
-    found = environment(ctx, record, Environment(responses={}), symbolic=symbolic)
-    if found is None:
+    env_and_scope = environment(ctx, record, Environment(responses={}), symbolic=symbolic)
+    if env_and_scope is None:
         return None
-    env, scope = found
+    env, scope = env_and_scope
     body = Body(ctx, scope, env, limits=limits)
     lets: list[tuple[str, Expression]] = []
-    own: list[tree.Setting] = []
+    own_settings: list[tree.Setting] = []
     picks: list[TypedPick | None] = []
     drop: float | None = None
     for item in record.body.items:
@@ -113,7 +113,7 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
                 if drop is None:
                     return None
             case tree.Setting():
-                own.append(item)
+                own_settings.append(item)
             case tree.Decl() if item.kind.name == "pick" and item.block is not None and item.value is None:
                 settings = [each for each in item.block.items if isinstance(each, tree.Setting)]
                 for each in item.block.items:
@@ -124,11 +124,11 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
             case _:
                 _stray(ctx, item)
                 return None
-    if not picks and drop is None and [each.name.name for each in own] == ["where"]:
-        keep = _holds(body, own[0].value)
+    if not picks and drop is None and [each.name.name for each in own_settings] == ["where"]:
+        keep = _holds(body, own_settings[0].value)
         return TypedSelection(tuple(lets), (), keep=keep) if keep is not None else None
-    if own:
-        picks.insert(0, _pick(body, record.item.name, own))
+    if own_settings:
+        picks.insert(0, _pick(body, record.item.name, own_settings))
     sound = [pick for pick in picks if pick is not None]
     if not picks:
         ctx.fail(

@@ -135,24 +135,24 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         )
     if name in env.others:
         return fail(body, "E0301", f"`{name}` is no number", expr, f"run over it: `dense L in {name}: …`")
-    found = lookup(body.ctx, body.scope.module, name)
-    if found is not None and isinstance(found[1], tree.Param):
-        value = body.ctx.declared(*found)
+    declared = lookup(body.ctx, body.scope.module, name)
+    if declared is not None and isinstance(declared[1], tree.Param):
+        value = body.ctx.declared(*declared)
         if value is None:
             return None
         if isinstance(value.data, Quantity):
             return constant(float(value.data.number), value.data.unit)
-    if found is None and name == "pi" and name not in body.scope.module.imports:
+    if declared is None and name == "pi" and name not in body.scope.module.imports:
         return constant(math.pi, PLAIN)
-    if found is None and name in FUNCTIONS and name not in body.scope.module.imports:
+    if declared is None and name in FUNCTIONS and name not in body.scope.module.imports:
         near = f"call it: `{name}(y)`" if name in ("correct", "len", "mode") else f"call it: `{name}(…)`"
         return body.ctx.fail(
             "E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=near
         )
-    if found is None and name not in body.scope.module.imports:
+    if declared is None and name not in body.scope.module.imports:
         near = advice(name, [*env.names(), *FUNCTIONS], "there is")
         return body.ctx.fail("E0201", f"there is no `{name}` in this reward", expr.span, "unknown", help=near)
-    if found is None:
+    if declared is None:
         return None
     return fail(
         body,
@@ -179,8 +179,8 @@ def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:
     test = condition(body, expr.condition)
     if test is None:
         return None
-    held, failed = nonzero(test.data)
-    then = type_expression(replace(body, nonzero=body.nonzero | held), expr.then)
+    passed, failed = nonzero(test.data)
+    then = type_expression(replace(body, nonzero=body.nonzero | passed), expr.then)
     other = type_expression(replace(body, nonzero=body.nonzero | failed), expr.otherwise)
     return None if then is None or other is None else choice(body, expr, test, then, other)
 
@@ -247,14 +247,14 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
             expr,
             f"write `{written}`",
         )
-    outer, own = body.env, function.env
-    values = own.values | {
+    outer, closure = body.env, function.env
+    values = closure.values | {
         f"?{each.data.name}": each
         for each in outer.values.values()
         if isinstance(each.data, Name) and each.data.name[0] == "M"
     }
-    responses = own.responses | {f"?{each}": each for each in outer.responses.values()}
-    others = dict(own.others)
+    responses = closure.responses | {f"?{each}": each for each in outer.responses.values()}
+    others = dict(closure.others)
     variable = None
     for param, arg in zip(function.params, expr.args, strict=True):
         name = param.name
@@ -272,7 +272,7 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
         if isinstance(arg.value, tree.Name) and arg.value.name == body.variable:
             variable = name
     env = replace(
-        own,
+        closure,
         values=values,
         responses=responses,
         others=others,
@@ -280,12 +280,12 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
         inside=(*outer.inside, function.name),
     )
     inner = replace(body, env=env, variable=variable)
-    found = type_expression(inner, function.value)
-    if found is None:
+    typed = type_expression(inner, function.value)
+    if typed is None:
         # What is wrong is said once, however often it is called.
         outer.functions.pop(function.name, None)
         outer.broken.add(function.name)
-    return found
+    return typed
 
 
 def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr | None:
@@ -520,7 +520,7 @@ def _over(body: Body, name: str, source: Source) -> tuple[Body, str]:
 
 def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]] | None:
     """What statistics over nothing are, and where it says so; None with what is wrong reported."""
-    found = []
+    typed = []
     for arg in args:
         if (
             arg.name is None
@@ -538,8 +538,8 @@ def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, 
         value = type_expression(body, arg.value)
         if value is None:
             return None
-        found.append((arg.value.span, value))
-    return found
+        typed.append((arg.value.span, value))
+    return typed
 
 
 def _range_of(name: str, value: Typed, filtered: bool, members: float) -> tuple[float, float]:
