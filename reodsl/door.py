@@ -119,6 +119,7 @@ class Loaded:
         local: bool = False,
         address: str | None = None,
         without_sandbox: bool = False,
+        allow_python: bool = False,
         track: Sequence[str] = (),
         quiet: bool = False,
     ) -> Finished:
@@ -126,7 +127,8 @@ class Loaded:
 
         `out` is where report and tables go, by default `runs/STUDY-DIGEST`. What goes on is told on stderr, a line for
         each task that starts or ends and for its progress now and then, unless `quiet`. `without_sandbox` lets a package's
-        scorers evaluate what models wrote where this machine cannot confine them. `track` names trackers that get the
+        scorers evaluate what models wrote where this machine cannot confine them; `allow_python` lets Python that the spec
+        names run where it is new to this machine. `track` names trackers that get the
         steps of trainings while they are done, by default those of the user's configuration. Raises
         `Problem` where the machine lacks something or a task fails; what was done stays done.
         """
@@ -142,7 +144,7 @@ class Loaded:
         names, doubts = chosen(track)
         notebook = _Notebook(self, quiet, names if plan.work else ())
         notebook.check(doubts)
-        outcome = run(ready, plan, Machine(local, address, without_sandbox), place, notebook)
+        outcome = run(ready, plan, Machine(local, address, without_sandbox, allow_python), place, notebook)
         results, page = outcome.results, outcome.page
         if results.failed:
             placed = at_their_lines(self.spec, self.graph, results.failed)

@@ -5,7 +5,7 @@ The command line and the Python door both call `run`. They differ in how they sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from reodsl.plan.verdict import Plan
 from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.limits import refusals
 from reodsl.store import runs
+from reodsl.store.code import Code, allow, read_all, unallowed
 from reodsl.store.layout import lay_out, require_place
 
 
@@ -64,13 +65,21 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     registry = load_registry()
     prices = prices_of(ready)
     todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
+    mine: tuple[Code, ...] = ()
     findings = refusals(prices, (*plan.now, *plan.later), ready.spec)
     if not findings and todo:
-        findings = registry.check(todo, ready.spec, ready.keys.folder, machine)
+        codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
+        mine = tuple(code for _, code in codes)
+        new = None if machine.allow_python else unallowed(mine)
+        machine = replace(machine, python=frozenset(code.checksum for code in mine))
+        findings = (*wrong, *([new] if new else []))
+        findings += registry.check(todo, ready.spec, ready.keys.folder, machine)
     listener.check(findings)
     if any(each.severity == "error" for each in findings):
         raise Problem(*findings)
     require_place(out, ready.store)
+    for code in mine:
+        allow(code)
     listener.begin()
     store = ready.store.open()
     record = runs.begin(store, ready.spec, plan.digest)

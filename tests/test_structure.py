@@ -47,7 +47,8 @@ RUNNERS_READ = {
     "scratch": set(),
     "models": set(),
     "sandbox": set(),
-    "verify": {"sandbox"},
+    "own": {"sandbox"},
+    "verify": {"own", "sandbox"},
     "prompts": {"models"},
     "answers": {"offsets", "verify"},
     "rewards": {"offsets"},
@@ -58,7 +59,7 @@ RUNNERS_READ = {
     "train": {"answers", "clock", "engine", "exhaustion", "models", "prompts"}
     | {"rewards", "rounded", "rows", "seats", "seeds", "verify"},
     "evaluate": {"answers", "engine", "models", "prompts", "seeds", "verify"},
-    "execute": {"clock", "data", "engine", "models", "sandbox", "scratch"},
+    "execute": {"clock", "data", "engine", "models", "own", "sandbox", "scratch"},
     "registry": {"execute", "train"},
 }  # fmt: skip
 

@@ -69,6 +69,11 @@ Examples:
     is_flag=True,
     help="Where this machine cannot confine them, let a package's scorers evaluate what models wrote all the same.",
 )
+@click.option(
+    "--allow-python",
+    is_flag=True,
+    help="Let the Python that the spec names run where it is new to this machine, and remember it.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(
@@ -83,6 +88,7 @@ def command(
     tensorboard: bool,
     track: tuple[str, ...],
     without_sandbox: bool,
+    allow_python: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -109,7 +115,7 @@ def command(
     show(() if quiet else findings)
     watcher = Watcher(ready, plan, out, quiet, as_json, trackers if plan.work else ())
     try:
-        outcome = run(ready, plan, Machine(local, address, without_sandbox), out, watcher)
+        outcome = run(ready, plan, Machine(local, address, without_sandbox, allow_python), out, watcher)
     except (KeyboardInterrupt, SystemExit) as caught:
         if not watcher.begun:
             raise

@@ -25,7 +25,8 @@ class Resources:
     `trainers` processes train together, each on one device; `engines` generate, each on `tensor_parallel` devices:
     those of the trainers in turn or, with `apart`, their own. `devices` names those of each engine that shares them
     (as CUDA_VISIBLE_DEVICES does on its node), once the trainers have them. With `confined`, a scorer that evaluates
-    answers as code runs only where its process can be confined.
+    answers as code runs only where its process can be confined. `python` are the checksums of the user's code that may
+    run (`reodsl.store.code`).
     """
 
     device: str = "cpu"
@@ -37,6 +38,7 @@ class Resources:
     apart: bool = False
     devices: tuple[str, ...] = ()
     confined: bool = True
+    python: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_serializer
 
 from reodsl.ir.base import IR, named, without_unsaid
-from reodsl.ir.names import PACKAGE, PART, REPO, REVISION
+from reodsl.ir.names import OWN_CODE, PACKAGE, PART, REPO, REVISION
 from reodsl.ir.settings import data as data_settings
 from reodsl.ir.task import FoldTask, FoldTraces
 
@@ -121,12 +121,32 @@ def reader_words(reader: AnswerReader) -> str:
     return reader.kind
 
 
+class Python(data_settings.Python, IR):
+    """A function of the user's: `FILE.py:FUNCTION` in the spec's folder, or `MODULE:FUNCTION` that a package offers.
+
+    It is given `batch` answers at a time, each time in a fresh copy of its process, with `seconds` of processor time and
+    `memory` GiB. No result depends on these two: a batch that takes more is an error.
+    """
+
+    kind: Literal["python"] = "python"
+    function: Annotated[str, named(OWN_CODE)]
+
+
+Comparison = Literal["math", "exact", "package"] | Python
+"""How answers are compared: a verifier that is there, by its name, or the user's own."""
+
+
+def verifier_words(verifier: Comparison) -> str:
+    """A verifier for people: its name, or its function's."""
+    return verifier.function if isinstance(verifier, Python) else verifier
+
+
 class Grading(IR):
     """How responses are graded: where an answer is read, of several ways the first that finds one; how it is compared
     with the reference; and how far rounded numbers may be apart, as a share of the reference.
     """
 
-    verifier: Literal["math", "exact", "package"] = "math"
+    verifier: Comparison = "math"
     answer: tuple[AnswerReader, ...] = (Boxed(),)
     tolerance: float = 1e-4
 
@@ -150,6 +170,7 @@ class Data(data_settings.Data, IR):
     _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     sources: tuple[DataSource, ...]
+    verifier: Annotated[Comparison, Field(description="how answers are compared")] = "math"
     answer: tuple[AnswerReader, ...] = (Boxed(),)
     strip: tuple[Marks, ...] = ()
 

@@ -73,6 +73,14 @@ DATA_FILE = Form(
     "data/questions.jsonl",
     1024,
 )
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+OWN_CODE = Form(
+    "a function in Python",
+    rf"(?:(?:{_PART}/)*{_PART}\.py|{_NAME}(?:\.{_NAME})*):{_NAME}",
+    "FILE.py:FUNCTION, the file in the spec's folder or below it, or an installed package's MODULE:FUNCTION",
+    "checks.py:check",
+    400,
+)
 FOLDER = Form(
     "a model's folder",
     r"/?[^/\x00-\x1f\x7f]{1,255}(?:/+[^/\x00-\x1f\x7f]{1,255})*/*",

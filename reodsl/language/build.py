@@ -23,6 +23,7 @@ from reodsl.ir.data import (
     LastNumber,
     Marks,
     PackageData,
+    Python,
     Regex,
 )
 from reodsl.ir.expression import Expression
@@ -206,6 +207,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
             "marks": Marks,
             "package": Package,
             "prompt": Prompt,
+            "python": Python,
             "regex": Regex,
             "rest": AdamGroup,
             "task": FoldTask,

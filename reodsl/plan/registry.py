@@ -30,12 +30,16 @@ CHOICE = "REODSL_RUNNERS"
 class Machine:
     """Where tasks run: in this process (`local`), on a Ray instance of this machine, or on the cluster at `address`.
 
-    With `without_sandbox`, scorers that evaluate answers run also where nothing confines them.
+    With `without_sandbox`, scorers that evaluate answers run also where nothing confines them. With
+    `allow_python`, Python that a spec names and that is new to this machine runs too, and is remembered; `python` are the
+    checksums of what may run.
     """
 
     local: bool = False
     address: str | None = None
     without_sandbox: bool = False
+    allow_python: bool = False
+    python: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

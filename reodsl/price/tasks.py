@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.graph.task import Kind
+from reodsl.ir.data import Comparison
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
@@ -199,7 +200,7 @@ def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Fact
 def _responses(
     rollout: Sampling,
     samples: int,
-    verifier: str,
+    verifier: Comparison | dict[str, Any],
     suite: Suite | None,
     sizes: Sizes,
     facts: Facts,
@@ -258,6 +259,6 @@ def _transfer(sizes: Sizes, devices: Devices) -> float:
     return sizes.parameters * devices.width / (devices.hardware.interconnect / 2)
 
 
-def _rate(verifier: str, devices: Devices) -> float:
+def _rate(verifier: Comparison | dict[str, Any], devices: Devices) -> float:
     """Answers checked a second."""
     return EXACT_PER_SECOND if verifier == "exact" else devices.hardware.verifications

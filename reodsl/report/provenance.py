@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
+from reodsl.ir.data import verifier_words
 from reodsl.report import formats
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material, parse_role
@@ -88,7 +89,7 @@ def answers_read(spec: Spec) -> list[str]:
     for arm in spec.study.arms:
         for benchmark in arm.suite.benchmarks:
             grading = benchmark.data.grading
-            words = f"read by {grading.words}, compared by {grading.verifier}"
+            words = f"read by {grading.words}, compared by {verifier_words(grading.verifier)}"
             if grading.verifier == "math":
                 words += f" (rounded numbers within {100 * grading.tolerance:g}%)"
             names = benchmarks.setdefault(words, [])

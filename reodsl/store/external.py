@@ -20,6 +20,7 @@ from reodsl.diagnostics import problem
 from reodsl.graph.task import Task
 from reodsl.ir import digest
 from reodsl.ir.names import DATA_FILES, PACKAGE, PART, REPO, REVISION, WEIGHTS
+from reodsl.store.code import content_of
 from reodsl.store.files import write_json
 from reodsl.store.plain import hash_plain, is_system, read_plain, stat_plain
 
@@ -37,6 +38,7 @@ LARGEST_CONFIG = 1 << 20
 _LARGEST_CACHE = 1 << 26
 _LARGEST_REF = 1 << 10
 _UNREAD = "unread "
+_RUN_CODE = ("data", "train", "sample", "evaluate")
 
 
 class Fingerprints:
@@ -177,6 +179,8 @@ def is_unread(payload: Mapping[str, Any]) -> bool:
 
 def resolved(task: Task, payload: Mapping[str, Any], folder: Path, prints: Fingerprints) -> dict[str, Any]:
     """`payload` with every source in it replaced by what it is now. Relative paths start at `folder`."""
+    if task.kind in _RUN_CODE:
+        payload = _with_content(payload, folder)
     if task.kind == "data":
         data = payload["data"]
         sources = [_source(item, folder, prints, "datasets") for item in data["sources"]]
@@ -185,6 +189,19 @@ def resolved(task: Task, payload: Mapping[str, Any], folder: Path, prints: Finge
         model = payload["model"]
         return {**payload, "model": {**model, "source": _source(model["source"], folder, prints, "models")}}
     return dict(payload)
+
+
+def _with_content(part: Any, folder: Path) -> Any:
+    """A part of a payload with the content of the user's functions in the place of their files; without any, the part."""
+    if isinstance(part, Mapping):
+        if part.get("kind") == "python":
+            return content_of(part, folder)
+        inner = {name: _with_content(each, folder) for name, each in part.items()}
+        return inner if any(inner[name] is not part[name] for name in inner) else part
+    if isinstance(part, (list, tuple)):
+        items = [_with_content(each, folder) for each in part]
+        return items if any(one is not other for one, other in zip(items, part, strict=True)) else part
+    return part
 
 
 def _source(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_kind: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.ir.chat import question_key
-from reodsl.ir.data import Data
+from reodsl.ir.data import Data, Python
 from runners.verify import SEPARATOR, Answer, make_verifier
 from runners.verify.references import unread
 
@@ -32,16 +32,16 @@ def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) 
 
     `unread`: references that the mathematical verifier reads as nothing but text though they are no words.
     `disagree`: pairs of rows of one question whose references are not each other's right answers. What a package scores
-    is left to it.
+    or the user's own code is left to it.
     """
-    if data.verifier == "package":
+    if data.verifier == "package" or isinstance(data.verifier, Python):
         return None
     rows = list(_rows(tables))
     silent: list[Row] = []
     if data.verifier == "math":
         marks = unread([each.answer for each in rows])
         silent = [row for row, mark in zip(rows, marks, strict=True) if mark]
-    apart = _disagreeing(rows, data)
+    apart = _disagreeing(rows, data.verifier, data.tolerance)
     if not silent and not apart:
         return None
     return {
@@ -58,7 +58,7 @@ def _rows(tables: Sequence[tuple[str, pl.DataFrame]]) -> Iterator[Row]:
                 yield Row(source, number, question, answer)
 
 
-def _disagreeing(rows: Sequence[Row], data: Data) -> list[tuple[Row, Row]]:
+def _disagreeing(rows: Sequence[Row], verifier: str, tolerance: float) -> list[tuple[Row, Row]]:
     """The first row of a question with each later one that has no right answer in common with it."""
     firsts: dict[str, Row] = {}
     pairs = []
@@ -69,12 +69,12 @@ def _disagreeing(rows: Sequence[Row], data: Data) -> list[tuple[Row, Row]]:
     if not pairs:
         return []
     asked = [list(_both_ways(*pair)) for pair in pairs]
-    verifier = make_verifier(data.verifier, tolerance=data.tolerance)
+    grader = make_verifier(verifier, tolerance=tolerance)
     try:
-        verdicts = iter(verifier.grade([answer for own in asked for answer in own]))
+        verdicts = iter(grader.grade([answer for own in asked for answer in own]))
         found = [[next(verdicts) for _ in own] for own in asked]
     finally:
-        verifier.close()
+        grader.close()
     return [
         pair
         for pair, own in zip(pairs, found, strict=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from reodsl.ir.data import Grading
+from reodsl.ir.data import Comparison, Grading
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import cuts_below
 from runners.answers import answer_after_forcing
@@ -50,7 +50,7 @@ EXAMPLES = {
 }
 
 
-Kind = tuple[str, float]
+Kind = tuple[Comparison, float]
 """What answers are compared by: a verifier and its tolerance."""
 Verifiers = Mapping[Kind, Verifier]
 
@@ -82,7 +82,7 @@ class _Grader:
     def ask(self, question: Question, answer: str) -> tuple[Kind, int]:
         kind = kind_of(self.gradings[question.benchmark])
         answers = self.waiting.setdefault(kind, [])
-        answers.append(Answer(answer, question.gold, question.meta))
+        answers.append(Answer(answer, question.gold, question.meta, question.text))
         return kind, len(answers) - 1
 
     def settle(self) -> None:

@@ -30,7 +30,7 @@ from runners.evaluate.summary import curves, summary
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
 from runners.seeds import purpose
-from runners.verify import make_verifier
+from runners.verify import open_verifier
 
 CHUNK = 256
 """Responses generated and graded at a time: what is in memory, and what an interruption can cost. Part of the result
@@ -62,7 +62,7 @@ def evaluate(job: Job) -> None:
     )
     parts = chunked(questions, suite.samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    with verifiers_of(gradings.values(), job.resources) as verifiers:
+    with verifiers_of(gradings.values(), job) as verifiers:
 
         def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
             return respond(reader, part, suite.rollout, suite.samples, seed, suite)
@@ -102,7 +102,7 @@ def sample(job: Job) -> None:
     questions = {question.id: question for question in read_questions(job.inputs["data"], "")}
     parts = chunked(list(questions.values()), samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    with verifiers_of(gradings.values(), job.resources) as verifiers:
+    with verifiers_of(gradings.values(), job) as verifiers:
 
         def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
             return respond(reader, part, rollout, samples, seed)
@@ -289,17 +289,15 @@ class _Seen:
 
 
 @contextmanager
-def verifiers_of(gradings: Iterable[Grading], resources: Resources) -> Any:
+def verifiers_of(gradings: Iterable[Grading], job: Job) -> Any:
     """A verifier for each way in which answers are compared, closed at the end.
 
     Servers answer faster than two processes grade, and leave this machine's cores free: each core gets one then.
     """
     kinds = dict.fromkeys(kind_of(grading) for grading in gradings)
-    workers = 2 if resources.engine == "embedded" else max(2, len(os.sched_getaffinity(0)))
+    workers = 2 if job.resources.engine == "embedded" else max(2, len(os.sched_getaffinity(0)))
     made: Verifiers = {
-        (name, tolerance): make_verifier(
-            name, workers=workers, tolerance=tolerance, confined=resources.confined
-        )
+        (name, tolerance): open_verifier(name, tolerance, job.folder, job.resources, workers)
         for name, tolerance in kinds
     }
     try:

@@ -19,6 +19,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import called, gpus_of
+from reodsl.store.code import read_all
 from reodsl.store.external import LARGEST_CONFIG, hub_cache, hub_snapshot, package_file
 from reodsl.store.plain import NotPlain, open_plain, read_plain
 from runners.execute.gpu_names import gpu_here, other_gpus
@@ -26,6 +27,7 @@ from runners.execute.placement import COMPUTES, Node, bundles, lacking, resource
 from runners.execute.questions import questions
 from runners.models.impossible import impossible
 from runners.models.names import ADAPTER, INCOMPLETE, unread
+from runners.own import source_problem
 from runners.sandbox import lacking as lacking_means
 from runners.sandbox.refusal import cannot_confine
 
@@ -53,6 +55,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         *_precisions(tasks, machine),
         *_weights(tasks, folder),
         *_confines(tasks, machine),
+        *_own_code(tasks, folder),
         *questions(tasks, spec, folder),
     ]
     return tuple(dict.fromkeys(found))
@@ -100,17 +103,29 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _confines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """E0742, where a package's scorer is to evaluate answers on this machine and nothing confines it."""
+    """E0742, where code is to read answers on this machine, a package's or the user's, and nothing confines it."""
     # Where the tasks are another machine's, its workers say it themselves.
     missing = None if machine.without_sandbox or machine.address else lacking_means()
     if missing is not None and any(_scored(task.payload) for task in tasks):
         yield from cannot_confine(missing).diagnostics
 
 
+def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
+    """E0743, where a file of the user's that is there lacks the function that a task calls; nothing of it is run."""
+    for setting, code in read_all((task.payload for task in tasks), folder)[0]:
+        found = source_problem(code, setting)
+        if found is not None:
+            yield found
+
+
 def _scored(payload: Any) -> bool:
-    """Whether a package's scorer grades answers of this payload."""
+    """Whether a package's scorer, or Python of the user's, grades answers of this payload."""
     if isinstance(payload, dict):
-        return payload.get("verifier") == "package" or any(map(_scored, payload.values()))
+        return (
+            payload.get("verifier") == "package"
+            or payload.get("kind") == "python"
+            or any(map(_scored, payload.values()))
+        )
     return isinstance(payload, list | tuple) and any(map(_scored, payload))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from reodsl.diagnostics import Problem, problem
 
 
-def cannot_confine(why: str) -> Problem:
-    """E0742: a package's scorer is to evaluate what a model wrote, and nothing confines it, for the reason given."""
+def cannot_confine(why: str, where: str = "verifier `package`") -> Problem:
+    """E0742: code is to read what a model wrote, a package's scorer or the user's own, and nothing confines it."""
     return problem(
         "E0742",
         f"the processes that check answers cannot be confined: {why}",
-        where="verifier `package`",
+        where=where,
         help="run on Linux 5.13 or newer with Landlock, or let the scorer evaluate what models write all the same: "
         "--without-sandbox",
     )

@@ -36,7 +36,7 @@ from runners.train.rollouts import Collector, Reference, Rollouts, collect
 from runners.train.spread import await_value, weights_of
 from runners.train.steps import Numbers, Steps
 from runners.train.update import Learner
-from runners.verify import Verifier, make_verifier
+from runners.verify import Verifier, open_verifier
 
 LOADED = "the engine has the weights"
 """What the first process shares when others may go on."""
@@ -164,9 +164,7 @@ def _opened(
         learner.ranks.wait()
         engine.load_weights(weights_of(learner), begun)
         learner.ranks.share(LOADED)
-        return engine, make_verifier(
-            grading.verifier, tolerance=grading.tolerance, confined=job.resources.confined
-        )
+        return engine, open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources)
     except BaseException:
         engine.close()
         raise

@@ -266,7 +266,7 @@ class _Answers:
 
         def ask(text: str, number: int) -> int:
             question = questions[number // collector.rollouts]
-            asked.append(Answer(text, question.gold, question.meta))
+            asked.append(Answer(text, question.gold, question.meta, question.text))
             return len(asked) - 1
 
         whole = [ask(read_answer(readers, text), number) for number, text in enumerate(texts)]

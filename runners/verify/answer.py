@@ -19,12 +19,14 @@ class Answer:
     """An extracted answer and its reference; `text` is empty where a response holds no answer.
 
     A reference may be several joined by `SEPARATOR`: the answer is right when it agrees with any of them.
-    `meta` is the question's JSON metadata, which only a package's own scorer reads.
+    `meta` is the question's JSON metadata, which a package's own scorer reads and the user's own verifier, as that alone
+    reads the `question`.
     """
 
     text: str
     gold: str
     meta: str = ""
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)

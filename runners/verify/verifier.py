@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from reodsl.diagnostics import problem
+from reodsl.graph.job import Resources
+from reodsl.ir.data import Comparison, Python
+from runners.own import OwnFunction, opened
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import VerdictCache
 from runners.verify.fast import number, tidy
@@ -184,6 +189,72 @@ def _settled(plan: Plan, answer: Answer, verdicts: Mapping[Answer, Verdict]) -> 
     unsettled: tuple[Status, ...] = () if correct else ("failed", "timeout")
     order: tuple[Status, ...] = (*unsettled, "checked", "cached")
     return Verdict(correct, next((status for status in order if status in statuses), "checked"))
+
+
+class OwnVerifier:
+    """The user's own function: a cache before it, and each answer asked once. Whatever is wrong with it ends the grading."""
+
+    def __init__(self, function: OwnFunction) -> None:
+        self._function = function
+        self._cache = VerdictCache(CACHED_VERDICTS)
+        self._counts: Counter[Status] = Counter()
+
+    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """The verdicts in the order of the answers. Raises E0741 to E0745."""
+        known = {each: kept for each in dict.fromkeys(answers) if (kept := self._cache.get(each)) is not None}
+        fresh = [each for each in dict.fromkeys(answers) if each not in known]
+        values = self._function.call([_row(each) for each in fresh]) if fresh else []
+        made = {each: Verdict(value == 1, "checked") for each, value in zip(fresh, values, strict=True)}
+        for each, verdict in made.items():
+            self._cache.put(each, verdict)
+        told: set[Answer] = set()
+        graded = []
+        for each in answers:
+            again = each in known or each in told
+            told.add(each)
+            graded.append(_again(known.get(each) or made[each]) if again else made[each])
+        self._counts.update(verdict.status for verdict in graded)
+        return graded
+
+    def stats(self) -> Stats:
+        """How many answers were asked of the function, and how many were known."""
+        return Stats(cached=self._counts["cached"], checked=self._counts["checked"])
+
+    def close(self) -> None:
+        """End its processes; grading again starts new ones."""
+        self._function.close()
+
+
+def _row(answer: Answer) -> dict[str, object]:
+    """An answer as own code is given it."""
+    try:
+        meta = json.loads(answer.meta) if answer.meta else {}
+    except ValueError:
+        meta = {}
+    references = answer.gold.split(SEPARATOR)
+    row = {"question": answer.question, "text": answer.text, "reference": references[0]}
+    return {**row, "references": references, "meta": meta if isinstance(meta, dict) else {}}
+
+
+def open_verifier(
+    chosen: Comparison, tolerance: float, folder: Path, resources: Resources, workers: int = 2
+) -> Verifier:
+    """The verifier of a data set as a task uses it: one by its name, or the user's own, whose file is below `folder`.
+
+    Raises E0743 for a file that cannot be used, and E0746 for one that may not run as it is now.
+    """
+    if not isinstance(chosen, Python):
+        return make_verifier(chosen, workers=workers, tolerance=tolerance, confined=resources.confined)
+    function = OwnFunction(
+        opened(chosen.function, folder, resources.python),
+        "verifier",
+        batch=chosen.batch,
+        seconds=chosen.seconds,
+        memory_mib=round(chosen.memory * 1024),
+        workers=workers,
+        confined=resources.confined,
+    )
+    return OwnVerifier(function)
 
 
 def make_verifier(

@@ -10,7 +10,18 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from reodsl.ir import IR, Spec
 from reodsl.ir import expression as ex
-from reodsl.ir.data import After, Boxed, Data, File, Generated, HubData, LastNumber, PackageData, Regex
+from reodsl.ir.data import (
+    After,
+    Boxed,
+    Data,
+    File,
+    Generated,
+    HubData,
+    LastNumber,
+    PackageData,
+    Python,
+    Regex,
+)
 from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
 from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Reward, Split, Steps
@@ -79,9 +90,11 @@ def _every_expression() -> Any:
     return ex.Call(fn="max", args=tuple(filled(kind) for kind in kinds))
 
 
-def _data(name: str, *sources: Any) -> Any:
+def _data(name: str, *sources: Any, **more: Any) -> Any:
     readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex))
-    return filled(Data, name=name, sources=sources or (filled(Generated, traces=None),), answer=readers)
+    return filled(
+        Data, name=name, sources=sources or (filled(Generated, traces=None),), answer=readers, **more
+    )
 
 
 def _model(name: str, source: Any) -> Any:
@@ -106,6 +119,7 @@ def everything() -> Spec:
     """All of it; no two declarations are equal."""
     traces = _data("traces", filled(Generated))
     asked, pooled = _data("asked"), _data("pooled")
+    owned = _data("owned", verifier=filled(Python, function="own.py:check"))
     base = filled(
         Experiment,
         name="base",
@@ -123,6 +137,7 @@ def everything() -> Spec:
     rewarded = filled(Ppo, reward=filled(Reward, outcome=_every_expression(), dense=None))
     experiments = {
         "vanilla": after("vanilla", rewarded),
+        "owned": after("owned", filled(Sft), owned),
         "fixed": after("fixed", _split(filled(Budgets))),
         "steps": after("steps", _split(filled(Steps))),
         "oracle": after("oracle", _split(filled(OracleBudgets, frontier="edge"))),

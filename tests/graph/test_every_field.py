@@ -48,6 +48,7 @@ BUT = {
         for part, kind in (("data", "train"), ("held", "evaluate"))
         for field in ("Data.verifier", "Data.answer", "Data.tolerance", "After.marker", "Regex.pattern")
     },
+    **{f"data Python.{field}": "train" for field in ("function", "batch", "seconds", "memory")},
     # Samples that a reward refers to are drawn as the stage draws.
     "stage Ppo.reference_samples": "train sample",
     "stage Sampling.max_tokens": "train sample",
@@ -112,6 +113,12 @@ def test_no_field_of_any_class_is_left_out() -> None:
     assert set(BUT) <= set(FIELDS)
 
 
+def words_of(note: Any) -> tuple[Any, ...]:
+    """The words that a field may be, where it is one of some; other values that it may have do not count."""
+    options = (note, *get_args(note))
+    return next((get_args(each) for each in options if get_origin(each) is Literal), ())
+
+
 def changed(node: IR | Node, name: str) -> Any:
     """Another value for a field; None where only the fields of what it holds can change."""
     value, note = getattr(node, name), notes(type(node))[name]
@@ -120,8 +127,8 @@ def changed(node: IR | Node, name: str) -> Any:
             return not value
         case int() | float():
             return value - 1 if name == "stage" else value + 1
-        case str() if get_origin(note) is Literal:
-            return next((item for item in get_args(note) if item != value), None)
+        case str() if words_of(note):
+            return next((item for item in words_of(note) if item != value), None)
         case str():
             return OTHERS.get(value, value + "!")
         case dict():

@@ -4,11 +4,13 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from reodsl.ir.names import DATA_FILE
+from reodsl.ir.names import DATA_FILE, OWN_CODE
 from reodsl.ir.setting import (
     WORDS,
     A,
     Between,
+    Choice,
+    Either,
     Flag,
     Many,
     Num,
@@ -46,9 +48,18 @@ class Data:
             ),
         ]
     ]
-    verifier: Annotated[Literal["math", "exact", "package"], Setting(WORDS, "how answers are compared")] = (
-        "math"
-    )
+    verifier: Annotated[
+        Any,
+        Setting(
+            Either(
+                (Choice(("math", "exact", "package")), A(("python",), '`python("FILE.py:FUNCTION")`')),
+            ),
+            "how answers are compared; `python(…)` is a function of yours",
+            'verifier = python("checks.py:check")',
+            default="math",
+            required=False,
+        ),
+    ]
     answer: Annotated[
         Any,
         Setting(
@@ -95,6 +106,28 @@ class Regex:
     pattern: Annotated[
         str, Setting(Text(), "a regular expression of Rust's dialect", 'regex("Answer: *(.+)")')
     ]
+
+
+@kind("python", form="call", positional=("function",))
+class Python:
+    """A function of yours: in a Python file in the spec's folder, or in an installed package that offers it."""
+
+    function: Annotated[
+        str,
+        Setting(
+            Text(form=OWN_CODE),
+            "`FILE.py:FUNCTION`, or `MODULE:FUNCTION` of an entry point in the group `reodsl.python`",
+            'python("checks.py:check")',
+        ),
+    ]
+    batch: Annotated[int, Setting(Num(whole=True, low=1, high=4096), "answers at a time")] = 64
+    seconds: Annotated[
+        float,
+        Setting(Num("seconds", low=0, high=86400, above=True), "processor time that a batch may take"),
+    ] = 10.0
+    memory: Annotated[
+        float, Setting(Num("GiB", low=0, high=1024, above=True), "that its process may take")
+    ] = 2.0
 
 
 @kind("pool", form="call", positional=("of",))

@@ -1,0 +1,32 @@
+"""What a function of the user's is given and gives, for the type hints of its file; `docs/OWN_CODE.md` has examples.
+
+    from reodsl.own import Answer
+
+    def check(answer: Answer) -> bool:
+        return answer.text.strip() == answer.reference
+
+The name of the parameter says how it is called: `answer` is one at a time, `answers` a list of them. It imports nothing of
+this project, because the processes that run own code wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to judge: `def check(answer: Answer) -> bool`, or `def check(answers: list[Answer]) -> list[bool]`.
+
+    `text` is what was read of the response, by the data's `answer` setting, and empty where nothing was. `reference` is
+    the question's answer in the data, the first of `references` where there are several; `meta` is what else the data has
+    of the question.
+    """
+
+    question: str
+    text: str
+    reference: str
+    references: Sequence[str] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,214 @@
+"""Python of the user's that a spec names: its name in, its bytes and their checksum out. Nothing here imports it.
+
+`FILE.py:FUNCTION` is a plain file in the spec's folder or below it. `MODULE:FUNCTION` is what an installed package offers as
+an entry point of the group `reodsl.python`; what counts is the file of that module and the package's version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.ir.names import OWN_CODE
+from reodsl.store.plain import read_plain
+
+GROUP = "reodsl.python"
+LARGEST_CODE = 1 << 20
+"""Bytes of a Python file that a spec names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A function's code. `name` is what the spec calls it, `module` the package's module or empty where it is a file.
+
+    `checksum` is the SHA-256 of `source`, with the version of the package where it is of one.
+    """
+
+    name: str
+    path: Path
+    source: bytes
+    module: str = ""
+    version: str = ""
+
+    @property
+    def file(self) -> str:
+        """What the spec calls the file or the module."""
+        return self.name.rpartition(":")[0]
+
+    @property
+    def function(self) -> str:
+        """The function's name."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def checksum(self) -> str:
+        """What identifies the content."""
+        digest = hashlib.sha256(self.source)
+        if self.module:
+            digest.update(f"\0{self.module} {self.version}".encode())
+        return digest.hexdigest()
+
+
+def code_uses(payload: Any, setting: str = "") -> Iterator[tuple[str, str]]:
+    """The functions that a payload names, as (the setting that names it, `FILE.py:FUNCTION`)."""
+    if isinstance(payload, Mapping):
+        if payload.get("kind") == "python" and isinstance(payload.get("function"), str):
+            yield setting, payload["function"]
+        for name, each in payload.items():
+            yield from code_uses(each, name)
+    elif isinstance(payload, (list, tuple)):
+        for each in payload:
+            yield from code_uses(each, setting)
+
+
+def read_all(payloads: Iterable[Any], folder: Path) -> tuple[list[tuple[str, Code]], list[Diagnostic]]:
+    """The code that payloads name, each once with the setting that names it, and what of it cannot be read."""
+    codes: list[tuple[str, Code]] = []
+    wrong: list[Diagnostic] = []
+    for setting, name in dict.fromkeys(use for payload in payloads for use in code_uses(payload)):
+        try:
+            codes.append((setting, read_code(name, folder)))
+        except Problem as caught:
+            wrong += caught.diagnostics
+    return codes, wrong
+
+
+def unallowed(codes: Iterable[Code]) -> Diagnostic | None:
+    """E0746, where some of the code is new to this machine: which files, what content, and what to type."""
+    new = list({code.checksum: code for code in codes if not is_allowed(code)}.values())
+    if not new:
+        return None
+    one = len(new) == 1
+    return error(
+        "E0746",
+        f"the spec runs Python that is new to this machine: {', '.join(f'`{code.file}`' for code in new)}",
+        where=str(new[0].path),
+        notes=[f"{code.path} has the content sha256:{code.checksum}" for code in new],
+        help=f"read {'it' if one else 'them'}, and give the same command with --allow-python: a content is asked for once",
+    )
+
+
+def read_code(name: str, folder: Path) -> Code:
+    """The code of a function; relative paths start at `folder`. Raises E0743."""
+    place, _, _ = name.rpartition(":")
+    if not OWN_CODE.holds(name):
+        raise _unusable(name, "it is no FILE.py:FUNCTION", f"write {OWN_CODE.words}")
+    if place.endswith(".py"):
+        return _of_file(name, folder, place)
+    return _of_package(name, place)
+
+
+def _of_file(name: str, folder: Path, place: str) -> Code:
+    path = folder / place
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise _unusable(
+            str(path), "it leads out of the spec's folder", "put the file itself beside the spec, and no link"
+        )
+    try:
+        return Code(name, path, read_plain(path, LARGEST_CODE))
+    except FileNotFoundError:
+        raise _unusable(
+            str(path),
+            "there is no such file",
+            f"put `{place}` beside the spec, or write the path that it has from there",
+        ) from None
+    except OSError as failure:
+        raise _unusable(
+            str(path),
+            f"it cannot be read: {failure.strerror}",
+            "put a plain file there that you may read, of at most 1 MiB",
+        ) from None
+
+
+def _of_package(name: str, module: str) -> Code:
+    offered = {each.value.replace(" ", ""): each for each in metadata.entry_points(group=GROUP)}
+    entry = offered.get(name)
+    if entry is None:
+        there = ", ".join(f"`{each}`" for each in sorted(offered))
+        raise _unusable(
+            name,
+            f"no installed package offers it in the group `{GROUP}`",
+            f"packages here offer {there}"
+            if there
+            else f"install the package that does, or write FILE.py:{name.rpartition(':')[2]}",
+        )
+    path = _module_file(module)
+    try:
+        source = read_plain(path, LARGEST_CODE) if path is not None else None
+    except OSError:
+        source = None
+    if path is None or source is None:
+        raise _unusable(
+            name, f"the module `{module}` has no file that can be read", "install the package anew"
+        )
+    return Code(name, path, source, module, entry.dist.version if entry.dist is not None else "")
+
+
+def _module_file(module: str) -> Path | None:
+    """The file of a module, spec without importing it or the packages it is in."""
+    first, *rest = module.split(".")
+    try:
+        spec = importlib.util.find_spec(first)
+        for depth, _ in enumerate(rest, 1):
+            inside = spec.submodule_search_locations if spec is not None else None
+            if inside is None:
+                return None
+            name = ".".join([first, *rest[:depth]])
+            spec = importlib.machinery.PathFinder.find_spec(name, list(inside))
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
+
+
+def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """What a function is as far as results depend on it: its content in the place of its file, and none of its limits."""
+    name = str(payload["function"])
+    try:
+        checksum = read_code(name, folder).checksum
+    except Problem:
+        checksum = "None"
+    limits = ("seconds", "memory")
+    kept = {setting: each for setting, each in payload.items() if setting not in limits}
+    return {**kept, "function": f"{checksum}.py:{name.rpartition(':')[2]}"}
+
+
+def allowed_folder() -> Path:
+    """Where code that this user allowed has a file by its checksum: `$XDG_STATE_HOME/reodsl/python/`."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "reodsl" / "python"
+
+
+def is_allowed(code: Code) -> bool:
+    """Whether this user allowed the code's content to run on this machine. What others write there counts for nothing."""
+    try:
+        status = os.stat(allowed_folder() / code.checksum, follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+
+
+def allow(code: Code) -> None:
+    """Remember code as allowed, where that can be written; for the run at hand it counts in any case."""
+    place = allowed_folder()
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(
+            place / code.checksum, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(f"{code.path}\n")
+    except OSError:
+        pass
+
+
+def _unusable(where: str, why: str, help: str) -> Problem:
+    return problem("E0743", f"Python that the spec names cannot be used: {why}", where=where, help=help)

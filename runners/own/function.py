@@ -1,0 +1,258 @@
+"""A function of the user's as its callers see it: rows in, a number for each out, or a problem that names its line."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import runners
+from reodsl.diagnostics import Problem, problem
+from reodsl.store.code import Code
+from runners.own.source import problem_at
+from runners.sandbox import empty_environment
+from runners.sandbox.refusal import cannot_confine
+
+WORKER = Path(__file__).with_name("worker.py")
+START_SECONDS = 120.0
+WALL_FACTOR, GRACE_SECONDS = 3.0, 2.0
+"""A batch ends itself when its processor time is spent; by the clock its process is killed at three times that and two
+seconds, so that a busy machine changes nothing."""
+LONGEST_REPLY = 2**21
+_ASKED_TWICE = 2
+
+
+class _Gone(Exception):
+    """The process ended, or said what none says; `late`: it was killed for its time."""
+
+    def __init__(self, late: bool = False) -> None:
+        super().__init__()
+        self.late = late
+
+
+class _Process:
+    """A started worker. It works on one batch at a time."""
+
+    def __init__(self, first: bytes) -> None:
+        here = str(Path(runners.__file__).parents[1])
+        path = os.pathsep.join(each for each in (here, os.environ.get("PYTHONPATH")) if each)
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+            env=empty_environment(os.environ, PYTHONPATH=path, PYTHONHASHSEED="0", **threads),
+        )
+        self._buffer = b""
+        self.said = self.ask(first, START_SECONDS)
+
+    def ask(self, line: bytes, seconds: float) -> dict[str, Any]:
+        """What is answered to a line, within so many seconds by the clock."""
+        deadline = time.monotonic() + seconds
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        writes, reads = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(writes, False)
+        left = memoryview(line)
+        try:
+            while left:
+                self._wait((), (writes,), deadline)
+                left = left[os.write(writes, left) :]
+            while b"\n" not in self._buffer:
+                self._wait((reads,), (), deadline)
+                part = os.read(reads, 2**16)
+                if not part or len(self._buffer) > LONGEST_REPLY:
+                    raise _Gone
+                self._buffer += part
+            whole, _, self._buffer = self._buffer.partition(b"\n")
+            said = json.loads(whole)
+        except (OSError, ValueError, RecursionError):
+            raise _Gone from None
+        if not isinstance(said, dict):
+            raise _Gone
+        return said
+
+    def _wait(self, reads: Sequence[int], writes: Sequence[int], deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0 or not any(select.select(reads, writes, (), left)):
+            raise _Gone(late=True)
+
+    def kill(self) -> None:
+        """End the process now, and reap it."""
+        self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self.process.wait()
+
+
+class OwnFunction:
+    """A function of the user's for one role, called in up to `workers` processes, `batch` rows at a time.
+
+    A batch has `seconds` of processor time, and its process `memory_mib` of address space. Processes are confined; with
+    `confined` false they run the function also where that cannot be. None is started before the first call, and none
+    outlives this object or its process.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        role: str,
+        *,
+        batch: int,
+        seconds: float,
+        memory_mib: int,
+        workers: int = 1,
+        confined: bool = True,
+    ) -> None:
+        self.code, self.batch, self.seconds, self.memory_mib = code, batch, seconds, memory_mib
+        self._workers = max(1, workers)
+        self._lock = threading.Lock()
+        said = {
+            "role": role,
+            "file": str(code.path),
+            "function": code.function,
+            "module": code.module,
+            "source": code.source.decode("utf-8", "replace"),
+            "seconds": seconds,
+            "memory_mib": memory_mib,
+            "must": confined,
+        }
+        self._first = json.dumps(said).encode("ascii") + b"\n"
+        self._all: list[_Process] = []
+        self._idle: queue.SimpleQueue[_Process | None] = queue.SimpleQueue()
+        for _ in range(self._workers):
+            self._idle.put(None)
+        self._finalizer = weakref.finalize(self, _kill_all, self._all, os.getpid())
+
+    def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
+        """The function's value for each row, in order.
+
+        Raises E0744 for what goes wrong inside it, E0745 for values that are not what is asked, E0742 where its process
+        cannot be confined, and E0741 where none starts.
+        """
+        batches = [rows[start : start + self.batch] for start in range(0, len(rows), self.batch)]
+        with self._lock, ThreadPoolExecutor(self._workers) as threads:
+            try:
+                # Of several that fail the first in order is told.
+                return [value for values in threads.map(self._batch, batches) for value in values]
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                raise
+
+    def close(self) -> None:
+        """End the processes; the next call starts new ones."""
+        _kill_all(self._all, os.getpid())
+
+    def _batch(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
+        line = json.dumps({"rows": list(rows)}).encode("ascii") + b"\n"
+        for attempt in range(_ASKED_TWICE):
+            process = self._idle.get()
+            try:
+                if process is None or process not in self._all:
+                    process = self._started()
+                said = process.ask(line, WALL_FACTOR * self.seconds + GRACE_SECONDS)
+                if said.get("status") != "lost":
+                    return self._values(said, len(rows))
+            except _Gone as gone:
+                if process is not None and process in self._all:
+                    self._all.remove(process)
+                    process.kill()
+                process = None
+                if gone.late or attempt + 1 == _ASKED_TWICE:
+                    raise self._late() if gone.late else self._ended() from None
+            finally:
+                self._idle.put(process)
+        raise self._ended()
+
+    def _started(self) -> _Process:
+        try:
+            process = _Process(self._first)
+        except _Gone:
+            raise self._not_started("it ended, or did not load, before it was ready") from None
+        if process.said.get("ready") is not True:
+            process.kill()
+            if "lacking" in process.said:
+                raise cannot_confine(str(process.said["lacking"]), f"`{self.code.name}`")
+            raise self._not_started(str(process.said.get("why", "")))
+        self._all.append(process)
+        return process
+
+    def _values(self, said: Mapping[str, Any], count: int) -> list[float]:
+        match said:
+            case {"status": "done", "values": list(values)} if len(values) == count and all(
+                isinstance(value, (bool, int, float)) for value in values
+            ):
+                return [float(value) for value in values]
+            case {"status": "unfit", "message": str(message)}:
+                raise problem(
+                    "E0745",
+                    f"`{self.code.name}` does not give what is asked of it: {message}",
+                    where=str(self.code.path),
+                    help="give one number for each, as the page says: reodsl explain E0745",
+                )
+            case {"status": "error", "message": str(message), **more}:
+                line = more.get("line")
+                raise problem_at(
+                    self.code, message, line if isinstance(line, int) else None, self._advice(more)
+                )
+            case {"status": "timeout", **more}:
+                line = more.get("line")
+                raise self._late(line if isinstance(line, int) else None)
+        raise self._ended()
+
+    def _advice(self, more: Mapping[str, Any]) -> str:
+        if more.get("confined"):
+            return "it may compute and read installed packages: no files, processes, threads or network"
+        if "missing" in more:
+            return (
+                f"install `{more['missing']}` in the environment that runs reodsl; files beside the spec cannot be imported"
+                if more["missing"]
+                else "a file stands alone: it may import installed packages"
+            )
+        return "mend the line; what a model writes may be anything, an empty text too"
+
+    def _late(self, line: int | None = None) -> Problem:
+        return problem_at(
+            self.code,
+            f"a batch of {self.batch} took more than its {self.seconds:g} s of processor time",
+            line,
+            f'end its loops, or allow more: `python("{self.code.name}", batch: {max(1, self.batch // 2)}, '
+            f"seconds: {2 * self.seconds:g} seconds)`",
+        )
+
+    def _ended(self) -> Problem:
+        return problem_at(
+            self.code,
+            "it ended its process",
+            None,
+            f"it may have run out of memory, of which it has {self.memory_mib:,} MiB: "
+            f"`memory: {self.memory_mib / 512:g} GiB` would be twice that",
+        )
+
+    def _not_started(self, why: str) -> Problem:
+        return problem(
+            "E0741",
+            f"no process that calls `{self.code.name}` could be started: {why}",
+            where=str(self.code.path),
+            help=f"give it more memory: `memory: {self.memory_mib / 512:g} GiB` would be twice as much",
+        )
+
+
+def _kill_all(processes: list[_Process], owner: int) -> None:
+    if os.getpid() == owner:
+        while processes:
+            processes.pop().kill()

@@ -1,0 +1,229 @@
+"""A process that calls a function of the user's: a batch of rows in, a line of JSON for it out; time and memory bounded.
+
+The process is confined (`runners.sandbox`) before the user's file is run for the first time, and each batch is a copy of it
+that ends with the batch: the file is run anew, so that no batch knows of another. Packages that the file imports at its top
+are loaded once, before the copies are made.
+
+The first line in is `{"role", "file", "function", "module", "source", "seconds", "memory_mib", "must"}`, and its answer
+`{"ready": true}`, `{"ready": false, "lacking"}` or `{"ready": false, "why"}`. Each further line in is `{"rows": […]}`, and
+its answer `{"status", …}`: `done` with `values`, `error` with `message` and perhaps `line` and `text`, `timeout`, `failed`,
+or `lost`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import io
+import json
+import math
+import os
+import select
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from reodsl.own import Answer
+from runners.sandbox import Expired, Sandbox, lacking, limit_memory, python_folders
+
+PARENT_POLL_SECONDS = 10.0
+MOST_PRINTED = 2**20
+"""Characters that a batch may print. They are shown nowhere."""
+_LONGEST_WORDS = 500
+ROWS: dict[str, tuple[str, str, type]] = {"verifier": ("answer", "answers", Answer)}
+"""By role: the parameter's name for one at a time, its name for a list, and what each is."""
+
+
+class Unfit(Exception):
+    """What the function gives, or takes, is not what is asked of it."""
+
+
+class _Bounded(io.TextIOBase):
+    """A place for what is printed, which goes nowhere, and of which there may be so much."""
+
+    def __init__(self) -> None:
+        self._left = MOST_PRINTED
+
+    def write(self, text: str) -> int:
+        self._left -= len(text)
+        if self._left < 0:
+            raise RuntimeError(f"it printed more than {MOST_PRINTED:,} characters, which are shown nowhere")
+        return len(text)
+
+
+def packages_of(source: str) -> list[str]:
+    """The modules that a file imports at its top."""
+    found: list[str] = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Import):
+            found += [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.append(node.module)
+    return found
+
+
+def load_function(said: dict[str, Any]) -> Callable[..., Any]:
+    """The function that was asked for, its file run now."""
+    if said["module"]:
+        scope: Any = importlib.import_module(said["module"])
+    else:
+        scope = types.ModuleType("own")
+        scope.__file__ = said["file"]
+        sys.modules["own"] = scope
+        exec(compile(said["source"], said["file"], "exec", dont_inherit=True), vars(scope))
+    try:
+        return getattr(scope, said["function"])
+    except AttributeError:
+        raise Unfit(f"there is no `{said['function']}` in it") from None
+
+
+def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[float | bool]:
+    """What the function gives for rows, one number or truth value each."""
+    function = load_function(said)
+    one, many, kind = ROWS[said["role"]]
+    name = next(iter(inspect.signature(function).parameters), "")
+    given = [kind(**row) for row in rows]
+    if name == many:
+        values = function(given)
+        if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__len__"):
+            raise Unfit(f"it gave {_shown(values)}, and not a list of {len(rows)} values")
+        values = list(values)
+        if len(values) != len(rows):
+            raise Unfit(f"it was given {len(rows)} {many} and gave {len(values)} values")
+    elif name == one:
+        values = [function(row) for row in given]
+    else:
+        raise Unfit(f"its parameter is called `{name}`, and not `{one}` or `{many}`")
+    return [number_of(value, said["role"], row) for value, row in zip(values, rows, strict=True)]
+
+
+def number_of(value: object, role: str, row: dict[str, Any]) -> float | bool:
+    """A value as a finite number, of a verifier as true or false; numpy's and torch's single numbers count."""
+    item = getattr(value, "item", None)
+    plain = item() if callable(item) and not isinstance(value, (int, float)) else value
+    of = f" for {_shown(next((row[name] for name in ('text', 'question') if row.get(name)), ''))}"
+    if not isinstance(plain, (bool, int, float)):
+        raise Unfit(f"it gave {_shown(value)}{of}, which is {_article(type(value).__name__)} and no number")
+    if not math.isfinite(plain):
+        raise Unfit(f"it gave {plain}{of}, and a number has to be finite")
+    if role == "verifier":
+        if plain not in (0, 1):
+            raise Unfit(
+                f"it gave {plain:g}{of}: a verifier says True or False, and shares belong in a reward"
+            )
+        return bool(plain)
+    return float(plain)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _article(name: str) -> str:
+    return f"an {name}" if name[:1].lower() in "aeiou" else f"a {name}"
+
+
+def reply_for(said: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
+    """What a batch comes to, as a line of JSON."""
+    sys.stdout = sys.stderr = _Bounded()
+    try:
+        message: dict[str, Any] = {"status": "done", "values": call(said, rows)}
+    except Expired as failure:
+        message = {**error_of(failure, said), "status": "timeout"}
+    except Unfit as failure:
+        message = {"status": "unfit", "message": str(failure)}
+    except BaseException as failure:
+        message = error_of(failure, said)
+    return json.dumps(message).encode("ascii")
+
+
+def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
+    """An exception as its words and the line of the user's file that it came from."""
+    words = str(failure).strip().partition("\n")[0][:_LONGEST_WORDS]
+    kind = type(failure).__name__
+    message: dict[str, Any] = {"status": "error", "message": f"{kind}: {words}" if words else kind}
+    if isinstance(failure, SyntaxError) and failure.filename == said["file"]:
+        message["line"] = failure.lineno
+        message["message"] = f"{kind}: {failure.msg}"
+    at = failure.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code.co_filename == said["file"]:
+            message["line"] = at.tb_lineno
+        at = at.tb_next
+    if isinstance(failure, MemoryError):
+        message["message"] = f"it takes more than {said['memory_mib']:g} MiB of memory"
+    elif isinstance(failure, (PermissionError, BlockingIOError)) or "start new thread" in words:
+        message["confined"] = True
+    elif isinstance(failure, ImportError):
+        message["missing"] = failure.name or ""
+    return message
+
+
+def lines(parent: int) -> Iterator[bytes]:
+    """Lines from stdin until it ends, or until the process that started this one is gone."""
+    buffer = bytearray()
+    while True:
+        while (end := buffer.find(b"\n")) >= 0:
+            line = bytes(buffer[:end])
+            del buffer[: end + 1]
+            yield line
+        if not select.select([0], [], [], PARENT_POLL_SECONDS)[0]:
+            if os.getppid() != parent:
+                return
+            continue
+        part = os.read(0, 2**16)
+        if not part:
+            return
+        buffer += part
+
+
+def main() -> None:
+    """Confine this process, load what the file imports, then answer until the parent closes the pipe."""
+    parent = os.getppid()
+    out = os.dup(1)
+    os.dup2(2, 1)
+
+    def tell(message: bytes) -> None:
+        data = message + b"\n"
+        while data:
+            data = data[os.write(out, data) :]
+
+    asked = lines(parent)
+    said = json.loads(next(asked, b"{}"))
+    missing = lacking()
+    if missing is not None and said["must"]:
+        tell(json.dumps({"ready": False, "lacking": missing}).encode("ascii"))
+        return
+    try:
+        limit_memory(int(said["memory_mib"]))
+        here = os.path.dirname(os.path.abspath(sys.modules["reodsl"].__file__ or ""))
+        module = importlib.util.find_spec(said["module"].partition(".")[0]) if said["module"] else None
+        package = list(module.submodule_search_locations or ()) if module is not None else []
+        sandbox = Sandbox([*python_folders(sys.modules), here, *package], confined=missing is None)
+        sandbox.enter()
+        # What cannot be loaded is told where the file is run, with its line.
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            for name in [said["module"]] if said["module"] else packages_of(said["source"]):
+                with suppress(Exception, SystemExit):
+                    importlib.import_module(name)
+    except Exception as failure:
+        tell(
+            json.dumps({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:500]}).encode("ascii")
+        )
+        return
+    tell(b'{"ready": true}')
+    for line in asked:
+        rows = json.loads(line)["rows"]
+        reply = sandbox.call(lambda rows=rows: reply_for(said, rows), said["seconds"])  # type: ignore[misc]
+        whole = reply.status == "done" and b"\n" not in reply.data
+        status = "failed" if reply.status == "done" else reply.status
+        tell(reply.data if whole else json.dumps({"status": status}).encode("ascii"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Which Python a spec may run: found without being run, part of results' keys, asked for once for each content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import reodsl
+from reodsl.diagnostics import Problem
+from reodsl.store.code import allow, allowed_folder, content_of, is_allowed, read_code
+from runners.own import opened
+from runners.sandbox import lacking
+from tests.bad_input.commands import SPEC, Place, refused
+
+confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
+OWN = SPEC.replace("verifier = exact", 'verifier = python("mine/checks.py:check")')
+TRAP = """open("left.txt", "w").close()
+
+
+def check(answer):
+    return answer.text == answer.reference
+"""
+GOOD = "def check(answer):\n    return answer.text == answer.reference\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Place:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    return Place(folder, capsys)
+
+
+def test_only_run_would_run_it(place: Place) -> None:
+    place.write(OWN)
+    place.write(TRAP, "mine/checks.py")
+    for command in ("check", "plan", "graph"):
+        place.call(command, "tiny.reo")
+    place.call("diff", "tiny.reo", "tiny.reo")
+    place.call("why", "tiny.reo", "tiny.train.s1")
+    assert place.files() == {"tiny.reo", "mine/checks.py"}
+
+
+def test_run_asks_for_new_content_and_says_what_to_type(place: Place, refusal: Callable[..., None]) -> None:
+    place.write(OWN)
+    file = place.write(GOOD, "mine/checks.py")
+    checksum = read_code("mine/checks.py:check", place.folder).checksum
+    refused(place.run(), "E0746", str(Path("mine/checks.py")), f"sha256:{checksum}", "--allow-python")
+    assert not (place.folder / ".reodsl").exists()
+    refusal("own/E0746.txt", place.run().err)
+    file.write_text(GOOD + "\n")
+    assert checksum not in place.run().err
+
+
+def test_what_is_allowed_is_remembered_privately(place: Place) -> None:
+    place.write(GOOD, "checks.py")
+    code = read_code("checks.py:check", place.folder)
+    assert not is_allowed(code)
+    allow(code)
+    assert is_allowed(code)
+    (kept,) = allowed_folder().iterdir()
+    assert (kept.name, kept.stat().st_mode & 0o777) == (code.checksum, 0o600)
+    assert kept.parent.stat().st_mode & 0o777 == 0o700
+    place.write(GOOD + "\n", "checks.py")
+    assert not is_allowed(read_code("checks.py:check", place.folder))
+
+
+def test_a_link_in_the_list_counts_for_nothing(place: Place) -> None:
+    place.write(GOOD, "checks.py")
+    code = read_code("checks.py:check", place.folder)
+    allowed_folder().mkdir(parents=True)
+    (allowed_folder() / code.checksum).symlink_to(place.folder / "checks.py")
+    assert not is_allowed(code)
+    allow(code)
+    assert not is_allowed(code)
+
+
+def test_content_that_changed_since_the_start_does_not_run(place: Place) -> None:
+    place.write(GOOD, "checks.py")
+    code = read_code("checks.py:check", place.folder)
+    assert opened("checks.py:check", place.folder, {code.checksum}) == code
+    place.write(GOOD + "\n", "checks.py")
+    with pytest.raises(Problem, match="not what it was when this run started"):
+        opened("checks.py:check", place.folder, {code.checksum})
+
+
+def test_a_result_depends_on_content_and_function_and_on_no_place_or_limit(place: Place) -> None:
+    def content(function: str, **limits: float) -> object:
+        said = {"kind": "python", "function": function, "batch": 64, **limits}
+        return content_of(said, place.folder)
+
+    for name, text in {"a.py": GOOD, "b.py": GOOD, "c.py": GOOD + "\n"}.items():
+        place.write(text, name)
+    assert content("a.py:check") == content("b.py:check") == content("a.py:check", seconds=3.0, memory=1.0)
+    assert content("a.py:check") != content("c.py:check")
+    assert content("a.py:check") != content("a.py:grade")
+    assert content("a.py:check") != content("a.py:check", batch=8)
+
+
+def link_out(folder: Path) -> None:
+    (folder.parent / "outside.py").write_text(GOOD)
+    (folder / "checks.py").symlink_to(folder.parent / "outside.py")
+
+
+BAD: dict[str, Callable[[Path], None]] = {
+    "there is no such file": lambda folder: None,
+    "it leads out of the spec's folder": link_out,
+    "it is a pipe": lambda folder: os.mkfifo(folder / "checks.py"),
+    "it is a folder": lambda folder: (folder / "checks.py").mkdir(),
+    "more than the 1,048,576 bytes": lambda folder: (folder / "checks.py").write_text("#" * 2**21) and None,
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_a_file_that_cannot_be_read_is_refused_before_anything_starts(
+    place: Place, words: str, refusal: Callable[..., None]
+) -> None:
+    place.write(OWN.replace("mine/checks.py", "checks.py"))
+    BAD[words](place.folder)
+    assert place.call("plan", "tiny.reo").code == 2
+    told = place.run("--allow-python")
+    refused(told, "E0743", "checks.py", words)
+    if words == "there is no such file":
+        refusal("own/E0743.txt", told.err)
+
+
+def test_only_what_a_package_offers_can_be_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Problem, match="no installed package offers it"):
+        read_code("os:system", place.folder)
+    site = place.folder / "site"
+    (site / "lengths-1.5.dist-info").mkdir(parents=True)
+    (site / "lengths-1.5.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: lengths\nVersion: 1.5\n"
+    )
+    (site / "lengths-1.5.dist-info" / "entry_points.txt").write_text(
+        "[reodsl.python]\nmine = lengths.inner.checks:check\n"
+    )
+    (site / "lengths" / "inner").mkdir(parents=True)
+    for name in ("__init__.py", "inner/__init__.py"):
+        (site / "lengths" / name).write_text("raise RuntimeError('imported')\n")
+    (site / "lengths" / "inner" / "checks.py").write_text(GOOD)
+    monkeypatch.syspath_prepend(str(site))
+    code = read_code("lengths.inner.checks:check", place.folder)
+    assert (code.module, code.version, code.source.decode()) == ("lengths.inner.checks", "1.5", GOOD)
+    place.write(GOOD, "checks.py")
+    assert code.checksum != read_code("checks.py:check", place.folder).checksum
+
+
+@confined
+@pytest.mark.heavy
+def test_a_study_with_a_verifier_of_its_own_runs_and_runs_again_when_it_changes(place: Place) -> None:
+    place.write(OWN)
+    file = place.write(GOOD, "mine/checks.py")
+    told = place.run("--allow-python")
+    assert told.code == 0, told.err
+    assert place.run().code == 0
+    assert "Nothing to do" in place.call("run", "tiny.reo", "--local").out
+    file.write_text("def check(answer):\n    return True\n")
+    refused(place.run(), "E0746", "checks.py")
+    assert place.call("plan", "tiny.reo").code == 2
+    told = place.run("--allow-python")
+    assert told.code == 0, told.err
+    place.write(OWN.replace("mine/checks.py", "other.py"))
+    (place.folder / "other.py").write_text("def check(answer):\n    return True\n")
+    work = {task for task, verdict in reodsl.load("tiny.reo").plan().items() if verdict != "reuse"}
+    assert work == {"report"}
+    (place.folder / "other.py").write_text("def check(answer):\n    return answer.nothing\n")
+    refused(place.run("--allow-python"), "E0744", "other.py:2", "AttributeError")

@@ -1,0 +1,189 @@
+"""Functions of the user's in their confined processes: what they may do, and one clear message for all that is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.store.code import read_code
+from runners.own import OwnFunction, source_problem
+from runners.sandbox import lacking
+
+confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = [
+    {"question": "2 + 2?", "text": text, "reference": "4", "references": ["4"], "meta": {"hard": 1}}
+    for text in ("4", "5", "")
+]
+Made = Callable[..., OwnFunction]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Made]:
+    """A function of a file with this text, in one process, with little time."""
+    functions = []
+
+    def make(text: str, **limits: float) -> OwnFunction:
+        (tmp_path / "checks.py").write_text(text)
+        code = read_code("checks.py:check", tmp_path)
+        assert source_problem(code, "verifier") is None
+        given = {"batch": 2, "seconds": 5.0, "memory_mib": 2048, **limits}
+        functions.append(OwnFunction(code, "verifier", confined=lacking() is None, **given))  # type: ignore[arg-type]
+        return functions[-1]
+
+    yield make
+    for each in functions:
+        each.close()
+
+
+ONE = "def check(answer):\n    return answer.text == answer.reference and answer.meta['hard'] == 1\n"
+MANY = """import numpy as np
+seen = []
+
+def check(answers):
+    seen.extend(answers)
+    assert len(seen) == len(answers) <= 2, "batches know of each other"
+    return np.array([each.text == each.references[0] for each in answers])
+"""
+
+
+@pytest.mark.parametrize("text", [ONE, MANY], ids=["one", "many"])
+def test_each_row_gets_its_value(made: Made, text: str) -> None:
+    assert made(text).call(ROWS) == [1.0, 0.0, 0.0]
+
+
+def test_what_is_printed_goes_nowhere(made: Made, capfd: pytest.CaptureFixture[str]) -> None:
+    function = made(
+        'import os\ndef check(answer):\n    print("1")\n    os.write(1, b"{}\\n")\n    return True\n'
+    )
+    assert function.call(ROWS) == [1.0] * 3
+    assert capfd.readouterr() == ("", "")
+
+
+# What goes wrong: the code of the message, its line, words in it, and the body of the function.
+WRONG = {
+    "raises": ("E0744", 2, "ZeroDivisionError: division by zero", "return 1 / 0"),
+    "prints": ("E0744", 2, "printed more than 1,048,576 characters", "print('x' * 3_000_000)"),
+    "imports": ("E0744", 2, "No module named 'nowhere'", "import nowhere"),
+    "leaves": ("E0744", 2, "SystemExit", "raise SystemExit(0)"),
+    "ends": ("E0744", None, "ended its process", "import os; os._exit(0)"),
+    "crashes": ("E0744", None, "ended its process", "import ctypes; ctypes.string_at(0)"),
+    "swells": ("E0744", 2, "more than 2048 MiB of memory", "bytearray(8 << 30)"),
+    "nan": ("E0745", None, "gave nan", "return float('nan')"),
+    "share": ("E0745", None, "gave 0.5", "return 0.5"),
+    "text": ("E0745", None, "a str and no number", "return 'yes'"),
+    "nothing": ("E0745", None, "gave None", "pass"),
+}
+REFUSED = {
+    "forks": "import os; os.fork()",
+    "starts": "import subprocess; subprocess.run(['true'])",
+    "threads": "import threading; threading.Thread(target=print).start()",
+    "writes": "open('left.txt', 'w')",
+    "reads": "open('/etc/passwd')",
+    "connects": "import socket; socket.create_connection(('127.0.0.1', 9))",
+    "sleeps": "import time; time.sleep(0.1)",
+}
+CONFINED = {name: ("E0744", 2, "Error", body) for name, body in REFUSED.items()}
+
+
+@pytest.mark.parametrize("name", [*WRONG, *(pytest.param(name, marks=confined) for name in CONFINED)])
+def test_what_goes_wrong_is_one_message_with_its_line(
+    made: Made, tmp_path: Path, name: str, refusal: Callable[..., None]
+) -> None:
+    code, line, words, body = (WRONG | CONFINED)[name]
+    with pytest.raises(Problem) as caught:
+        made(f"def check(answer):\n    {body}\n").call(ROWS[:1])
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.where) == (code, f"{tmp_path / 'checks.py'}{f':{line}' if line else ''}")
+    assert words in found.message
+    assert found.help
+    if name in REFUSED:
+        assert (
+            found.help
+            == "it may compute and read installed packages: no files, processes, threads or network"
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["checks.py"]
+    if name in ("raises", "nan"):
+        refusal(f"own/{code}.txt", caught.value)
+
+
+@confined
+def test_a_file_does_nothing_as_it_is_loaded(made: Made) -> None:
+    with pytest.raises(Problem, match="PermissionError"):
+        made("import os\nos.fork()\n\ndef check(answer):\n    return True\n").call(ROWS)
+
+
+STUBBORN = """def check(answer):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("def check(answer):\n    while True:\n        pass\n", True), (STUBBORN, False)]
+)
+def test_a_loop_ends(made: Made, text: str, line: bool) -> None:
+    with pytest.raises(Problem) as caught:
+        made(text, seconds=0.05).call(ROWS[:1])
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0744"
+    assert "took more than its 0.05 s of processor time" in found.message
+    assert re.search(r"checks\.py:[23]$", found.where or "") if line else found.where
+
+
+def test_a_list_of_another_length_is_refused(made: Made) -> None:
+    with pytest.raises(Problem, match="was given 2 answers and gave 1 values"):
+        made("def check(answers):\n    return [True]\n").call(ROWS[:2])
+
+
+def test_a_process_that_somebody_ends_is_replaced(made: Made) -> None:
+    function = made(ONE)
+    assert function.call(ROWS[:1]) == [1.0]
+    (process,) = function._all
+    process.process.kill()
+    process.process.wait()
+    assert function.call(ROWS) == [1.0, 0.0, 0.0]
+    assert function._all != [process]
+
+
+SOURCES = {
+    "does not parse": ("def check(answer:\n    pass\n", 1),
+    "no function `check`; there is `grade`": ("def grade(answer):\n    pass\n", None),
+    "takes nothing": ("def check():\n    pass\n", 1),
+    "takes `text`": ("\ndef check(text):\n    pass\n", 2),
+    "takes `answer, reference`": ("def check(answer, reference):\n    pass\n", 1),
+    "nothing awaits it": ("async def check(answer):\n    pass\n", 1),
+}
+
+
+@pytest.mark.parametrize("words", SOURCES)
+def test_a_file_that_cannot_be_used_is_told_without_running_it(tmp_path: Path, words: str) -> None:
+    text, line = SOURCES[words]
+    (tmp_path / "checks.py").write_text(f"{text}raise RuntimeError\n")
+    found = source_problem(read_code("checks.py:check", tmp_path), "verifier")
+    assert found is not None
+    assert found.code == "E0743"
+    assert words.split(";")[0].removesuffix(" `check`") in found.message
+    assert (found.where or "").endswith(f"checks.py:{line}" if line else "checks.py")
+
+
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "OWN_CODE.md").read_text(), re.M | re.S)
+
+
+@pytest.mark.parametrize("text", [text for text in EXAMPLES if "def check" in text])
+def test_the_documents_verifiers_run(made: Made, text: str) -> None:
+    assert made(text).call(ROWS[::2]) == [1.0, 0.0]
+
+
+def test_the_pages_right_examples_run(made: Made) -> None:
+    for code in ("E0743", "E0744", "E0745"):
+        page = (ROOT / "reodsl" / "diagnostics" / "pages" / f"{code}.md").read_text()
+        assert made(re.findall(r"```python\n(.*?)```", page, re.S)[1]).call(ROWS) == [1.0, 0.0, 0.0]
