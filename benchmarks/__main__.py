@@ -21,18 +21,18 @@ def run(module: str, *args: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", module, *args], stdout=subprocess.PIPE, text=True, check=True
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def text(results: dict[str, Any]) -> str:
     """The results as a page: the claims, each with its measured figure."""
     step, engine, check = results["step"], results["engine"], results["check"]
     rows = [
-        f"| whole vanilla RL step, {name} | {found['ratio']}× TRL's `GRPOTrainer` | "
-        f"{found['tokens_per_cpu_second']:,} against {found['peer_tokens_per_cpu_second']:,} tokens per CPU-second; "
-        f"mean length {found['mean_length']} and {found['peer_mean_length']}; rounds {found['ratios']} |"
-        for name, found in step.items()
+        f"| whole vanilla RL step, {name} | {row['ratio']}× TRL's `GRPOTrainer` | "
+        f"{row['tokens_per_cpu_second']:,} against {row['peer_tokens_per_cpu_second']:,} tokens per CPU-second; "
+        f"mean length {row['mean_length']} and {row['peer_mean_length']}; rounds {row['ratios']} |"
+        for name, row in step.items()
     ]
     rows += [
         f"| generation, varied, max 256 | {engine['speed_over_peer']:.2f}× `transformers.generate` | "

@@ -36,7 +36,7 @@ def peer(model: Any, texts: Any, rollouts: int) -> int:
 
     with torch.inference_mode():
         ids = texts.repeat_interleave(rollouts, 0)
-        made = model.generate(
+        generated = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=MAX_TOKENS,
@@ -46,7 +46,7 @@ def peer(model: Any, texts: Any, rollouts: int) -> int:
             pad_token_id=0,
         )[:, 16:]
     # Every token up to and with the first end of sequence is real.
-    return int(((made == EOS).cumsum(1) - (made == EOS).int() == 0).sum())
+    return int(((generated == EOS).cumsum(1) - (generated == EOS).int() == 0).sum())
 
 
 def measure(rounds: int, prompts: int, rollouts: int) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
     few = ("--responses", "3", "--dtype", "float32") if tiny else ()
     # Names of tests hold the device in their brackets.
     tests = (*TESTS[:1], "-k", "counted") if tiny else (*TESTS, "-k", device.type)
-    found = [
+    listed = [
         Part("tests", (*python, "pytest", "-q", "-p", "no:cacheprovider", *tests), False),
         Part("training", (*python, "benchmarks.gpu_train", *on, *small, *steps), True),
         Part("forcing", (*python, "benchmarks.gpu_forcing", *on, *small, *few), True),
@@ -67,7 +67,7 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
             False,
         ),
     ]
-    return {part.name: part for part in found}
+    return {part.name: part for part in listed}
 
 
 def do(part: Part) -> Found:
@@ -80,10 +80,10 @@ def do(part: Part) -> Found:
     return Found(part, done.returncode, lines, said[-1] if said else "")
 
 
-def page(machine: str, found: Sequence[Found]) -> str:
+def page(machine: str, outcomes: Sequence[Found]) -> str:
     """All that was found, as a page."""
     blocks = [f"# Measured on {machine}", f"Made by `make gpu` with torch {torch.__version__}."]
-    for one in found:
+    for one in outcomes:
         blocks.append(f"## {one.part.name.capitalize()}")
         if one.code:
             blocks.append(f"Failed with exit status {one.code}: {one.words or 'it said nothing'}")
@@ -147,14 +147,14 @@ def main(arguments: list[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         every = parts(args.device, args.tiny, args.spec.resolve(), Path(folder) / "study")
-        found = [do(every[name]) for name in args.only or every]
+        outcomes = [do(every[name]) for name in args.only or every]
         report = Path(folder) / "study" / "report.html"
         if report.is_file():
             shutil.copy(report, args.out / "gpu-study.html")
-    text = page(name_of(args.device), found)
+    text = page(name_of(args.device), outcomes)
     (args.out / "GPU.md").write_text(text, encoding="utf-8")
     print(text)
-    return int(any(one.code for one in found))
+    return int(any(one.code for one in outcomes))
 
 
 if __name__ == "__main__":

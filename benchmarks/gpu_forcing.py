@@ -48,20 +48,20 @@ def measure(
     # A first small round loads kernels and fills the allocator.
     engine.force(requests, engine.generate(requests, Sampling(4)), [[2]] * responses, FORCING, ANSWER)
     sampling = Sampling(tokens)
-    made, generation = _timed(device, partial(engine.generate, requests, sampling))
-    found: dict[str, Any] = {"shape": shape, "tokens": tokens, "responses": responses, "dtype": dtype}
-    found |= {"device": name_of(device), "torch": torch.__version__, "seconds_generate": generation}
-    found["tokens_per_second"] = tokens * responses / generation
+    given, generation = _timed(device, partial(engine.generate, requests, sampling))
+    figures: dict[str, Any] = {"shape": shape, "tokens": tokens, "responses": responses, "dtype": dtype}
+    figures |= {"device": name_of(device), "torch": torch.__version__, "seconds_generate": generation}
+    figures["tokens_per_second"] = tokens * responses / generation
     shares: dict[str, dict[str, float]] = {}
-    kept = {count: _reused(engine, device, requests, made, tokens, count) for count in budgets}
+    kept = {count: _reused(engine, device, requests, given, tokens, count) for count in budgets}
     # New weights drop the caches of the ones before.
     engine.load_weights(model.state_dict(), 1)
     for count in budgets:
         cuts = [_cuts(tokens, count)] * responses
-        read, once = _timed(device, partial(engine.force, requests, made, cuts, FORCING, ANSWER))
+        read, once = _timed(device, partial(engine.force, requests, given, cuts, FORCING, ANSWER))
         prefixes = [
             Request((*request.prompt, *response.tokens[:cut], *FORCING), request.seed)
-            for request, response in zip(requests, made, strict=True)
+            for request, response in zip(requests, given, strict=True)
             for cut in cuts[0]
         ]
         _, each = _timed(device, partial(engine.generate, prefixes, ANSWER))
@@ -73,19 +73,19 @@ def measure(
             "answers_equal": _share_equal(answers, read),
         }
     engine.close()
-    return found | {"shares": shares}
+    return figures | {"shares": shares}
 
 
 def _reused(
     engine: EmbeddedEngine,
     device: torch.device,
     requests: Sequence[Request],
-    made: Sequence[Response],
+    responses: Sequence[Response],
     tokens: int,
     count: int,
 ) -> tuple[list[list[Forced]], float]:
     cuts = [_cuts(tokens, count)] * len(requests)
-    return _timed(device, partial(engine.force, requests, made, cuts, FORCING, ANSWER))
+    return _timed(device, partial(engine.force, requests, responses, cuts, FORCING, ANSWER))
 
 
 def _cuts(tokens: int, count: int) -> list[int]:
@@ -95,7 +95,9 @@ def _cuts(tokens: int, count: int) -> list[int]:
 
 def _share_equal(one: Sequence[Sequence[Forced]], other: Sequence[Sequence[Forced]]) -> float:
     """How many answers are the same in both; random weights leave near ties, which rounding decides."""
-    pairs = [(a, b) for own, theirs in zip(one, other, strict=True) for a, b in zip(own, theirs, strict=True)]
+    pairs = [
+        (a, b) for ours, theirs in zip(one, other, strict=True) for a, b in zip(ours, theirs, strict=True)
+    ]
     return sum(a == b for a, b in pairs) / len(pairs)
 
 
@@ -103,9 +105,9 @@ def _timed(device: torch.device, work: Callable[[], Made]) -> tuple[Made, float]
     """What the work gives, and the seconds until the device has done it."""
     wait(device)
     began = time.perf_counter()
-    found = work()
+    result = work()
     wait(device)
-    return found, time.perf_counter() - began
+    return result, time.perf_counter() - began
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -121,8 +123,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="a file that the lines are added to")
     args = parser.parse_args(arguments)
     for shape in args.shapes:
-        found = measure(shape, args.device, args.tokens, args.responses, args.budgets, args.dtype)
-        add(json.dumps(found), args.out)
+        figures = measure(shape, args.device, args.tokens, args.responses, args.budgets, args.dtype)
+        add(json.dumps(figures), args.out)
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ def measure(
     ids = draw.integers(2, vocabulary, (rows, tokens + 1)).tolist()
     batch = Batch.of([row[:1] for row in ids], [row[1:] for row in ids])
     batch = replace(batch, weights=torch.full_like(batch.weights, 1.0 / (rows * tokens)))
-    found: dict[str, Any] = {"shape": shape, "tokens": tokens, "rows": rows, "checkpointing": recompute}
-    found |= {"device": name_of(device), "torch": torch.__version__, "precision": "bfloat16"}
+    figures: dict[str, Any] = {"shape": shape, "tokens": tokens, "rows": rows, "checkpointing": recompute}
+    figures |= {"device": name_of(device), "torch": torch.__version__, "precision": "bfloat16"}
     with tempfile.TemporaryDirectory() as folder, joined(0, 1, Path(folder) / "meeting", device) as ranks:
         with device:
             model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0)
@@ -73,7 +73,7 @@ def measure(
         sizes = learner.sizes
         if device.type != "cpu":
             torch.get_device_module(device).reset_peak_memory_stats(device)
-        found["parameters"] = sum(p.numel() for p in model.parameters())
+        figures["parameters"] = sum(p.numel() for p in model.parameters())
         try:
             for number in range(steps + 2):
                 if number == 2:
@@ -83,13 +83,13 @@ def measure(
                 take_step(learner, batch, batch_loss, 1.0, f"step {number + 1}")
             wait(device)
         except Problem as caught:
-            return found | {"error": caught.diagnostics[0].message, "notes": caught.diagnostics[0].notes}
+            return figures | {"error": caught.diagnostics[0].message, "notes": caught.diagnostics[0].notes}
         seconds = time.perf_counter() - began
-        found |= learner.tally.empty(seconds, sizes, 1, peak_flops(device))
-        found["seconds_a_step"] = seconds / steps
+        figures |= learner.tally.empty(seconds, sizes, 1, peak_flops(device))
+        figures["seconds_a_step"] = seconds / steps
         if device.type != "cpu":
-            found["peak_gib"] = torch.get_device_module(device).max_memory_allocated(device) / 2**30
-    return found
+            figures["peak_gib"] = torch.get_device_module(device).max_memory_allocated(device) / 2**30
+    return figures
 
 
 def numbered(text: str) -> torch.device:
@@ -132,10 +132,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="a file that the lines are added to")
     args = parser.parse_args(arguments)
     for shape in args.shapes:
-        found = measure(
+        figures = measure(
             shape, args.device, args.tokens, args.rows, args.steps, not args.without_checkpointing
         )
-        add(json.dumps(found), args.out)
+        add(json.dumps(figures), args.out)
 
 
 if __name__ == "__main__":

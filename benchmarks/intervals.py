@@ -177,10 +177,10 @@ def outcomes(scenario: Scenario, number: int) -> dict[str, list[float]]:
     areas = curves @ weights()
     gaps = curves[: scenario.arms].max(axis=0) @ weights() - areas
     seeds = tuple(range(scenario.seeds))
-    found = score_arms(
+    scored = score_arms(
         scores, GRID, list(scores)[: scenario.arms], seeds=seeds, grid=GRID, relative_to="arm0"
     )
-    rows = [row for row in found if row.benchmark == "mean" and row.seed is None]
+    rows = [row for row in scored if row.benchmark == "mean" and row.seed is None]
     usual, usual_difference = percentile(scores, scenario.arms, number)
     out: dict[str, list[float]] = {name: [] for name in MEASURES}
     for index, row in enumerate(rows):
@@ -203,11 +203,11 @@ def outcomes(scenario: Scenario, number: int) -> dict[str, list[float]]:
 MEASURES = ("difference", "difference_bias", "usual_difference", "reg", "reg_bias", "plain_bias", "usual")
 
 
-def holds(found: Interval, wanted: float) -> bool:
+def holds(interval: Interval, wanted: float) -> bool:
     """Whether an interval holds a truth, as it is printed."""
-    assert found.low is not None
-    assert found.high is not None
-    return found.low - PRINTED <= wanted <= found.high + PRINTED
+    assert interval.low is not None
+    assert interval.high is not None
+    return interval.low - PRINTED <= wanted <= interval.high + PRINTED
 
 
 @dataclass

@@ -80,12 +80,12 @@ def keep(table: str, run: Path) -> None:
 
 def numbers(study: str, measure: str, benchmark: str = "mean") -> Numbers:
     """A measure of every arm by seed, arms in the study's order."""
-    found: dict[str, dict[int, float]] = {}
+    by_arm: dict[str, dict[int, float]] = {}
     with (KEPT / f"{study}.csv").open() as file:
         for row in csv.DictReader(file):
             if row["benchmark"] == benchmark and row[measure]:
-                found.setdefault(row["arm"], {})[int(row["seed"])] = float(row[measure])
-    return found
+                by_arm.setdefault(row["arm"], {})[int(row["seed"])] = float(row[measure])
+    return by_arm
 
 
 def benchmarks_of(study: str) -> list[str]:
@@ -105,7 +105,7 @@ def arms_table(study: str) -> str:
     """A row for each arm: means over seeds, its REG less vanilla RL's, and accuracy and length on each benchmark."""
     accuracy, length, gap = (numbers(study, measure) for measure in MEASURES)
     parts = benchmarks_of(study)
-    seeds = sorted({seed for own in gap.values() for seed in own})
+    seeds = sorted({seed for of_arm in gap.values() for seed in of_arm})
     by_part = {part: (numbers(study, "accuracy", part), numbers(study, "length", part)) for part in parts}
     lines = [
         f"| {counted(len(seeds))} | accuracy | length | REG | less vanilla RL's | "
@@ -136,11 +136,11 @@ def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
     """A sentence on which pairs of trained arms are apart in REG, each pair by its own interval."""
     gap = numbers(study, "reg")
     pairs = [pair for pair in combinations(gap, 2) if not set(pair) & set(left_out)]
-    found = [(one, two, compare(gap[one], gap[two])) for one, two in pairs]
+    compared = [(one, two, compare(gap[one], gap[two])) for one, two in pairs]
     apart = [
-        (one, two, each) if each.mean < 0 else (two, one, each) for one, two, each in found if each.apart
+        (one, two, each) if each.mean < 0 else (two, one, each) for one, two, each in compared if each.apart
     ]
-    if all(each.reach is None for _, _, each in found):
+    if all(each.reach is None for _, _, each in compared):
         return "One seed does not say how much trainings vary, so that no pair of arms counts as apart."
     beaten: dict[str, list[str]] = {}
     for low, high, _ in apart:
@@ -159,8 +159,8 @@ def groups() -> str:
     short = [arm for arm in gap if arm not in LONG]
 
     def below(arms: Sequence[str], other: str) -> list[str]:
-        found = [(arm, compare(gap[arm], gap[other])) for arm in arms]
-        return [arm for arm, each in found if each.apart and each.mean < 0]
+        compared = [(arm, compare(gap[arm], gap[other])) for arm in arms]
+        return [arm for arm, each in compared if each.apart and each.mean < 0]
 
     across = sum(len(below(short, other)) for other in OFFLINE)
     pairs = list(combinations(short, 2))
@@ -195,7 +195,7 @@ def kept_order() -> str:
 def readings_table() -> str:
     """A row for each reading: its differences from the usual one, paired by seed."""
     accuracy, length, gap = (numbers("readings", measure) for measure in MEASURES)
-    seeds = {seed for own in gap.values() for seed in own}
+    seeds = {seed for of_arm in gap.values() for seed in of_arm}
     lines = [
         f"| {counted(len(seeds))} | arm | accuracy | length | REG | accuracy, points | length | REG, tokens |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -211,13 +211,13 @@ def readings_table() -> str:
 
 def tables() -> dict[str, str]:
     """By the name of its markers in the page, every table whose numbers are kept."""
-    found = {"apart": groups(), "order": kept_order()}
+    texts = {"apart": groups(), "order": kept_order()}
     for study in WAYS:
         if (KEPT / f"{study}.csv").exists():
-            found[study] = f"{arms_table(study)}\n\n{separated(study)}"
+            texts[study] = f"{arms_table(study)}\n\n{separated(study)}"
     if (KEPT / "readings.csv").exists():
-        found["readings"] = readings_table()
-    return found
+        texts["readings"] = readings_table()
+    return texts
 
 
 def written(page: str) -> str:

@@ -95,8 +95,8 @@ def reach(
     share = alike / apart
     worth = float(disjoint([pair for pair, sign in in_both(signs, paper, names).items() if sign]))
     left = [agreement(signs, paper, [name for name in names if name != out]) for out in names]
-    if len(names) >= 3 and all(found[1] for found in left):
-        shares = [found[0] / found[1] for found in left]
+    if len(names) >= 3 and all(counts[1] for counts in left):
+        shares = [counts[0] / counts[1] for counts in left]
         count, mean = len(shares), sum(shares) / len(shares)
         variance = (count - 1) / count * sum((each - mean) ** 2 for each in shares)
         if 0 < share < 1 and variance > 0:
@@ -152,8 +152,8 @@ def differences_of(run: Path, study: Study) -> dict[Pair, Interval]:
     for arm in study.arms:
         places = [run / arm_folder(arm.name, str(seed)) for seed in sorted(study.seeds)]
         there = [place for place in places if place.exists()] or [run / arm_folder(arm.name, "")]
-        found = [arm_scores(place, arm.name) for place in there]
-        read[arm.name], grid = [scores for scores, _ in found], found[0][1]
+        scored = [arm_scores(place, arm.name) for place in there]
+        read[arm.name], grid = [scores for scores, _ in scored], scored[0][1]
     l_max = study.score.to if study.score is not None else grid[-1]
     return pairwise(read, grid, seeds=len(study.seeds), l_max=l_max, grid=grid)
 
@@ -174,7 +174,7 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:+.0f}%"
 
 
-def told(difference: float | None, low: float | None, high: float | None) -> str:
+def worded(difference: float | None, low: float | None, high: float | None) -> str:
     """A difference with its interval, and `*` where that leaves out 0."""
     if difference is None or low is None or high is None:
         return "" if difference is None else f"{difference:+.1f}"
@@ -204,12 +204,12 @@ def tables(run: Path) -> tuple[str, str]:
         arm = row["arm"]
         each = seeds.filter(pl.col("arm") == arm).sort("seed")["reg"]
         change = row.get("change_pct")
-        difference = told(row.get("difference"), row.get("difference_low"), row.get("difference_high"))
+        difference = worded(row.get("difference"), row.get("difference_low"), row.get("difference_high"))
         lines.append(
             f"| {arm} | {100 * row['accuracy']:.1f}% | {row['length']:.1f} | {difference} | {row['reg']:.1f} | "
             f"{', '.join(f'{value:.1f}' for value in each)} | {row['reg_plain']:.1f} | "
             f"{percent(None if change is None else change / 100)} | "
-            f"{' | '.join(percent(found.get(SAME.get(arm, arm))) for found in paper.values())} |"
+            f"{' | '.join(percent(printed.get(SAME.get(arm, arm))) for printed in paper.values())} |"
         )
     return "\n".join(lines), order(signs_of(differences_of(run, study)), trained_by_rl(study), paper)
 
@@ -218,12 +218,13 @@ def order(signs: Mapping[Pair, int], rl: Sequence[str], paper: Mapping[str, Mapp
     """The lines on the order: by each of the paper's models, over all arms and over those of RL alone."""
     named = {right: left for left, right in SAME.items()}
     lines = []
-    for size, found in paper.items():
+    for size, printed in paper.items():
         parts = [
-            f"{what}: {counted(signs, found, arms)}" for what, arms in (("all arms", None), ("RL alone", rl))
+            f"{what}: {counted(signs, printed, arms)}"
+            for what, arms in (("all arms", None), ("RL alone", rl))
         ]
         count: dict[str, int] = {}
-        for name in (name for pair in agreement(signs, found)[3] for name in pair):
+        for name in (name for pair in agreement(signs, printed)[3] for name in pair):
             count[name] = count.get(name, 0) + 1
         most = sorted(count, key=lambda name: -count[name])[:4]
         out = ", ".join(f"{named.get(name, name)} ({count[name]})" for name in most) or "none"

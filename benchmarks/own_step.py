@@ -30,11 +30,11 @@ def main() -> None:
     # The first step carries the set-up of the libraries and is left out, as the peer's is.
     for number in range(args.steps + 1):
         began, used = time.perf_counter(), time.process_time()
-        made = trainer.step(number)
+        drawn = trainer.step(number)
         if number:
             wall += time.perf_counter() - began
             cpu += time.process_time() - used
-            lengths += made
+            lengths += drawn
     trainer.engine.close()
     print(line(sum(lengths), wall, cpu, lengths))
 

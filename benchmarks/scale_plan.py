@@ -111,16 +111,16 @@ def measure(sizes: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
             "all_done": ("store{}", ()),
             "all_changed": ("store{}", ("--amend", "small.steps=25")),
         }
-        found: dict[tuple[int, str], list[tuple[float, float]]] = {}
+        timings: dict[tuple[int, str], list[tuple[float, float]]] = {}
         for turn, arms, (state, (store, more)) in product(range(rounds + 1), sizes, states.items()):
             seconds = plan(folder / f"many{arms}.reo", folder / store.format(arms), *more)
             # The first turn warms the disk's cache.
             if turn:
-                found.setdefault((arms, state), []).append(seconds)
+                timings.setdefault((arms, state), []).append(seconds)
         return [
             {"arms": arms, "tasks": tasks[arms]}
             | {
-                f"{state}_{what}": round(statistics.median(each[place] for each in found[arms, state]), 2)
+                f"{state}_{what}": round(statistics.median(each[place] for each in timings[arms, state]), 2)
                 for state in states
                 for place, what in enumerate(("wall", "cpu"))
             }

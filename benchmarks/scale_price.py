@@ -73,8 +73,8 @@ def reodsl(folder: Path, *arguments: str) -> dict[str, Any]:
         command, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
     )
     assert done.returncode in (0, 2), done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
 
 
 def compare(folder: Path, state: str, *changes: str) -> list[dict[str, Any]]:
@@ -86,9 +86,9 @@ def compare(folder: Path, state: str, *changes: str) -> list[dict[str, Any]]:
     for task in done["tasks"]:
         if task["id"] in todo:
             place = folder / ".reodsl" / "objects" / task["key"][:2] / task["key"] / "manifest.json"
-            made = json.loads(place.read_text())["made"]
+            provenance = json.loads(place.read_text())["made"]
             predicted = todo[task["id"]]["price"]["total_seconds"]
-            rows.append((task["id"], predicted, made["processor_seconds"], made["seconds"]))
+            rows.append((task["id"], predicted, provenance["processor_seconds"], provenance["seconds"]))
     rows.append(("all", *(sum(row[part] for row in rows) for part in (1, 2, 3))))
     return [
         {

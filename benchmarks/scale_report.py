@@ -239,13 +239,13 @@ def measure(sizes: tuple[int, ...], root: Path | None) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"responses": count, "megabytes": round(size / 1e6)}
             total = processor = 0.0
             for each in PHASES:
-                seconds, own, peak = phase(each, folder, count)
+                seconds, busy, peak = phase(each, folder, count)
                 row |= {
                     f"{each}_seconds": round(seconds, 1),
-                    f"{each}_processor_seconds": round(own, 1),
+                    f"{each}_processor_seconds": round(busy, 1),
                     f"{each}_peak_mb": round(peak),
                 }
-                total, processor = total + seconds, processor + own
+                total, processor = total + seconds, processor + busy
             rows.append(row | {"seconds": round(total, 1), "processor_seconds": round(processor, 1)})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return rows

@@ -114,9 +114,9 @@ def ours(tasks: int) -> Spent:
             lambda event: None,
             writer.add,
         )
-        found: list[Results] = []
-        spent = timed(lambda: found.append(execute(run)))
-        assert len(found[0].keys) == tasks
+        results: list[Results] = []
+        spent = timed(lambda: results.append(execute(run)))
+        assert len(results[0].keys) == tasks
         return spent
 
 
@@ -131,15 +131,15 @@ def measure(sizes: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
         bare(200)
         ours(200)
         for tasks in sizes:
-            found: list[tuple[Spent, Spent]] = []
+            pairs: list[tuple[Spent, Spent]] = []
             for _ in range(rounds):
                 # Bare ones before and after, for a machine that others use meanwhile.
                 first, mine, second = bare(tasks), ours(tasks), bare(tasks)
                 alone = Spent((first.wall + second.wall) / 2, (first.processor + second.processor) / 2)
-                found.append((alone, mine))
+                pairs.append((alone, mine))
 
             def each(pick: Callable[[Spent, Spent], float], tasks: int = tasks) -> float:
-                return round(1e3 / tasks * statistics.median(pick(*pair) for pair in found), 2)  # noqa: B023
+                return round(1e3 / tasks * statistics.median(pick(*pair) for pair in pairs), 2)  # noqa: B023
 
             rows.append(
                 {

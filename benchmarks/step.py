@@ -24,8 +24,8 @@ def once(python: str, module: str, model: Path, steps: int, fixed: bool) -> dict
     if fixed:
         command += ["--fixed", "--max-tokens", "128"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    printed: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return printed
 
 
 def measure(peer: str, rounds: int, steps: int) -> dict[str, Any]:
@@ -37,12 +37,12 @@ def measure(peer: str, rounds: int, steps: int) -> dict[str, Any]:
         for name, fixed in (("varied, max 256", False), ("fixed 128", True)):
             ratios, own_rates, peer_rates, lengths = [], [], [], []
             for _ in range(rounds):
-                own = once(sys.executable, "benchmarks.own_step", model, steps, fixed)
+                ours = once(sys.executable, "benchmarks.own_step", model, steps, fixed)
                 other = once(peer, "benchmarks.peer_trl", model, steps, fixed)
-                own_rates.append(own["tokens"] / own["cpu"])
+                own_rates.append(ours["tokens"] / ours["cpu"])
                 peer_rates.append(other["tokens"] / other["cpu"])
                 ratios.append(own_rates[-1] / peer_rates[-1])
-                lengths.append((own["mean_length"], other["mean_length"]))
+                lengths.append((ours["mean_length"], other["mean_length"]))
             results[name] = {
                 "ratio": round(statistics.median(ratios), 2),
                 "ratios": [round(ratio, 2) for ratio in ratios],

@@ -11,7 +11,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from benchmarks.ordering import told
+from benchmarks.ordering import worded
 from benchmarks.picture import browser, picture
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +37,7 @@ def table(run: Path) -> str:
         each = seeds.filter(pl.col("arm") == row["arm"]).sort("seed")
         accuracies = ", ".join(f"{100 * value:.1f}" for value in each["accuracy"])
         gaps = ", ".join(f"{value:.1f}" for value in each["reg"])
-        difference = told(row["difference"], row["difference_low"], row["difference_high"])
+        difference = worded(row["difference"], row["difference_low"], row["difference_high"])
         lines.append(
             f"| {row['arm']} | {difference} | {around(row, 'reg')} | {row['reg_plain']:.1f} "
             f"| {around(row, 'accuracy', 100)}% | {row['length']:.1f} | {accuracies} | {gaps} |"

@@ -45,13 +45,13 @@ def bare_answers(
     An answer is what `answer_changes` finds with nothing forced; before the first pair there is none. `decode` gives the
     text of a prefix; `text` is that of all tokens, where it is known.
     """
-    found: list[tuple[int, str]] = []
+    changes: list[tuple[int, str]] = []
     offsets = Offsets(tokens, decode, text)
     for end, answer in answer_changes(readers, offsets.text):
         place = offsets.reaching(end)
         # Answers that end within one token leave the last of them.
-        while found and found[-1][0] == place:
-            found.pop()
-        if answer != (found[-1][1] if found else ""):
-            found.append((place, answer))
-    return found
+        while changes and changes[-1][0] == place:
+            changes.pop()
+        if answer != (changes[-1][1] if changes else ""):
+            changes.append((place, answer))
+    return changes

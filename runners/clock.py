@@ -62,16 +62,16 @@ def _of(process: str) -> float:
         fields = (_PROCESSES / process / "stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
         return 0.0
-    own = sum(map(int, fields[_SPENT])) / os.sysconf("SC_CLK_TCK")
-    return own + sum(map(_of, _children(process)))
+    itself = sum(map(int, fields[_SPENT])) / os.sysconf("SC_CLK_TCK")
+    return itself + sum(map(_of, _children(process)))
 
 
 def _children(process: str) -> list[str]:
     """The processes that a process started and that are still there."""
-    found: list[str] = []
+    children: list[str] = []
     try:
         for thread in (_PROCESSES / process / "task").iterdir():
-            found += (thread / "children").read_text().split()
+            children += (thread / "children").read_text().split()
     except (OSError, ValueError):
         pass
-    return found
+    return children

@@ -31,10 +31,10 @@ def data(job: Job) -> None:
     declared = Data.model_validate(job.task.payload["data"])
     read = read_sources(declared, job.folder)
     join_sources(declared, read).write_parquet(job.out / "questions.parquet")
-    found = doubts(declared, read)
-    if found is not None:
+    doubtful = doubts(declared, read)
+    if doubtful is not None:
         (job.out / "references.json").write_text(
-            json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8"
+            json.dumps(doubtful, indent=1, ensure_ascii=False) + "\n", "utf-8"
         )
 
 
@@ -50,8 +50,8 @@ def model(job: Job) -> None:
             wrong = impossible(source, job.task.id)
             if wrong is not None:
                 raise Problem(wrong)
-            made = fresh(source, declared.context, int(job.task.payload["seed"]))
-            save(made.model, made.tokenizer, place)
+            drawn = fresh(source, declared.context, int(job.task.payload["seed"]))
+            save(drawn.model, drawn.tokenizer, place)
         case Folder():
             copy_model(job.folder / source.path, place)
         case Hub():
@@ -96,8 +96,8 @@ def fresh(source: Architecture, context: int, seed: int) -> Loaded:
         rope_theta=source.rope_theta,
     )
     eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    made = sizes.build(shape, len(tokenizer), purpose(seed, "weights") >> 1, eos=eos, pad=pad)
-    return Loaded(made, tokenizer)
+    built = sizes.build(shape, len(tokenizer), purpose(seed, "weights") >> 1, eos=eos, pad=pad)
+    return Loaded(built, tokenizer)
 
 
 def copy_model(source: Path, place: Path) -> None:

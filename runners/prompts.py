@@ -56,7 +56,7 @@ def continuation_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
 
 def stop_tokens(tokenizer: Any, folder: Path) -> tuple[int, ...]:
     """The tokens that end a response: the tokenizer's end of text, and those that generation_config.json names."""
-    found = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+    tokens = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     path = folder / "generation_config.json"
     if path.is_file():
         try:
@@ -68,5 +68,5 @@ def stop_tokens(tokenizer: Any, folder: Path) -> tuple[int, ...]:
                 where=str(folder),
                 help="correct it, or take it out of the folder",
             ) from fault
-        found += [n for n in (named if isinstance(named, list) else [named]) if isinstance(n, int)]
-    return tuple(dict.fromkeys(found))
+        tokens += [n for n in (named if isinstance(named, list) else [named]) if isinstance(n, int)]
+    return tuple(dict.fromkeys(tokens))

@@ -18,19 +18,19 @@ def seat_of_engine(resources: Resources, number: int) -> int:
     return resources.trainers + number if resources.apart else number
 
 
-def shared_devices(resources: Resources, held: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
+def shared_devices(resources: Resources, of_rank: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
     """The devices of each engine that uses trainers' in turn with them: what the ranks of its bundle hold, in their order.
 
-    `held` has each rank's device numbers on its node. Nothing where engines are apart, or none has a whole bundle.
+    `of_rank` has each rank's device numbers on its node. Nothing where engines are apart, or none has a whole bundle.
     """
-    if not held or resources.apart or resources.engine == "embedded":
+    if not of_rank or resources.apart or resources.engine == "embedded":
         return ()
-    found: list[list[str]] = [[] for _ in range(resources.engines)]
-    for rank in sorted(held):
+    by_engine: list[list[str]] = [[] for _ in range(resources.engines)]
+    for rank in sorted(of_rank):
         engine = seat_of_trainer(resources, rank)
-        if engine < len(found):
-            found[engine] += [str(device) for device in held[rank]]
-    return tuple(",".join(devices) for devices in found)
+        if engine < len(by_engine):
+            by_engine[engine] += [str(device) for device in of_rank[rank]]
+    return tuple(",".join(devices) for devices in by_engine)
 
 
 def seat(bundle: int) -> Any:

@@ -17,7 +17,7 @@ from benchmarks.ordering import (
     placed,
     published,
     reach,
-    told,
+    worded,
 )
 
 PRINTED = {"a": 2.0, "b": 1.0, "c": 3.0, "e": 4.0}
@@ -88,9 +88,9 @@ def test_the_lines_tell_all_arms_and_those_of_rl() -> None:
 
 
 def test_differences_are_told_with_their_interval_and_mark() -> None:
-    assert told(-2.04, -3.0, -1.0) == "-2.0* [-3.0, -1.0]"
-    assert told(0.5, -1.0, 2.0) == "+0.5 [-1.0, 2.0]"
-    assert told(None, None, None) == ""
+    assert worded(-2.04, -3.0, -1.0) == "-2.0* [-3.0, -1.0]"
+    assert worded(0.5, -1.0, 2.0) == "+0.5 [-1.0, 2.0]"
+    assert worded(None, None, None) == ""
 
 
 def test_changes_are_those_of_the_papers_tables() -> None:

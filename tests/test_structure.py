@@ -190,7 +190,7 @@ def test_imports_stand_at_the_top(path: Path) -> None:
 
 SAY_NOTHING = {"found", "made", "own", "told", "held", "laid"}
 """Names that fit any value: a variable, a parameter, an attribute or a function is called by what it is."""
-NOT_YET = ("runners", "benchmarks")
+NOT_YET = ("runners/train",)
 
 
 @pytest.mark.parametrize("package", ["reodsl", "runners", "benchmarks"])

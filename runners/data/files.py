@@ -29,9 +29,9 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
     Raises a Problem: E0706 for a file that cannot be read or is of another kind, E0707 for a row that is not
     what the format promises, E0701 and E0702 as `questions_table` does.
     """
-    found = file_problem(path)
-    if found is not None:
-        raise Problem(found)
+    fault = file_problem(path)
+    if fault is not None:
+        raise Problem(fault)
     try:
         frame = _READERS[path.suffix.lower()](path, columns)
     except UnicodeDecodeError as failure:

@@ -43,15 +43,15 @@ def draw(task: FoldTask, stream: Stream) -> Fold:
 @lru_cache(maxsize=4096)
 def amount(operation: str) -> int:
     """What an operation word adds: the signed digits it ends in."""
-    found = _SIGNED.search(operation)
-    if found is None:
+    digits = _SIGNED.search(operation)
+    if digits is None:
         raise problem(
             "E0710",
             f"the operation `{operation}` does not end in a sign and digits",
             where="operations of a fold task",
             help="write it as `+7` or `-3`",
         )
-    return int(found[0])
+    return int(digits[0])
 
 
 def question_text(task: FoldTask, fold: Fold) -> str:
@@ -157,11 +157,11 @@ def generate_questions(
     return pl.DataFrame(rows, schema=["id", "question", "answer", "bare"], orient="row").cast(pl.String)
 
 
-def too_few(task: FoldTask, split: Split, found: int, wanted: int) -> Problem:
+def too_few(task: FoldTask, split: Split, available: int, wanted: int) -> Problem:
     """The error of a task that has not as many questions as were asked for."""
     return problem(
         "E0711",
-        f"{wanted} questions of the split `{split}` were asked for, and {found} were found",
+        f"{wanted} questions of the split `{split}` were asked for, and {available} were found",
         where="generated data",
         notes=[
             f"the task has {distinct_questions(task)} different questions in all; "

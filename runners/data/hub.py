@@ -53,9 +53,9 @@ def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
 def local_files(source: HubData, folder: Path) -> list[Path]:
     """The files of the data set's split on this machine, from the first place that has some, sorted by path."""
     for place in _places(source, folder):
-        found = _split_files(place, source)
-        if found:
-            return found
+        files = _split_files(place, source)
+        if files:
+            return files
     return []
 
 
@@ -78,9 +78,9 @@ def _split_files(place: Path, source: HubData) -> list[Path]:
     roots = [place / source.name, place / "data" / source.name] if source.name else [place, place / "data"]
     for root in roots:
         for pattern in (f"{source.split}.*", f"{source.split}-*", f"{source.split}/*"):
-            found = sorted(path for path in root.glob(pattern) if path.suffix.lower() in DATA_FILES)
-            if found:
-                return found
+            files = sorted(path for path in root.glob(pattern) if path.suffix.lower() in DATA_FILES)
+            if files:
+                return files
         every = sorted(path for path in root.glob("*") if path.suffix.lower() in DATA_FILES)
         if every and source.split == "train" and not any(_SPLIT.search(path.stem) for path in every):
             return every

@@ -85,15 +85,15 @@ def read_source(source: DataSource, folder: Path) -> pl.DataFrame:
 
 def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
     """What this machine lacks to load the data, found without reading it: files, hub copies, packages."""
-    found = []
+    lacks = []
     for source in data.sources:
         if isinstance(source, File):
-            found.append(file_problem(folder / source.path))
+            lacks.append(file_problem(folder / source.path))
         elif isinstance(source, HubData):
-            found.append(hub_problem(source, folder))
+            lacks.append(hub_problem(source, folder))
         elif isinstance(source, PackageData):
-            found.append(package_problem(source))
-    return [diagnostic for diagnostic in found if diagnostic is not None]
+            lacks.append(package_problem(source))
+    return [diagnostic for diagnostic in lacks if diagnostic is not None]
 
 
 def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
@@ -109,8 +109,8 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
             if not isinstance(source, (File, HubData)):
                 continue
             files = [folder / source.path] if isinstance(source, File) else local_files(source, folder)
-            for found in filter(None, map(file_problem, files)):
-                raise Problem(found)
+            for fault in filter(None, map(file_problem, files)):
+                raise Problem(fault)
             if sum(path.stat().st_size for path in files) > READ_AHEAD:
                 for path in files:
                     require_head(path, source.columns)

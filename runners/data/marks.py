@@ -28,8 +28,8 @@ def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
     ids, questions = [], []
     for name, text in table.select("id", "question").iter_rows():
         stripped = None if text is None else strip_marks(text, marks)
-        made = text is not None and name == question_id(text)
-        ids.append(question_id(stripped) if made and stripped is not None else name)
+        id_of_question = text is not None and name == question_id(text)
+        ids.append(question_id(stripped) if id_of_question and stripped is not None else name)
         questions.append(stripped)
     return table.with_columns(
         pl.Series("id", ids, dtype=pl.String), pl.Series("question", questions, dtype=pl.String)
@@ -38,7 +38,7 @@ def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
 
 def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -> list[Diagnostic]:
     """A warning (W0715) for what no question begins, or ends, with once the marks before it are taken off."""
-    found, texts = [], [text.strip() for text in questions]
+    warnings, texts = [], [text.strip() for text in questions]
     for each in marks:
         before, after = each.before.strip(), each.after.strip()
         for mark, there, end in (
@@ -46,7 +46,7 @@ def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -
             (after, any(text.endswith(after) for text in texts), "ends"),
         ):
             if mark and texts and not there:
-                found.append(
+                warnings.append(
                     warning(
                         "W0715",
                         f"`strip` takes nothing off: none of {len(texts)} questions {end} with `{_short(mark)}`",
@@ -56,7 +56,7 @@ def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -
                     )
                 )
         texts = [text.removeprefix(before).removesuffix(after).strip() for text in texts]
-    return found
+    return warnings
 
 
 def _short(text: str) -> str:

@@ -122,19 +122,19 @@ def bare_question(entry: dict[str, Any]) -> str:
     expression = metadata.get("expression") if isinstance(metadata, dict) else None
     if not isinstance(expression, str) or not _ARITHMETIC.fullmatch(expression):
         return question
-    before, found, after = question.partition(expression)
-    return "".join(expression.split()) if found and not _DIGIT.search(before + after) else question
+    before, separator, after = question.partition(expression)
+    return "".join(expression.split()) if separator and not _DIGIT.search(before + after) else question
 
 
 def _options(source: PackageData) -> dict[str, Any]:
     """The task's settings by name. Raises ValueError for what is no `name=value`, or sets what a spec says elsewhere."""
-    found = {}
+    options = {}
     for text in source.options:
         match = _OPTION.fullmatch(text)
         if match is None or match[1] in _RESERVED:
             raise ValueError(f"`{text[:60]}` is no option: write `name=value`, a number, true or false")
-        found[match[1]] = json.loads(match[2])
-    return found
+        options[match[1]] = json.loads(match[2])
+    return options
 
 
 def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:

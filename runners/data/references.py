@@ -71,14 +71,14 @@ def _disagreeing(rows: Sequence[Row], verifier: str, tolerance: float) -> list[t
     asked = [list(_both_ways(*pair)) for pair in pairs]
     grader = make_verifier(verifier, tolerance=tolerance)
     try:
-        verdicts = iter(grader.grade([answer for own in asked for answer in own]))
-        found = [[next(verdicts) for _ in own] for own in asked]
+        verdicts = iter(grader.grade([answer for answers in asked for answer in answers]))
+        graded = [[next(verdicts) for _ in answers] for answers in asked]
     finally:
         grader.close()
     return [
         pair
-        for pair, own in zip(pairs, found, strict=True)
-        if not any(verdict.correct or verdict.unsettled for verdict in own)
+        for pair, answers in zip(pairs, graded, strict=True)
+        if not any(verdict.correct or verdict.unsettled for verdict in answers)
     ]
 
 

@@ -15,11 +15,11 @@ _FILE = "versions.json"
 
 def record(aside: Path, package: str, version: str) -> None:
     """Notes that `package` in this version worked for the task; nothing for a version that is not known."""
-    found = recorded(aside)
-    if version and version not in found.get(package, []):
-        found.setdefault(package, []).append(version)
+    versions = recorded(aside)
+    if version and version not in versions.get(package, []):
+        versions.setdefault(package, []).append(version)
         aside.mkdir(parents=True, exist_ok=True)
-        write_atomic(aside / _FILE, json.dumps(found).encode())
+        write_atomic(aside / _FILE, json.dumps(versions).encode())
 
 
 def recorded(aside: Path) -> dict[str, list[str]]:

@@ -11,15 +11,15 @@ _LOOK: ContextVar[Callable[[], None] | None] = ContextVar("look", default=None)
 
 def look() -> None:
     """Called between two steps of an engine's work, in the caller's thread; raises what the caller's own look raises."""
-    own = _LOOK.get()
-    if own is not None:
-        own()
+    callers_look = _LOOK.get()
+    if callers_look is not None:
+        callers_look()
 
 
 @contextmanager
-def looking(own: Callable[[], None]) -> Iterator[None]:
-    """Engines call `own` until the block ends; it has to be quick."""
-    token = _LOOK.set(own)
+def looking(callers_look: Callable[[], None]) -> Iterator[None]:
+    """Engines call `callers_look` until the block ends; it has to be quick."""
+    token = _LOOK.set(callers_look)
     try:
         yield
     finally:

@@ -31,11 +31,11 @@ def frontier(job: Job) -> None:
         write_frontier(job.out / "frontier.json", printed)
         return
     models = {arm: read_frontier(folder / "curves.json") for arm, folder in arms_of(job).items()}
-    found = envelope(models, to=rule.to)
-    write_frontier(job.out / "frontier.json", found.curves)
+    edge = envelope(models, to=rule.to)
+    write_frontier(job.out / "frontier.json", edge.curves)
     rows = [
         (w.benchmark, w.budget, arm, curves[w.benchmark].at(w.budget), w.accuracy, arm in w.models)
-        for w in found.winners
+        for w in edge.winners
         for arm, curves in models.items()
     ]
     schema = {
@@ -123,11 +123,11 @@ def score(job: Job) -> None:
     read = {key: arm_scores(folder, key[0]) for key, folder in folders.items()}
     grids = {grid for _, grid in read.values()}
     if len(grids) != 1:
-        told = {arm: grid for (arm, _), (_, grid) in read.items()}
+        budgets_of = {arm: grid for (arm, _), (_, grid) in read.items()}
         raise problem(
             "E0426",
             "the arms of the study were evaluated at different budgets",
-            notes=[f"`{arm}`: {len(grid)} budgets to {grid[-1]}" for arm, grid in told.items()],
+            notes=[f"`{arm}`: {len(grid)} budgets to {grid[-1]}" for arm, grid in budgets_of.items()],
             help="give every arm the same suite",
         )
     grid = grids.pop()
@@ -159,11 +159,11 @@ def score(job: Job) -> None:
 
 def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
     """The folders of the roles `arm:<arm>@<seed>` by arm and seed, seeds in order; no seed: the arm is the same for all."""
-    found: dict[tuple[str, int | None], Path] = {}
+    folders: dict[tuple[str, int | None], Path] = {}
     for role, folder in arms_of(job).items():
         arm, _, seed = role.partition("@")
-        found[arm, int(seed) if seed else None] = folder
-    return dict(sorted(found.items(), key=lambda item: item[0][1] or 0))
+        folders[arm, int(seed) if seed else None] = folder
+    return dict(sorted(folders.items(), key=lambda item: item[0][1] or 0))
 
 
 def record(row: Scores) -> dict[str, str | float | None]:

@@ -141,13 +141,13 @@ def graded_forced(
     grader = _Grader(verifiers, gradings)
     pending: list[tuple[Sampled, int, str | None, str | None, tuple[Kind, int] | bool]] = []
     for item, answer, correct in zip(sampled, whole["answer"], whole["correct"], strict=True):
-        found = {forced.cut: forced for forced in item.forced}
+        at_cut = {forced.cut: forced for forced in item.forced}
         cuts = cuts_below(grid, len(item.response.tokens))
         for budget in grid:
             if budget not in cuts:
                 pending.append((item, budget, None, answer, bool(correct)))
                 continue
-            text = reader.text(found[budget].tokens)
+            text = reader.text(at_cut[budget].tokens)
             forced = answer_after_forcing(forcing, text, gradings[item.question.benchmark].answer)
             pending.append((item, budget, text, forced or None, grader.ask(item.question, forced)))
     grader.settle()

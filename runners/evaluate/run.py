@@ -192,12 +192,12 @@ def _asked(
     """The responses to the questions of several chunks, by chunk."""
     sampled = ask(reader, [question for index in together for question in parts[index]])
     each = len(sampled) // sum(len(parts[index]) for index in together)
-    found, at = {}, 0
+    by_chunk, at = {}, 0
     for index in together:
         size = each * len(parts[index])
-        found[index] = sampled[at : at + size]
+        by_chunk[index] = sampled[at : at + size]
         at += size
-    return found
+    return by_chunk
 
 
 def work_through(
@@ -296,14 +296,14 @@ def verifiers_of(gradings: Iterable[Grading], job: Job) -> Any:
     """
     kinds = dict.fromkeys(kind_of(grading) for grading in gradings)
     workers = 2 if job.resources.engine == "embedded" else max(2, len(os.sched_getaffinity(0)))
-    made: Verifiers = {
+    verifiers: Verifiers = {
         (name, tolerance): open_verifier(name, tolerance, job.folder, job.resources, workers)
         for name, tolerance in kinds
     }
     try:
-        yield made
+        yield verifiers
     finally:
-        for verifier in made.values():
+        for verifier in verifiers.values():
             verifier.close()
 
 

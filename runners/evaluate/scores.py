@@ -30,8 +30,8 @@ def arm_scores(folder: Path, arm: str, lot: int = LOT) -> tuple[ArmScores, tuple
         .with_row_index("row")
     )
     forced = pl.scan_parquet(folder / "forced.parquet")
-    found = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
-    budgets = tuple(int(budget) for budget in found)
+    column = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
+    budgets = tuple(int(budget) for budget in column)
     rows = forced.select(pl.len()).collect(engine="streaming").item()
     right = np.zeros((whole.height, len(budgets)))
     counts = np.zeros((whole.height, len(budgets)), dtype=np.int32)
@@ -51,16 +51,16 @@ def arm_scores(folder: Path, arm: str, lot: int = LOT) -> tuple[ArmScores, tuple
     accuracy: dict[str, NDArray[np.float64]] = {}
     length: dict[str, NDArray[np.float64]] = {}
     for name in whole["benchmark"].unique(maintain_order=True):
-        own = whole.filter(pl.col("benchmark") == name)
-        mine = slice(own["row"][0], own["row"][-1] + 1)
+        of_benchmark = whole.filter(pl.col("benchmark") == name)
+        mine = slice(of_benchmark["row"][0], of_benchmark["row"][-1] + 1)
         there = np.count_nonzero(counts[mine])
-        if there != own.height * len(budgets):
+        if there != of_benchmark.height * len(budgets):
             raise problem(
                 "E0431",
-                f"`{arm}` has {there} forced scores for {own.height} questions at {len(budgets)} budgets",
+                f"`{arm}` has {there} forced scores for {of_benchmark.height} questions at {len(budgets)} budgets",
                 where=str(name),
                 help="evaluate every benchmark on one grid",
             )
         matrices[name] = right[mine] / counts[mine]
-        accuracy[name], length[name] = own["correct"].to_numpy(), own["tokens"].to_numpy()
+        accuracy[name], length[name] = of_benchmark["correct"].to_numpy(), of_benchmark["tokens"].to_numpy()
     return ArmScores(matrices, accuracy, length), budgets

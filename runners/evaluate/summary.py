@@ -20,11 +20,11 @@ def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[
         .sort("benchmark", "budget")
         .collect(engine="streaming")
     )
-    found = {}
+    by_benchmark = {}
     for name in benchmarks:
         rows = frame.filter(pl.col("benchmark") == name)
-        found[name] = {"budgets": rows["budget"].to_list(), "accuracy": rows["accuracy"].to_list()}
-    return found
+        by_benchmark[name] = {"budgets": rows["budget"].to_list(), "accuracy": rows["accuracy"].to_list()}
+    return by_benchmark
 
 
 UNSETTLED = {"verifier_timeouts": "timeout", "verifier_failures": "failed"}
@@ -50,17 +50,19 @@ def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str,
     )
     rows = {row.pop("benchmark"): row for row in frame.to_dicts()}
     unsettled = _unsettled((samples, forced))
-    found: dict[str, dict[str, Any]] = {
+    by_benchmark: dict[str, dict[str, Any]] = {
         name: rows[name] | {key: unsettled.get((name, why), 0) for key, why in UNSETTLED.items()}
         for name in benchmarks
     }
     measures = ("accuracy", "length", "unfinished")
-    found[MEAN] = {m: sum(found[name][m] for name in benchmarks) / len(benchmarks) for m in measures} | {
-        "questions": sum(found[name]["questions"] for name in benchmarks),
-        "samples": max(found[name]["samples"] for name in benchmarks),
-        **{key: sum(found[name][key] for name in benchmarks) for key in UNSETTLED},
+    by_benchmark[MEAN] = {
+        m: sum(by_benchmark[name][m] for name in benchmarks) / len(benchmarks) for m in measures
+    } | {
+        "questions": sum(by_benchmark[name]["questions"] for name in benchmarks),
+        "samples": max(by_benchmark[name]["samples"] for name in benchmarks),
+        **{key: sum(by_benchmark[name][key] for name in benchmarks) for key in UNSETTLED},
     }
-    return found
+    return by_benchmark
 
 
 def _unsettled(files: Sequence[Path]) -> dict[tuple[str, str], int]:

@@ -35,7 +35,7 @@ def execute(run: Execution) -> Results:
     def resources(task: Task) -> Resources:
         # Where the GPUs are another machine's, this one does not see them.
         device = "cuda" if here or (run.machine.address and task.cluster is not None) else "cpu"
-        found = resources_of(task.kind, task.cluster, device, engine_of(task))
-        return replace(found, confined=not run.machine.without_sandbox, python=run.machine.python)
+        wanted = resources_of(task.kind, task.cluster, device, engine_of(task))
+        return replace(wanted, confined=not run.machine.without_sandbox, python=run.machine.python)
 
     return schedule(run, start, resources)

@@ -48,7 +48,7 @@ _DEVICES = Path("/dev")
 
 def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
     """Every missing package, device, weight file and data source, each once, and a warning of other GPUs. Starts nothing."""
-    found = [
+    lacks = [
         *_packages(tasks, machine),
         *_engines(tasks, machine),
         *_devices(tasks, spec.study.cluster, machine),
@@ -58,7 +58,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         *_own_code(tasks, folder),
         *questions(tasks, spec, folder),
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(lacks))
 
 
 def gpus() -> int:
@@ -136,9 +136,9 @@ def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
         return
     from runners.engine.sglang.interpreter import ADDRESS, missing
 
-    found = missing()
-    if found is not None:
-        yield found
+    lack = missing()
+    if lack is not None:
+        yield lack
     if os.environ.get(ADDRESS) and importlib.util.find_spec("httpx") is not None:
         from runners.engine.sglang.account import Needs, refusals
 
@@ -206,12 +206,12 @@ def _lacking_precision(task: Task, asked: str, machine: Machine) -> tuple[str, s
     """Why a task cannot compute in the precision that its model asks for, and what to write instead."""
     said = f"the model has `precision = {asked}`, and"
     if engine_of(task) == "sglang":
-        own = "float32" if task.cluster is None else "bfloat16"
-        if asked == own:
+        served_in = "float32" if task.cluster is None else "bfloat16"
+        if asked == served_in:
             return None
         place = "a processor" if task.cluster is None else "GPUs"
         return (
-            f"{said} SGLang's servers generate in {own} on {place}",
+            f"{said} SGLang's servers generate in {served_in} on {place}",
             "leave it out of the model: `auto` is that",
         )
     if asked == "bfloat16" and task.cluster is None and not machine.address and not multiplies_bfloat16():
@@ -288,9 +288,9 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
             continue
         source, context = task.payload["model"]["source"], task.payload["model"]["context"]
         if source["kind"] == "architecture":
-            found = impossible(Architecture.model_validate(source), task.id)
-            if found is not None:
-                yield found
+            fault = impossible(Architecture.model_validate(source), task.id)
+            if fault is not None:
+                yield fault
         elif source["kind"] == "folder":
             yield from _folder(folder / source["path"], task.id)
             yield from _context(folder / source["path"], context)

@@ -90,14 +90,14 @@ class Cluster:
             return []
         ray = imported()
         ended, _ = ray.wait(list(self.flying), num_returns=1, timeout=timeout)
-        found = []
+        outcomes = []
         for ref in ended:
             order = self.flying.pop(ref)
             live_place(self.store, order.key).unlink(missing_ok=True)
-            found.append((order.task.id, _outcome(ray, ref, order)))
+            outcomes.append((order.task.id, _outcome(ray, ref, order)))
             self._give_room_back(order)
         self._tell_progress()
-        return found
+        return outcomes
 
     def stop(self) -> None:
         """End the tasks that still run, by force: they go on from their work folders next time."""
@@ -111,8 +111,8 @@ class Cluster:
         self.session.close()
         store = Store(self.store)
         for order in self.flying.values():
-            with store.lock(order.key) as held:
-                if held:
+            with store.lock(order.key) as locked:
+                if locked:
                     store.tidy(order.key)
         self.flying.clear()
 
@@ -175,6 +175,6 @@ def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
             ),
         )
     assert isinstance(outcome, Outcome)
-    if any(found.code in _DIED for found in outcome.diagnostics):
+    if any(each.code in _DIED for each in outcome.diagnostics):
         return replace(outcome, status="died")
     return outcome

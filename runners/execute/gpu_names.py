@@ -24,9 +24,9 @@ def models(name: str) -> frozenset[str]:
 def gpu_here(driver: Path = _DRIVER) -> str:
     """What the driver calls the first GPU of this machine; nothing where there is none that it tells of."""
     for file in sorted(driver.glob("*/information")):
-        found = re.search(r"^Model:\s*(\S.*)$", file.read_text("utf-8", "replace"), re.MULTILINE)
-        if found:
-            return found[1].strip()
+        match = re.search(r"^Model:\s*(\S.*)$", file.read_text("utf-8", "replace"), re.MULTILINE)
+        if match:
+            return match[1].strip()
     return ""
 
 

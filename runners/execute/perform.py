@@ -52,8 +52,8 @@ def perform(order: Order, progress: Callable[[Progress], None]) -> Outcome:
     """
     store = Store(order.store)
     try:
-        with store.lock(order.key) as held:
-            if not held:
+        with store.lock(order.key) as locked:
+            if not locked:
                 return Outcome("busy")
             if store.get(order.key) is not None:
                 return Outcome("done")
@@ -90,16 +90,18 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         took = spent("task", (began, now()))
         seconds = took["seconds_task"]
         processor = took["processor_task"] if _all_here(order) else None
-        made = _made(order, work, seconds, processor, peak_memory(order.resources.device) if marked else None)
-        store.commit(order.key, out, order.material, made, seconds >= WORTH_A_WAIT)
+        provenance = _made(
+            order, work, seconds, processor, peak_memory(order.resources.device) if marked else None
+        )
+        store.commit(order.key, out, order.material, provenance, seconds >= WORTH_A_WAIT)
         return Outcome("done", seconds)
     except Problem as caught:
         # A process that trained with this one went away: as if it had been this one.
-        lost = any(found.code == "E0938" for found in caught.diagnostics)
+        lost = any(refusal.code == "E0938" for refusal in caught.diagnostics)
         return Outcome("died" if lost else "failed", diagnostics=caught.diagnostics)
     except Exception as caught:
-        found = storage_problem(caught, store.root)
-        diagnostics = found.diagnostics if found else (_unexpected(order, store, caught),)
+        refusal = storage_problem(caught, store.root)
+        diagnostics = refusal.diagnostics if refusal else (_unexpected(order, store, caught),)
         return Outcome("failed", diagnostics=diagnostics)
     finally:
         give_back_freed()

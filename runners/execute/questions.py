@@ -29,16 +29,16 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
     places = Places(spec)
     for task in data:
         declared = Data.model_validate(task.payload["data"])
-        found = source_problems(declared, folder) or file_problems(declared, folder)
-        origin = places.of(task, ("data", "sources")) if found else None
-        for each in found:
+        findings = source_problems(declared, folder) or file_problems(declared, folder)
+        origin = places.of(task, ("data", "sources")) if findings else None
+        for each in findings:
             yield _placed(each, _at_fault(each, declared, folder), spec, origin)
 
 
-def _at_fault(found: Diagnostic, data: Data, folder: Path) -> str | None:
+def _at_fault(diagnostic: Diagnostic, data: Data, folder: Path) -> str | None:
     """What the spec calls the source that a finding is about; the first of several, None where it is about none."""
     # Rows stand behind a file, and several sources one behind another: `a.jsonl, line 3`, `a.jsonl, b.csv`.
-    where = f", {found.where}, "
+    where = f", {diagnostic.where}, "
     files = [source.path for source in data.sources if isinstance(source, File)]
     for path in files:
         if any(f", {name}, " in where for name in (path, folder / path)):
@@ -48,17 +48,17 @@ def _at_fault(found: Diagnostic, data: Data, folder: Path) -> str | None:
     return next((repo for repo in repos if repo in where or repo.replace("/", "--") in where), None)
 
 
-def _placed(found: Diagnostic, name: str | None, spec: Spec, origin: Origin | None) -> Diagnostic:
+def _placed(diagnostic: Diagnostic, name: str | None, spec: Spec, origin: Origin | None) -> Diagnostic:
     """With the place in the spec where the file or data set at fault is named, in the setting that begins at `origin`.
 
     Where the name is written elsewhere, as a param's value is, the setting's own line is the place.
     """
     if name is None or origin is None or origin.path not in spec.sources:
-        return found
+        return diagnostic
     written = json.dumps(name, ensure_ascii=False)
     for line, text in enumerate(lines_of(spec, origin.path), 1):
         start = text.find(written)
         if line >= origin.line and start >= 0:
             span = Span(origin.path, line, start + 1, line, start + 1 + len(written))
-            return replace(found, labels=(Label(span),))
-    return replace(found, labels=(Label(line_of(spec, origin)),))
+            return replace(diagnostic, labels=(Label(span),))
+    return replace(diagnostic, labels=(Label(line_of(spec, origin)),))

@@ -115,7 +115,7 @@ class _Loop:
             runner=self.run.runners[task.kind],
             key=key,
             material=material,
-            inputs={role: found.key for role, found in inputs.items()},
+            inputs={role: each.key for role, each in inputs.items()},
             store=self.root,
             folder=self.folder,
             resources=self.resources(task),
@@ -144,7 +144,7 @@ class _Loop:
                 self._again(task_id, outcome.diagnostics[0].message)
             case "failed":
                 self._fail(task_id, outcome)
-                if any(found.code in _NO_STORE for found in outcome.diagnostics):
+                if any(each.code in _NO_STORE for each in outcome.diagnostics):
                     self._halt()
 
     def wake(self) -> None:
@@ -172,8 +172,8 @@ class _Loop:
             manifest = self.done.get(source)
             if manifest is None or manifest.key not in damaged:
                 continue
-            with self.run.store.lock(manifest.key) as held:
-                if held and self.run.store.damage(manifest.key):
+            with self.run.store.lock(manifest.key) as locked:
+                if locked and self.run.store.damage(manifest.key):
                     self.run.store.remove(manifest.key)
             self.run.emit(Event("rebuilding", source))
             self.results.rebuilt.append(source)

@@ -56,10 +56,10 @@ def _sandbox() -> Part:
 def _torch() -> Part:
     if importlib.util.find_spec("torch") is None:
         return Part("torch", "missing", "not installed", _INSTALL)
-    told = _ask(Path(sys.executable), _TORCH)
-    if isinstance(told, str):
-        return Part("torch", "broken", f"cannot be imported: {told}", f"install it again: {_INSTALL}")
-    version, cuda, devices = told
+    answer = _ask(Path(sys.executable), _TORCH)
+    if isinstance(answer, str):
+        return Part("torch", "broken", f"cannot be imported: {answer}", f"install it again: {_INSTALL}")
+    version, cuda, devices = answer
     if devices:
         names = {f"{name}, {memory / 2**30:.0f} GiB" for name, memory in devices}
         return Part("torch", "ok", f"{version}, {len(devices)} x {' and '.join(sorted(names))}")
@@ -97,11 +97,11 @@ def _sglang() -> Part:
             REMEDY,
             needed=False,
         )
-    told = _ask(python, _SGLANG)
-    if isinstance(told, str):
-        return Part("sglang", "broken", f"{python} does not run: {told}", "make sglang", needed=False)
+    answer = _ask(python, _SGLANG)
+    if isinstance(answer, str):
+        return Part("sglang", "broken", f"{python} does not run: {answer}", "make sglang", needed=False)
     beside = "beside reodsl" if python == Path(sys.executable) else f"in {python.parent.parent}"
-    return Part("sglang", "ok", f"{told[0]} with torch {told[1]}, {beside}", needed=False)
+    return Part("sglang", "ok", f"{answer[0]} with torch {answer[1]}, {beside}", needed=False)
 
 
 def _servers() -> Part:

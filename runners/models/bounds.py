@@ -32,13 +32,13 @@ def require_bounded(folder: Path) -> dict[str, Any]:
     """The settings in a folder's `config.json`, which are within the bounds. Raises E0805, E0817, E0818."""
     place = folder / "config.json"
     try:
-        told = json.loads(read_plain(place, LARGEST_CONFIG).decode("utf-8"))
-        if not isinstance(told, dict):
+        config = json.loads(read_plain(place, LARGEST_CONFIG).decode("utf-8"))
+        if not isinstance(config, dict):
             raise ValueError("it is no JSON object")
     except (OSError, ValueError, RecursionError) as fault:
         why = fault.strerror if isinstance(fault, OSError) and fault.strerror else misread(fault)
         raise problem("E0805", f"config.json cannot be read: {why}", where=str(folder), help=AGAIN) from fault
-    quantized = told.get("quantization_config")
+    quantized = config.get("quantization_config")
     if quantized is not None:
         method = quantized.get("quant_method") if isinstance(quantized, dict) else None
         raise problem(
@@ -47,7 +47,7 @@ def require_bounded(folder: Path) -> dict[str, Any]:
             where=str(place),
             help="take the model's bfloat16 weights, or dequantize it (`model.dequantize()`) and save it again",
         )
-    for count, (name, value, depth) in enumerate(_settings(told, (), 1)):
+    for count, (name, value, depth) in enumerate(_settings(config, (), 1)):
         beyond = _beyond(name, value, depth, count)
         if beyond is not None:
             shown = ".".join(name)
@@ -57,13 +57,15 @@ def require_bounded(folder: Path) -> dict[str, Any]:
                 where=str(place),
                 help="take the config.json that the model was published with; no model that trains has such a one",
             )
-    return told
+    return config
 
 
-def _settings(told: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, int]]:
+def _settings(config: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, int]]:
     """Every value in a config with its name and how deep it stands."""
     items = (
-        told.items() if isinstance(told, dict) else ((str(index), item) for index, item in enumerate(told))
+        config.items()
+        if isinstance(config, dict)
+        else ((str(index), item) for index, item in enumerate(config))
     )
     for key, value in items:
         yield (*name, key), value, depth

@@ -79,7 +79,7 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     config = load_config(folder)
     require_fit(folder, config)
     try:
-        model, told = AutoModelForCausalLM.from_pretrained(
+        model, report = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -90,7 +90,7 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
         )
     except (RuntimeError, ValueError, OSError, TypeError, KeyError) as fault:
         raise _unfit(folder, f"the tensors do not fit the config: {first_line(fault)}") from fault
-    for name in sorted(told["missing_keys"]):
+    for name in sorted(report["missing_keys"]):
         raise _unfit(folder, f"the weights have no tensor `{name}`")
     return model.eval()
 
@@ -140,10 +140,10 @@ def require_fit(folder: Path, config: Any) -> None:
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as fault:
         raise _unfit(folder, f"the config describes no model: {first_line(fault)}") from fault
     for name, tensor in wanted.items():
-        found = shapes.get(name, tuple(tensor.shape))
-        if found != tuple(tensor.shape):
+        stored = shapes.get(name, tuple(tensor.shape))
+        if stored != tuple(tensor.shape):
             said = _size(tuple(tensor.shape))
-            raise _unfit(folder, f"the tensor `{name}` is {_size(found)}, and the config says {said}")
+            raise _unfit(folder, f"the tensor `{name}` is {_size(stored)}, and the config says {said}")
 
 
 def _unfit(folder: Path, message: str) -> Problem:
@@ -171,21 +171,21 @@ def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Ten
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        written = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            model.save_pretrained(made, safe_serialization=True, state_dict=state)
-            tokenizer.save_pretrained(made)
-            spell_for_both(made, model, tokenizer)
-            os.chmod(made, 0o755)
+            model.save_pretrained(written, safe_serialization=True, state_dict=state)
+            tokenizer.save_pretrained(written)
+            spell_for_both(written, model, tokenizer)
+            os.chmod(written, 0o755)
             if folder.exists():
                 aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
                 os.rename(folder, aside / folder.name)
-                os.rename(made, folder)
+                os.rename(written, folder)
                 shutil.rmtree(aside)
             else:
-                os.rename(made, folder)
+                os.rename(written, folder)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(written, ignore_errors=True)
     except (OSError, SafetensorError) as fault:
         if is_full(fault):
             raise

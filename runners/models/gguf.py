@@ -128,9 +128,9 @@ class Gguf:
                 raise self._broken(f"a list claims {count} values")
             if inner in _SCALARS:
                 shape = f"<{count}{_SCALARS[inner][1]}"
-                found = struct.unpack_from(shape, self._bytes, self._at)
+                values = struct.unpack_from(shape, self._bytes, self._at)
                 self._at += struct.calcsize(shape)
-                return found
+                return values
             if inner == _STRING:
                 return tuple(self._text() for _ in range(count))
         elif kind in _SCALARS:
@@ -138,17 +138,17 @@ class Gguf:
         raise self._broken(f"a setting is of type {kind}")
 
     def _scalar(self, shape: str) -> Any:
-        (found,) = struct.unpack_from(shape, self._bytes, self._at)
+        (value,) = struct.unpack_from(shape, self._bytes, self._at)
         self._at += struct.calcsize(shape)
-        return found
+        return value
 
     def _text(self) -> str:
         size = self._scalar("<Q")
         if size > len(self._bytes) - self._at:
             raise self._broken(f"a text claims {size} bytes")
-        found = self._bytes[self._at : self._at + size]
+        text = self._bytes[self._at : self._at + size]
         self._at += size
-        return found.decode("utf-8")
+        return text.decode("utf-8")
 
     def _broken(self, why: str) -> Problem:
         return problem(

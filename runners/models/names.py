@@ -39,8 +39,8 @@ def unread(folder: Path) -> Diagnostic | None:
         message = f"the weights are a pickle, `{pickles[0]}`: {UNREAD}"
         return error("E0804", message, where=str(folder), help=CONVERT)
     for pattern, (what, remedy) in OTHERS.items():
-        found = sorted(path.name for path in folder.glob(pattern))
-        if found:
-            message = f"the folder holds {what}, `{found[0]}`, and safetensors are read"
+        names = sorted(path.name for path in folder.glob(pattern))
+        if names:
+            message = f"the folder holds {what}, `{names[0]}`, and safetensors are read"
             return error("E0814", message, where=str(folder), help=remedy)
     return None

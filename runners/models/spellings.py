@@ -22,31 +22,31 @@ _APART = ("rope_theta", "partial_rotary_factor")
 """Settings of rotary positions that 4 has beside their scaling, and 5 inside."""
 
 
-def for_both(told: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+def for_both(config: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
     """A config's settings with the names of transformers 4 beside those of 5, which stay.
 
     `aliases` are other names of settings, `{another: written}`. Where kinds of layers have positions of their own,
     4 has a name for each family, and none is added.
     """
-    both = dict(told)
-    rope = told.get("rope_parameters") or {}
+    both = dict(config)
+    rope = config.get("rope_parameters") or {}
     if not any(isinstance(value, Mapping) for value in rope.values()):
         both |= {name: rope[name] for name in _APART if name in rope}
         if rope.get("rope_type", "default") != "default":
             both["rope_scaling"] = {name: value for name, value in rope.items() if name not in _APART}
     for another, written in {**aliases, "torch_dtype": "dtype"}.items():
-        if written in told:
-            both.setdefault(another, told[written])
+        if written in config:
+            both.setdefault(another, config[written])
     return both
 
 
-def tokenizer_for_both(told: Mapping[str, Any], by_class: Mapping[str, Any]) -> dict[str, Any]:
+def tokenizer_for_both(config: Mapping[str, Any], by_class: Mapping[str, Any]) -> dict[str, Any]:
     """A tokenizer's settings such that both versions take all that it does from `tokenizer.json`.
 
     Classes of 4 that are made for one family add tokens of their own accord, the first one of a text above all.
     `by_class` are settings that a class has where none are written.
     """
-    both = {**told, **by_class, "tokenizer_class": _FROM_FILE}
+    both = {**config, **by_class, "tokenizer_class": _FROM_FILE}
     # Under the name that 5 writes, 4 fails at anything but a mapping; 5 reads a list under that of 4.
     if isinstance(both.get("extra_special_tokens"), list):
         both["additional_special_tokens"] = both.pop("extra_special_tokens")

@@ -46,12 +46,12 @@ class Stored:
         parts = self._parts[name]
         if not parts[0].get_shape():
             return parts[0][...]
-        found, start = [], 0
+        pieces, start = [], 0
         for part in parts:
             count = part.get_shape()[0]
             if start < last and first < start + count:
-                found.append(part[max(first - start, 0) : min(last - start, count)])
+                pieces.append(part[max(first - start, 0) : min(last - start, count)])
             start += count
-        if not found:
+        if not pieces:
             return parts[0][:0]
-        return found[0] if len(found) == 1 else torch.cat(found)
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

@@ -47,33 +47,38 @@ def unpack(path: Path) -> Loaded:
 
 
 def _model(file: Gguf) -> Any:
-    told = file.metadata
-    if told["general.architecture"] != "llama":
-        raise _unfit(file, f"its architecture is `{told['general.architecture']!s:.40}`, and `llama` is read")
-    heads, kv_heads = int(told["llama.attention.head_count"]), int(told["llama.attention.head_count_kv"])
+    metadata = file.metadata
+    if metadata["general.architecture"] != "llama":
+        raise _unfit(
+            file, f"its architecture is `{metadata['general.architecture']!s:.40}`, and `llama` is read"
+        )
+    heads, kv_heads = (
+        int(metadata["llama.attention.head_count"]),
+        int(metadata["llama.attention.head_count_kv"]),
+    )
     tied = "output.weight" not in file.tensors
     config = LlamaConfig(
         vocab_size=file.tensors["token_embd.weight"].shape[0],
-        hidden_size=int(told["llama.embedding_length"]),
-        intermediate_size=int(told["llama.feed_forward_length"]),
-        num_hidden_layers=int(told["llama.block_count"]),
+        hidden_size=int(metadata["llama.embedding_length"]),
+        intermediate_size=int(metadata["llama.feed_forward_length"]),
+        num_hidden_layers=int(metadata["llama.block_count"]),
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
-        head_dim=int(told["llama.rope.dimension_count"]),
-        max_position_embeddings=int(told["llama.context_length"]),
-        rms_norm_eps=float(told["llama.attention.layer_norm_rms_epsilon"]),
+        head_dim=int(metadata["llama.rope.dimension_count"]),
+        max_position_embeddings=int(metadata["llama.context_length"]),
+        rms_norm_eps=float(metadata["llama.attention.layer_norm_rms_epsilon"]),
         rope_parameters={
             "rope_type": "default",
-            "rope_theta": float(told.get("llama.rope.freq_base", 10_000.0)),
+            "rope_theta": float(metadata.get("llama.rope.freq_base", 10_000.0)),
         },
         tie_word_embeddings=tied,
-        bos_token_id=told.get("tokenizer.ggml.bos_token_id"),
-        eos_token_id=int(told["tokenizer.ggml.eos_token_id"]),
-        pad_token_id=told.get("tokenizer.ggml.padding_token_id"),
+        bos_token_id=metadata.get("tokenizer.ggml.bos_token_id"),
+        eos_token_id=int(metadata["tokenizer.ggml.eos_token_id"]),
+        pad_token_id=metadata.get("tokenizer.ggml.padding_token_id"),
     )
     if config.num_hidden_layers > len(file.tensors):
         raise _unfit(file, f"it claims {config.num_hidden_layers} layers and has {len(file.tensors)} tensors")
-    scaling = told.get("llama.rope.scaling.type", "none")
+    scaling = metadata.get("llama.rope.scaling.type", "none")
     if scaling != "none":
         raise _unfit(file, f"its positions are scaled as `{scaling!s:.40}`, and plain rotary ones are read")
     with torch.device("meta"):
@@ -120,36 +125,38 @@ def _halves_apart(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
 
 
 def _tokenizer(file: Gguf) -> Any:
-    told: Mapping[str, Any] = file.metadata
-    if told["tokenizer.ggml.model"] != "gpt2":
+    metadata: Mapping[str, Any] = file.metadata
+    if metadata["tokenizer.ggml.model"] != "gpt2":
         raise _unfit(
             file,
-            f"its tokenizer is `{told['tokenizer.ggml.model']!s:.40}`, and `gpt2` (byte-level BPE) is read",
+            f"its tokenizer is `{metadata['tokenizer.ggml.model']!s:.40}`, and `gpt2` (byte-level BPE) is read",
         )
-    split = _DIGITS.get(told.get("tokenizer.ggml.pre", ""))
+    split = _DIGITS.get(metadata.get("tokenizer.ggml.pre", ""))
     if split is None:
         raise _unfit(
             file,
-            f"its tokenizer splits text as `{told.get('tokenizer.ggml.pre')!s:.40}`, and `smollm` is known",
+            f"its tokenizer splits text as `{metadata.get('tokenizer.ggml.pre')!s:.40}`, and `smollm` is known",
         )
-    tokens = told["tokenizer.ggml.tokens"]
-    merges = [tuple(pair.split(" ", 1)) for pair in told["tokenizer.ggml.merges"]]
-    made = Tokenizer(BPE({token: index for index, token in enumerate(tokens)}, merges))
+    tokens = metadata["tokenizer.ggml.tokens"]
+    merges = [tuple(pair.split(" ", 1)) for pair in metadata["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(BPE({token: index for index, token in enumerate(tokens)}, merges))
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(split), "isolated"), byte_level])
-    made.decoder = decoders.ByteLevel()
-    kinds = told["tokenizer.ggml.token_type"]
-    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
-    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
-    named = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-    found = {role: told.get(f"tokenizer.ggml.{name}_token_id") for name, role in named.items()}
-    wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        clean_up_tokenization_spaces=False,
-        model_max_length=int(told["llama.context_length"]),
-        **{role: tokens[index] for role, index in found.items() if index is not None},
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(split), "isolated"), byte_level]
     )
-    wrapped.chat_template = told.get("tokenizer.chat_template")
+    tokenizer.decoder = decoders.ByteLevel()
+    kinds = metadata["tokenizer.ggml.token_type"]
+    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    named = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+    token_ids = {role: metadata.get(f"tokenizer.ggml.{name}_token_id") for name, role in named.items()}
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        clean_up_tokenization_spaces=False,
+        model_max_length=int(metadata["llama.context_length"]),
+        **{role: tokens[index] for role, index in token_ids.items() if index is not None},
+    )
+    wrapped.chat_template = metadata.get("tokenizer.chat_template")
     return wrapped
 
 

@@ -39,7 +39,7 @@ class _Recorder:
         return np.zeros(response.shape, dtype=np.bool_)
 
     def cuts(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(sorted(own)) for own in self.asked)
+        return tuple(tuple(sorted(of_one)) for of_one in self.asked)
 
 
 def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:

@@ -64,11 +64,11 @@ class RewardInputs:
 
 def pad_places(places: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Bools]:
     """Ragged places by question and rollout as those of `RewardInputs`; padding repeats the last place."""
-    width = max(len(own) for group in places for own in group)
+    width = max(len(row) for group in places for row in group)
     padded = np.array(
-        [[[*own, *[own[-1]] * (width - len(own))] for own in group] for group in places], dtype=float
+        [[[*row, *[row[-1]] * (width - len(row))] for row in group] for group in places], dtype=float
     )
     present = np.array(
-        [[[s < len(own) for s in range(width)] for own in group] for group in places], dtype=np.bool_
+        [[[s < len(row) for s in range(width)] for row in group] for group in places], dtype=np.bool_
     )
     return padded, present

@@ -47,22 +47,22 @@ def binary(fn: str, a: Floats, b: Floats) -> Floats:
         case "^":
             return np.power(a, b)
         case "==":
-            held = a == b
+            true = a == b
         case "!=":
-            held = a != b
+            true = a != b
         case "<":
-            held = a < b
+            true = a < b
         case "<=":
-            held = a <= b
+            true = a <= b
         case ">":
-            held = a > b
+            true = a > b
         case ">=":
-            held = a >= b
+            true = a >= b
         case "and":
-            held = (a != 0) & (b != 0)
+            true = (a != 0) & (b != 0)
         case _:
-            held = (a != 0) | (b != 0)
-    return held.astype(float)
+            true = (a != 0) | (b != 0)
+    return true.astype(float)
 
 
 def call(fn: Function, args: list[Floats]) -> Floats:

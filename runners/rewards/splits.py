@@ -9,12 +9,12 @@ from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Split, Ste
 from runners.offsets import Decode, Offsets
 
 
-def budget_places(split: Split, found: Mapping[str, object] | None) -> tuple[int, ...] | None:
-    """L_1 … L_{N+1} where all questions share them, else None. `found` is `budgets.json` of a `budgets` task."""
+def budget_places(split: Split, chosen: Mapping[str, object] | None) -> tuple[int, ...] | None:
+    """L_1 … L_{N+1} where all questions share them, else None. `chosen` is `budgets.json` of a `budgets` task."""
     if isinstance(split, Budgets):
         return (*split.budgets, split.l_max)
     if isinstance(split, OracleBudgets):
-        budgets = (found or {}).get("budgets")
+        budgets = (chosen or {}).get("budgets")
         if not isinstance(budgets, list):
             raise _no_budgets("`budgets`, a list of tokens")
         return (*(int(budget) for budget in budgets), split.l_max)
@@ -22,18 +22,18 @@ def budget_places(split: Split, found: Mapping[str, object] | None) -> tuple[int
 
 
 def question_places(
-    split: QuestionBudgets, found: Mapping[str, object] | None, asked: Iterable[str]
+    split: QuestionBudgets, chosen: Mapping[str, object] | None, asked: Iterable[str]
 ) -> dict[str, tuple[int, int]]:
-    """`(L^x, l_max)` of each question `asked` that has a budget, by id. `found` is `budgets.json` of a `budgets` task.
+    """`(L^x, l_max)` of each question `asked` that has a budget, by id. `chosen` is `budgets.json` of a `budgets` task.
 
     Of a question that no rollout tells of, the whole response alone counts; it has none where unsolved ones are dropped.
     """
-    questions = (found or {}).get("questions")
+    questions = (chosen or {}).get("questions")
     if not isinstance(questions, dict):
         raise _no_budgets("`questions`, a budget by question id")
     unmet = None if split.unsolved == "drop" else split.l_max
     budgets = {name: questions.get(name, unmet) for name in asked}
-    return {name: (int(own), split.l_max) for name, own in budgets.items() if own is not None}
+    return {name: (int(budget), split.l_max) for name, budget in budgets.items() if budget is not None}
 
 
 def step_places(split: Steps, tokens: Sequence[int], decode: Decode) -> tuple[int, ...]:

@@ -99,8 +99,8 @@ class _Evaluator:
         if self.reward.dense is not None:
             places = self.inputs.places.reshape(*self.inputs.places.shape, *([1] * (self.axes - 3)))
             scope = replace(scope, numbers={**scope.numbers, self.reward.dense.var: places})
-            found, splits = self.value(self.reward.dense.value, scope), self.inputs.places.shape[2]
-            flat = found.reshape(found.shape[:3])
+            values, splits = self.value(self.reward.dense.value, scope), self.inputs.places.shape[2]
+            flat = values.reshape(values.shape[:3])
             return np.broadcast_to(flat, (*self.inputs.length.shape, splits)), lets
         each = [self.value(value, scope) for value in self.reward.values]
         shape = (*self.inputs.length.shape, 1)
@@ -167,8 +167,8 @@ class _Evaluator:
         out = np.zeros(np.broadcast_shapes(places.shape, present.shape))
         places, present = np.broadcast_to(places, out.shape), np.broadcast_to(present, out.shape)
         for at in np.ndindex(*out.shape[:2]):
-            own = [int(p) for p in places[at][present[at]]]
-            out[at][: len(own)] = coefficients(node.rule, own[:-1], own[-1])
+            budgets = [int(p) for p in places[at][present[at]]]
+            out[at][: len(budgets)] = coefficients(node.rule, budgets[:-1], budgets[-1])
         return out.reshape(*out.shape, *([1] * (self.axes - 3)))
 
     def previous(self) -> Floats:
@@ -212,12 +212,12 @@ class _Evaluator:
         keep = there if node.where is None else there & (self.value(node.where, inner) != 0)
         value, keep, _ = np.broadcast_arrays(value, keep, members)
         counted = keep.sum(axis=axis, keepdims=True)
-        found = statistic(node.fn, value, keep, counted, axis)
+        result = statistic(node.fn, value, keep, counted, axis)
         if node.empty is not None:
             nothing = self.value(node.empty, scope)
         else:
             nothing = np.full((1,) * self.axes, 0.0 if node.fn in ("sum", "count") else np.nan)
-        return np.where(counted > 0, found, nothing)
+        return np.where(counted > 0, result, nothing)
 
 
 def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: Mapping[str, Floats]) -> None:
@@ -232,8 +232,10 @@ def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: 
         "correct(y)": float(inputs.correct[question, rollout]),
     }
     for name, value in lets.items():
-        own = np.broadcast_to(value.reshape(value.shape[:3]), (*inputs.length.shape, value.shape[2]))
-        seen[name] = float(own[question, rollout, 0])
+        values_of_let = np.broadcast_to(
+            value.reshape(value.shape[:3]), (*inputs.length.shape, value.shape[2])
+        )
+        seen[name] = float(values_of_let[question, rollout, 0])
     if reward.dense is not None:
         seen[reward.dense.var] = float(np.broadcast_to(inputs.places, values.shape)[question, rollout, split])
     at = split if reward.dense is not None else None

@@ -59,23 +59,23 @@ def _picked(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> t
     else:
         one = _one(name, pick, group, numbers)
         taken = [] if one is None else [one]
-    found = [_weighed(name, pick, group, roles, numbers) for roles in taken]
-    return tuple(each for each in found if each is not None)
+    weighed = [_weighed(name, pick, group, roles, numbers) for roles in taken]
+    return tuple(each for each in weighed if each is not None)
 
 
 def _one(name: str, pick: Pick, group: Group, numbers: dict[str, float]) -> dict[str, int] | None:
     """The positions of the one trace or pair of a pick, its own conditions apart."""
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     responses: dict[str, Rollout] = {}
     for role in ROLES:
         choice: Choice | None = getattr(pick, role)
         if choice is None:
             continue
         position = _best(name, choice, group, responses, numbers)
-        if position is None or position in found.values():
+        if position is None or position in positions.values():
             return None
-        found[role], responses[role] = position, group.rollouts[position]
-    return found
+        positions[role], responses[role] = position, group.rollouts[position]
+    return positions
 
 
 def _weighed(

@@ -96,8 +96,8 @@ def _keep(job: Job, selection: Selection, questions: Iterator[Sampled]) -> None:
 def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
     table.write_parquet(job.out / "questions.parquet")
     (job.out / "select.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
-    told = {name: facts[name] for name in ("questions", "picked", "lost")}
-    job.progress(Progress(1, 1, told))
+    counts = {name: facts[name] for name in ("questions", "picked", "lost")}
+    job.progress(Progress(1, 1, counts))
 
 
 def _nothing(job: Job, asked: int) -> Problem:
@@ -118,15 +118,15 @@ def sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[
         rollouts: list[Rollout] = []
         texts: list[Response] = []
         for mode, (part, prefix) in enumerate(zip(parts, prefixes, strict=True)):
-            own = part.get(key, first.clear()).sort("sample")
-            if own.height != samples:
+            answers = part.get(key, first.clear()).sort("sample")
+            if answers.height != samples:
                 raise problem(
                     "E0935",
-                    f"question `{key[0]}` has {own.height} responses in its pool, and not {samples}",
+                    f"question `{key[0]}` has {answers.height} responses in its pool, and not {samples}",
                     where="samples.parquet",
                     help="find what is damaged with `reodsl ls --verify`; running the spec again samples it anew",
                 )
-            for text, tokens, finish, correct in own.select(COLUMNS[4:]).iter_rows():
+            for text, tokens, finish, correct in answers.select(COLUMNS[4:]).iter_rows():
                 rollouts.append(Rollout(int(tokens), bool(correct), given={"mode": float(mode)}))
                 texts.append((prefix, str(text), finish == "stop"))
         group = Group(str(key[0]), tuple(rollouts))

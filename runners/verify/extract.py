@@ -23,11 +23,11 @@ def final_answer(response: str) -> str:
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return ""
-    found = _BOX.match(text, start)
-    if found is not None:
-        end = _closing(text, found.end())
+    box = _BOX.match(text, start)
+    if box is not None:
+        end = _closing(text, box.end())
         if end is not None:
-            return text[found.end() : end].strip()
+            return text[box.end() : end].strip()
     return _last_balanced(text)
 
 

@@ -370,9 +370,9 @@ def _words(gold: str, answer: str) -> Plan | None:
         given = _CHOICE.fullmatch(right if right is not None else answer)
         if given is not None:
             return given[1] == choice[1]
-        told = _CHOICE_SAID.fullmatch(answer)
-        if choice[1].isupper() and told is not None and not re.search(r"\([A-Z]\)|\b(?:and|or)\b", told[2]):
-            return told[1] == choice[1]
+        said = _CHOICE_SAID.fullmatch(answer)
+        if choice[1].isupper() and said is not None and not re.search(r"\([A-Z]\)|\b(?:and|or)\b", said[2]):
+            return said[1] == choice[1]
         return False if right is not None else None
     if left is None or not _spoken(left):
         return None
@@ -400,8 +400,8 @@ def _is_words(text: str) -> bool:
 
 def _folded(words: str) -> list[str]:
     """Words without case, marks and a leading article."""
-    found = [word.casefold() for word in _PLAIN_WORD.findall(words)]
-    return found[1:] if len(found) > 1 and found[0] in ("a", "an", "the") else found
+    folded = [word.casefold() for word in _PLAIN_WORD.findall(words)]
+    return folded[1:] if len(folded) > 1 and folded[0] in ("a", "an", "the") else folded
 
 
 def _chain(text: str) -> list[str]:
@@ -437,9 +437,9 @@ def _loose_name(text: str) -> bool:
 
 def _group(text: str) -> _Group | None:
     """The members of a text that has several, or of a set."""
-    found = _matrix(text) or _set(text) or _interval_of_order(text)
-    if found is not None:
-        return found
+    group = _matrix(text) or _set(text) or _interval_of_order(text)
+    if group is not None:
+        return group
     parts = split_top(text, _CUP)
     if len(parts) > 1:
         return _Group("union", tuple(parts))

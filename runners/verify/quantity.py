@@ -69,8 +69,8 @@ def quantity(text: str, *, reference: bool = False) -> Quantity | None:
         if abs(exponent) > LARGEST_POWER:
             return None
         value = Fraction(10) ** exponent
-        found = Quantity(-value if power_alone[1] == "-" else value, False, False)
-        return _with_tail(found, text[power_alone.end() :], reference)
+        number_read = Quantity(-value if power_alone[1] == "-" else value, False, False)
+        return _with_tail(number_read, text[power_alone.end() :], reference)
     number = _NUMBER.match(text)
     if number is None:
         return None
@@ -153,37 +153,37 @@ def _value(number: re.Match[str]) -> tuple[Fraction, str] | None:
     return None
 
 
-def _with_tail(found: Quantity, tail: str, reference: bool) -> Quantity | None:
+def _with_tail(number: Quantity, tail: str, reference: bool) -> Quantity | None:
     """The number with what stands after it, or None where that makes it something else than a number."""
     gap = tail[:1] == " "
     tail = tail.strip(" ")
     if tail.endswith(r"\$"):
         tail = tail[:-2].rstrip(" ")
     if not tail:
-        return found
+        return number
     if _PERCENT.fullmatch(tail):
-        return _changed(found, percent=True)
+        return _changed(number, percent=True)
     degrees = _DEGREES.match(tail)
     if degrees is not None:
         rest = tail[degrees.end() :].strip(" ")
         if not rest or _TEMPERATURE.fullmatch(rest):
-            return _changed(found, degrees=True)
+            return _changed(number, degrees=True)
         return None
     base = _BASE.fullmatch(tail)
-    if base is not None and found.digits and found.value.denominator == 1:
+    if base is not None and number.digits and number.value.denominator == 1:
         written = base[1] or base[2]
         known = int(written) if written.isdigit() else _BASES.get(written)
-        return None if known is None else _changed(found, base=known)
+        return None if known is None else _changed(number, base=known)
     if _ORDINAL.fullmatch(tail):
-        return found if found.whole else None
+        return number if number.whole else None
     wrapped = _WRAPPED.match(tail)
     if wrapped is None and not gap and (reference or len(tail) < 2):
         return None
     unit = unit_of(tail)
     if unit is not None and (wrapped is not None or len(tail) > 1):
-        return _changed(found, unit=unit)
+        return _changed(number, unit=unit)
     # Words that are no unit only say what is counted.
-    return found if _SAYS.fullmatch(tail) and not _MORE.search(tail) else None
+    return number if _SAYS.fullmatch(tail) and not _MORE.search(tail) else None
 
 
 _SAYS = re.compile(r"(?:\\text\{[^{}0-9\\]*\}(?:\^(?:\{-?\d\}|-?\d))? ?)+")
@@ -192,6 +192,6 @@ _MORE = re.compile(
 )
 
 
-def _changed(found: Quantity, **fields: object) -> Quantity:
-    kept = {name: getattr(found, name) for name in Quantity.__slots__}
+def _changed(number: Quantity, **fields: object) -> Quantity:
+    kept = {name: getattr(number, name) for name in Quantity.__slots__}
     return Quantity(**{**kept, **fields})

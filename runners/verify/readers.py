@@ -41,7 +41,7 @@ def read_answer(readers: Sequence[AnswerReader], text: str, since: int = 0) -> s
         if isinstance(reader, Boxed):
             answer = final_answer(text[since:])
         else:
-            answer = next((found for end, found in reversed(_places(reader, text)) if end > since), "")
+            answer = next((inside for end, inside in reversed(_places(reader, text)) if end > since), "")
         if answer:
             return answer
     return ""
@@ -89,8 +89,8 @@ def box_ends(text: str) -> list[int]:
 
 def opens_box(text: str) -> bool:
     r"""Whether a text ends inside a `\boxed{`, so that the answer is what comes up to its closing."""
-    found = list(_BOX.finditer(text))
-    return bool(found) and "}" not in text[found[-1].end() :]
+    boxes = list(_BOX.finditer(text))
+    return bool(boxes) and "}" not in text[boxes[-1].end() :]
 
 
 def _places(reader: AnswerReader, text: str) -> list[Place]:
@@ -109,7 +109,7 @@ def _places(reader: AnswerReader, text: str) -> list[Place]:
 
 def _after(text: str, marker: str) -> list[Place]:
     """What stands after each marker up to the end of its line, or of the next where that is empty."""
-    found: list[Place] = []
+    places: list[Place] = []
     place = text.find(marker, max(0, len(text) - LONGEST_RESPONSE))
     while place >= 0:
         begin = place + len(marker)
@@ -120,9 +120,9 @@ def _after(text: str, marker: str) -> list[Place]:
         whole = blank + len(line) <= LONGEST_ANSWER
         answer = line.split(marker, 1)[0].strip()
         if answer and whole:
-            found.append((begin + blank + line.index(answer) + len(answer), answer))
+            places.append((begin + blank + line.index(answer) + len(answer), answer))
         place = text.find(marker, begin)
-    return found
+    return places
 
 
 def _matches(text: str, pattern: str) -> list[Place]:
@@ -132,7 +132,7 @@ def _matches(text: str, pattern: str) -> list[Place]:
     series = pl.Series([part])
     groups = re.search(r"(?<!\\)\((?!\?)|\(\?P?<", pattern) is not None
     marked = series.str.replace_all(pattern, f"{_START}${{{1 if groups else 0}}}{_MIDDLE}${{0}}{_END}").item()
-    found: list[Place] = []
+    places: list[Place] = []
     length = before
     for piece in str(marked).split(_START):
         answer, middle, rest = piece.partition(_MIDDLE)
@@ -142,6 +142,6 @@ def _matches(text: str, pattern: str) -> list[Place]:
         whole, _, after = rest.partition(_END)
         length += len(whole)
         if answer.strip() and len(answer) <= LONGEST_ANSWER:
-            found.append((length, answer.strip()))
+            places.append((length, answer.strip()))
         length += len(after)
-    return found
+    return places

@@ -19,7 +19,7 @@ def unread(references: Sequence[str], workers: int = 1) -> list[bool]:
     `SECONDS` for is unread. Without math-verify on this machine nothing that it would be asked for is.
     """
     parts = {each: expressions(each) for text in references for each in text.split(SEPARATOR)}
-    asked = dict.fromkeys(each for own in parts.values() for each in own if each)
+    asked = dict.fromkeys(each for answers in parts.values() for each in answers if each)
     known = dict.fromkeys(asked, True)
     if asked and importlib.util.find_spec("math_verify") is not None:
         pool = WorkerPool("math_references", workers, SECONDS, MEMORY_MIB, confined=False)
@@ -28,5 +28,5 @@ def unread(references: Sequence[str], workers: int = 1) -> list[bool]:
         finally:
             pool.close()
         known = {each: verdict.correct for each, verdict in zip(asked, verdicts, strict=True)}
-    read = {text: all(each and known[each] for each in own) for text, own in parts.items()}
+    read = {text: all(each and known[each] for each in answers) for text, answers in parts.items()}
     return [not any(read[each] for each in text.split(SEPARATOR)) for text in references]

@@ -90,8 +90,8 @@ class PooledVerifier:
         # What a package says of its question is no business of mathematics.
         meta = [("" if self._fast else answer.meta) for answer in answers]
         single = [
-            [Answer(answer.text, gold, own) for gold in answer.gold.split(SEPARATOR)]
-            for answer, own in zip(answers, meta, strict=True)
+            [Answer(answer.text, gold, facts) for gold in answer.gold.split(SEPARATOR)]
+            for answer, facts in zip(answers, meta, strict=True)
         ]
         verdicts = iter(self._grade_single([part for parts in single for part in parts]))
         graded = [_any([next(verdicts) for _ in parts]) for parts in single]
@@ -105,12 +105,12 @@ class PooledVerifier:
             [_request(ask, answer) for ask in questions(plan)]
             for plan, answer in zip(plans, answers, strict=True)
         ]
-        found = self._checked(list(dict.fromkeys(request for own in asked for request in own)))
+        checked = self._checked(list(dict.fromkeys(request for requests in asked for request in requests)))
         graded = []
-        told: set[Answer] = set()
-        for plan, answer, own in zip(plans, answers, asked, strict=True):
-            verdicts = {each: _again(found[each]) if each in told else found[each] for each in own}
-            told.update(own)
+        seen: set[Answer] = set()
+        for plan, answer, requests in zip(plans, answers, asked, strict=True):
+            verdicts = {each: _again(checked[each]) if each in seen else checked[each] for each in requests}
+            seen.update(requests)
             graded.append(_settled(plan, answer, verdicts))
         return graded
 
@@ -121,12 +121,12 @@ class PooledVerifier:
 
     def _checked(self, requests: Sequence[Answer]) -> dict[Answer, Verdict]:
         """The verdict on each question, from the cache or from a worker."""
-        found = {request: kept for request in requests if (kept := self._kept(request)) is not None}
-        unknown = [request for request in requests if request not in found]
+        known = {request: kept for request in requests if (kept := self._kept(request)) is not None}
+        unknown = [request for request in requests if request not in known]
         fresh = dict(zip(unknown, self._pool.check(unknown), strict=True)) if unknown else {}
         for request, verdict in fresh.items():
             self._cache.put(request, verdict)
-        return found | fresh
+        return known | fresh
 
     def _kept(self, request: Answer) -> Verdict | None:
         kept = self._cache.get(request)

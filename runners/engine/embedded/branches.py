@@ -91,17 +91,17 @@ def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: Sampli
     shape = decoder.shape
     count, read = branches.tokens.shape
     answers: list[list[int]] = [[] for _ in range(count)]
-    own = Cache.empty(shape, count, read + sampling.max_tokens - 1, cache.keys)
+    tail = Cache.empty(shape, count, read + sampling.max_tokens - 1, cache.keys)
     ids = np.arange(count)
     tokens, filled = branches.tokens, 0
     for step in range(sampling.max_tokens):
-        logits = _pass(decoder, cache, own, branches, tokens, filled)
+        logits = _pass(decoder, cache, tail, branches, tokens, filled)
         filled += tokens.shape[1]
         chance = torch.from_numpy(uniforms(branches.streams, step)).to(logits.device)
         drawn, logprobs, _ = draw(logits, chance, sampling)
         # Together, since each time that the program asks a GPU for something it waits for it.
-        chosen, found = torch.stack((drawn.double(), logprobs.double())).cpu().numpy()
-        if not np.isfinite(found).all():
+        chosen, logprobs_here = torch.stack((drawn.double(), logprobs.double())).cpu().numpy()
+        if not np.isfinite(logprobs_here).all():
             raise not_finite(step)
         chosen = chosen.astype(np.int64)
         for branch, token in zip(ids.tolist(), chosen.tolist(), strict=True):
@@ -111,8 +111,8 @@ def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: Sampli
             break
         if len(going) < len(ids):
             ids, chosen, branches = ids[going], chosen[going], branches.select(going)
-            going_there = torch.from_numpy(going).to(own.keys.device)
-            own = Cache(own.keys[:, going_there], own.values[:, going_there])
+            going_there = torch.from_numpy(going).to(tail.keys.device)
+            tail = Cache(tail.keys[:, going_there], tail.values[:, going_there])
         tokens = chosen[:, None]
     return answers
 
@@ -120,7 +120,7 @@ def _answer(decoder: Decoder, cache: Cache, branches: Branches, sampling: Sampli
 def _pass(
     decoder: Decoder,
     cache: Cache,
-    own: Cache,
+    tail: Cache,
     branches: Branches,
     tokens: NDArray[np.int64],
     filled: int,
@@ -140,11 +140,11 @@ def _pass(
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         k, v = (part.unflatten(0, (count, new)) for part in (keys, values))
-        own.write(layer, slice(filled, total), k, v)
+        tail.write(layer, slice(filled, total), k, v)
         # [b, kv_heads, lanes, head_dim]: a branch's new tokens times the query heads of one key-value head.
         q = (queries * scale).view(count, new, shape.kv_heads, shape.group, shape.head_dim).transpose(1, 2)
         q = q.reshape(count, shape.kv_heads, lanes, shape.head_dim)
-        near = torch.matmul(q, own.keys[layer, ..., :total]).view(
+        near = torch.matmul(q, tail.keys[layer, ..., :total]).view(
             count, shape.kv_heads, new, shape.group, total
         )
         if new > 1:
@@ -154,7 +154,7 @@ def _pass(
         for block in blocks:
             part = block.branches
             trunk = cache.flat(layer, block.rows, block.columns)
-            out[part] = _block(block, *trunk, q[part], near[part], own.values[layer, part, :, :total])
+            out[part] = _block(block, *trunk, q[part], near[part], tail.values[layer, part, :, :total])
         mixed = out.view(count, shape.kv_heads, new, shape.group, shape.head_dim).transpose(1, 2)
         return mixed.reshape(count * new, -1)
 
@@ -199,7 +199,7 @@ def _block(
     return unpad(mixed).add_(torch.matmul(unpad(weights[..., columns:]), values))
 
 
-def _blocks(branches: Branches, lanes: int, kv_heads: int, own: int, cache: Cache) -> list[_Block]:
+def _blocks(branches: Branches, lanes: int, kv_heads: int, tail: int, cache: Cache) -> list[_Block]:
     """Cuts the branches into blocks whose scores stay near the processor (or, on CUDA, within memory)."""
     limit = _CPU_SCORES if cache.keys.device.type == "cpu" else _CUDA_SCORES
     slots, first, counts = np.unique(branches.slot, return_index=True, return_counts=True)
@@ -212,7 +212,7 @@ def _blocks(branches: Branches, lanes: int, kv_heads: int, own: int, cache: Cach
             inside = slice(int(first[high]), int(first[high] + counts[high]))
             longer = max(columns, int(branches.end[inside].max()))
             rows = int(slots[high] - slots[low]) + 1
-            if high > low and rows * kv_heads * wider * lanes * (longer + own) > limit:
+            if high > low and rows * kv_heads * wider * lanes * (longer + tail) > limit:
                 break
             high, width, columns = high + 1, wider, longer
         blocks.append(_make_block(branches, slots, first, counts, low, high, width, columns, cache))

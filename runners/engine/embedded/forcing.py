@@ -79,8 +79,8 @@ def force(
         flat = [job for _, group in placed for job in group]
         branches = _branches(placed, flat, requests, responses, forcing)
         cache = placed[0][0].cohort.cache
-        made = answer(decoder, cache, branches, sampling, settings.prefill_tokens)
-        answers.update((job, tuple(tokens)) for job, tokens in zip(flat, made, strict=True))
+        answered = answer(decoder, cache, branches, sampling, settings.prefill_tokens)
+        answers.update((job, tuple(tokens)) for job, tokens in zip(flat, answered, strict=True))
 
     for placed in by_cohort.values():
         run(placed)

@@ -59,8 +59,8 @@ class Running:
             self.streams = self.streams[order]
             self.drawn = tokens[order[: cohort.live]]
 
-    def responses(self, version: int, told: bool) -> dict[int, Response]:
-        """The finished responses by request; `told`, with their log-probabilities."""
+    def responses(self, version: int, with_logprobs: bool) -> dict[int, Response]:
+        """The finished responses by request; `with_logprobs`, with their log-probabilities."""
         owners = np.concatenate([step[0] for step in self.steps])
         # A stable sort by owner leaves each owner's tokens in the order of their steps.
         order = np.argsort(owners, kind="stable")
@@ -69,19 +69,19 @@ class Running:
             np.split(np.concatenate([step[column] for step in self.steps])[order], first[1:])
             for column in (1, 2, 3)
         )
-        made = {}
+        responses = {}
         for index, request in enumerate(requests.tolist()):
             kept = tuple(logprobs[index].tolist())
-            own = tuple(behaviour[index].tolist())
+            drawn_with = tuple(behaviour[index].tolist())
             stopped = bool(np.isin(tokens[index][-1], self.stop_ids))
-            made[request] = Response(
+            responses[request] = Response(
                 tokens=tuple(tokens[index].tolist()),
-                logprobs=kept if told else (),
-                behaviour=(kept if own == kept else own) if told else (),
+                logprobs=kept if with_logprobs else (),
+                behaviour=(kept if drawn_with == kept else drawn_with) if with_logprobs else (),
                 finish="stop" if stopped else "length",
                 weight_versions=(version,),
             )
-        return made
+        return responses
 
 
 def generate(

@@ -93,9 +93,9 @@ def _rotary(config: Any, family: str, head_dim: int) -> tuple[torch.Tensor, floa
     return frequencies.float(), float(factor)
 
 
-def _variant(family: str, found: str, supported: str) -> Problem:
+def _variant(family: str, variant: str, supported: str) -> Problem:
     return problem(
         "E0801",
-        f"the embedded engine cannot run this {family} model: {found}",
+        f"the embedded engine cannot run this {family} model: {variant}",
         help=f"it supports {supported}; other models run on the SGLang engine",
     )

@@ -56,9 +56,9 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
         if tensor is None:
             raise problem("E0806", f"the weights have no tensor `{name}`", help=TOGETHER)
         if tuple(tensor.shape) != size:
-            found, wanted = "×".join(map(str, tensor.shape)), "×".join(map(str, size))
+            given, wanted = "×".join(map(str, tensor.shape)), "×".join(map(str, size))
             raise problem(
-                "E0806", f"the tensor `{name}` is {found}, and the config says {wanted}", help=TOGETHER
+                "E0806", f"the tensor `{name}` is {given}, and the config says {wanted}", help=TOGETHER
             )
         return tensor.detach().to(device=device, dtype=torch.float32, copy=True)
 

@@ -91,9 +91,9 @@ def fitting(address: Address, needs: Needs) -> Account:
         account = account_of(address)
     except Unusable as fault:
         raise Problem(unusable(address, str(fault))) from fault
-    found = unfit(address, account, needs)
-    if found is not None:
-        raise Problem(found)
+    misfit = unfit(address, account, needs)
+    if misfit is not None:
+        raise Problem(misfit)
     return account
 
 
@@ -116,17 +116,17 @@ def account_of(address: Address) -> Account:
 def unfit(address: Address, account: Account, needs: Needs) -> Diagnostic | None:
     """E0830, with all that does not fit, or E0828 for answers of another form; None where everything fits."""
     try:
-        found = list(lacks(account, needs))
+        misfits = list(lacks(account, needs))
     except (LookupError, TypeError, AttributeError):
         return unusable(address, _STRANGE)
-    if not found:
+    if not misfits:
         return None
-    flags = ", ".join(dict.fromkeys(lack.flag for lack in found))
+    flags = ", ".join(dict.fromkeys(lack.flag for lack in misfits))
     return error(
         "E0830",
         "the SGLang server at this address was not started as this run needs it",
         where=address.url,
-        notes=[lack.words for lack in found],
+        notes=[lack.words for lack in misfits],
         help=f"start it again with {flags} (docs/ENGINES.md has the whole line), or unset {ADDRESS}",
     )
 
@@ -207,14 +207,16 @@ def _numbers(settings: Mapping[str, Any], ranks: int) -> Iterator[Lack]:
 
 def _answers(probe: Sequence[Mapping[str, Any]]) -> Iterator[Lack]:
     """What shows in what it answers alone: the environment that it was started in, and by what."""
-    told = [answer.get("meta_info", {}) for answer in probe]
-    highest = [meta["output_top_logprobs"][0][0][0] for meta in told if meta.get("output_top_logprobs")]
+    facts = [answer.get("meta_info", {}) for answer in probe]
+    highest = [meta["output_top_logprobs"][0][0][0] for meta in facts if meta.get("output_top_logprobs")]
     if len(highest) == 2 and abs(highest[0] - highest[1]) > 1e-3:
         yield Lack(
             "its log-probabilities are those of the tempered distribution; the model's own are needed",
             "SGLANG_RETURN_ORIGINAL_LOGPROB=1 in its environment",
         )
-    masks = [meta["output_token_sampling_mask"][0] for meta in told if meta.get("output_token_sampling_mask")]
+    masks = [
+        meta["output_token_sampling_mask"][0] for meta in facts if meta.get("output_token_sampling_mask")
+    ]
     if len(masks) < 2 or any(len(mask) > 1 for mask in masks):
         yield Lack(
             "it was not started by this project's launcher, which lets draws depend on seeds alone and answers tell the "
@@ -240,18 +242,18 @@ def _probe() -> dict[str, Any]:
 def _told(reply: httpx.Response) -> dict[str, Any]:
     if reply.status_code != 200:
         raise Unusable(f"it answers {reply.status_code}: {reply.text[:200]}")
-    told = reply.json()
-    if not isinstance(told, dict):
+    answer = reply.json()
+    if not isinstance(answer, dict):
         raise Unusable(_STRANGE)
-    return told
+    return answer
 
 
 def _config(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / "config.json").read_bytes())
+        config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return config if isinstance(config, dict) else {}
 
 
 def _names(architectures: Sequence[str]) -> str:

@@ -95,8 +95,8 @@ def _group(lines: Lines, ranks: int, backend: str, name: str) -> Iterator[_Own]:
     finally:
         # A server that is gone has none; what failed before is what is told.
         lines.tell("/destroy_weights_update_group", {"group_name": name})
-        for own in joined:
-            own.leave()
+        for membership in joined:
+            membership.leave()
 
 
 def _meeting(server: Address) -> tuple[Any, str, int]:
@@ -104,18 +104,18 @@ def _meeting(server: Address) -> tuple[Any, str, int]:
     host, _, theirs = server.url.removeprefix("http://").rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, int(theirs)))
-        own = probe.getsockname()[0]
+        address = probe.getsockname()[0]
     from torch._C._distributed_c10d import TCPStore
 
     # By itself it would listen on every address.
-    listening = socket.create_server((own, 0))
+    listening = socket.create_server((address, 0))
     port = listening.getsockname()[1]
     store = TCPStore(
-        own,
+        address,
         port,
         is_master=True,
         wait_for_workers=False,
         timeout=_JOIN,
         master_listen_fd=listening.detach(),
     )
-    return store, own, port
+    return store, address, port

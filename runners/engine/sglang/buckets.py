@@ -48,14 +48,14 @@ def parts(
 ) -> Iterator[list[tuple[str, torch.Tensor]]]:
     """Named tensors in their order, as many at a time as `size` bytes hold."""
     part: list[tuple[str, torch.Tensor]] = []
-    held = 0
+    filled = 0
     for name, tensor in tensors:
         bytes_ = tensor.numel() * tensor.element_size()
-        if part and (held + bytes_ > size or tensor.element_size() != part[0][1].element_size()):
+        if part and (filled + bytes_ > size or tensor.element_size() != part[0][1].element_size()):
             yield part
-            part, held = [], 0
+            part, filled = [], 0
         part.append((name, tensor))
-        held += bytes_
+        filled += bytes_
     if part:
         yield part
 

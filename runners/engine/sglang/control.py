@@ -86,8 +86,8 @@ class Lines:
         except Hung as fault:
             self._hung[number] = fault
             return fault
-        told: Any = reply.json() if "json" in reply.headers.get("content-type", "") else {}
-        if reply.status_code != 200 or (isinstance(told, dict) and told.get("success") is False):
+        answer: Any = reply.json() if "json" in reply.headers.get("content-type", "") else {}
+        if reply.status_code != 200 or (isinstance(answer, dict) and answer.get("success") is False):
             return Refused(f"{path} answered {reply.status_code}: {reply.text[:300]}")
         return None
 

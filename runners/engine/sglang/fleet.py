@@ -171,7 +171,7 @@ class Fleet:
     def _sent(self, way: weights.Way, numbers: Sequence[int]) -> Exception | None:
         """Sends the weights one way, once more where a server was lost meanwhile; why it failed, if it did."""
         state, version = self._weights
-        found: Exception | None = None
+        failure: Exception | None = None
         for _ in range(2):
             servers = self._standing(numbers)
             try:
@@ -188,9 +188,9 @@ class Fleet:
             except Refused as fault:
                 return fault
             except Lost as fault:
-                found = fault
+                failure = fault
                 self._end_hung(fault)
-        return found
+        return failure
 
     def _beside(self, state: Spread) -> bool:
         """Whether each server is on devices of processes that hold these weights."""

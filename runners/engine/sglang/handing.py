@@ -63,26 +63,26 @@ def _hand(
 ) -> None:
     number, place = divmod(rank, wide)
     address = servers.get(number)
-    own = slice(number * wide, (number + 1) * wide)
+    of_this_server = slice(number * wide, (number + 1) * wide)
     fault: Fault | None = None
     with ExitStack() as session:
         lines: Lines | None = None
         if address is not None and place == 0:
             lines = session.enter_context(Lines([address]))
             fault = _fault_of(partial(session.enter_context, update_session(lines)))
-        held: Bucket | None = None
+        sent_last: Bucket | None = None
         for bucket in buckets(pieces, size):
             packed, broken = _try_to_pack(bucket) if address is not None else ("", None)
             # Until all have come here, servers may still read what this process handed out before.
             answers = gather((packed, fault or broken))
-            held = bucket
+            sent_last = bucket
             _require([each for _, each in answers])
             if lines is not None:
-                payloads = [payload for payload, _ in answers[own]]
+                payloads = [payload for payload, _ in answers[of_this_server]]
                 message = {"serialized_named_tensors": payloads, "weight_version": str(version)}
                 fault = _fault_of(partial(lines.ask, "/update_weights_from_tensor", message))
         _require(gather(fault))
-        del held
+        del sent_last
         fault = _fault_of(session.close)
     _require(gather(fault))
 

@@ -39,10 +39,10 @@ def find_interpreter() -> Path | None:
 
 def interpreter() -> Path:
     """As `find_interpreter`. Raises E0820 where there is none."""
-    found = find_interpreter()
-    if found is None:
+    python = find_interpreter()
+    if python is None:
         raise Problem(_absent())
-    return found
+    return python
 
 
 def missing() -> Diagnostic | None:

@@ -127,14 +127,14 @@ class Lent:
     def _takes_the_model(self, address: Address) -> bool:
         """Whether the server is at rest and has the model now; one that is not is ended by its next start."""
         try:
-            told = httpx.post(
+            answer = httpx.post(
                 f"{address.url}/flush_cache",
                 params={"timeout": _IDLE},
                 headers=address.headers,
                 trust_env=False,
                 timeout=2 * _IDLE,
             )
-            if told.status_code != 200:
+            if answer.status_code != 200:
                 return False
             weights.from_disk(self.settings.model, [address], 0)
         except (httpx.HTTPError, Lost, Refused):

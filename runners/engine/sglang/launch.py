@@ -58,10 +58,10 @@ def tell_drawn_probability() -> None:
 
     def build(self: Any, *args: Any, **named: Any) -> Any:
         self.sampling_mask_max_tokens = 1
-        made = original(self, *args, **named)
-        short = made.statuses == int(SamplingMaskStatus.OVERFLOW)
-        made.statuses = made.statuses.masked_fill(short, int(SamplingMaskStatus.OK))
-        return made
+        mask = original(self, *args, **named)
+        short = mask.statuses == int(SamplingMaskStatus.OVERFLOW)
+        mask.statuses = mask.statuses.masked_fill(short, int(SamplingMaskStatus.OK))
+        return mask
 
     sampler.Sampler._build_sampling_mask_output = build
 
@@ -137,12 +137,12 @@ def answer_at_cuts() -> None:
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     async def forced(request: Any) -> Any:
-        told = await request.json()
-        tokens, forcing, drawing = told["tokens"], told["forcing"], told["sampling_params"]
+        message = await request.json()
+        tokens, forcing, drawing = message["tokens"], message["forcing"], message["sampling_params"]
         wanted = GenerateReqInput(
-            input_ids=[tokens[:cut] + forcing for cut in told["cuts"]],
-            sampling_params=[{**drawing, "sampling_seed": seed} for seed in told["seeds"]],
-            priority=told["priority"],
+            input_ids=[tokens[:cut] + forcing for cut in message["cuts"]],
+            sampling_params=[{**drawing, "sampling_seed": seed} for seed in message["seeds"]],
+            priority=message["priority"],
         )
         return await http_server.serve_generate_request(wanted, request)
 

@@ -18,13 +18,13 @@ _BEFORE_PROMPTS = 1
 """The priority of forced answers; prompts have the lowest. The keys and values of a response may be gone later."""
 
 
-def drawing(sampling: Sampling, seed: int, made: int = 0) -> dict[str, Any]:
-    """The server's `sampling_params` for what is left of a response of which `made` tokens are there.
+def drawing(sampling: Sampling, seed: int, drawn: int = 0) -> dict[str, Any]:
+    """The server's `sampling_params` for what is left of a response of which `drawn` tokens are there.
 
     The draw of a token depends on the seed and its place in the sequence: going on later draws the same tokens.
     """
     return {
-        "max_new_tokens": sampling.max_tokens - made,
+        "max_new_tokens": sampling.max_tokens - drawn,
         "temperature": sampling.temperature,
         "top_p": min(sampling.top_p, 1.0),
         "top_k": sampling.top_k if sampling.top_k > 0 else -1,
@@ -80,12 +80,12 @@ class Draft:
         # A server also stops where the model's own config says, or is told to abort: then the rest is asked for.
         if not ended and len(self.tokens) < self.sampling.max_tokens:
             return None
-        told = self.sampling.logprobs
-        logprobs = tuple(self.logprobs) if told else ()
+        with_logprobs = self.sampling.logprobs
+        logprobs = tuple(self.logprobs) if with_logprobs else ()
         return Response(
             tokens=tuple(self.tokens),
             logprobs=logprobs,
-            behaviour=logprobs if self.sampling.whole or not told else tuple(self.behaviour),
+            behaviour=logprobs if self.sampling.whole or not with_logprobs else tuple(self.behaviour),
             finish="stop" if ended else "length",
             weight_versions=tuple(dict.fromkeys(self.versions)),
         )

@@ -206,8 +206,10 @@ class Server:
 def version_of(address: Address) -> str:
     """The version of SGLang that answers there; nothing where it does not say."""
     try:
-        told = httpx.get(f"{address.url}/server_info", headers=address.headers, trust_env=False, timeout=30.0)
-        return str(told.json()["version"])
+        answer = httpx.get(
+            f"{address.url}/server_info", headers=address.headers, trust_env=False, timeout=30.0
+        )
+        return str(answer.json()["version"])
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return ""
 

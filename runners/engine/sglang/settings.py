@@ -99,8 +99,10 @@ class Settings:
 
     def environment(self, base: Mapping[str, str], key: str) -> dict[str, str]:
         """The server's environment: `base` without this project's modules, quiet, offline, on one thread on a CPU."""
-        made = {name: value for name, value in base.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-        made |= {
+        environment = {
+            name: value for name, value in base.items() if name not in ("PYTHONPATH", "PYTHONHOME")
+        }
+        environment |= {
             KEY: key,
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
@@ -109,14 +111,14 @@ class Settings:
             "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",
         }
         if self.on_cpu:
-            made |= {
+            environment |= {
                 "SGLANG_USE_CPU_ENGINE": "1",
                 "OMP_NUM_THREADS": "1",
                 "TORCHDYNAMO_DISABLE": "1",
                 "CUDA_VISIBLE_DEVICES": "",
                 "PYTHONPATH": str(HERE / "cpu"),
             }
-        return made
+        return environment
 
 
 def fraction_beside(free: float, total: float, growth: float) -> float:

@@ -40,9 +40,9 @@ def require_shapes(state: State | Spread, shapes: Mapping[str, tuple[int, ...]])
         if name not in given:
             raise problem("E0806", f"the weights have no tensor `{name}`", help=_WHOLE)
         if tuple(given[name]) != size:
-            found, wanted = "×".join(map(str, given[name])), "×".join(map(str, size))
-            told = f"the tensor `{name}` is {found}, and the servers' model has {wanted}"
-            raise problem("E0806", told, help=_WHOLE)
+            given_size, wanted = "×".join(map(str, given[name])), "×".join(map(str, size))
+            message = f"the tensor `{name}` is {given_size}, and the servers' model has {wanted}"
+            raise problem("E0806", message, help=_WHOLE)
 
 
 def update(
@@ -67,10 +67,10 @@ def update(
 
 def from_disk(folder: Path, servers: Sequence[Address], version: int) -> None:
     """Lets every server read the weights of a model folder. Raises `Refused`, `Lost`."""
-    told = {"model_path": str(folder.resolve()), "weight_version": str(version)}
+    message = {"model_path": str(folder.resolve()), "weight_version": str(version)}
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     with Lines(servers) as lines:
-        lines.ask("/update_weights_from_disk", told, size)
+        lines.ask("/update_weights_from_disk", message, size)
 
 
 def _from_tensor(state: State, servers: Sequence[Address], ranks: int, version: int) -> None:

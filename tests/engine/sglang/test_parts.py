@@ -372,7 +372,7 @@ def test_seeds_are_such_as_a_server_takes() -> None:
     for seed in (0, 5, (1 << 63) + 5, (1 << 64) - 1):
         assert 0 <= drawing(Sampling(1), seed)["sampling_seed"] < 1 << 63
     assert drawing(Sampling(4, stop_ids=()), 1)["ignore_eos"]
-    assert drawing(Sampling(4), 1, made=3)["max_new_tokens"] == 1
+    assert drawing(Sampling(4), 1, drawn=3)["max_new_tokens"] == 1
 
 
 def test_equal_prompts_go_to_one_server_and_servers_get_about_as_much() -> None:
