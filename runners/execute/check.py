@@ -113,9 +113,9 @@ def _confines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
     """E0743, where a file of the user's that is there lacks the function that a task calls; nothing of it is run."""
     for setting, code in read_all((task.payload for task in tasks), folder)[0]:
-        found = source_problem(code, setting)
-        if found is not None:
-            yield found
+        fault = source_problem(code, setting)
+        if fault is not None:
+            yield fault
 
 
 def _scored(payload: Any) -> bool:

@@ -40,16 +40,16 @@ def source_problem(code: Code, role: str) -> Diagnostic | None:
         return _unusable(f"{code.path}:{failure.lineno or 1}", f"it does not parse: {failure.msg}", written)
     except (ValueError, RecursionError, MemoryError) as failure:
         return _unusable(str(code.path), f"it does not parse: {failure or type(failure).__name__}", written)
-    found = [
+    functions = [
         node
         for node in tree.body
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == code.function
     ]
-    if not found:
+    if not functions:
         others = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
         there = f"; there is {', '.join(f'`{each}`' for each in others[:8])}" if others else ""
         return _unusable(str(code.path), f"there is no function `{code.function}` at its top{there}", written)
-    function = found[-1]
+    function = functions[-1]
     place = f"{code.path}:{function.lineno}"
     if isinstance(function, ast.AsyncFunctionDef):
         return _unusable(place, f"`{code.function}` is `async`, and nothing awaits it", written)

@@ -57,13 +57,13 @@ class _Bounded(io.TextIOBase):
 
 def packages_of(source: str) -> list[str]:
     """The modules that a file imports at its top."""
-    found: list[str] = []
+    packages: list[str] = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import):
-            found += [each.name for each in node.names]
+            packages += [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.append(node.module)
-    return found
+            packages.append(node.module)
+    return packages
 
 
 def load_function(said: dict[str, Any]) -> Callable[..., Any]:

@@ -204,15 +204,15 @@ class OwnVerifier:
         known = {each: kept for each in dict.fromkeys(answers) if (kept := self._cache.get(each)) is not None}
         fresh = [each for each in dict.fromkeys(answers) if each not in known]
         values = self._function.call([_row(each) for each in fresh]) if fresh else []
-        made = {each: Verdict(value == 1, "checked") for each, value in zip(fresh, values, strict=True)}
-        for each, verdict in made.items():
+        verdicts = {each: Verdict(value == 1, "checked") for each, value in zip(fresh, values, strict=True)}
+        for each, verdict in verdicts.items():
             self._cache.put(each, verdict)
-        told: set[Answer] = set()
+        seen: set[Answer] = set()
         graded = []
         for each in answers:
-            again = each in known or each in told
-            told.add(each)
-            graded.append(_again(known.get(each) or made[each]) if again else made[each])
+            again = each in known or each in seen
+            seen.add(each)
+            graded.append(_again(known.get(each) or verdicts[each]) if again else verdicts[each])
         self._counts.update(verdict.status for verdict in graded)
         return graded
 
