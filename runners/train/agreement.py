@@ -3,6 +3,7 @@ token's importance weight, and how far the two are apart, out."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +34,8 @@ def old_logprobs(
     drawn: bool = True,
     shown: bool = True,
 ) -> tuple[Batch, Gaps | None, dict[str, float]]:
-    """The batch with `old` and, as `weights`, importance weights, by the method's `old_logprobs` and `importance_cap`.
+    """The batch with `old` and, as `weights`, importance weights, by the method's `old_logprobs`, `lag`, `decoupled` and
+    `importance_cap`.
 
     The trainer's own log-probabilities are those before any change. How far it is apart from the engine is None where it
     has not yet computed them. `drawn` says that the engine drew all of the step's trained tokens, `shown` that the first
@@ -44,8 +46,11 @@ def old_logprobs(
     cropped = rollout.top_p < 1.0 or rollout.top_k > 0
     whole = rollout.temperature == 1.0 and not cropped and drawn
     rule = method.old_logprobs
+    if rule == "auto" and method.lag and not method.loss.decoupled:
+        # The trainer's own are those of newer weights than sampled.
+        rule = "engine"
     if rule == "auto":
-        rule = "engine" if whole and same_numbers and method.importance_cap is None else "trainer"
+        rule = "engine" if whole and same_numbers and not method.weighs else "trainer"
     if rule == "engine" and whole and shown:
         return replace(batch, old=batch.logprobs), None, {}
     mine = learner.score(batch, temperature)
@@ -53,12 +58,13 @@ def old_logprobs(
     plain = rollout.temperature in (0.0, 1.0) or cropped
     compared = mine if temperature == 1.0 or not plain else learner.score(batch, 1.0)
     apart = _gaps(compared, batch.logprobs if plain else batch.behaviour, batch)
-    if method.importance_cap is not None:
+    if method.weighs:
+        cap = math.inf if method.importance_cap is None else method.importance_cap
         ratios = np.exp(_gaps(mine, batch.behaviour, batch))
         # What the engine was given it did not draw.
         weights = torch.ones_like(mine)
-        weights[batch.drawn] = torch.from_numpy(np.minimum(ratios, method.importance_cap))
-        numbers = _weighing(ratios, method.importance_cap)
+        weights[batch.drawn] = torch.from_numpy(np.minimum(ratios, cap))
+        numbers = _weighing(ratios, cap)
         return replace(batch, old=mine, weights=weights), apart, numbers
     if rule == "engine":
         mine = torch.where(batch.drawn, batch.behaviour, mine)

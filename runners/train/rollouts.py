@@ -14,7 +14,7 @@ from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Reward, Steps
 from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text
-from runners.clock import now, spent
+from runners.clock import Moment, now, spent
 from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
@@ -57,11 +57,15 @@ class Collector:
     asking: Asking | None = None
     readers: tuple[AnswerReader, ...] = BOXED
 
-    def ask(self, questions: Sequence[Question], number: int) -> list[list[Asked]]:
-        """What each rollout of a step is generated from, by question."""
+    def ask(self, question: Question, number: int, position: int) -> list[Asked]:
+        """What each rollout of the question at a position of a draw is generated from."""
         if self.asking is None:
-            return [[Asked(question.prompt, 0, {})] * self.rollouts for question in questions]
-        return [self.asking.ask(question, number, at) for at, question in enumerate(questions)]
+            return [Asked(question.prompt, 0, {})] * self.rollouts
+        return self.asking.ask(question, number, position)
+
+    def request(self, asked: Asked, number: int, position: int, rollout: int) -> Request:
+        """The request of one rollout; its stream is a function of the seed, the draw and its place there."""
+        return Request(asked.prompt, purpose(self.seed, "rollout", number, position, rollout))
 
 
 LEAST_ENDED = 8
@@ -105,14 +109,26 @@ class Rollouts:
 def collect(collector: Collector, questions: Sequence[Question], number: int) -> Rollouts:
     """Generates, forces and grades. Every draw is a function of the seed, the step's `number` and a response's position."""
     began = now()
-    asked = collector.ask(questions, number)
+    asked = [collector.ask(question, number, at) for at, question in enumerate(questions)]
     requests = [
-        Request(one.prompt, purpose(collector.seed, "rollout", number, position, rollout))
+        collector.request(one, number, position, rollout)
         for position, own in enumerate(asked)
         for rollout, one in enumerate(own)
     ]
     responses = collector.engine.generate(requests, collector.sampling, _ahead(collector, questions, asked))
-    generated = now()
+    return finish(collector, questions, asked, requests, responses, (began, now()))
+
+
+def finish(
+    collector: Collector,
+    questions: Sequence[Question],
+    asked: Sequence[Sequence[Asked]],
+    requests: Sequence[Request],
+    responses: Sequence[Response],
+    generating: tuple[Moment, Moment],
+) -> Rollouts:
+    """Forces and grades responses, question by question and rollout by rollout; `generating` is when they were made."""
+    generated = generating[1]
     texts = [response_text(collector.tokenizer, r.tokens, collector.sampling.stop_ids) for r in responses]
     inputs = _ungraded(collector, questions, responses, asked)
     cuts = needed_cuts(collector.reward, inputs)
@@ -137,7 +153,7 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
         prefixes=prefixes,
         leads=tuple(one.lead for own in asked for one in own),
         seconds={
-            **spent("generate", (began, generated)),
+            **spent("generate", generating),
             **spent("force", (measured, answered)),
             **spent("grade", (generated, measured), (answered, finished)),
         },

@@ -139,7 +139,9 @@ def _steps_of(
 ) -> Steps:
     frozen = _frozen(stage, job, learner) if stage.method.frozen else None
     if isinstance(stage.method, Ppo):
-        return ppo_steps(stage.method, stage.data.grading, model, job, loaded, learner, seed, frozen, begun)
+        return ppo_steps(
+            stage.method, stage.data.grading, model, job, loaded, learner, seed, frozen, begun, stage.steps
+        )
     if isinstance(stage.method, Sft):
         return sft_steps(stage.method, model, job, loaded, learner, seed)
     return preference_steps(stage.method, model, job, loaded, learner, seed, frozen)
@@ -168,6 +170,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
         except Disagreement:
             # Nothing of this step has been applied, so what was done before it can be kept.
             if standing.steps > saved:
+                steps.keep(standing.steps)
                 save_anywhere(job.work, learner.model, learner.optimizers, standing, ranks)
             raise
         seconds["seconds"] = time.perf_counter() - began
@@ -185,6 +188,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
         shown["tokens_per_second"] = row["tokens"] / seconds["seconds"]
         job.progress(Progress(standing.steps, stage.steps, shown))
         if standing.steps % stage.save_every == 0 if stage.save_every > 0 else due:
+            steps.keep(standing.steps)
             save_anywhere(job.work, learner.model, learner.optimizers, standing, ranks)
             saved, saved_at = standing.steps, time.monotonic()
             took = saved_at - clock
