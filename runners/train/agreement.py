@@ -100,18 +100,18 @@ def agreement(apart: NDArray[np.floating] | None) -> dict[str, float]:
 
 def require_agreement(apart: NDArray[np.floating], limit: float | None, number: int) -> None:
     """Raises a Disagreement where the median of a step is past the limit."""
-    found = agreement(apart)
-    if limit is None or not found or found["mismatch_median"] <= limit:
+    measured = agreement(apart)
+    if limit is None or not measured or measured["mismatch_median"] <= limit:
         return
     raise Disagreement(
         error(
             "E0936",
             f"engine and trainer give the same tokens probabilities that differ by a factor of"
-            f" {found['mismatch_median']:.4g} in the median, and `mismatch_limit` is {limit:g}",
+            f" {measured['mismatch_median']:.4g} in the median, and `mismatch_limit` is {limit:g}",
             where=f"step {number + 1}",
             notes=[
-                f"over {len(apart)} tokens the largest factor is {found['mismatch_max']:.4g}, and the trainer"
-                f" diverges from the engine by {found['mismatch_kl']:.3g} nats a token",
+                f"over {len(apart)} tokens the largest factor is {measured['mismatch_max']:.4g}, and the trainer"
+                f" diverges from the engine by {measured['mismatch_kl']:.3g} nats a token",
                 "the steps before are saved, and nothing of this one has been applied",
             ],
             help="look for an engine with other weights, precision, temperature or tokenizer; where the factor is"

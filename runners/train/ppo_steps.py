@@ -174,8 +174,8 @@ def ppo_steps(
 
 def _beside(job: Job) -> bool:
     """Whether responses can be made while the trainer works: on other devices, or on other cores of a processor."""
-    own = job.resources.engine == "embedded"
-    return job.resources.device == "cpu" if own else job.resources.apart
+    embedded = job.resources.engine == "embedded"
+    return job.resources.device == "cpu" if embedded else job.resources.apart
 
 
 def _weights(learner: Learner, beside: bool) -> Weights:
@@ -289,14 +289,14 @@ def _places(
     if reward.dense is None:
         return (longest,), {}
     split = reward.dense.split
-    found = (
+    chosen = (
         json.loads((job.inputs["budgets"] / "budgets.json").read_text("utf-8"))
         if "budgets" in job.inputs
         else None
     )
     if isinstance(split, QuestionBudgets):
-        return None, dict(question_places(split, found, [question.id for question in questions]))
-    return budget_places(split, found), {}
+        return None, dict(question_places(split, chosen, [question.id for question in questions]))
+    return budget_places(split, chosen), {}
 
 
 def _own_steps(reward: Reward) -> bool:
@@ -310,11 +310,11 @@ def _references(job: Job, method: Ppo) -> dict[str, Reference]:
         job.inputs["reference"] / "samples.parquet", columns=["question", "tokens", "correct"]
     )
     grouped = table.group_by("question", maintain_order=True).agg("tokens", "correct")
-    found = {}
+    references = {}
     for name, tokens, correct in grouped.iter_rows():
         kept = slice(0, method.reference_samples)
-        found[name] = Reference(tuple(map(float, tokens[kept])), tuple(map(float, correct[kept])))
-    return found
+        references[name] = Reference(tuple(map(float, tokens[kept])), tuple(map(float, correct[kept])))
+    return references
 
 
 def _require(questions: list[Question], references: dict[str, Reference], job: Job) -> None:

@@ -112,8 +112,8 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
     asked = [collector.ask(question, number, at) for at, question in enumerate(questions)]
     requests = [
         collector.request(one, number, position, rollout)
-        for position, own in enumerate(asked)
-        for rollout, one in enumerate(own)
+        for position, group in enumerate(asked)
+        for rollout, one in enumerate(group)
     ]
     responses = collector.engine.generate(requests, collector.sampling, _ahead(collector, questions, asked))
     return finish(collector, questions, asked, requests, responses, (began, now()))
@@ -139,8 +139,8 @@ def finish(
     verdicts = collector.verifier.grade(answers.asked)
     finished = now()
     right = [verdict.correct for verdict in verdicts]
-    prefixes = tuple(tuple((at, right[i]) for at, i in own) for own in answers.prefixes)
-    bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, own in enumerate(cuts.bare) for cut in own]
+    prefixes = tuple(tuple((at, right[i]) for at, i in one) for one in answers.prefixes)
+    bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, places in enumerate(cuts.bare) for cut in places]
     width = 1 + int(inputs.length.max())
     correct = np.array([right[i] for i in answers.whole], dtype=float).reshape(inputs.length.shape)
     return Rollouts(
@@ -151,7 +151,7 @@ def finish(
         forced=CutVerdicts.of([(n, cut, right[i]) for n, cut, i in answers.forced], width),
         bare=CutVerdicts.of(bare, width),
         prefixes=prefixes,
-        leads=tuple(one.lead for own in asked for one in own),
+        leads=tuple(one.lead for group in asked for one in group),
         seconds={
             **spent("generate", generating),
             **spent("force", (measured, answered)),
@@ -233,9 +233,9 @@ def _places(
         def decode(tokens: Sequence[int]) -> str:
             return response_text(collector.tokenizer, tokens, ())
 
-        found = [step_places(split, response.tokens, decode) for response in responses]
+        places = [step_places(split, response.tokens, decode) for response in responses]
         size = collector.rollouts
-        return pad_places([found[start : start + size] for start in range(0, len(found), size)])
+        return pad_places([places[start : start + size] for start in range(0, len(places), size)])
     return pad_places([[collector.own_places[question.id]] for question in questions])
 
 
@@ -287,8 +287,8 @@ class _Answers:
 
         whole = [ask(read_answer(readers, text), number) for number, text in enumerate(texts)]
         at_cuts = []
-        for number, own in enumerate(forced):
-            for one in own:
+        for number, of_response in enumerate(forced):
+            for one in of_response:
                 assert forcing is not None
                 answer = answer_after_forcing(forcing, decode(one.tokens), readers)
                 at_cuts.append((number, one.cut, ask(answer, number)))
@@ -300,7 +300,9 @@ class _Answers:
 
 
 def _share_answered(answers: Sequence[Answer], responses: Sequence[Response]) -> float:
-    ended = [bool(own.text) for own, one in zip(answers, responses, strict=True) if one.finish == "stop"]
+    ended = [
+        bool(answer.text) for answer, one in zip(answers, responses, strict=True) if one.finish == "stop"
+    ]
     return sum(ended) / len(ended) if len(ended) >= LEAST_ENDED else 1.0
 
 

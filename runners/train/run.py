@@ -130,8 +130,8 @@ def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
     What it runs is counted with what `learner` does.
     """
     model, scorer = _placed(stage, job, learner.ranks)
-    found = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch, learner.products)
-    return replace(found, tally=learner.tally)
+    frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch, learner.products)
+    return replace(frozen, tally=learner.tally)
 
 
 def _steps_of(
@@ -234,10 +234,10 @@ def _finish(
         weights = whole_state(loaded.model, learner.ranks, cpu, torch.float32)
     state = {}
     for name, value in optimizer_state(learner.model, learner.optimizers).items():
-        made = whole(value)
+        tensor = whole(value)
         # One process has to hold them all; the others only help to put each together.
         if learner.ranks.first:
-            state[name] = made.to(cpu)
+            state[name] = tensor.to(cpu)
     if not learner.ranks.first:
         return
     save(
@@ -253,5 +253,5 @@ def _finish(
     write_parquet(metrics_table(standing.seconds), job.out / "timings.parquet")
     steps.write_tables(job.out, standing.steps)
     ended = "plateau" if standing.steps < stage.steps else "steps"
-    found = {"steps": standing.steps, "ended": ended, "optimizer_carried_over": carried, **steps.facts}
-    (job.out / "train.json").write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", "utf-8")
+    written = {"steps": standing.steps, "ended": ended, "optimizer_carried_over": carried, **steps.facts}
+    (job.out / "train.json").write_text(json.dumps(written, indent=2, sort_keys=True) + "\n", "utf-8")

@@ -68,8 +68,8 @@ def collect_segments(
     asked = [collector.ask(pool[one.question], one.draw, one.position) for one in chosen]
     requests = [
         collector.request(each, one.draw, one.position, rollout)
-        for one, own in zip(chosen, asked, strict=True)
-        for rollout, each in enumerate(own)
+        for one, group in zip(chosen, asked, strict=True)
+        for rollout, each in enumerate(group)
     ]
     rollouts = finish(
         collector,
@@ -106,12 +106,12 @@ def _round(
     responses = [list(one.responses) for one in every]
     for length, rows in sorted(by_length.items(), reverse=True):
         sampling = replace(collector.sampling, max_tokens=length)
-        made = collector.engine.generate([request for _, _, request in rows], sampling)
-        for (place, rollout, _), more in zip(rows, made, strict=True):
+        continued = collector.engine.generate([request for _, _, request in rows], sampling)
+        for (place, rollout, _), more in zip(rows, continued, strict=True):
             responses[place][rollout] = joined(responses[place][rollout], more)
     return Flow(
         flow.rounds + 1,
-        tuple(replace(one, responses=tuple(own)) for one, own in zip(every, responses, strict=True)),
+        tuple(replace(one, responses=tuple(parts)) for one, parts in zip(every, responses, strict=True)),
     )
 
 

@@ -44,9 +44,9 @@ def keep_waiting(folder: Path, steps: int, prepared: Mapping[int, Prepared]) -> 
         gathered = one.gathered
         for each in fields(Batch):
             tensors[f"{number}/{each.name}"] = getattr(gathered.batch, each.name)
-        held = io.BytesIO()
-        gathered.table.write_parquet(held)
-        tensors[f"{number}/table"] = torch.frombuffer(bytearray(held.getvalue()), dtype=torch.uint8)
+        parquet = io.BytesIO()
+        gathered.table.write_parquet(parquet)
+        tensors[f"{number}/table"] = torch.frombuffer(bytearray(parquet.getvalue()), dtype=torch.uint8)
         facts[str(number)] = {"row": dict(gathered.row), "seconds": dict(gathered.seconds)}
     # Later batches come from what the last one left open.
     flow = prepared[max(prepared)].flow if prepared else Flow()
