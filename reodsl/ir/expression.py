@@ -202,11 +202,22 @@ def _names(kind: type[Node]) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
 
 
+@cache
+def _holding(kind: type[Node]) -> tuple[str, ...]:
+    """The fields of a class that hold expressions, or none of them yet."""
+    return tuple(each.name for each in fields(kind) if "Expression" in str(each.type))
+
+
 def walk(value: Node) -> Iterator[Node]:
     """An expression and all inside it, each before what is inside it."""
-    yield value
-    for name in names_of(value):
-        part = getattr(value, name)
-        for item in part if isinstance(part, tuple) else (part,):
-            if isinstance(item, Node):
-                yield from walk(item)
+    waiting: list[Any] = [value]
+    while waiting:
+        value = waiting.pop()
+        yield value
+        # The last that is put there is the first to be taken.
+        for name in reversed(_holding(type(value))):  # type: ignore[arg-type]
+            part = getattr(value, name)
+            if type(part) is tuple:
+                waiting.extend(reversed(part))
+            elif part is not None:
+                waiting.append(part)

@@ -61,7 +61,9 @@ def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, 
 
 def of_stage(ctx: Context, stage: Experiment, parts: Sequence[Stage], number: int) -> Experiment:
     """A stage, the one at `number` of `parts`, with the changes to it alone: named by its name, or counted from 1."""
-    part, names = parts[number], [each.name for each in parts]
+    part = parts[number]
+    # An experiment may have thousands of stages, and few are changed.
+    names = [each.name for each in parts] if part.changes else []
     for change in part.changes:
         wanted = change.path[1]
         if wanted == part.name or (wanted not in names and wanted == str(number + 1)):

@@ -16,19 +16,21 @@ MOST_SEEDS = 256
 MOST_CANDIDATES = 2**24
 """Budgets that all greedy schedules of a spec try, those that are picked and those that are not."""
 
-What = Literal["expressions", "lists", "schedules", "stages", "rewards", "arms", "imports"]
+What = Literal["expressions", "lists", "schedules", "stages", "rewards", "names", "arms", "imports"]
 
-_COSTS: dict[What, int] = {
+_COSTS: dict[What, float] = {
     "expressions": 8,
     "lists": 1,
     "schedules": 1,
     "stages": 110,
     "rewards": 6,
+    "names": 0.1,
     "arms": 20,
     "imports": 50,
 }
 """Steps that one of each takes: an expression evaluated, a value of a list or a budget of a schedule made or looked at,
-a stage completed or checked, a node of a reward typed, an arm, a name imported."""
+a stage completed or checked, a node of a reward typed, a name that a function of a reward may use, an arm, a name
+imported."""
 
 _HELP: dict[What, str] = {
     "expressions": "write fewer settings, or fewer stages over the same block",
@@ -36,6 +38,7 @@ _HELP: dict[What, str] = {
     "schedules": "take fewer budgets in its schedules",
     "stages": "take fewer stages and arms, or make several studies of it",
     "rewards": "use fewer rewards, or shorter ones",
+    "names": "use fewer functions in rewards, or write out what they are",
     "arms": "take fewer arms, or make several studies of it",
     "imports": "import fewer names",
 }
@@ -52,8 +55,8 @@ class Spent:
     `refused` says why nothing more of the spec is looked at, once a bound was passed.
     """
 
-    steps: int = 0
-    by: dict[What, int] = field(default_factory=lambda: dict.fromkeys(_COSTS, 0))
+    steps: float = 0
+    by: dict[What, float] = field(default_factory=lambda: dict.fromkeys(_COSTS, 0))
     candidates: int = 0
     refused: Diagnostic | None = None
 

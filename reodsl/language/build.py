@@ -79,8 +79,8 @@ T = TypeVar("T", bound=IR)
 
 @dataclass(slots=True)
 class Lowering:
-    """What one lowering shares: the evaluation, the study's cluster, experiments already lowered, and the arms' names by
-    experiment.
+    """What one lowering shares: the evaluation, the study's cluster, experiments already lowered, the arms' names by
+    experiment, and what records that many arms refer to were built to.
     """
 
     ctx: Context
@@ -88,6 +88,15 @@ class Lowering:
     arms: dict[int, str] = field(default_factory=dict)
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
     experiments: dict[int, tuple[Record, Experiment]] = field(default_factory=dict)
+    built: dict[int, tuple[Record, Any]] = field(default_factory=dict)
+
+    def once(self, record: Record, make: Callable[[Record], T]) -> T:
+        """What a record is built to, built once: arms by the hundred share their model, their data and their suite."""
+        if id(record) not in self.built:
+            # The record is kept, so that no other gets its number.
+            self.built[id(record)] = record, make(record)
+        value: T = self.built[id(record)][1]
+        return value
 
 
 def build(cls: type[T], record: Record, **special: Any) -> T:
@@ -243,7 +252,7 @@ def start(low: Lowering, record: Record) -> Start:
                 experiment=trained, stage=len(trained.stages) - 1 if number is None else number
             )
         if source.kind == "model":
-            return FromModel(model=model(source))
+            return FromModel(model=low.once(source, model))
     raise LookupError(f"{record.kind} `{record.name}` stands for no weights")
 
 
@@ -285,7 +294,7 @@ def stage(low: Lowering, part: values.Stage | None, record: Record) -> Stage:
         record,
         name=part.name if part is not None else "",
         method=method(low, record),
-        data=data(given if pool is None else pool.part("data")),
+        data=low.once(given if pool is None else pool.part("data"), data),
         plateau=None if watched is None else build(Plateau, watched, metric=watched.part("metric").name),
         selected=selected(low, given.part("selection"), pool) if pool is not None else None,
     )

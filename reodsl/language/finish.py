@@ -47,7 +47,7 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: Stage | None = Non
     if UNKNOWN in record.broken:
         return None
     missing: list[_Missing] = []
-    done = _filled(record, kind, _method(record), missing, ())
+    done = _filled(ctx, record, kind, _method(record), missing, ())
     if missing:
         what = f"`{record.name or kind.name}`"
         if stage is not None:
@@ -115,7 +115,23 @@ def _method(record: Record) -> str | None:
     return method if isinstance(method, str) else None
 
 
-def _filled(record: R, kind: Kind, method: str | None, missing: list[_Missing], blocks: tuple[str, ...]) -> R:
+def _filled_section(
+    ctx: Context, section: Record, kind: Kind, method: str | None, blocks: tuple[str, ...]
+) -> tuple[Record, list[_Missing]]:
+    """A block with its defaults, and what it lacks. Experiments by the hundred have the blocks of one parent: each is
+    filled once.
+    """
+
+    def fill() -> tuple[Record, list[_Missing]]:
+        missing: list[_Missing] = []
+        return _filled(ctx, section, kind, method, missing, blocks), missing
+
+    return ctx.once_of(f"filled {method} {blocks}", section, fill)
+
+
+def _filled(
+    ctx: Context, record: R, kind: Kind, method: str | None, missing: list[_Missing], blocks: tuple[str, ...]
+) -> R:
     fields = dict(record.fields)
     until = record.sub("until")
     if isinstance(until, Until):
@@ -133,7 +149,8 @@ def _filled(record: R, kind: Kind, method: str | None, missing: list[_Missing], 
             ):
                 inner = Section(inner_kind.name, {}, record.span, name)
             if inner is not None and inner_kind.form == "block" and name != "report":
-                filled = _filled(inner, inner_kind, method, missing, (*blocks, name))
+                filled, lacked = _filled_section(ctx, inner, inner_kind, method, (*blocks, name))
+                missing += lacked
                 slot = fields.get(name)
                 fields[name] = Slot(
                     Value(filled, filled.span), slot.span if slot else None, slot.doc if slot else ""

@@ -63,13 +63,12 @@ def _study(low: Lowering, record: values.Study) -> Study:
         low.arms[id(arm.experiment)] = arm.name
         if arm.experiment.owner is not None:
             low.owners.setdefault(arm.experiment.owner, arm.name)
-    suites_of = {arm.name: arm_suite(record, arm) for arm in record.arms}
-    # Arms share their suites: each is built once.
-    suites = {id(each): suite(each) for each in suites_of.values() if each is not None}
-    arms = [
-        Arm(name=arm.name, checkpoint=start(low, arm), suite=suites[id(suites_of[arm.name])])
-        for arm in record.arms
-    ]
+    arms = []
+    for arm in record.arms:
+        asked = arm_suite(record, arm)
+        if asked is None:
+            raise LookupError(f"arm `{arm.name}` has no suite")
+        arms.append(Arm(name=arm.name, checkpoint=start(low, arm), suite=low.once(asked, suite)))
     names = tuple(arm.name for arm in arms)
     frontiers = tuple(_frontier(each) for each in record.frontiers)
     score = record.sub("score")

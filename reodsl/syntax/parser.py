@@ -172,13 +172,16 @@ class InteractiveParser:
                 return None
             origin, length, _ = self._rules[~step]
             method = self._methods[~step]
-            if length:
-                below = values[-length:]
-                del states[-length:], values[-length:]
+            if length == 1:
+                # The usual case: a value passes from one level of precedence to the next.
+                states[-1] = self._steps[states[-2]][origin]
+                if method is not None:
+                    values[-1] = method([values[-1]])
             else:
-                below = []
-            states.append(self._steps[states[-1]][origin])
-            values.append(below[0] if method is None else method(below))
+                below = values[len(values) - length :]
+                del states[len(states) - length :], values[len(values) - length :]
+                states.append(self._steps[states[-1]][origin])
+                values.append(below[0] if method is None else method(below))
             if kind == END and states[-1] == self._last:
                 return values[-1]
 

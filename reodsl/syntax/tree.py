@@ -426,6 +426,9 @@ def walk(node: Node) -> Iterator[Node]:
         stack.extend(reversed(list(children(node))))
 
 
+_NO_LEVEL = (Arg, Block)
+
+
 def depth_exceeding(node: Node, limit: int) -> Span | None:
     """Find the first node more than `limit` levels below `node`, and return its span."""
     stack = [(node, 0)]
@@ -434,7 +437,7 @@ def depth_exceeding(node: Node, limit: int) -> Span | None:
         if depth > limit:
             return node.span
         # An argument and a block are no levels of their own: they stand for what holds them.
-        below = depth if isinstance(node, Arg | Block) else depth + 1
+        below = depth if isinstance(node, _NO_LEVEL) else depth + 1
         stack.extend((child, below) for child in children(node) if not isinstance(child, Ident))
     return None
 

@@ -38,22 +38,20 @@ class Actors:
         import ray
 
         self._ray = ray
-        actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
+        made = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
         self._actors: dict[int, Any] = {}
         for part in parts:
             resources = part.job.resources
             gpus = 0 if resources.device == "cpu" else 1
             place = seat(seat_of_trainer(resources, part.rank))
-            options = actor_class.options(
-                num_cpus=resources.threads, num_gpus=gpus, scheduling_strategy=place
-            )
+            options = made.options(num_cpus=resources.threads, num_gpus=gpus, scheduling_strategy=place)
             self._actors[part.rank] = options.remote()
         self._parts: dict[int, Any] = {}
-        device_ids = [self._ready(part) for part in parts]
+        told = [self._ready(part) for part in parts]
         # The first rank is this process.
-        self.devices: dict[int, list[object]] = {
+        self.held: dict[int, list[object]] = {
             0: ray.get_gpu_ids(),
-            **dict(zip(self._actors, device_ids, strict=True)),
+            **dict(zip(self._actors, told, strict=True)),
         }
         self._parts |= {part.rank: self._actors[part.rank].follow.remote(part) for part in parts}
 
@@ -68,25 +66,25 @@ class Actors:
 
     def dead(self) -> dict[int, str]:
         """See `Others.dead`."""
-        errors = {}
+        found = {}
         for rank, ref in self._ended().items():
             try:
                 self._ray.get(ref)
             except self._ray.exceptions.RayError as caught:
-                errors[rank] = first_line(caught)
-        return errors
+                found[rank] = first_line(caught)
+        return found
 
     def faults(self) -> dict[int, Fault]:
         """See `Others.faults`."""
-        faults = {}
+        found = {}
         for rank, ref in self._ended().items():
             try:
                 fault = self._ray.get(ref)
             except self._ray.exceptions.RayError:
                 continue
             if fault is not None:
-                faults[rank] = fault
-        return faults
+                found[rank] = fault
+        return found
 
     def _ended(self) -> dict[int, Any]:
         refs = list(self._parts.values())

@@ -99,25 +99,25 @@ class _TokenLogprobs(Function):
         rows, vocabulary = hidden.shape[0], weight.shape[0]
         learns = any(ctx.needs_input_grad)
         slopes = torch.empty(rows if learns else 0, vocabulary, dtype=HALF)
-        logprobs = hidden.new_empty(rows)
+        found = hidden.new_empty(rows)
         logits = torch.empty(min(CHUNK, rows), vocabulary)
         with rounded_inputs():
             for start in range(0, rows, CHUNK):
                 part = slice(start, min(start + CHUNK, rows))
-                scores = logits[: part.stop - part.start]
-                torch.mm(hidden[part], weight.t(), out=scores)
+                own = logits[: part.stop - part.start]
+                torch.mm(hidden[part], weight.t(), out=own)
                 if temperature != 1.0:
-                    scores.div_(temperature)
-                torch._log_softmax(scores, -1, False, out=scores)
-                logprobs[part] = scores.gather(1, targets[part, None]).squeeze(1)
+                    own.div_(temperature)
+                torch._log_softmax(own, -1, False, out=own)
+                found[part] = own.gather(1, targets[part, None]).squeeze(1)
                 if learns:
                     # softmax - onehot, minus d logp / d logits: 1 - p is small where the model is sure, and rounded last.
-                    scores.exp_().scatter_(1, targets[part, None], torch.expm1(logprobs[part, None]))
-                    slopes[part] = scores
+                    own.exp_().scatter_(1, targets[part, None], torch.expm1(found[part, None]))
+                    slopes[part] = own
         if learns:
             ctx.save_for_backward(hidden.to(HALF), weight.to(HALF), slopes)
         ctx.temperature = temperature
-        return logprobs
+        return found
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -133,5 +133,5 @@ CHUNK = 512
 
 def token_logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
     """log softmax(hidden @ weight.T / temperature) at `targets`: [tokens] from [tokens, hidden] and [vocabulary, hidden]."""
-    logprobs: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
-    return logprobs[: len(targets)]
+    found: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
+    return found[: len(targets)]

@@ -141,4 +141,5 @@ def test_no_run_and_nothing_after_it_imports_from_the_working_folder(folder: Pat
     ):
         done = call(folder, str(REODSL), *line.split(" "), timeout=1800)
         assert not (tmp_path / "mark").exists(), (line, (tmp_path / "mark").read_text())
-        assert done.returncode == 0, (line, done.stderr)
+        # There is something that could be removed.
+        assert done.returncode == (2 if line.startswith("gc") else 0), (line, done.stderr)

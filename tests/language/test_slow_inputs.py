@@ -1,4 +1,9 @@
-"""Inputs that were slow to check: each within two seconds of processor and 300 MB, in a process of its own."""
+"""Inputs that were slow to check: each in a process of its own, by the time of the processor.
+
+What they are held to is two seconds and 300 MB, on a core that nobody else uses. Where others do, a second of processor is
+less work: a loop beside each check tells how much less. Even so it is a guess, and a test of every day allows for more:
+what it is there to find took fifty times as long. The search in `test_slow_fuzz.py` is strict.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +20,17 @@ from tests.language.test_large import HEAD
 
 SECONDS = 2.0
 MEGABYTES = 300.0
+MARGIN = 4.0
+
+LOOP = 0.016
+"""Seconds that the loop takes on an idle core of the machine on which the bound is held: 32 nanoseconds a round."""
 
 SPEC = HEAD.replace("STEPS", "steps = 40 steps")
 OVER = "stages(cap in every(1 tokens, from: 1 tokens, to: 256 tokens)) { optim { lr = 1e-6 } }"
 
 
 class Spent(NamedTuple):
-    """What a child took: seconds of processor, its own start included, and its peak."""
+    """What a child took: seconds of processor as on an idle core, its own start included, and its peak."""
 
     seconds: float
     megabytes: float
@@ -32,10 +41,17 @@ def spent(path: Path) -> Spent:
     command = [sys.executable, "-m", "reodsl", "check", path.name]
     # A child's peak is counted from that of its parent, and this process is larger: a small one stands between.
     between = (
-        "import os, sys\n"
+        "import os, sys, time\n"
+        "def loop():\n"
+        "    began = time.process_time()\n"
+        "    for n in range(500_000):\n"
+        "        n + n\n"
+        "    return time.process_time() - began\n"
+        "beside = [loop() for _ in range(3)]\n"
         f"child = os.posix_spawn(sys.executable, {command!r}, os.environ)\n"
         "_, status, usage = os.wait4(child, 0)\n"
-        "print('spent', status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)\n"
+        "beside += [loop() for _ in range(3)]\n"
+        "print('spent', status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, sum(beside) / 6)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", between],
@@ -45,9 +61,9 @@ def spent(path: Path) -> Spent:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (60, 60)),
     )
     assert "Traceback" not in done.stderr
-    status, seconds, megabytes = done.stdout.splitlines()[-1].removeprefix("spent ").split()
+    status, seconds, megabytes, loop = done.stdout.splitlines()[-1].removeprefix("spent ").split()
     assert os.waitstatus_to_exitcode(int(status)) in (0, 1), done.stderr[-2000:]
-    return Spent(float(seconds), float(megabytes))
+    return Spent(float(seconds) / max(1.0, float(loop) / LOOP), float(megabytes))
 
 
 CASES = {
@@ -68,6 +84,16 @@ CASES = {
     "arms": SPEC + "study s {\n" + "".join(f"  arm a{n} = x\n" for n in range(9000)) + "}\n",
     "parents": SPEC
     + "".join(f"experiment e{n} = {f'e{n - 1}' if n else 'x'} {{ steps = 1 steps }}\n" for n in range(500)),
+    "stages": SPEC
+    + "experiment q = x {\n"
+    + "".join(f"  stage s{n} {{ steps = 1 steps }}\n" for n in range(6000))
+    + "}\n",
+    "functions of a reward": "reward r(a: number) {\n"
+    + "".join(f"  let f{n}(a) = a\n" for n in range(9000))
+    + "  f0(correct(y))\n}\n",
+    "calls of a function": "reward r(a: number) {\n  let f(b) = b\n"
+    + "".join(f"  let l{n} = f({n})\n" for n in range(9000))
+    + "  l0 + correct(y)\n}\n",
     "modules that there are not": "".join(f"from .nope{n} import x\n" for n in range(9000)),
 }
 
@@ -77,7 +103,7 @@ def test_is_checked_soon(name: str, tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text(CASES[name])
     found = spent(path)
-    assert found.seconds < SECONDS
+    assert found.seconds < MARGIN * SECONDS
     assert found.megabytes < MEGABYTES
 
 
@@ -88,5 +114,5 @@ def test_many_files_are_checked_soon(tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text("".join(f"from .f{number} import p{number}_0\n" for number in range(60)))
     found = spent(path)
-    assert found.seconds < SECONDS
+    assert found.seconds < MARGIN * SECONDS
     assert found.megabytes < MEGABYTES

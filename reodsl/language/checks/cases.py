@@ -40,6 +40,7 @@ class StageCase:
 class Case:
     """An experiment or an arm. `suite` is what it is evaluated on; `stages` is empty where nothing is trained.
 
+    `methods` are those of its stages; None where one is wrong, and nothing is known of what it needs.
     `repeated` marks an arm that is an experiment of this file as it stands: what is wrong with it is said there.
     """
 
@@ -49,6 +50,7 @@ class Case:
     stages: tuple[StageCase, ...]
     study: Study | None = None
     repeated: bool = False
+    methods: frozenset[str] | None = frozenset()
 
     @property
     def model(self) -> Record | None:
@@ -90,7 +92,9 @@ def _case(program: Program, name: str, record: Experiment, suite: Record | None,
             at = value.span if value is not None else None
             typed = type_reward(program.context, reward, at=at) if reward is not None else None
             stages.append(StageCase(part, stage.understood(), typed, _selection(program, stage)))
-    return Case(name, record, suite, tuple(stages), study)
+    broken = any("method" in each.record.broken for each in stages)
+    methods = None if broken else frozenset(each.method for each in stages)
+    return Case(name, record, suite, tuple(stages), study, methods=methods)
 
 
 def _selection(program: Program, stage: Record) -> TypedSelection | None:

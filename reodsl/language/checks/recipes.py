@@ -45,10 +45,10 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
 
 def _foreign(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
     """E0506: settings of another method than the experiment's stages use."""
-    # A method that is none has been reported, and nothing is known of what it needs.
-    if any("method" in each.record.broken for each in case.stages):
+    # A method that is none has been reported.
+    used = case.methods
+    if used is None:
         return
-    used = {each.method for each in case.stages}
     for name, slot in stage.record.fields.items():
         field = TRAINING.get(name)
         if field is None or not field.methods or slot.span is None or used & set(field.methods):

@@ -20,6 +20,9 @@ from reodsl.language.values import Budgets, Definition, Record, Scope
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
 
+KEPT = 6
+"""How much more a name costs that is kept: a copy takes 100 bytes for each."""
+
 
 @dataclass(frozen=True, slots=True)
 class TypedPart:
@@ -159,6 +162,8 @@ def define_function(body: Body, item: tree.Let) -> bool:
             body.ctx.report(doubled(param.name, param.span, None, "give it another name"))
             good = False
         seen.add(param.name)
+    # What it may use is kept as it is here, until the reward is read.
+    body.ctx.spend("names", item.name.span, KEPT * env.size)
     closure = replace(
         env,
         values=dict(env.values),
@@ -183,7 +188,7 @@ def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool
         env.broken.add(name)
         return False
     canonical = f"let{len(lets) + 1}"
-    env.values[name] = replace(value, data=Name(name=canonical), open=False)
+    env.values[name] = Typed(Name(name=canonical), value.unit, value.low, value.high, value.condition)
     lets.append((canonical, value.data))
     return good
 

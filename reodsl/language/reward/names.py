@@ -77,6 +77,11 @@ class Environment:
     functions: dict[str, LocalFunction] = field(default_factory=dict)
     inside: tuple[str, ...] = ()
 
+    @property
+    def size(self) -> int:
+        """How many names there are, all of which a copy copies."""
+        return len(self.values) + len(self.responses) + len(self.others) + len(self.functions)
+
     def with_value(self, name: str, value: Typed) -> Environment:
         """This environment with one more number in it."""
         return replace(self, values={**self.values, name: value})
@@ -84,7 +89,16 @@ class Environment:
     def with_response(self, name: str, canonical: str, over: str = "group") -> Environment:
         """This environment with one more response in it, of `group` or of `ref`."""
         sampled = self.sampled | {canonical} if over == "ref" else self.sampled - {canonical}
-        return replace(self, responses={**self.responses, name: canonical}, sampled=sampled)
+        # `replace` takes ten times as long, and rewards have statistics by the thousand.
+        return Environment(
+            self.values,
+            {**self.responses, name: canonical},
+            self.others,
+            self.broken,
+            sampled,
+            self.functions,
+            self.inside,
+        )
 
     def names(self) -> list[str]:
         """Everything that has a name."""
@@ -117,6 +131,20 @@ class Body:
     nonzero: frozenset[Expression] = frozenset()
     limits: Limits = Limits()
     depth: int = 0
+
+    def within(self, env: Environment, nonzero: frozenset[Expression] | None = None) -> Body:
+        """The same reward with other names, and perhaps other facts: what it uses and where it cuts is kept together."""
+        return Body(
+            self.ctx,
+            self.scope,
+            env,
+            self.variable,
+            self.uses,
+            self.cuts,
+            self.nonzero if nonzero is None else nonzero,
+            self.limits,
+            self.depth,
+        )
 
 
 def fail(

@@ -180,8 +180,8 @@ def _if_else(body: Body, expr: tree.IfElse) -> Typed | None:
     if test is None:
         return None
     passed, failed = nonzero(test.data)
-    then = type_expression(replace(body, nonzero=body.nonzero | passed), expr.then)
-    other = type_expression(replace(body, nonzero=body.nonzero | failed), expr.otherwise)
+    then = type_expression(body.within(body.env, body.nonzero | passed), expr.then)
+    other = type_expression(body.within(body.env, body.nonzero | failed), expr.otherwise)
     return None if then is None or other is None else choice(body, expr, test, then, other)
 
 
@@ -248,6 +248,7 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
             f"write `{written}`",
         )
     outer, closure = body.env, function.env
+    body.ctx.spend("names", expr.span, outer.size + closure.size)
     values = closure.values | {
         f"?{each.data.name}": each
         for each in outer.values.values()
@@ -437,7 +438,7 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
             over,
             "run over others by another name: `for M in splits`",
         )
-    inner, variable = _over(body, over.var.name, source)
+    inner, variable = _over(body, over, source)
     # What is counted does not matter: `count(z for z in group if correct(z))`.
     counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
     value = constant(1.0, PLAIN) if counted else type_expression(inner, over.expr)
@@ -503,19 +504,21 @@ def _nowhere(body: Body, name: str, at: tree.Expr) -> None:
     fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
 
 
-def _over(body: Body, name: str, source: Source) -> tuple[Body, str]:
-    """The inside of a statistic, where `name` is a response or a split's place, and what that is called in the result."""
+def _over(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, str]:
+    """The inside of a statistic, where its variable is a response or a split's place, and its name in the result."""
+    name = over.var.name
     if source != "splits":
         body.uses.add(source)
         # Inside a function a parameter and the variable that it stands for are one response.
         variable = f"z{len({*body.env.responses.values()} - {'y'}) or ''}"
-        return replace(body, env=body.env.with_response(name, variable, source)), variable
+        return body.within(body.env.with_response(name, variable, source)), variable
+    body.ctx.spend("names", over.span, body.env.size)
     places = {each.data.name for each in body.env.values.values() if isinstance(each.data, Name)}
     inside = sum(each[0] == "M" for each in places)
     variable = f"M{inside or ''}"
     at_hand = body.env.values[body.variable or ""]
     place = Typed(Name(name=variable), TOKENS, at_hand.low, at_hand.high)
-    return replace(body, env=body.env.with_value(name, place)), variable
+    return body.within(body.env.with_value(name, place)), variable
 
 
 def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]] | None:
