@@ -135,6 +135,7 @@ def test_a_spec_checks_and_is_planned_outside_the_checkout(installed: Path, tmp_
     assert re.search(r"^Plan: \d+ run\.", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.heavy
 def test_a_spec_runs_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     """A model is made, trained and evaluated, and the report drawn; then there is nothing to do."""
     (tmp_path / "tiny.reo").write_text(SPEC)

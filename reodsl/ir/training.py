@@ -66,7 +66,8 @@ class Loss(training_settings.Loss, IR):
     (`sequence`), or `none`. `clip`: the `two_sided` one, a `weight` that is bounded and has no gradient, the `dual` one,
     where `cap` bounds the ratio of negative advantages too, or `none`. `estimator` is of the divergence that `kl`
     weighs. Of a minibatch's tokens `entropy_share` count in the bonus for entropy, and `token_share` are trained by
-    their advantages: those with the most entropy.
+    their advantages: those with the most entropy. `decoupled` ratios are to the policy at the step's start, and each
+    token is weighed by its probability there over the one that it was sampled with.
     """
 
     _dump = model_serializer(mode="wrap")(without_unsaid)
@@ -90,6 +91,8 @@ class Ppo(training_settings.Ppo, IR):
     token's loss is weighted by the trainer's probability over the engine's, at most that cap. A step stops the run
     where the median over tokens of exp |trainer's - engine's log-probability| is past `mismatch_limit`.
 
+    The responses of step n are sampled by the weights of step n - `lag`, or of the first one before that.
+
     `kl` weighs the divergence from the model that the stage began with, over all tokens, in the loss.
     With `resample`, questions whose responses give no gradient are replaced by others, from that many further draws of
     `batch.prompts` questions at most.
@@ -112,6 +115,11 @@ class Ppo(training_settings.Ppo, IR):
     def frozen(self) -> bool:
         """Whether the model that the stage began with is kept beside the trained one."""
         return self.kl > 0
+
+    @property
+    def weighs(self) -> bool:
+        """Whether each token is weighed by the trainer's probability over the engine's."""
+        return self.importance_cap is not None or self.loss.decoupled
 
 
 class Sft(training_settings.Sft, IR):

@@ -95,8 +95,9 @@ def scored_again(stage: Stage, method: Ppo, engine: str, width: int, rounded: bo
         and not rounded
         and (stage.precision == "float32" or (stage.precision == "auto" and width == 4))
     )
+    older = method.lag > 0 and not method.loss.decoupled
     taken = method.old_logprobs == "engine" or (
-        method.old_logprobs == "auto" and same and method.importance_cap is None
+        method.old_logprobs == "auto" and (older or (same and not method.weighs))
     )
     if whole and taken:
         return 0

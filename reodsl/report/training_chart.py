@@ -29,12 +29,14 @@ LABELS = {
     "mismatch_median": "engine against trainer, median factor",
     "mismatch_max": "engine against trainer, largest factor",
     "mismatch_kl": "trainer's divergence from the engine (nats a token)",
+    "lag": "steps that rollouts lag",
     "verifier_timeouts": "answers the verifier had no time for",
     "verifier_failures": "answers the verifier failed on",
     "seconds_generate": "seconds to generate",
     "seconds_force": "seconds to force answers",
     "seconds_grade": "seconds to grade",
     "seconds_update": "seconds to update",
+    "seconds_wait": "seconds waited for responses",
 }
 """The metrics that are drawn, in this order, and their names."""
 

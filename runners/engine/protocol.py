@@ -41,11 +41,13 @@ class Request:
     """A prompt as token ids, and the 64-bit seed of its stream of draws.
 
     Requests with equal prompts in one call share one prefill. The uniform behind token t is a function of
-    `(seed, t)` alone, so a response does not depend on what else is in the batch.
+    `(seed, t)` alone, so a response does not depend on what else is in the batch. The last `drawn` tokens of the prompt
+    are the response's own, from an earlier call: the next token is number `drawn` of it.
     """
 
     prompt: tuple[int, ...]
     seed: int
+    drawn: int = 0
 
 
 @dataclass(frozen=True, slots=True)

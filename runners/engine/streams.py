@@ -45,6 +45,11 @@ def starts(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return _mix(seeds + np.uint64(_GAMMA))
 
 
+def skipped(start: NDArray[np.uint64], counts: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The states of streams of which the first `counts` uniforms are taken already."""
+    return start + counts * np.uint64(_GAMMA)
+
+
 def uniforms(start: NDArray[np.uint64], counter: int) -> NDArray[np.float64]:
     """The uniforms in (0, 1) at `counter` of each stream: multiples of 2^-48 plus 2^-49.
 

@@ -38,20 +38,22 @@ class Actors:
         import ray
 
         self._ray = ray
-        made = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
+        actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
         self._actors: dict[int, Any] = {}
         for part in parts:
             resources = part.job.resources
             gpus = 0 if resources.device == "cpu" else 1
             place = seat(seat_of_trainer(resources, part.rank))
-            options = made.options(num_cpus=resources.threads, num_gpus=gpus, scheduling_strategy=place)
+            options = actor_class.options(
+                num_cpus=resources.threads, num_gpus=gpus, scheduling_strategy=place
+            )
             self._actors[part.rank] = options.remote()
         self._parts: dict[int, Any] = {}
-        told = [self._ready(part) for part in parts]
+        device_ids = [self._ready(part) for part in parts]
         # The first rank is this process.
-        self.held: dict[int, list[object]] = {
+        self.devices: dict[int, list[object]] = {
             0: ray.get_gpu_ids(),
-            **dict(zip(self._actors, told, strict=True)),
+            **dict(zip(self._actors, device_ids, strict=True)),
         }
         self._parts |= {part.rank: self._actors[part.rank].follow.remote(part) for part in parts}
 
@@ -66,25 +68,25 @@ class Actors:
 
     def dead(self) -> dict[int, str]:
         """See `Others.dead`."""
-        found = {}
+        errors = {}
         for rank, ref in self._ended().items():
             try:
                 self._ray.get(ref)
             except self._ray.exceptions.RayError as caught:
-                found[rank] = first_line(caught)
-        return found
+                errors[rank] = first_line(caught)
+        return errors
 
     def faults(self) -> dict[int, Fault]:
         """See `Others.faults`."""
-        found = {}
+        faults = {}
         for rank, ref in self._ended().items():
             try:
                 fault = self._ray.get(ref)
             except self._ray.exceptions.RayError:
                 continue
             if fault is not None:
-                found[rank] = fault
-        return found
+                faults[rank] = fault
+        return faults
 
     def _ended(self) -> dict[int, Any]:
         refs = list(self._parts.values())

@@ -27,8 +27,8 @@ def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floa
     split that it lacks. A reward with one split (an outcome) is credited to the whole response under every rule.
     `as_printed` gives Return_i to the section after L_i, so the first earns nothing.
     """
-    own = np.where(present, rewards, 0.0)
-    credit = own if rule.credit == "own" else np.flip(np.flip(own, 2).cumsum(axis=2), 2)
+    earned = np.where(present, rewards, 0.0)
+    credit = earned if rule.credit == "own" else np.flip(np.flip(earned, 2).cumsum(axis=2), 2)
     counted = np.ones_like(present) if rule.absent == "zero" else present
     scored = normalised(np.where(present, credit, 0.0), counted, rule.normalise, rule.std)
     if rule.credit == "as_printed" and rewards.shape[2] > 1:

@@ -3,6 +3,7 @@ token's importance weight, and how far the two are apart, out."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +34,8 @@ def old_logprobs(
     drawn: bool = True,
     shown: bool = True,
 ) -> tuple[Batch, Gaps | None, dict[str, float]]:
-    """The batch with `old` and, as `weights`, importance weights, by the method's `old_logprobs` and `importance_cap`.
+    """The batch with `old` and, as `weights`, importance weights, by the method's `old_logprobs`, `lag`, `decoupled` and
+    `importance_cap`.
 
     The trainer's own log-probabilities are those before any change. How far it is apart from the engine is None where it
     has not yet computed them. `drawn` says that the engine drew all of the step's trained tokens, `shown` that the first
@@ -44,8 +46,11 @@ def old_logprobs(
     cropped = rollout.top_p < 1.0 or rollout.top_k > 0
     whole = rollout.temperature == 1.0 and not cropped and drawn
     rule = method.old_logprobs
+    if rule == "auto" and method.lag and not method.loss.decoupled:
+        # The trainer's own are those of newer weights than sampled.
+        rule = "engine"
     if rule == "auto":
-        rule = "engine" if whole and same_numbers and method.importance_cap is None else "trainer"
+        rule = "engine" if whole and same_numbers and not method.weighs else "trainer"
     if rule == "engine" and whole and shown:
         return replace(batch, old=batch.logprobs), None, {}
     mine = learner.score(batch, temperature)
@@ -53,12 +58,13 @@ def old_logprobs(
     plain = rollout.temperature in (0.0, 1.0) or cropped
     compared = mine if temperature == 1.0 or not plain else learner.score(batch, 1.0)
     apart = _gaps(compared, batch.logprobs if plain else batch.behaviour, batch)
-    if method.importance_cap is not None:
+    if method.weighs:
+        cap = math.inf if method.importance_cap is None else method.importance_cap
         ratios = np.exp(_gaps(mine, batch.behaviour, batch))
         # What the engine was given it did not draw.
         weights = torch.ones_like(mine)
-        weights[batch.drawn] = torch.from_numpy(np.minimum(ratios, method.importance_cap))
-        numbers = _weighing(ratios, method.importance_cap)
+        weights[batch.drawn] = torch.from_numpy(np.minimum(ratios, cap))
+        numbers = _weighing(ratios, cap)
         return replace(batch, old=mine, weights=weights), apart, numbers
     if rule == "engine":
         mine = torch.where(batch.drawn, batch.behaviour, mine)
@@ -94,18 +100,18 @@ def agreement(apart: NDArray[np.floating] | None) -> dict[str, float]:
 
 def require_agreement(apart: NDArray[np.floating], limit: float | None, number: int) -> None:
     """Raises a Disagreement where the median of a step is past the limit."""
-    found = agreement(apart)
-    if limit is None or not found or found["mismatch_median"] <= limit:
+    measured = agreement(apart)
+    if limit is None or not measured or measured["mismatch_median"] <= limit:
         return
     raise Disagreement(
         error(
             "E0936",
             f"engine and trainer give the same tokens probabilities that differ by a factor of"
-            f" {found['mismatch_median']:.4g} in the median, and `mismatch_limit` is {limit:g}",
+            f" {measured['mismatch_median']:.4g} in the median, and `mismatch_limit` is {limit:g}",
             where=f"step {number + 1}",
             notes=[
-                f"over {len(apart)} tokens the largest factor is {found['mismatch_max']:.4g}, and the trainer"
-                f" diverges from the engine by {found['mismatch_kl']:.3g} nats a token",
+                f"over {len(apart)} tokens the largest factor is {measured['mismatch_max']:.4g}, and the trainer"
+                f" diverges from the engine by {measured['mismatch_kl']:.3g} nats a token",
                 "the steps before are saved, and nothing of this one has been applied",
             ],
             help="look for an engine with other weights, precision, temperature or tokenizer; where the factor is"

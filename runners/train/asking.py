@@ -53,8 +53,8 @@ class Asking:
         count = len(self.wordings)
         chosen = purpose(self.seed, "wording", number, position) % count
         modes = [chosen if self.per == "question" else i % count for i in range(self.rollouts)]
-        found = {mode: self._asked(question, mode, number, position) for mode in set(modes)}
-        return [found[mode] for mode in modes]
+        by_mode = {mode: self._asked(question, mode, number, position) for mode in set(modes)}
+        return [by_mode[mode] for mode in modes]
 
     def _asked(self, question: Question, mode: int, number: int, position: int) -> Asked:
         wording = self.wordings[mode]
@@ -123,6 +123,6 @@ def rendered(prompt: Prompt, wording: Wording, text: str, tokenizer: Any) -> tup
 
 def given_arrays(asked: Sequence[Sequence[Asked]]) -> dict[str, list[list[float]]]:
     """The numbers that every rollout of the step was given, by name: [questions, rollouts]."""
-    names = [set(one.given) for own in asked for one in own]
+    names = [set(one.given) for group in asked for one in group]
     shared = set.intersection(*names) if names else set()
-    return {name: [[one.given[name] for one in own] for own in asked] for name in sorted(shared)}
+    return {name: [[one.given[name] for one in group] for group in asked] for name in sorted(shared)}

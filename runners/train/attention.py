@@ -57,8 +57,8 @@ def packed_attention(
     if query.device.type == "cuda" and query.dtype in (torch.bfloat16, torch.float16):
         return _flash(query, key, value, scaling, sliding_window, sequences), None
     parts = zip(*(each.split(sequences.lengths, dim=2) for each in (query, key, value)), strict=True)
-    found = [_one(q, k, v, scaling, sliding_window) for q, k, v in parts]
-    return torch.cat(found, dim=2).transpose(1, 2), None
+    mixed = [_one(q, k, v, scaling, sliding_window) for q, k, v in parts]
+    return torch.cat(mixed, dim=2).transpose(1, 2), None
 
 
 def _flash(

@@ -44,9 +44,9 @@ class Batch:
     @staticmethod
     def of(prompts: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> Batch:
         """Rows of prompts and the tokens after them that are trained; every weight is 1."""
-        lengths = [len(prompt) + len(own) for prompt, own in zip(prompts, tokens, strict=True)]
+        lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, tokens, strict=True)]
         every = chain.from_iterable(part for pair in zip(prompts, tokens, strict=True) for part in pair)
-        trained = torch.tensor([len(own) for own in tokens], dtype=torch.int64)
+        trained = torch.tensor([len(response) for response in tokens], dtype=torch.int64)
         return Batch(
             torch.from_numpy(np.fromiter(every, dtype=np.int64, count=sum(lengths))),
             _ends(torch.tensor(lengths, dtype=torch.int64)),

@@ -99,25 +99,25 @@ class _TokenLogprobs(Function):
         rows, vocabulary = hidden.shape[0], weight.shape[0]
         learns = any(ctx.needs_input_grad)
         slopes = torch.empty(rows if learns else 0, vocabulary, dtype=HALF)
-        found = hidden.new_empty(rows)
+        logprobs = hidden.new_empty(rows)
         logits = torch.empty(min(CHUNK, rows), vocabulary)
         with rounded_inputs():
             for start in range(0, rows, CHUNK):
                 part = slice(start, min(start + CHUNK, rows))
-                own = logits[: part.stop - part.start]
-                torch.mm(hidden[part], weight.t(), out=own)
+                scores = logits[: part.stop - part.start]
+                torch.mm(hidden[part], weight.t(), out=scores)
                 if temperature != 1.0:
-                    own.div_(temperature)
-                torch._log_softmax(own, -1, False, out=own)
-                found[part] = own.gather(1, targets[part, None]).squeeze(1)
+                    scores.div_(temperature)
+                torch._log_softmax(scores, -1, False, out=scores)
+                logprobs[part] = scores.gather(1, targets[part, None]).squeeze(1)
                 if learns:
                     # softmax - onehot, minus d logp / d logits: 1 - p is small where the model is sure, and rounded last.
-                    own.exp_().scatter_(1, targets[part, None], torch.expm1(found[part, None]))
-                    slopes[part] = own
+                    scores.exp_().scatter_(1, targets[part, None], torch.expm1(logprobs[part, None]))
+                    slopes[part] = scores
         if learns:
             ctx.save_for_backward(hidden.to(HALF), weight.to(HALF), slopes)
         ctx.temperature = temperature
-        return found
+        return logprobs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -133,5 +133,5 @@ CHUNK = 512
 
 def token_logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
     """log softmax(hidden @ weight.T / temperature) at `targets`: [tokens] from [tokens, hidden] and [vocabulary, hidden]."""
-    found: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
-    return found[: len(targets)]
+    logprobs: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
+    return logprobs[: len(targets)]

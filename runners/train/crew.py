@@ -37,10 +37,10 @@ _MEETING = "reodsl-meeting-"
 class Others(Protocol):
     """The other processes, ranks 1 and up.
 
-    `held` has the devices that Ray gave each rank, this process's among them; none where Ray has nothing to do with it.
+    `devices` has the devices that Ray gave each rank, this process's among them; none where Ray has nothing to do with it.
     """
 
-    held: dict[int, list[object]]
+    devices: dict[int, list[object]]
 
     def dead(self) -> dict[int, str]:
         """Why each rank that has ended without a result did so, in words, by rank."""
@@ -76,7 +76,7 @@ def together(job: Job, body: str) -> None:
             for rank in range(world)
         ]
         others: Others = Actors(parts[1:]) if on_ray() else Processes(parts[1:])
-        shared = shared_devices(job.resources, others.held)
+        shared = shared_devices(job.resources, others.devices)
         job = replace(job, resources=replace(job.resources, devices=shared))
         patience = 0.0
         try:
@@ -86,10 +86,10 @@ def together(job: Job, body: str) -> None:
         except Problem:
             raise
         except Exception as caught:
-            found = _blame(others, world)
-            if found is None:
+            blame = _blame(others, world)
+            if blame is None:
                 raise
-            raise found from caught
+            raise blame from caught
         finally:
             others.stop(patience)
 
@@ -156,7 +156,7 @@ def _blame(others: Others, world: int) -> Exception | None:
         if fault.diagnostics:
             return Problem(*fault.diagnostics)
     for rank, fault in faults.items():
-        found = ElsewhereError(f"process {rank} of {world}: {fault.words}")
-        found.add_note(fault.trace)
-        return found
+        blamed = ElsewhereError(f"process {rank} of {world}: {fault.words}")
+        blamed.add_note(fault.trace)
+        return blamed
     return None

@@ -37,19 +37,19 @@ def deal_padded(lengths: Sequence[int], bound: int, world: int) -> list[list[lis
     Longest first, a row goes to the process with the fewest tokens so far. Where one has fewer groups than another its
     last ones are empty, because all processes have to go through the same passes.
     """
-    own: list[list[int]] = [[] for _ in range(world)]
+    rows_of: list[list[int]] = [[] for _ in range(world)]
     loads = [0] * world
     for position in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         lightest = loads.index(min(loads))
-        own[lightest].append(position)
+        rows_of[lightest].append(position)
         loads[lightest] += lengths[position]
-    found = []
-    for rows in own:
+    dealt = []
+    for rows in rows_of:
         rows.sort()
         groups = by_length([lengths[i] for i in rows], bound)
-        found.append([[rows[i] for i in group] for group in groups])
-    most = max(len(groups) for groups in found)
-    return [groups + [[] for _ in range(most - len(groups))] for groups in found]
+        dealt.append([[rows[i] for i in group] for group in groups])
+    most = max(len(groups) for groups in dealt)
+    return [groups + [[] for _ in range(most - len(groups))] for groups in dealt]
 
 
 def deal_packed(

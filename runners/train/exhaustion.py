@@ -63,19 +63,19 @@ def room(
 
 def _numbers(sizes: Sizes | None, device: torch.device, ids: Tensor | None) -> list[str]:
     """What the parts are expected to take, and what there is."""
-    found = [there_is(device)]
+    notes = [there_is(device)]
     here = devices_of(None)
     if sizes is None or here is None:
-        return found
+        return notes
     if ids is not None:
         tokens = ids.numel()
         plain = activation_bytes(sizes, replace(here, microbatch=tokens), tokens)
         little = activation_bytes(sizes, replace(here, microbatch=tokens, recompute=True), tokens)
-        found.append(
+        notes.append(
             f"{tokens} tokens keep about {memory(plain)} in float32, {memory(little)} with `checkpointing = on`,"
             " half of that in bfloat16"
         )
-    found.append(
+    notes.append(
         f"weights, gradients and moments are {memory(state_bytes(sizes, here))}, over all devices together"
     )
-    return found
+    return notes

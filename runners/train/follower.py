@@ -97,8 +97,8 @@ def main() -> None:
 
 
 def _tell(out: Any, value: object) -> None:
-    held = pickle.dumps(value)
-    out.write(len(held).to_bytes(8, "big") + held)
+    pickled = pickle.dumps(value)
+    out.write(len(pickled).to_bytes(8, "big") + pickled)
 
 
 def _end_with_parent() -> None:

@@ -101,24 +101,28 @@ def lean_forward(model: Any, precision: torch.dtype = torch.float32) -> Forward:
         return turns[:width]
 
     def derive() -> list[Tensor]:
-        found = []
+        derived = []
         for layer in body.layers:
-            own, mlp = layer.self_attn, layer.mlp
-            parts = (own.q_proj.weight[query_order], own.k_proj.weight[key_order], own.v_proj.weight)
-            found.append(torch.cat(parts) * layer.input_layernorm.weight)
+            attention, mlp = layer.self_attn, layer.mlp
+            parts = (
+                attention.q_proj.weight[query_order],
+                attention.k_proj.weight[key_order],
+                attention.v_proj.weight,
+            )
+            derived.append(torch.cat(parts) * layer.input_layernorm.weight)
             both = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
-            found.append(both * layer.post_attention_layernorm.weight)
-        return found
+            derived.append(both * layer.post_attention_layernorm.weight)
+        return derived
 
-    def attend(x: Tensor, own: Any, weight: Tensor, rows: int, width: int) -> Tensor:
+    def attend(x: Tensor, attention: Any, weight: Tensor, rows: int, width: int) -> Tensor:
         mixed = times(unit_rms(x, eps), weight)
         q, k, v = (
             part.unflatten(-1, (-1, dim))
             for part in mixed[: rows * width].split((heads * dim, kv_heads * dim, kv_heads * dim), -1)
         )
-        if hasattr(own, "q_norm"):
-            q = unit_rms(q.float(), own.q_norm.variance_epsilon) * own.q_norm.weight[pairs]
-            k = unit_rms(k.float(), own.k_norm.variance_epsilon) * own.k_norm.weight[pairs]
+        if hasattr(attention, "q_norm"):
+            q = unit_rms(q.float(), attention.q_norm.variance_epsilon) * attention.q_norm.weight[pairs]
+            k = unit_rms(k.float(), attention.k_norm.variance_epsilon) * attention.k_norm.weight[pairs]
         around = turn(width)
         q = rotate(q.reshape(rows, width, heads, dim).float(), around)
         k = rotate(k.reshape(rows, width, kv_heads, dim).float(), around)

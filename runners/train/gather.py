@@ -50,12 +50,12 @@ def gather(sample: Callable[[int], Rollouts], method: Ppo, number: int) -> Gathe
     tables: list[pl.DataFrame] = []
     seconds: list[Mapping[str, float]] = []
     wanted = method.batch.prompts
-    for own in range(rounds):
+    for round_ in range(rounds):
         # Nothing else holds on to a round: of many, only what is learnt from stays in memory.
-        rollouts = score(sample(number * rounds + own), method)
+        rollouts = score(sample(number * rounds + round_), method)
         every = (batch_of(rollouts), rollouts.advantages, rollouts.sections)
         groups = with_gradient(rollouts)[:wanted]
-        if own == 0:
+        if round_ == 0:
             first = every
         parts.append(_of_groups(every, groups))
         rows.append(step_metrics(rollouts))
@@ -153,7 +153,7 @@ def _of_groups(part: tuple[Batch, Floats, Ints], groups: Sequence[int]) -> tuple
     """That of the questions at these positions alone."""
     batch, advantages, sections = part
     size = advantages.shape[1]
-    rows = [group * size + own for group in groups for own in range(size)]
+    rows = [group * size + rollout for group in groups for rollout in range(size)]
     return batch.select(rows), advantages[list(groups)], sections[list(groups)]
 
 
@@ -165,7 +165,7 @@ def _joined(parts: Sequence[tuple[Batch, Floats, Ints]], rule: Advantage) -> Bat
     # Rounds may have unlike numbers of reasoning steps: what is added has no tokens.
     width = max(sections.shape[2] for _, _, sections in parts)
     advantages, sections = (
-        np.concatenate([np.pad(own, ((0, 0), (0, 0), (0, width - own.shape[2]))) for own in column])
+        np.concatenate([np.pad(array, ((0, 0), (0, 0), (0, width - array.shape[2]))) for array in column])
         for column in ([part[1] for part in parts], [part[2] for part in parts])
     )
     return replace(batch, advantages=of_tokens(over_batch(advantages, sections, rule), sections))
@@ -179,7 +179,7 @@ def step_metrics(rollouts: Rollouts) -> dict[str, float]:
     responses = rollouts.responses
     logprobs = np.concatenate([np.asarray(r.logprobs) for r in responses])
     rewards = rollouts.rewards.sum(axis=2)
-    found = {
+    metrics = {
         "reward": float(rewards.mean()),
         "reward_std": float(rewards.std(axis=1).mean()),
         "accuracy": float(rollouts.inputs.correct.mean()),
@@ -193,9 +193,9 @@ def step_metrics(rollouts: Rollouts) -> dict[str, float]:
         "verifier_failures": float(rollouts.unsettled.get("failed", 0)),
     }
     if len(rollouts.forced.values):
-        found["forced_answers"] = float(len(rollouts.forced.values))
-        found["forced_accuracy"] = float(rollouts.forced.values.mean())
-    return found
+        metrics["forced_answers"] = float(len(rollouts.forced.values))
+        metrics["forced_accuracy"] = float(rollouts.forced.values.mean())
+    return metrics
 
 
 ROLLOUTS: dict[str, Any] = {
@@ -240,8 +240,8 @@ def rollout_columns(rollouts: Rollouts, number: int) -> Mapping[str, Sequence[ob
         "reward": rollouts.rewards.sum(axis=2).ravel().tolist(),
         "cuts": [cuts for cuts, _ in forced],
         "forced": [verdicts for _, verdicts in forced],
-        "bare_cuts": [[at for at, _ in own] for own in rollouts.prefixes],
-        "bare": [[correct for _, correct in own] for own in rollouts.prefixes],
+        "bare_cuts": [[at for at, _ in answers] for answers in rollouts.prefixes],
+        "bare": [[correct for _, correct in answers] for answers in rollouts.prefixes],
     }
 
 
@@ -255,13 +255,13 @@ def _drawn_numbers(rollouts: Rollouts, name: str) -> list[int | None]:
 
 def _merged(rows: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:
     """Numbers of rounds of one size as those of a step: sums, or means over the rounds that have them."""
-    found: dict[str, float] = {}
+    merged: dict[str, float] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
-        own = [row for row in rows if name in row]
+        with_it = [row for row in rows if name in row]
         if name in sums:
-            found[name] = sum(row[name] for row in own)
+            merged[name] = sum(row[name] for row in with_it)
         else:
-            weights = [row[WEIGHTS[name]] if name in WEIGHTS else 1.0 for row in own]
-            weighted = zip(own, weights, strict=True)
-            found[name] = sum(row[name] * weight for row, weight in weighted) / sum(weights)
-    return found
+            weights = [row[WEIGHTS[name]] if name in WEIGHTS else 1.0 for row in with_it]
+            weighted = zip(with_it, weights, strict=True)
+            merged[name] = sum(row[name] * weight for row, weight in weighted) / sum(weights)
+    return merged

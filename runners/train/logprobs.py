@@ -24,18 +24,18 @@ class _TokenLogprobs(Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float) -> Tensor:
         chunk = _chunk_rows(weight)
-        norms, found = [], []
+        norms, parts = [], []
         keep = hidden.shape[0] <= chunk
         logits = hidden.new_empty(0)
         for start in range(0, hidden.shape[0], chunk):
             logits = _logits(hidden[start : start + chunk], weight, temperature)
-            own, norm = compiled(_pick, logits.device)(logits, targets[start : start + chunk])
+            part, norm = compiled(_pick, logits.device)(logits, targets[start : start + chunk])
             norms.append(norm)
-            found.append(own)
+            parts.append(part)
         norm = torch.cat(norms) if norms else hidden.new_empty(0)
         ctx.save_for_backward(hidden, weight, targets, norm, *([logits] if keep else []))
         ctx.temperature, ctx.chunk = temperature, chunk
-        return torch.cat(found) if found else hidden.new_empty(0)
+        return torch.cat(parts) if parts else hidden.new_empty(0)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -89,8 +89,8 @@ def token_entropies(hidden: Tensor, weight: Tensor, temperature: float = 1.0) ->
     The backward pass makes a chunk's logits again, so that no more than one chunk's are held.
     """
     rows = filled(hidden).split(_chunk_rows(weight))
-    found = [checkpoint(_entropies, part, weight, temperature, use_reentrant=False) for part in rows]
-    return torch.cat(found)[: len(hidden)]
+    parts = [checkpoint(_entropies, part, weight, temperature, use_reentrant=False) for part in rows]
+    return torch.cat(parts)[: len(hidden)]
 
 
 def _entropies(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
@@ -100,5 +100,5 @@ def _entropies(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
 
 def token_logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
     """log softmax(hidden @ weight.T / temperature) at `targets`: [tokens] from [tokens, hidden] and [vocabulary, hidden]."""
-    found: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
-    return found[: len(targets)]
+    logprobs: Tensor = _TokenLogprobs.apply(filled(hidden), weight, filled(targets), temperature)
+    return logprobs[: len(targets)]

@@ -36,7 +36,7 @@ def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimi
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if settings.algorithm != "muon":
         kind = torch.optim.Adam if settings.algorithm == "adam" else torch.optim.AdamW
-        found: list[torch.optim.Optimizer] = [
+        optimizers: list[torch.optim.Optimizer] = [
             kind(
                 [p for _, p in named],
                 lr=settings.lr,
@@ -55,7 +55,7 @@ def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimi
         matrices = [p for _, p in named if p.ndim == 2 and id(p) not in ends]
         others = [p for _, p in named if p.ndim != 2 or id(p) in ends]
         rest = settings.rest or settings
-        found = [
+        optimizers = [
             torch.optim.Muon(
                 matrices, lr=settings.lr, momentum=settings.betas[0], weight_decay=settings.weight_decay
             ),
@@ -63,10 +63,10 @@ def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimi
                 others, lr=rest.lr, betas=rest.betas, eps=rest.eps, weight_decay=rest.weight_decay, fused=True
             ),
         ]
-    for optimizer in found:
+    for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["full_lr"] = group["lr"]
-    return found
+    return optimizers
 
 
 def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float) -> None:
@@ -106,6 +106,6 @@ def load_optimizer_state(
     for key, value in state.items():
         number, field, name = key.split("/", 2)
         parameter = model.get_parameter(name)
-        own = optimizers[int(number)].state[parameter]
+        moments = optimizers[int(number)].state[parameter]
         # The count of steps too: the fused kernels read it where the parameter is.
-        own[field] = value.to(parameter.device, copy=True)
+        moments[field] = value.to(parameter.device, copy=True)

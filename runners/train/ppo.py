@@ -122,13 +122,15 @@ class _Seen:
 
     def totals(self, learner: Learner) -> list[float]:
         """The three sums over all passes of all processes."""
-        own = [sum(column) for column in torch.stack(self.counted, 1).tolist()] if self.counted else [0.0] * 3
-        return learner.ranks.total(own)
+        sums = (
+            [sum(column) for column in torch.stack(self.counted, 1).tolist()] if self.counted else [0.0] * 3
+        )
+        return learner.ranks.total(sums)
 
     def differences(self, learner: Learner) -> Gaps:
         """`moved` of all processes as one array."""
-        own = torch.cat(self.moved).float().cpu().numpy() if self.moved else np.zeros(0, dtype=np.float32)
-        return np.concatenate(learner.ranks.gather(own))
+        moved = torch.cat(self.moved).float().cpu().numpy() if self.moved else np.zeros(0, dtype=np.float32)
+        return np.concatenate(learner.ranks.gather(moved))
 
 
 def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
@@ -138,7 +140,7 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
         logprobs = scores[0] if method.entropy else scores
         if first:
             seen.moved.append(logprobs.detach() - batch.old)
-        found = policy_loss(
+        clipped = policy_loss(
             logprobs,
             batch.old,
             batch.advantages,
@@ -148,14 +150,14 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
             batch.trained,
             method.loss,
         )
-        total, apart = found.loss, torch.zeros_like(found.loss)
+        total, apart = clipped.loss, torch.zeros_like(clipped.loss)
         if diverges:
             apart = divergence(logprobs, batch.reference, batch.weights, method.loss.estimator)
             total = total + method.kl * apart
         if method.entropy:
             bonus = batch.bonus if len(batch.bonus) else batch.weights
             total = total - method.entropy * (bonus * scores[1]).sum()
-        seen.counted.append(_numbers(found.clipped, (batch.advantages != 0).sum(), apart))
+        seen.counted.append(_numbers(clipped.clipped, (batch.advantages != 0).sum(), apart))
         return total
 
     return loss

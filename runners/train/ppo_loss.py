@@ -70,11 +70,11 @@ def policy_loss(
     plain = ratio * advantages
     if form.clip == "none":
         return Clipped(-(weights * plain).sum(), torch.zeros_like(advantages).sum())
-    held = ratio.clamp(1.0 - low, 1.0 + high) * advantages
-    clipped = held.detach() < plain.detach()
+    within = ratio.clamp(1.0 - low, 1.0 + high) * advantages
+    clipped = within.detach() < plain.detach()
     if form.clip == "dual":
         clipped = clipped | capped
-    return Clipped(-(weights * torch.minimum(plain, held)).sum(), clipped.sum())
+    return Clipped(-(weights * torch.minimum(plain, within)).sum(), clipped.sum())
 
 
 def _sequence_change(change: Tensor, lengths: Tensor | None) -> Tensor:
@@ -85,10 +85,12 @@ def _sequence_change(change: Tensor, lengths: Tensor | None) -> Tensor:
     """
     if lengths is None:
         raise ValueError("ratios of sequences need the lengths of sequences")
-    own = change.detach()
-    rows = torch.repeat_interleave(torch.arange(len(lengths), device=own.device), lengths)
-    sums = torch.zeros(len(lengths), dtype=own.dtype, device=own.device).index_add_(0, rows, own)
-    return (sums / lengths.clamp(min=1))[rows] + (change - own)
+    constant = change.detach()
+    rows = torch.repeat_interleave(torch.arange(len(lengths), device=constant.device), lengths)
+    sums = torch.zeros(len(lengths), dtype=constant.dtype, device=constant.device).index_add_(
+        0, rows, constant
+    )
+    return (sums / lengths.clamp(min=1))[rows] + (change - constant)
 
 
 def divergence(

@@ -20,22 +20,25 @@ from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
 from runners.clock import now, spent
 from runners.engine.open import open_engine
-from runners.engine.protocol import Engine, Sampling
+from runners.engine.protocol import Engine, Sampling, Weights
 from runners.engine.versions import PLACE
 from runners.models.folder import Loaded
 from runners.prompts import stop_tokens
 from runners.rewards.splits import budget_places, question_places
 from runners.train.asking import Asking, longest_of
 from runners.train.batch import Batch
+from runners.train.beside import Beside
 from runners.train.draws import drawn
 from runners.train.gather import ROLLOUTS, gather
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
 from runners.train.questions import Question, questions_of, read_table
 from runners.train.rollouts import Collector, Reference, Rollouts, collect
+from runners.train.segments import Flow, collect_segments
 from runners.train.spread import await_value, weights_of
 from runners.train.steps import Numbers, Steps
 from runners.train.update import Learner
+from runners.train.waiting import Prepared, keep_waiting, load_waiting
 from runners.verify import Verifier, open_verifier
 
 LOADED = "the engine has the weights"
@@ -52,10 +55,12 @@ def ppo_steps(
     seed: int,
     reference: Learner | None = None,
     begun: int = 0,
+    steps: int = 0,
 ) -> Steps:
     """Steps of generation, forcing, grading and clipped updates; each leaves its rollouts in the work folder.
 
-    Of processes that train together the first generates, and hands on what it found. `begun` steps are done already.
+    Of processes that train together the first generates, and hands on what it found. `begun` of at most `steps` steps
+    are done already.
     """
     # In bfloat16 the two round different sums.
     same_numbers = (
@@ -74,8 +79,10 @@ def ppo_steps(
     asking = _asking(method, model, loaded, seed)
     parts = job.work / "rollouts"
     parts.mkdir(parents=True, exist_ok=True)
+    waiting, beside = job.work / "waiting", method.lag > 0 and _beside(job)
+    left = load_waiting(waiting, begun) if method.lag else {}
     # Last of all that can fail: until there are steps, nobody else would close what is opened here.
-    engine, verifier = _opened(method, grading, model, job, loaded, learner, begun)
+    engine, verifier = _opened(method, grading, model, job, loaded, learner, begun, beside)
     collector = Collector(
         engine,
         verifier,
@@ -92,9 +99,25 @@ def ppo_steps(
         grading.answer,
     )
 
-    def sample(draw: int) -> Rollouts:
-        chosen = drawn(seed, draw, method.batch.prompts, len(pool.questions))
-        return collect(collector, [pool.questions[i] for i in chosen], draw)
+    def draw(number: int) -> Sequence[int]:
+        return drawn(seed, number, method.batch.prompts, len(pool.questions))
+
+    def sample(number: int) -> Rollouts:
+        return collect(collector, [pool.questions[i] for i in draw(number)], number)
+
+    def make(number: int, before: Prepared | None) -> Prepared:
+        """The batch of a step; with segments from what the step before left open."""
+        segment, flow = method.segment, before.flow if before is not None else Flow()
+        if segment is None:
+            return Prepared(gather(sample, method, number))
+
+        def go_on(_: int) -> Rollouts:
+            nonlocal flow
+            rollouts, flow = collect_segments(collector, pool.questions, draw, segment, flow)
+            return rollouts
+
+        gathered = gather(go_on, method, number)
+        return Prepared(gathered, flow)
 
     def take(number: int) -> Numbers:
         gathered = gather(sample, method, number)
@@ -113,7 +136,60 @@ def ppo_steps(
     def write_tables(folder: Path, steps: int) -> None:
         join_parquet([_part(parts, number) for number in range(steps)], ROLLOUTS, folder / "rollouts.parquet")
 
-    return Steps(take, pool.facts, 0, write_tables, (engine.close, verifier.close))
+    closing = (engine.close, verifier.close)
+    if not method.lag:
+        return Steps(take, pool.facts, 0, write_tables, closing)
+    prepared = Beside(make, left, beside)
+
+    def take_prepared(number: int) -> Numbers:
+        """As `take`, on what weights of `lag` steps ago gave; later steps' responses are made meanwhile."""
+        if number > begun:
+            prepared.wait()
+            engine.load_weights(_weights(learner, beside), number)
+        prepared.begin(range(number, min(number + method.lag + 1, steps)))
+        if not beside:
+            engine.release()
+        asked = now()
+        gathered = prepared.take(number).gathered
+        began = now()
+        batch = learner.ranks.share(gathered.batch)
+        row = {**gathered.row, **_ages(gathered.table, number)}
+        row |= update(learner, batch, method, seed, number, same_numbers, reference)
+        seconds = {**gathered.seconds, **spent("update", (began, now())), **spent("wait", (asked, began))}
+        if beside:
+            # What processors spent is the sum of both halves.
+            seconds = {name: value for name, value in seconds.items() if name.startswith("seconds_")}
+        write_parquet(gathered.table, _part(parts, number))
+        sync(_part(parts, number))
+        prepared.forget(number)
+        return row, seconds
+
+    def keep(done: int) -> None:
+        numbers = range(done, min(done + method.lag, steps))
+        keep_waiting(waiting, done, {number: prepared.take(number) for number in numbers})
+
+    # What is closed last of these is what uses the others.
+    return Steps(take_prepared, pool.facts, 0, write_tables, (*closing, prepared.close), keep)
+
+
+def _beside(job: Job) -> bool:
+    """Whether responses can be made while the trainer works: on other devices, or on other cores of a processor."""
+    embedded = job.resources.engine == "embedded"
+    return job.resources.device == "cpu" if embedded else job.resources.apart
+
+
+def _weights(learner: Learner, beside: bool) -> Weights:
+    """What an engine gets of the learner; a copy where it may look at it again while the learner changes its own."""
+    weights = weights_of(learner)
+    if beside and isinstance(weights, dict):
+        return {name: value.detach().clone() for name, value in weights.items()}
+    return weights
+
+
+def _ages(table: pl.DataFrame, number: int) -> dict[str, float]:
+    """How many steps old the oldest weights are that a response has tokens of: in the mean, and the most."""
+    ages = number - table["weight_versions"].list.min()
+    return {"lag": float(ages.mean()), "lag_max": float(ages.max())}  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +229,17 @@ def _opened(
     loaded: Loaded,
     learner: Learner,
     begun: int,
+    beside: bool,
 ) -> tuple[Engine, Verifier]:
     """The engine with the learner's weights, and the verifier; nothing stays open where one of them fails."""
     longest = None if job.resources.engine == "embedded" else longest_of(method, loaded.tokenizer)
-    beside = None if job.resources.apart else learner.growth
+    growth = None if job.resources.apart else learner.growth
     folder = job.inputs["start"] / "checkpoint"
-    engine = open_engine(folder, job.resources, longest, job.work / PLACE, beside, model.precision)
+    engine = open_engine(folder, job.resources, longest, job.work / PLACE, growth, model.precision)
     try:
         # Servers take minutes to start, and others wait less than that inside a collective.
         learner.ranks.wait()
-        engine.load_weights(weights_of(learner), begun)
+        engine.load_weights(_weights(learner, beside), begun)
         learner.ranks.share(LOADED)
         return engine, open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources)
     except BaseException:
@@ -194,7 +271,8 @@ def _following(
         # Until the batch comes, a server that was lost may need the present weights again.
         batch: Batch = await_value(learner)
         row = update(learner, batch, method, seed, number, same_numbers, reference)
-        await_value(learner)
+        if not method.lag:
+            await_value(learner)
         return row, {}
 
     return Steps(take, {})
@@ -211,14 +289,14 @@ def _places(
     if reward.dense is None:
         return (longest,), {}
     split = reward.dense.split
-    found = (
+    chosen = (
         json.loads((job.inputs["budgets"] / "budgets.json").read_text("utf-8"))
         if "budgets" in job.inputs
         else None
     )
     if isinstance(split, QuestionBudgets):
-        return None, dict(question_places(split, found, [question.id for question in questions]))
-    return budget_places(split, found), {}
+        return None, dict(question_places(split, chosen, [question.id for question in questions]))
+    return budget_places(split, chosen), {}
 
 
 def _own_steps(reward: Reward) -> bool:
@@ -232,11 +310,11 @@ def _references(job: Job, method: Ppo) -> dict[str, Reference]:
         job.inputs["reference"] / "samples.parquet", columns=["question", "tokens", "correct"]
     )
     grouped = table.group_by("question", maintain_order=True).agg("tokens", "correct")
-    found = {}
+    references = {}
     for name, tokens, correct in grouped.iter_rows():
         kept = slice(0, method.reference_samples)
-        found[name] = Reference(tuple(map(float, tokens[kept])), tuple(map(float, correct[kept])))
-    return found
+        references[name] = Reference(tuple(map(float, tokens[kept])), tuple(map(float, correct[kept])))
+    return references
 
 
 def _require(questions: list[Question], references: dict[str, Reference], job: Job) -> None:

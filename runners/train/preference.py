@@ -32,11 +32,11 @@ def preference_step(
     gradients; a second pass then has that gradient, however pairs fall into micro-batches.
     """
     batch = batch_of_traces([trace for pair in pairs for trace in pair])
-    found = _scores(learner, batch, method.per_token)
+    policy = _scores(learner, batch, method.per_token)
     if reference is not None:
         theirs = _scores(reference, batch, method.per_token)
-        found = [own - other for own, other in zip(found, theirs, strict=True)]
-    scores = torch.tensor(found, dtype=torch.float64, requires_grad=True)
+        policy = [mine - other for mine, other in zip(policy, theirs, strict=True)]
+    scores = torch.tensor(policy, dtype=torch.float64, requires_grad=True)
     lead = scores[0::2] - scores[1::2]
     loss = pair_loss(lead, method.beta, method.gamma, method.link)
     (slopes,) = torch.autograd.grad(loss, scores)
@@ -60,5 +60,5 @@ def preference_step(
 
 def _scores(learner: Learner, batch: Batch, per_token: bool) -> list[float]:
     """The mean, or else the sum, of the log-probabilities of each sequence's tokens."""
-    own = (part.double() for part in learner.score(batch, 1.0).split(batch.trained.tolist()))
-    return [float(part.mean() if per_token else part.sum()) for part in own]
+    of_tokens = (part.double() for part in learner.score(batch, 1.0).split(batch.trained.tolist()))
+    return [float(part.mean() if per_token else part.sum()) for part in of_tokens]

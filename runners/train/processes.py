@@ -25,8 +25,8 @@ class Processes:
 
     def __init__(self, parts: list[Part]) -> None:
         """Starts them, and waits until each has loaded its packages. Raises E0938 where one does not."""
-        self.held: dict[int, list[object]] = {}
-        self._found: dict[int, Fault] = {}
+        self.devices: dict[int, list[object]] = {}
+        self._faults: dict[int, Fault] = {}
         self._ended: dict[int, str] = {}
         self._stopping = False
         self._running = {part.rank: _Process(part) for part in parts}
@@ -46,10 +46,10 @@ class Processes:
 
     def _listen(self, rank: int, process: _Process) -> None:
         """Waits for a report; an end without one is an early end."""
-        found = process.hear()
-        if isinstance(found, Fault):
-            self._found[rank] = found
-        elif found is _NOTHING and not self._stopping:
+        report = process.hear()
+        if isinstance(report, Fault):
+            self._faults[rank] = report
+        elif report is _NOTHING and not self._stopping:
             self._ended[rank] = _status(process.child.wait())
 
     def dead(self) -> dict[int, str]:
@@ -58,7 +58,7 @@ class Processes:
 
     def faults(self) -> dict[int, Fault]:
         """See `Others.faults`."""
-        return dict(self._found)
+        return dict(self._faults)
 
     def stop(self, patience: float) -> None:
         """See `Others.stop`."""
@@ -100,8 +100,8 @@ class _Process:
     def hear(self) -> Any:
         """The next report; `_NOTHING` where the process ended without one."""
         size = self._reports.read(8)
-        held = self._reports.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
-        return pickle.loads(held) if held else _NOTHING
+        report = self._reports.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
+        return pickle.loads(report) if report else _NOTHING
 
     def end(self, patience: float) -> None:
         """Ends the process, by force after `patience` seconds, and reaps it."""

@@ -82,18 +82,18 @@ def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int)
             help='name the column that holds them, as in `columns: columns(trace: "solution")`',
         )
     table = table.filter(pl.col("trace").is_not_null())
-    found = sequences_of(table, "trace", prompt, tokenizer)
-    kept = [trace for trace in found if len(trace.prompt) + len(trace.tokens) <= longest]
+    traces = sequences_of(table, "trace", prompt, tokenizer)
+    kept = [trace for trace in traces if len(trace.prompt) + len(trace.tokens) <= longest]
     if not kept:
-        shortest = min(len(trace.prompt) + len(trace.tokens) for trace in found)
+        shortest = min(len(trace.prompt) + len(trace.tokens) for trace in traces)
         raise problem(
             "E0927",
             f"no prompt with its trace fits into `max_tokens`, {longest} tokens",
             where="questions.parquet",
-            notes=[f"{len(found)} traces, the shortest has {shortest} tokens with its prompt"],
+            notes=[f"{len(traces)} traces, the shortest has {shortest} tokens with its prompt"],
             help=f"set `max_tokens` to at least {shortest} tokens",
         )
-    return kept, len(found) - len(kept)
+    return kept, len(traces) - len(kept)
 
 
 def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: Any) -> list[Trace]:
@@ -105,12 +105,12 @@ def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: An
     end = tokenizer.eos_token_id
     begun = table[f"{column}_prefix"] if f"{column}_prefix" in table.columns else [""] * table.height
     ended = table[f"{column}_ended"] if f"{column}_ended" in table.columns else [True] * table.height
-    found = []
+    sequences = []
     for tokens, text, prefix, whole in zip(prompts, table[column], begun, ended, strict=True):
         lead = continuation_tokens(tokenizer, prefix) if prefix else ()
         body = (*lead, *continuation_tokens(tokenizer, text))
-        found.append(Trace(tokens, body if body[-1:] == (end,) or not whole else (*body, end)))
-    return found
+        sequences.append(Trace(tokens, body if body[-1:] == (end,) or not whole else (*body, end)))
+    return sequences
 
 
 def pairs_of(
@@ -129,18 +129,18 @@ def pairs_of(
             help="train on a selection that gives `preferred` and `rejected`",
         )
     sides = [sequences_of(table, role, prompt, tokenizer) for role in ("preferred", "rejected")]
-    found = list(zip(*sides, strict=True))
-    lengths = [max(len(one.prompt) + len(one.tokens) for one in pair) for pair in found]
-    kept = [pair for pair, length in zip(found, lengths, strict=True) if length <= longest]
+    pairs = list(zip(*sides, strict=True))
+    lengths = [max(len(one.prompt) + len(one.tokens) for one in pair) for pair in pairs]
+    kept = [pair for pair, length in zip(pairs, lengths, strict=True) if length <= longest]
     if not kept:
         raise problem(
             "E0927",
             f"no pair fits into `max_tokens`, {longest} tokens",
             where="questions.parquet",
-            notes=[f"{len(found)} pairs, the shortest has {min(lengths)} tokens with its prompt"],
+            notes=[f"{len(pairs)} pairs, the shortest has {min(lengths)} tokens with its prompt"],
             help=f"set `max_tokens` to at least {min(lengths)} tokens",
         )
-    return kept, len(found) - len(kept)
+    return kept, len(pairs) - len(kept)
 
 
 def _numbers(meta: str | None) -> dict[str, float]:

@@ -47,23 +47,23 @@ class Ranks:
         """The first process's value, on all of them; what the others give is not looked at."""
         if self.world == 1:
             return cast(T, value)
-        held: list[Any] = [value]
-        dist.broadcast_object_list(held, src=0, group=self.control)
-        return held[0]
+        values: list[Any] = [value]
+        dist.broadcast_object_list(values, src=0, group=self.control)
+        return values[0]
 
     def gather(self, value: T) -> list[T]:
         """Every process's value, by rank, on all of them."""
         if self.world == 1:
             return [value]
-        held: list[Any] = [None] * self.world
-        dist.all_gather_object(held, value, group=self.control)
-        return held
+        values: list[Any] = [None] * self.world
+        dist.all_gather_object(values, value, group=self.control)
+        return values
 
     def total(self, numbers: Sequence[float]) -> list[float]:
         """The sums of numbers over all processes, in order of rank, so that each has the same bits."""
         if self.world == 1:
             return list(numbers)
-        return [sum(own) for own in zip(*self.gather(list(numbers)), strict=True)]
+        return [sum(column) for column in zip(*self.gather(list(numbers)), strict=True)]
 
     def wait(self) -> None:
         """Until every process is here."""
@@ -82,7 +82,7 @@ def interface(store: Store, rank: int, world: int, host: str | None) -> str | No
         # What stays on this machine is not to be reached from others.
         return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     every = psutil.net_if_addrs().items()
-    return next((name for name, held in every if host in [one.address for one in held]), None)
+    return next((name for name, addresses in every if host in [one.address for one in addresses]), None)
 
 
 def _machine() -> str:

@@ -14,7 +14,7 @@ from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Reward, Steps
 from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text
-from runners.clock import now, spent
+from runners.clock import Moment, now, spent
 from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
 from runners.prompts import continuation_tokens
@@ -57,11 +57,15 @@ class Collector:
     asking: Asking | None = None
     readers: tuple[AnswerReader, ...] = BOXED
 
-    def ask(self, questions: Sequence[Question], number: int) -> list[list[Asked]]:
-        """What each rollout of a step is generated from, by question."""
+    def ask(self, question: Question, number: int, position: int) -> list[Asked]:
+        """What each rollout of the question at a position of a draw is generated from."""
         if self.asking is None:
-            return [[Asked(question.prompt, 0, {})] * self.rollouts for question in questions]
-        return [self.asking.ask(question, number, at) for at, question in enumerate(questions)]
+            return [Asked(question.prompt, 0, {})] * self.rollouts
+        return self.asking.ask(question, number, position)
+
+    def request(self, asked: Asked, number: int, position: int, rollout: int) -> Request:
+        """The request of one rollout; its stream is a function of the seed, the draw and its place there."""
+        return Request(asked.prompt, purpose(self.seed, "rollout", number, position, rollout))
 
 
 LEAST_ENDED = 8
@@ -105,14 +109,26 @@ class Rollouts:
 def collect(collector: Collector, questions: Sequence[Question], number: int) -> Rollouts:
     """Generates, forces and grades. Every draw is a function of the seed, the step's `number` and a response's position."""
     began = now()
-    asked = collector.ask(questions, number)
+    asked = [collector.ask(question, number, at) for at, question in enumerate(questions)]
     requests = [
-        Request(one.prompt, purpose(collector.seed, "rollout", number, position, rollout))
-        for position, own in enumerate(asked)
-        for rollout, one in enumerate(own)
+        collector.request(one, number, position, rollout)
+        for position, group in enumerate(asked)
+        for rollout, one in enumerate(group)
     ]
     responses = collector.engine.generate(requests, collector.sampling, _ahead(collector, questions, asked))
-    generated = now()
+    return finish(collector, questions, asked, requests, responses, (began, now()))
+
+
+def finish(
+    collector: Collector,
+    questions: Sequence[Question],
+    asked: Sequence[Sequence[Asked]],
+    requests: Sequence[Request],
+    responses: Sequence[Response],
+    generating: tuple[Moment, Moment],
+) -> Rollouts:
+    """Forces and grades responses, question by question and rollout by rollout; `generating` is when they were made."""
+    generated = generating[1]
     texts = [response_text(collector.tokenizer, r.tokens, collector.sampling.stop_ids) for r in responses]
     inputs = _ungraded(collector, questions, responses, asked)
     cuts = needed_cuts(collector.reward, inputs)
@@ -123,8 +139,8 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
     verdicts = collector.verifier.grade(answers.asked)
     finished = now()
     right = [verdict.correct for verdict in verdicts]
-    prefixes = tuple(tuple((at, right[i]) for at, i in own) for own in answers.prefixes)
-    bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, own in enumerate(cuts.bare) for cut in own]
+    prefixes = tuple(tuple((at, right[i]) for at, i in one) for one in answers.prefixes)
+    bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, places in enumerate(cuts.bare) for cut in places]
     width = 1 + int(inputs.length.max())
     correct = np.array([right[i] for i in answers.whole], dtype=float).reshape(inputs.length.shape)
     return Rollouts(
@@ -135,9 +151,9 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
         forced=CutVerdicts.of([(n, cut, right[i]) for n, cut, i in answers.forced], width),
         bare=CutVerdicts.of(bare, width),
         prefixes=prefixes,
-        leads=tuple(one.lead for own in asked for one in own),
+        leads=tuple(one.lead for group in asked for one in group),
         seconds={
-            **spent("generate", (began, generated)),
+            **spent("generate", generating),
             **spent("force", (measured, answered)),
             **spent("grade", (generated, measured), (answered, finished)),
         },
@@ -217,9 +233,9 @@ def _places(
         def decode(tokens: Sequence[int]) -> str:
             return response_text(collector.tokenizer, tokens, ())
 
-        found = [step_places(split, response.tokens, decode) for response in responses]
+        places = [step_places(split, response.tokens, decode) for response in responses]
         size = collector.rollouts
-        return pad_places([found[start : start + size] for start in range(0, len(found), size)])
+        return pad_places([places[start : start + size] for start in range(0, len(places), size)])
     return pad_places([[collector.own_places[question.id]] for question in questions])
 
 
@@ -271,8 +287,8 @@ class _Answers:
 
         whole = [ask(read_answer(readers, text), number) for number, text in enumerate(texts)]
         at_cuts = []
-        for number, own in enumerate(forced):
-            for one in own:
+        for number, of_response in enumerate(forced):
+            for one in of_response:
                 assert forcing is not None
                 answer = answer_after_forcing(forcing, decode(one.tokens), readers)
                 at_cuts.append((number, one.cut, ask(answer, number)))
@@ -284,7 +300,9 @@ class _Answers:
 
 
 def _share_answered(answers: Sequence[Answer], responses: Sequence[Response]) -> float:
-    ended = [bool(own.text) for own, one in zip(answers, responses, strict=True) if one.finish == "stop"]
+    ended = [
+        bool(answer.text) for answer, one in zip(answers, responses, strict=True) if one.finish == "stop"
+    ]
     return sum(ended) / len(ended) if len(ended) >= LEAST_ENDED else 1.0
 
 

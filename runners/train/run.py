@@ -130,8 +130,8 @@ def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
     What it runs is counted with what `learner` does.
     """
     model, scorer = _placed(stage, job, learner.ranks)
-    found = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch, learner.products)
-    return replace(found, tally=learner.tally)
+    frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch, learner.products)
+    return replace(frozen, tally=learner.tally)
 
 
 def _steps_of(
@@ -139,7 +139,9 @@ def _steps_of(
 ) -> Steps:
     frozen = _frozen(stage, job, learner) if stage.method.frozen else None
     if isinstance(stage.method, Ppo):
-        return ppo_steps(stage.method, stage.data.grading, model, job, loaded, learner, seed, frozen, begun)
+        return ppo_steps(
+            stage.method, stage.data.grading, model, job, loaded, learner, seed, frozen, begun, stage.steps
+        )
     if isinstance(stage.method, Sft):
         return sft_steps(stage.method, model, job, loaded, learner, seed)
     return preference_steps(stage.method, model, job, loaded, learner, seed, frozen)
@@ -168,6 +170,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
         except Disagreement:
             # Nothing of this step has been applied, so what was done before it can be kept.
             if standing.steps > saved:
+                steps.keep(standing.steps)
                 save_anywhere(job.work, learner.model, learner.optimizers, standing, ranks)
             raise
         seconds["seconds"] = time.perf_counter() - began
@@ -185,6 +188,7 @@ def _run(job: Job, stage: Stage, learner: Learner, standing: Standing, steps: St
         shown["tokens_per_second"] = row["tokens"] / seconds["seconds"]
         job.progress(Progress(standing.steps, stage.steps, shown))
         if standing.steps % stage.save_every == 0 if stage.save_every > 0 else due:
+            steps.keep(standing.steps)
             save_anywhere(job.work, learner.model, learner.optimizers, standing, ranks)
             saved, saved_at = standing.steps, time.monotonic()
             took = saved_at - clock
@@ -230,10 +234,10 @@ def _finish(
         weights = whole_state(loaded.model, learner.ranks, cpu, torch.float32)
     state = {}
     for name, value in optimizer_state(learner.model, learner.optimizers).items():
-        made = whole(value)
+        tensor = whole(value)
         # One process has to hold them all; the others only help to put each together.
         if learner.ranks.first:
-            state[name] = made.to(cpu)
+            state[name] = tensor.to(cpu)
     if not learner.ranks.first:
         return
     save(
@@ -249,5 +253,5 @@ def _finish(
     write_parquet(metrics_table(standing.seconds), job.out / "timings.parquet")
     steps.write_tables(job.out, standing.steps)
     ended = "plateau" if standing.steps < stage.steps else "steps"
-    found = {"steps": standing.steps, "ended": ended, "optimizer_carried_over": carried, **steps.facts}
-    (job.out / "train.json").write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", "utf-8")
+    written = {"steps": standing.steps, "ended": ended, "optimizer_carried_over": carried, **steps.facts}
+    (job.out / "train.json").write_text(json.dumps(written, indent=2, sort_keys=True) + "\n", "utf-8")

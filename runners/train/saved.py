@@ -35,8 +35,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         # Cloned, so that tensors that share memory are stored each as a whole.
-        held = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
-        save_file(held, aside, metadata={"facts": json.dumps(facts)})
+        copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+        save_file(copies, aside, metadata={"facts": json.dumps(facts)})
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(aside, path)

@@ -39,8 +39,10 @@ class Scorer(nn.Module):
         [2, positions]."""
         hidden = self.hidden(ids, at, (), sequences)
         weight = self.model.get_output_embeddings().weight
-        found = token_logprobs(hidden, weight, targets, temperature)
-        return torch.stack([found, token_entropies(hidden, weight, temperature)]) if entropies else found
+        logprobs = token_logprobs(hidden, weight, targets, temperature)
+        return (
+            torch.stack([logprobs, token_entropies(hidden, weight, temperature)]) if entropies else logprobs
+        )
 
 
 def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:
@@ -136,18 +138,18 @@ def own_part(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tens
 def fill(model: Any, stored: Stored, ranks: Ranks) -> None:
     """Gives a sharded model whose parameters are on no device its weights, reading of each the rows of this process."""
     assert ranks.mesh is not None
-    held: dict[int, nn.Parameter] = {}
+    parameters: dict[int, nn.Parameter] = {}
     state: dict[str, Tensor] = {}
     for name, empty in model.named_parameters(remove_duplicate=False):
         # A tied matrix stays one.
-        if id(empty) not in held:
+        if id(empty) not in parameters:
             first, last = own_rows(empty.shape[0], ranks)
             part = torch.empty(
                 (last - first, *empty.shape[1:]), dtype=empty.dtype, device=ranks.mesh.device_type
             )
             part.copy_(stored.rows(name, first, last))
-            held[id(empty)] = nn.Parameter(like(part, empty), empty.requires_grad)
-        state[name] = held[id(empty)]
+            parameters[id(empty)] = nn.Parameter(like(part, empty), empty.requires_grad)
+        state[name] = parameters[id(empty)]
     for name, buffer in _buffers(model):
         state[name] = own_part(stored, name, buffer, ALONE).to(buffer)
     model.load_state_dict(state, assign=True)

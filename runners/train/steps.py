@@ -31,7 +31,8 @@ class Steps:
     """`take(n)` does step n (from 0); a context that gives up processes and memory at its end.
 
     `facts` are what the artifact should say of the stage once, such as how many questions were left out. `sequences`
-    is how many traces or pairs there are to pass over.
+    is how many traces or pairs there are to pass over. `keep(n)` leaves on the disk what steps after the first n need
+    besides weights and optimizers; it is called before those are saved.
     """
 
     take: Callable[[int], Numbers]
@@ -39,6 +40,7 @@ class Steps:
     sequences: int = 0
     write_tables: Callable[[Path, int], None] = lambda folder, steps: None
     closing: tuple[Callable[[], None], ...] = field(default=())
+    keep: Callable[[int], None] = lambda steps: None
 
     def __enter__(self) -> Steps:
         return self

@@ -41,12 +41,12 @@ class Tally:
         trained = sum(length for length, passes in runs if passes == 3)
         if not trained or seconds <= 0:
             return {}
-        found = {"train_tokens_per_second": trained / seconds}
+        rates = {"train_tokens_per_second": trained / seconds}
         if sizes is not None and peak is not None:
             # Attention is causal: a token attends to half of its sequence on average.
             flops = sum(passes * sizes.forward_flops(length, length**2 / 2) for length, passes in runs)
-            found["mfu"] = flops / (seconds * devices * peak)
-        return found
+            rates["mfu"] = flops / (seconds * devices * peak)
+        return rates
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -23,8 +23,8 @@ def try_reward(
     `batch` normalises over this group alone. The advantages of parts are two: of a prefix, and of the rest.
     """
     size = len(group.rollouts)
-    own = [list(each) for each in places] if reward.dense is not None else [[]] * size
-    values = [interpret(reward, group, index, own[index]) for index in range(size)]
+    splits = [list(each) for each in places] if reward.dense is not None else [[]] * size
+    values = [interpret(reward, group, index, splits[index]) for index in range(size)]
     length = np.array([[float(each.length) for each in group.rollouts]])
     width = max(map(len, values))
     rewards = np.array([[[*each, *[0.0] * (width - len(each))] for each in values]])
@@ -36,7 +36,7 @@ def try_reward(
             )
             tokens = np.zeros(advantages.shape, dtype=np.int64)
         elif reward.dense is not None:
-            advantages, tokens = advantages_of(rewards, *pad_places([own]), length, rule)
+            advantages, tokens = advantages_of(rewards, *pad_places([splits]), length, rule)
         else:
             present = np.ones(rewards.shape, dtype=np.bool_)
             advantages, tokens = advantages_of(rewards, length[:, :, None], present, length, rule)
@@ -46,7 +46,7 @@ def try_reward(
         Tried(
             lets=_lets(reward, group, index),
             rewards=tuple(values[index]),
-            places=tuple(own[index]),
+            places=tuple(splits[index]),
             advantages=tuple(advantages[0, index, : 2 if reward.parts else len(values[index])].tolist()),
             tokens=() if reward.parts else tuple(tokens[0, index, : len(values[index])].tolist()),
         )

@@ -115,12 +115,12 @@ class Learner:
             dealt = deal_packed(lengths, self._costs(lengths), self.bound, ranks.world)
         else:
             dealt = deal_padded(lengths, self.bound, ranks.world)
-        own = []
+        share = []
         for members in dealt[ranks.rank]:
             rows = run[torch.tensor(members, dtype=torch.int64)]
             part = batch.select(rows)
-            own.append((inputs_of(part, rows, self.device), part.to(self.device)))
-        return own
+            share.append((inputs_of(part, rows, self.device), part.to(self.device)))
+        return share
 
     def _costs(self, lengths: Sequence[int]) -> list[float]:
         """FLOPs of a forward pass over each sequence; its tokens, where the model's sizes are not known."""
@@ -146,13 +146,15 @@ class Learner:
                 return self.scorer(
                     inputs.ids, inputs.at, inputs.targets, temperature, entropies, inputs.sequences
                 )
-            made = self.forward.derive() if derived is None else derived
+            derived_weights = self.forward.derive() if derived is None else derived
             where = {} if inputs.sequences is None else {"sequences": inputs.sequences}
-            hidden = self.forward.hidden(inputs.ids, inputs.at, made, **where)
+            hidden = self.forward.hidden(inputs.ids, inputs.at, derived_weights, **where)
             logprobs_of = bfloat16.token_logprobs if self.products == HALF else token_logprobs
             weight = self.model.get_output_embeddings().weight
-            found = logprobs_of(hidden, weight, inputs.targets, temperature)
-            return torch.stack([found, token_entropies(hidden, weight, temperature)]) if entropies else found
+            scores = logprobs_of(hidden, weight, inputs.targets, temperature)
+            return (
+                torch.stack([scores, token_entropies(hidden, weight, temperature)]) if entropies else scores
+            )
 
     def score(self, batch: Batch, temperature: float) -> Tensor:
         """The log-probabilities of a batch's trained tokens, on every process and without a gradient."""
@@ -164,13 +166,13 @@ class Learner:
 
     def _scored(self, batch: Batch, temperature: float, row: int) -> Tensor:
         """Log-probabilities (0) or entropies (1)."""
-        own = []
+        scored = []
         with torch.no_grad():
             for inputs, _ in self.microbatches(batch, 1):
-                found = self.logprobs(inputs, temperature, entropies=bool(row))
-                own.append((inputs.rows, (found[row] if row else found).float().cpu()))
+                measured = self.logprobs(inputs, temperature, entropies=bool(row))
+                scored.append((inputs.rows, (measured[row] if row else measured).float().cpu()))
         scores = torch.zeros(int(batch.trained.sum()))
-        for parts in self.ranks.gather(own):
+        for parts in self.ranks.gather(scored):
             for rows, values in parts:
                 scores[batch.places(rows)] = values
         return scores

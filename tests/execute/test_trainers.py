@@ -139,6 +139,7 @@ def ends(job: Job) -> None:
         together(job, f"{HERE}:meet")
 
 
+@pytest.mark.heavy
 def test_a_process_that_ends_before_it_begins_is_told_of(ray_bench: Bench, cluster: Cluster) -> None:
     told = outcomes(cluster, replace(order(ray_bench, "early", 2), runner=f"{HERE}:ends"))["early"]
     assert told.status == "died"

@@ -191,6 +191,7 @@ def test_greedy_schedules_try_so_many(tmp_path: Path) -> None:
     assert check_file(path).diagnostics == ()
 
 
+@pytest.mark.heavy
 def test_a_block_that_many_stages_share(tmp_path: Path) -> None:
     """What a short text means is counted, whatever it is written with."""
     over = "stages(cap in every(1 tokens, from: 1 tokens, to: 256 tokens)) { optim { lr = 1e-6 } }"

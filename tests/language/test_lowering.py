@@ -140,6 +140,16 @@ def test_how_a_trainer_computes_is_lowered() -> None:
     assert method.entropy == 0.01
 
 
+def test_how_far_rollouts_lag_is_lowered() -> None:
+    said = """  lag = 1 step
+  segment = 8K tokens
+  loss { decoupled = true }
+  importance_cap = 5
+"""
+    method = ppo(compiled_text(HEAD + MINE.replace("\n}", "\n" + said + "}")), "mine")
+    assert (method.lag, method.segment, method.loss) == (1, 8192, Loss(decoupled=True))
+
+
 def test_what_a_loss_is_made_of_is_lowered() -> None:
     said = """  kl = 0.001
   entropy = 0.01

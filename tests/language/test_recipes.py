@@ -86,3 +86,27 @@ def test_a_cut_past_the_longest_response_is_told(
     lines = ("reward = cut", "forcing = dynasor", "rollout { max_tokens = 1K tokens }")
     result = compiled(changed(*lines, above=f"from std.forcing import dynasor\n{CUT}"), target="other")
     golden("language/E0402-cut.txt", render(result.diagnostics, result.sources))
+
+
+@pytest.mark.parametrize(
+    ("said", "codes"),
+    [
+        ("lag = 2 steps\n segment = 1K tokens", []),
+        ("lag = 1 step\n segment = 32K tokens", ["E0526"]),
+        ("lag = 1 step\n segment = 1K tokens\n reward = kimi_length(weight: 1)", []),
+        ("lag = 0 steps\n segment = 1K tokens", ["E0525"]),
+        ("lag = 1 step\n importance_cap = 2", ["E0527"]),
+        ("lag = 1 step\n old_logprobs = engine", []),
+        ("loss { decoupled = true }\n old_logprobs = engine", ["E0516"]),
+        ("lag = 1 step\n cluster = h800_16x8", ["W0528"]),
+        ("lag = 1 step\n cluster = h800_16x8 { placement = apart }", []),
+        ("lag = 1 step\n cluster = h800_16x8 { nodes = 1, gpus_per_node = 1, placement = apart }", ["W0528"]),
+        ("lag = 1 step\n segment = 8K tokens\n cluster = h800_16x8", []),
+        ("lag = 0 steps\n cluster = h800_16x8", []),
+    ],
+)
+def test_what_lagging_rollouts_need(compiled: Callable[..., Compiled], said: str, codes: list[str]) -> None:
+    above = "from std.clusters import h800_16x8\nfrom std.rewards import kimi_length\n"
+    found = compiled(changed(said, above=above), target="other").diagnostics
+    ours = {"E0516", "E0524", "E0525", "E0526", "E0527", "W0528"}
+    assert [each.code for each in found if each.severity == "error" or each.code in ours] == codes

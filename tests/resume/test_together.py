@@ -85,6 +85,7 @@ def command(*arguments: str | Path) -> None:
     assert not code
 
 
+@pytest.mark.heavy
 def test_tidying_up_and_accepting_while_a_run_goes_on(place: Place, untouched: Place) -> None:
     """What it has not come to yet is named by the run before it alone, and stays."""
     overlapping(place)

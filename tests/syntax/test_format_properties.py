@@ -227,7 +227,7 @@ def canonical(module: tree.Module) -> str:
     return text
 
 
-@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
 @given(modules)
 def test_reading_a_layout_gives_back_the_tree(module: tree.Module) -> None:
     text = canonical(module)
@@ -235,7 +235,7 @@ def test_reading_a_layout_gives_back_the_tree(module: tree.Module) -> None:
     assert result.text == text
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
 @given(expressions)
 def test_every_expression_survives_as_every_kind_of_value(expr: Any) -> None:
     doc = expr.block.doc if isinstance(expr, tree.Amend) else None

@@ -14,7 +14,7 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
-from reodsl.ir.training import Sampling
+from reodsl.ir.training import Loss, Sampling
 from reodsl.price.tasks import scored_again
 from runners.engine.embedded import engine as embedded
 from runners.seeds import purpose
@@ -96,6 +96,10 @@ def cropped(batch):
         ({"rollout": Sampling(max_tokens=12, temperature=0.7)}, True, True),
         ({"rollout": Sampling(max_tokens=12, temperature=0.7), "old_logprobs": "engine"}, True, False),
         ({"importance_cap": 2.0}, True, True),
+        ({"lag": 1}, False, False),
+        ({"lag": 1, "rollout": Sampling(max_tokens=12, temperature=0.7)}, True, False),
+        ({"loss": Loss(decoupled=True)}, True, True),
+        ({"loss": Loss(decoupled=True), "lag": 1}, True, True),
     ],
 )
 def test_whose_log_probabilities_ratios_divide_by(changes, same_numbers, mine):
@@ -114,14 +118,18 @@ CUT = Sampling(max_tokens=12, temperature=0.7, top_p=0.9)
 
 
 @pytest.mark.parametrize("old", ["auto", "engine", "trainer"])
-@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"importance_cap": 2.0}, {"lag": 1}, {"loss": Loss(decoupled=True), "lag": 1}],
+    ids=["plain", "capped", "lagging", "decoupled"],
+)
 @pytest.mark.parametrize("rollout", [Sampling(max_tokens=12), Sampling(max_tokens=12, temperature=0.7), CUT])
 @pytest.mark.parametrize(
     ("engine", "precision"), [("embedded", "float32"), ("embedded", "bfloat16"), ("sglang", "auto")]
 )
-def test_a_plan_counts_the_passes_before_the_update(monkeypatch, old, cap, rollout, engine, precision):
+def test_a_plan_counts_the_passes_before_the_update(monkeypatch, old, changes, rollout, engine, precision):
     """What `reodsl plan` charges for is what is done: passes over all responses, counted."""
-    ours = rule(old_logprobs=old, importance_cap=cap, rollout=rollout)
+    ours = rule(old_logprobs=old, rollout=rollout, **changes)
     found = experience(small_model(seed=1), rollout.temperature)
     batch = batch_of(score(found, ours))
     passes, scores = [], Learner.score

@@ -26,6 +26,7 @@ from reodsl.ir.settings.types import (
     CHECKPOINT,
     COUNT,
     HOURS,
+    LAG,
     LR,
     NATURAL,
     PAIRS,
@@ -183,12 +184,32 @@ class Ppo:
             later=True,
         ),
     ] = 0
+    lag: Annotated[
+        int,
+        Setting(
+            LAG,
+            "how many steps old the weights are that sample a step's responses; 1 samples them while the step before"
+            " trains",
+            "lag = 1 step",
+            later=True,
+        ),
+    ] = 0
+    segment: Annotated[
+        int | None,
+        Setting(
+            TOKENS,
+            "tokens that a response may get at one step: it goes on at the next, by newer weights (Kimi k1.5's partial"
+            " rollouts); needs `lag`; left out, every response is done at its step",
+            "segment = 8K tokens",
+            later=True,
+        ),
+    ] = None
     old_logprobs: Annotated[
         Literal["auto", "engine", "trainer"],
         Setting(
             WORDS,
             "whose log-probabilities of a response PPO's ratios divide by; `auto` takes the engine's where they are the"
-            " trainer's own numbers",
+            " trainer's own numbers, and with `lag`",
             later=True,
         ),
     ] = "auto"
@@ -457,6 +478,16 @@ class Loss:
             later=True,
         ),
     ] = 1.0
+    decoupled: Annotated[
+        bool,
+        Setting(
+            Flag(),
+            "divide ratios by the policy at the step's start, and weigh each token by its probability there over the one"
+            " that it was sampled with (AReaL: Fu et al. 2025); `importance_cap` bounds that weight",
+            "decoupled = true",
+            later=True,
+        ),
+    ] = False
 
 
 @kind("rest", form="block")

@@ -10,6 +10,7 @@ from reodsl.language.checks.cases import cases
 from reodsl.language.checks.clusters import check_staged, check_unheeded
 from reodsl.language.checks.comparable import check_pool
 from reodsl.language.checks.data import check_data
+from reodsl.language.checks.lag import check_lag
 from reodsl.language.checks.limits import check_limits
 from reodsl.language.checks.models import check_models
 from reodsl.language.checks.overlap import check_overlap
@@ -61,6 +62,7 @@ def _check(program: Program) -> None:
             ctx.spend("schedules", stage.record.span, grid + points)
             for finding in (
                 *check_recipe(case, stage),
+                *check_lag(case, stage),
                 *check_budgets(case, stage),
                 *check_rollouts(ctx, case, stage),
                 *check_models(case, stage),

@@ -22,7 +22,7 @@ from runners.engine.embedded.prefill import admit
 from runners.engine.embedded.sampler import draw
 from runners.engine.embedded.settings import EmbeddedSettings
 from runners.engine.protocol import Request, Response, Sampling
-from runners.engine.streams import as_seeds, starts, uniforms
+from runners.engine.streams import as_seeds, skipped, starts, uniforms
 from runners.engine.watch import look
 
 Step = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
@@ -93,7 +93,8 @@ def generate(
 ) -> tuple[list[Response], list[Cohort]]:
     """Responses in the order of the requests, and the finished cohorts that fit in the cache's memory."""
     waiting = groups_of(requests)
-    streams = starts(as_seeds(request.seed for request in requests))
+    drawn = as_seeds(request.drawn for request in requests)
+    streams = skipped(starts(as_seeds(request.seed for request in requests)), drawn)
     stop_ids = np.array(sampling.stop_ids, dtype=np.int64)
     running: list[Running] = []
     kept: deque[Cohort] = deque()

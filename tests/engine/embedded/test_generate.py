@@ -86,6 +86,24 @@ def test_a_response_does_not_depend_on_its_batch(model: Any) -> None:
         assert response.tokens == one.tokens
 
 
+@pytest.mark.parametrize("sampling", [SAMPLED, replace(SAMPLED, temperature=0.7, top_p=0.9)], ids=str)
+def test_a_response_goes_on_where_it_was_cut(model: Any, sampling: Sampling, device: str) -> None:
+    """In two calls, the second of which has what the first gave behind its prompts, as in one."""
+    requests = make_requests(5, 3, seed=2)
+    whole = engine_of(model, device=device).generate(requests, sampling)
+    begun = engine_of(model, device=device).generate(requests, replace(sampling, max_tokens=7))
+    cut = [i for i, one in enumerate(begun) if one.finish == "length"]
+    assert cut
+    later = [
+        Request(requests[i].prompt + begun[i].tokens, requests[i].seed, len(begun[i].tokens)) for i in cut
+    ]
+    rest = engine_of(model, rows=4, device=device).generate(later, replace(sampling, max_tokens=23))
+    for i, one in zip(cut, rest, strict=True):
+        assert begun[i].tokens + one.tokens == whole[i].tokens
+        assert begun[i].logprobs + one.logprobs == pytest.approx(whole[i].logprobs, abs=1e-4)
+        assert begun[i].behaviour + one.behaviour == pytest.approx(whole[i].behaviour, abs=1e-4)
+
+
 def test_equal_batches_are_bitwise_equal(model: Any, device: str) -> None:
     requests = make_requests(6, 4)
     engine = engine_of(model, device=device)

@@ -1,0 +1,126 @@
+"""Partial rollouts: questions under way in; a step's rollouts and the questions that go on by the next weights out.
+
+A response that is not done after `segment` tokens goes on in the next round, which may have new weights (Kimi Team 2025,
+Kimi k1.5: Scaling Reinforcement Learning with LLMs, section 2.6.2). Rounds are cut by tokens, so that a rerun is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from runners.clock import now
+from runners.engine.protocol import Request, Response
+from runners.train.questions import Question
+from runners.train.rollouts import Collector, Rollouts, finish
+
+NOTHING = Response((), (), (), "length", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A question that no step has learnt from yet: where it was drawn, and its responses as far as they are."""
+
+    draw: int
+    position: int
+    question: int
+    responses: tuple[Response, ...]
+
+    def done(self, longest: int) -> bool:
+        """Whether none of the responses goes on."""
+        return not any(goes_on(one, longest) for one in self.responses)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Questions under way, the oldest first, after `rounds` draws of questions."""
+
+    rounds: int = 0
+    open: tuple[Open, ...] = ()
+
+
+def goes_on(response: Response, longest: int) -> bool:
+    """Whether a response is neither at its end nor `longest` tokens long."""
+    return response.finish != "stop" and len(response.tokens) < longest
+
+
+def collect_segments(
+    collector: Collector,
+    pool: Sequence[Question],
+    draw: Callable[[int], Sequence[int]],
+    segment: int,
+    flow: Flow,
+) -> tuple[Rollouts, Flow]:
+    """The rollouts of as many questions as a draw has, the oldest whose responses are all done, and what stays open.
+
+    While there are too few, a round draws new questions, and each open response goes on for at most `segment` tokens.
+    `draw(k)` gives the questions of round k, as places in `pool`.
+    """
+    longest, began = collector.sampling.max_tokens, now()
+    wanted = len(draw(flow.rounds))
+    done = [one for one in flow.open if one.done(longest)]
+    while len(done) < wanted:
+        flow = _round(collector, pool, draw(flow.rounds), segment, flow)
+        done = [one for one in flow.open if one.done(longest)]
+    generated = now()
+    chosen = done[:wanted]
+    taken = {id(one) for one in chosen}
+    asked = [collector.ask(pool[one.question], one.draw, one.position) for one in chosen]
+    requests = [
+        collector.request(each, one.draw, one.position, rollout)
+        for one, group in zip(chosen, asked, strict=True)
+        for rollout, each in enumerate(group)
+    ]
+    rollouts = finish(
+        collector,
+        [pool[one.question] for one in chosen],
+        asked,
+        requests,
+        [response for one in chosen for response in one.responses],
+        (began, generated),
+    )
+    return rollouts, replace(flow, open=tuple(one for one in flow.open if id(one) not in taken))
+
+
+def _round(
+    collector: Collector, pool: Sequence[Question], drawn: Sequence[int], segment: int, flow: Flow
+) -> Flow:
+    """New questions are begun, and all open responses go on for a segment."""
+    nothing = (NOTHING,) * collector.rollouts
+    begun = tuple(Open(flow.rounds, at, question, nothing) for at, question in enumerate(drawn))
+    every = (*flow.open, *begun)
+    longest = collector.sampling.max_tokens
+    # The last segment of a response may be a shorter one: those of a length are asked for together.
+    by_length: dict[int, list[tuple[int, int, Request]]] = {}
+    for place, one in enumerate(every):
+        asked = collector.ask(pool[one.question], one.draw, one.position)
+        for rollout, response in enumerate(one.responses):
+            if not goes_on(response, longest):
+                continue
+            request = collector.request(asked[rollout], one.draw, one.position, rollout)
+            request = Request(
+                (*request.prompt, *response.tokens), request.seed, request.drawn + len(response.tokens)
+            )
+            length = min(segment, longest - len(response.tokens))
+            by_length.setdefault(length, []).append((place, rollout, request))
+    responses = [list(one.responses) for one in every]
+    for length, rows in sorted(by_length.items(), reverse=True):
+        sampling = replace(collector.sampling, max_tokens=length)
+        continued = collector.engine.generate([request for _, _, request in rows], sampling)
+        for (place, rollout, _), more in zip(rows, continued, strict=True):
+            responses[place][rollout] = joined(responses[place][rollout], more)
+    return Flow(
+        flow.rounds + 1,
+        tuple(replace(one, responses=tuple(parts)) for one, parts in zip(every, responses, strict=True)),
+    )
+
+
+def joined(first: Response, more: Response) -> Response:
+    """A response and its next segment as one; each token keeps the log-probabilities that it was drawn with."""
+    return Response(
+        first.tokens + more.tokens,
+        first.logprobs + more.logprobs,
+        first.behaviour + more.behaviour,
+        more.finish,
+        tuple(dict.fromkeys(first.weight_versions + more.weight_versions)),
+    )
