@@ -141,7 +141,7 @@ def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
         (one, two, each) if each.mean < 0 else (two, one, each) for one, two, each in compared if each.apart
     ]
     if all(each.reach is None for _, _, each in compared):
-        return "One seed does not say how much trainings vary, so that no pair of arms counts as apart."
+        return "One seed does not say how much trainings vary, so no pair of arms counts as apart."
     beaten: dict[str, list[str]] = {}
     for low, high, _ in apart:
         beaten.setdefault(low, []).append(high)
