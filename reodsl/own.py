@@ -17,6 +17,24 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class Response:
+    """A response to reward: `def score(response: Response) -> float`, or of `responses: list[Response]` a list.
+
+    `text` is all of it, `tokens` its length, `answer` what was read of it, and `correct` what the verifier said. The others
+    are as those of an `Answer`.
+    """
+
+    question: str
+    text: str
+    answer: str
+    correct: bool
+    tokens: int
+    reference: str
+    references: Sequence[str] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """An answer to judge: `def check(answer: Answer) -> bool`, or `def check(answers: list[Answer]) -> list[bool]`.
 

@@ -56,7 +56,7 @@ RUNNERS_READ = {
     "engine": {"exhaustion", "models", "rounded", "rows", "scratch", "seats"},
     "prepare": {"data", "models", "seeds"},
     "select": {"rewards"},
-    "train": {"answers", "clock", "engine", "exhaustion", "models", "prompts"}
+    "train": {"answers", "clock", "engine", "exhaustion", "models", "own", "prompts"}
     | {"rewards", "rounded", "rows", "seats", "seeds", "verify"},
     "evaluate": {"answers", "engine", "models", "prompts", "seeds", "verify"},
     "execute": {"clock", "data", "engine", "models", "own", "sandbox", "scratch"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -244,9 +245,11 @@ def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple
 
 def check_inputs(reward: Reward, group: Asked) -> None:
     """Raise E0124 where the reward reads numbers or a reference that the group does not have."""
-    fields = {node.field for node in walk(reward) if isinstance(node, Given)}
+    fields = {node.field for node in walk(reward) if isinstance(node, Given)} | set(reward.functions)
     for name in sorted(fields - set(group.group.rollouts[0].given)):
         read = "mode(y)" if name == "mode" else f"x.{name}"
+        if name in reward.functions:
+            read = f"python({json.dumps(name)}, y)"
         raise _refuse(f"`{reward.name}` reads `{read}`", f"give its value: `--given {name}=…`")
     over = {node.over for node in walk(reward) if isinstance(node, Aggregate)}
     if "ref" in over and not group.group.reference:

@@ -93,6 +93,15 @@ class Given(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Own(Node):
+    """What a function of the user's gives a whole response: `FILE.py:FUNCTION`, or `MODULE:FUNCTION` of a package."""
+
+    op: Literal["python"] = "python"
+    function: str
+    of: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weight(Node):
     """The coefficient of the split at hand: `trapezoid`, `uniform`, or `half_first` (as Q-Spec's is printed)."""
 
@@ -181,6 +190,7 @@ Expression: TypeAlias = Annotated[
     | Forced
     | Bare
     | Given
+    | Own
     | Weight
     | Previous
     | Unary

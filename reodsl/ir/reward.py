@@ -11,7 +11,7 @@ from pydantic import Field
 
 from reodsl.ir import expression
 from reodsl.ir.base import IR, walk
-from reodsl.ir.expression import Expression, Forced, Name, Number, Previous, Weight, WeightRule
+from reodsl.ir.expression import Expression, Forced, Name, Number, Own, Previous, Weight, WeightRule
 
 
 class Budgets(IR):
@@ -119,6 +119,11 @@ class Reward(IR):
         """Every expression that gives a number of its own."""
         optional = (self.outcome, self.dense.value if self.dense is not None else None)
         return (*(value for value in optional if value is not None), *(part.value for part in self.parts))
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The user's functions that it calls, each once."""
+        return tuple(dict.fromkeys(node.function for node in walk(self) if isinstance(node, Own)))
 
     @property
     def weight_rule(self) -> WeightRule | None:

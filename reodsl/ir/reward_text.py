@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from reodsl.ir.expression import (
@@ -17,6 +18,7 @@ from reodsl.ir.expression import (
     Length,
     Name,
     Number,
+    Own,
     Previous,
     Unary,
     Weight,
@@ -83,6 +85,8 @@ def _written(value: Expression) -> tuple[str, int]:
             return f"correct({value.of}[:{expression_text(value.cut)}])", _ATOM
         case Given():
             return (f"mode({value.of})" if value.field == "mode" else f"x.{value.field}"), _ATOM
+        case Own():
+            return f"python({json.dumps(value.function)}, {value.of})", _ATOM
         case Weight():
             return f"{value.rule}(L)", _ATOM
         case Previous():

@@ -32,6 +32,7 @@ REWARD_WORDS = (
         "`correct(answer(y[:L]))`",
         "1 where the answer forced after L tokens is right; a shorter response is graded as it is",
     ),
+    ('`python("style.py:score", y)`', "what a function of yours gives it (docs/OWN_CODE.md)"),
     ("`correct(y[:L])`", "1 where its first L tokens, with nothing forced, hold the right answer"),
     ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of the split at hand"),
     ("`before(L)`", "the place of the split before the one at hand, 0 tokens for the first"),

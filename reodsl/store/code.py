@@ -58,11 +58,16 @@ class Code:
         return digest.hexdigest()
 
 
+def is_code(part: Mapping[str, Any]) -> bool:
+    """Whether a part of a payload names a function: a setting's value, or a term of a reward."""
+    return "python" in (part.get("kind"), part.get("op")) and isinstance(part.get("function"), str)
+
+
 def code_uses(payload: Any, setting: str = "") -> Iterator[tuple[str, str]]:
     """The functions that a payload names, as (the setting that names it, `FILE.py:FUNCTION`)."""
     if isinstance(payload, Mapping):
-        if payload.get("kind") == "python" and isinstance(payload.get("function"), str):
-            yield setting, payload["function"]
+        if is_code(payload):
+            yield ("reward" if "op" in payload else setting), payload["function"]
         for name, each in payload.items():
             yield from code_uses(each, name)
     elif isinstance(payload, (list, tuple)):

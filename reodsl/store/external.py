@@ -20,7 +20,7 @@ from reodsl.diagnostics import problem
 from reodsl.graph.task import Task
 from reodsl.ir import digest
 from reodsl.ir.names import DATA_FILES, PACKAGE, PART, REPO, REVISION, WEIGHTS
-from reodsl.store.code import content_of
+from reodsl.store.code import content_of, is_code
 from reodsl.store.files import write_json
 from reodsl.store.plain import hash_plain, is_system, read_plain, stat_plain
 
@@ -194,7 +194,7 @@ def resolved(task: Task, payload: Mapping[str, Any], folder: Path, prints: Finge
 def _with_content(part: Any, folder: Path) -> Any:
     """A part of a payload with the content of the user's functions in the place of their files; without any, the part."""
     if isinstance(part, Mapping):
-        if part.get("kind") == "python":
+        if is_code(part):
             return content_of(part, folder)
         inner = {name: _with_content(each, folder) for name, each in part.items()}
         return inner if any(inner[name] is not part[name] for name in inner) else part

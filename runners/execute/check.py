@@ -19,7 +19,7 @@ from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture
 from reodsl.plan.registry import Machine
 from reodsl.price.machine import called, gpus_of
-from reodsl.store.code import read_all
+from reodsl.store.code import is_code, read_all
 from reodsl.store.external import LARGEST_CONFIG, hub_cache, hub_snapshot, package_file
 from reodsl.store.plain import NotPlain, open_plain, read_plain
 from runners.execute.gpu_names import gpu_here, other_gpus
@@ -121,11 +121,7 @@ def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
 def _scored(payload: Any) -> bool:
     """Whether a package's scorer, or Python of the user's, grades answers of this payload."""
     if isinstance(payload, dict):
-        return (
-            payload.get("verifier") == "package"
-            or payload.get("kind") == "python"
-            or any(map(_scored, payload.values()))
-        )
+        return payload.get("verifier") == "package" or is_code(payload) or any(map(_scored, payload.values()))
     return isinstance(payload, list | tuple) and any(map(_scored, payload))
 
 

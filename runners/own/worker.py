@@ -27,14 +27,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from reodsl.own import Answer
+from reodsl.own import Answer, Response
 from runners.sandbox import Expired, Sandbox, lacking, limit_memory, python_folders
 
 PARENT_POLL_SECONDS = 10.0
 MOST_PRINTED = 2**20
 """Characters that a batch may print. They are shown nowhere."""
 _LONGEST_WORDS = 500
-ROWS: dict[str, tuple[str, str, type]] = {"verifier": ("answer", "answers", Answer)}
+ROWS: dict[str, tuple[str, str, type]] = {
+    "verifier": ("answer", "answers", Answer),
+    "reward": ("response", "responses", Response),
+}
 """By role: the parameter's name for one at a time, its name for a list, and what each is."""
 
 

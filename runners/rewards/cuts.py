@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reodsl.ir.base import IR, parts_of
-from reodsl.ir.expression import Bare, Correct, Forced, Name, Node
+from reodsl.ir.expression import Bare, Correct, Forced, Name, Node, Own
 from reodsl.ir.reward import Reward
 from runners.rewards.inputs import Bools, Ints, RewardInputs
 from runners.rewards.problems import cut_needs_verdict
@@ -73,7 +73,7 @@ def _check(value: IR | Node, reward: Reward, judged: set[str]) -> None:
 
 
 def _needs_verdict(value: IR | Node, judged: set[str]) -> bool:
-    if isinstance(value, (Correct, Forced, Bare)):
+    if isinstance(value, (Correct, Forced, Bare, Own)):
         return True
     if isinstance(value, Name):
         return value.name in judged

@@ -22,6 +22,7 @@ from reodsl.ir.expression import (
     Length,
     Name,
     Number,
+    Own,
     Previous,
     Unary,
     Weight,
@@ -102,6 +103,11 @@ def _value(node: Expression, scope: _Scope) -> float:
             if node.field not in given:
                 raise given_missing(scope.reward, node.field, sorted(given))
             return float(given[node.field])
+        case Own():
+            given = scope.responses[node.of].given
+            if node.function not in given:
+                raise given_missing(scope.reward, node.function, sorted(given))
+            return float(given[node.function])
         case Weight():
             return coefficients(node.rule, scope.places[:-1], scope.places[-1])[scope.split]
         case Previous():

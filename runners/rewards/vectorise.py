@@ -29,6 +29,7 @@ from reodsl.ir.expression import (
     Name,
     Node,
     Number,
+    Own,
     Previous,
     Unary,
     Weight,
@@ -122,7 +123,9 @@ class _Evaluator:
             case Bare():
                 return self.at_cut(node.of, node.cut, scope, self.bare)
             case Given():
-                return self.given(node, scope)
+                return self.given(node.of, node.field, scope)
+            case Own():
+                return self.given(node.of, node.function, scope)
             case Weight():
                 return self.weights(node)
             case Previous():
@@ -155,12 +158,12 @@ class _Evaluator:
             raise reference_missing(self.reward.name)
         return self.along(table, response.axis)
 
-    def given(self, node: Given, scope: _Scope) -> Floats:
-        response = scope.responses[node.of]
+    def given(self, name: str, field: str, scope: _Scope) -> Floats:
+        response = scope.responses[name]
         tables = self.inputs.given if response.over == "group" else self.inputs.reference_given
-        if node.field not in tables:
-            raise given_missing(self.reward.name, node.field, sorted(tables))
-        return self.along(tables[node.field], response.axis)
+        if field not in tables:
+            raise given_missing(self.reward.name, field, sorted(tables))
+        return self.along(tables[field], response.axis)
 
     def weights(self, node: Weight) -> Floats:
         places, present = self.inputs.places, self.inputs.present

@@ -12,7 +12,7 @@ import torch
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
-from reodsl.ir.data import Grading
+from reodsl.ir.data import Grading, Python
 from reodsl.ir.model import Model
 from reodsl.ir.reward import QuestionBudgets, Reward
 from reodsl.ir.reward import Steps as ReasoningSteps
@@ -23,6 +23,7 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Sampling, Weights
 from runners.engine.versions import PLACE
 from runners.models.folder import Loaded
+from runners.own import OwnFunction, opened
 from runners.prompts import stop_tokens
 from runners.rewards.splits import budget_places, question_places
 from runners.train.asking import Asking, longest_of
@@ -81,6 +82,8 @@ def ppo_steps(
     parts.mkdir(parents=True, exist_ok=True)
     waiting, beside = job.work / "waiting", method.lag > 0 and _beside(job)
     left = load_waiting(waiting, begun) if method.lag else {}
+    # None of their processes starts before the first call.
+    functions = {name: _reward_function(name, job) for name in method.reward.functions}
     # Last of all that can fail: until there are steps, nobody else would close what is opened here.
     engine, verifier = _opened(method, grading, model, job, loaded, learner, begun, beside)
     collector = Collector(
@@ -97,6 +100,7 @@ def ppo_steps(
         seed,
         asking,
         grading.answer,
+        functions,
     )
 
     def draw(number: int) -> Sequence[int]:
@@ -136,7 +140,7 @@ def ppo_steps(
     def write_tables(folder: Path, steps: int) -> None:
         join_parquet([_part(parts, number) for number in range(steps)], ROLLOUTS, folder / "rollouts.parquet")
 
-    closing = (engine.close, verifier.close)
+    closing = (engine.close, verifier.close, *(each.close for each in functions.values()))
     if not method.lag:
         return Steps(take, pool.facts, 0, write_tables, closing)
     prepared = Beside(make, left, beside)
@@ -190,6 +194,20 @@ def _ages(table: pl.DataFrame, number: int) -> dict[str, float]:
     """How many steps old the oldest weights are that a response has tokens of: in the mean, and the most."""
     ages = number - table["weight_versions"].list.min()
     return {"lag": float(ages.mean()), "lag_max": float(ages.max())}  # type: ignore[arg-type]
+
+
+def _reward_function(name: str, job: Job) -> OwnFunction:
+    """A function of the user's that a reward calls. Raises E0743 and E0746 as `opened` does."""
+    limits = Python(function=name)
+    return OwnFunction(
+        opened(name, job.folder, job.resources.python),
+        "reward",
+        batch=limits.batch,
+        seconds=limits.seconds,
+        memory_mib=round(limits.memory * 1024),
+        workers=2,
+        confined=job.resources.confined,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from runners.answers import BOXED, answer_after_forcing, bare_answers, response_
 from runners.clock import Moment, now, spent
 from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
+from runners.own import OwnFunction
 from runners.prompts import continuation_tokens
 from runners.rewards.cuts import Cuts, needed_cuts
 from runners.rewards.inputs import CutVerdicts, Floats, Ints, RewardInputs, pad_places
@@ -24,7 +25,7 @@ from runners.rewards.splits import step_places
 from runners.seeds import purpose
 from runners.train.asking import Asked, Asking, given_arrays
 from runners.train.questions import Question, shared_given
-from runners.verify import Answer, Unsettled, Verifier, read_answer
+from runners.verify import Answer, Unsettled, Verifier, answer_row, read_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Collector:
 
     `places` are splits that all questions share; where it is None they are each question's own (`own_places`), or the
     reasoning steps of each response. `asking` says how questions are worded, where not all are asked as they come.
+    `functions` are the user's that the reward calls, by name.
     """
 
     engine: Engine
@@ -56,6 +58,7 @@ class Collector:
     seed: int
     asking: Asking | None = None
     readers: tuple[AnswerReader, ...] = BOXED
+    functions: Mapping[str, OwnFunction] = field(default_factory=dict)
 
     def ask(self, question: Question, number: int, position: int) -> list[Asked]:
         """What each rollout of the question at a position of a draw is generated from."""
@@ -143,11 +146,13 @@ def finish(
     bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, places in enumerate(cuts.bare) for cut in places]
     width = 1 + int(inputs.length.max())
     correct = np.array([right[i] for i in answers.whole], dtype=float).reshape(inputs.length.shape)
+    values = _own_values(collector, [answers.asked[i] for i in answers.whole], texts, responses, correct)
+    rewarded = now()
     return Rollouts(
         questions=tuple(questions),
         requests=tuple(requests),
         responses=tuple(responses),
-        inputs=replace(inputs, correct=correct),
+        inputs=replace(inputs, correct=correct, given={**inputs.given, **values}),
         forced=CutVerdicts.of([(n, cut, right[i]) for n, cut, i in answers.forced], width),
         bare=CutVerdicts.of(bare, width),
         prefixes=prefixes,
@@ -155,7 +160,7 @@ def finish(
         seconds={
             **spent("generate", generating),
             **spent("force", (measured, answered)),
-            **spent("grade", (generated, measured), (answered, finished)),
+            **spent("grade", (generated, measured), (answered, finished), (finished, rewarded)),
         },
         unsettled=Counter(verdict.unsettled for verdict in verdicts if verdict.unsettled is not None),
         answered=_share_answered([answers.asked[i] for i in answers.whole], responses),
@@ -208,6 +213,8 @@ def _ungraded(
         for name in shared_given(questions)
     }
     given.update((name, np.array(values)) for name, values in given_arrays(asked).items())
+    # What the user's functions give is known once all is graded.
+    given.update((name, np.zeros(shape)) for name in collector.reward.functions)
     references = [collector.references[q.id] for q in questions] if collector.references else []
     return RewardInputs(
         questions=tuple(q.id for q in questions),
@@ -297,6 +304,32 @@ class _Answers:
             for number, (response, text) in enumerate(zip(responses, texts, strict=True))
         ]
         return _Answers(asked, whole, at_cuts, prefixes)
+
+
+def _own_values(
+    collector: Collector,
+    answers: Sequence[Answer],
+    texts: Sequence[str],
+    responses: Sequence[Response],
+    correct: Floats,
+) -> dict[str, Floats]:
+    """What each function of the user's that the reward calls gives each response, [questions, rollouts]."""
+    if not collector.functions:
+        return {}
+    rows = [
+        {
+            **answer_row(answer),
+            "text": text,
+            "answer": answer.text,
+            "correct": bool(right),
+            "tokens": len(response.tokens),
+        }
+        for answer, text, response, right in zip(answers, texts, responses, correct.ravel(), strict=True)
+    ]
+    return {
+        name: np.array(function.call(rows), dtype=float).reshape(correct.shape)
+        for name, function in collector.functions.items()
+    }
 
 
 def _share_answered(answers: Sequence[Answer], responses: Sequence[Response]) -> float:

@@ -3,7 +3,7 @@
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Unsettled, Verdict, Verifier
 from runners.verify.extract import final_answer, forced_answer
 from runners.verify.readers import answer_changes, opens_box, read_answer
-from runners.verify.verifier import ExactVerifier, PooledVerifier, make_verifier, open_verifier
+from runners.verify.verifier import ExactVerifier, PooledVerifier, answer_row, make_verifier, open_verifier
 
 __all__ = [
     "SEPARATOR",
@@ -16,6 +16,7 @@ __all__ = [
     "Verdict",
     "Verifier",
     "answer_changes",
+    "answer_row",
     "final_answer",
     "forced_answer",
     "make_verifier",

@@ -203,7 +203,7 @@ class OwnVerifier:
         """The verdicts in the order of the answers. Raises E0741 to E0745."""
         known = {each: kept for each in dict.fromkeys(answers) if (kept := self._cache.get(each)) is not None}
         fresh = [each for each in dict.fromkeys(answers) if each not in known]
-        values = self._function.call([_row(each) for each in fresh]) if fresh else []
+        values = self._function.call([answer_row(each) for each in fresh]) if fresh else []
         verdicts = {each: Verdict(value == 1, "checked") for each, value in zip(fresh, values, strict=True)}
         for each, verdict in verdicts.items():
             self._cache.put(each, verdict)
@@ -225,7 +225,7 @@ class OwnVerifier:
         self._function.close()
 
 
-def _row(answer: Answer) -> dict[str, object]:
+def answer_row(answer: Answer) -> dict[str, object]:
     """An answer as own code is given it."""
     try:
         meta = json.loads(answer.meta) if answer.meta else {}

@@ -33,6 +33,8 @@ SOUND = [
     "max(correct(y), 0, 0.5)",
     "1 / (2 + cos(pi * len(y) / 1K tokens)) - correct(y)",
     "log(cos(correct(y)) + 0.1)",
+    'correct(y) + 0.1 * python("style.py:score", y)',
+    'python("my_package.checks:score", y) - mean(python("style.py:score", z) for z in group if correct(z), empty: 0)',
     "correct(y) - mean(mean(correct(w[:8 tokens]) for w in group) for z in ref)",
 ]
 UNSOUND = [
@@ -58,6 +60,13 @@ UNSOUND = [
     ("correct(y) / correct(y)", "E0307"),
     ("1 / std(correct(z) for z in group)", "E0307"),
     ("1 / 0", "E0307"),
+    ('correct(y) / python("style.py:score", y)', "E0307"),
+    ('len(y) + python("style.py:score", y)', "E0302"),
+    ('python("style.py:score")', "E0310"),
+    ("correct(y) + python(score, y)", "E0310"),
+    ('correct(y) + python("../style.py:score", y)', "E0317"),
+    ('correct(y) + python("style.py:score", 3)', "E0301"),
+    ('correct(y) - mean(python("style.py:score", z) for z in ref)', "E0301"),
     ("log(correct(y))", "E0307"),
     ("sqrt(correct(y) - 1)", "E0307"),
     ("e ^ (len(y) / 1 tokens)", "E0307"),

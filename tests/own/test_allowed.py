@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import reodsl
@@ -17,6 +18,14 @@ from tests.bad_input.commands import SPEC, Place, refused
 
 confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
 OWN = SPEC.replace("verifier = exact", 'verifier = python("mine/checks.py:check")')
+REWARDED = (
+    OWN.replace("reward      = outcome", "reward      = mine")
+    .replace("from std.rewards   import outcome\n", "")
+    .replace("param length", 'reward mine { correct(y) + 0.5 * python("style.py:score", y) }\n\nparam length')
+)
+SCORE = (
+    "def score(responses):\n    return [len(set(each.text.split())) / each.tokens for each in responses]\n"
+)
 TRAP = """open("left.txt", "w").close()
 
 
@@ -37,13 +46,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def test_only_run_would_run_it(place: Place) -> None:
-    place.write(OWN)
+    place.write(REWARDED)
     place.write(TRAP, "mine/checks.py")
+    place.write(TRAP.replace("check", "score").replace("answer", "response"), "style.py")
     for command in ("check", "plan", "graph"):
         place.call(command, "tiny.reo")
     place.call("diff", "tiny.reo", "tiny.reo")
     place.call("why", "tiny.reo", "tiny.train.s1")
-    assert place.files() == {"tiny.reo", "mine/checks.py"}
+    assert place.files() == {"tiny.reo", "mine/checks.py", "style.py"}
 
 
 def test_run_asks_for_new_content_and_says_what_to_type(place: Place, refusal: Callable[..., None]) -> None:
@@ -154,18 +164,26 @@ def test_only_what_a_package_offers_can_be_named(place: Place, monkeypatch: pyte
 @confined
 @pytest.mark.heavy
 def test_a_study_with_a_verifier_of_its_own_runs_and_runs_again_when_it_changes(place: Place) -> None:
-    place.write(OWN)
+    place.write(REWARDED)
     file = place.write(GOOD, "mine/checks.py")
+    style = place.write(SCORE, "style.py")
     told = place.run("--allow-python")
     assert told.code == 0, told.err
-    assert place.run().code == 0
+    (table,) = place.folder.rglob(".reodsl/**/rollouts.parquet")
+    rewards = pl.read_parquet(table)["reward"]
+    assert rewards.min() > 0
+    assert rewards.n_unique() > 2
     assert "Nothing to do" in place.call("run", "tiny.reo", "--local").out
     file.write_text("def check(answer):\n    return True\n")
     refused(place.run(), "E0746", "checks.py")
+    style.write_text(f"{SCORE}\n")
+    work = {task for task, verdict in reodsl.load("tiny.reo").plan().items() if verdict != "reuse"}
+    assert "tiny.train.s1" in work
+    style.write_text(SCORE)
     assert place.call("plan", "tiny.reo").code == 2
     told = place.run("--allow-python")
     assert told.code == 0, told.err
-    place.write(OWN.replace("mine/checks.py", "other.py"))
+    place.write(REWARDED.replace("mine/checks.py", "other.py"))
     (place.folder / "other.py").write_text("def check(answer):\n    return True\n")
     work = {task for task, verdict in reodsl.load("tiny.reo").plan().items() if verdict != "reuse"}
     assert work == {"report"}

@@ -27,12 +27,12 @@ def made(tmp_path: Path) -> Iterator[Made]:
     """A function of a file with this text, in one process, with little time."""
     functions = []
 
-    def make(text: str, **limits: float) -> OwnFunction:
+    def make(text: str, role: str = "verifier", **limits: float) -> OwnFunction:
         (tmp_path / "checks.py").write_text(text)
-        code = read_code("checks.py:check", tmp_path)
-        assert source_problem(code, "verifier") is None
+        code = read_code("checks.py:score" if role == "reward" else "checks.py:check", tmp_path)
+        assert source_problem(code, role) is None
         given = {"batch": 2, "seconds": 5.0, "memory_mib": 2048, **limits}
-        functions.append(OwnFunction(code, "verifier", confined=lacking() is None, **given))  # type: ignore[arg-type]
+        functions.append(OwnFunction(code, role, confined=lacking() is None, **given))  # type: ignore[arg-type]
         return functions[-1]
 
     yield make
@@ -54,6 +54,24 @@ def check(answers):
 @pytest.mark.parametrize("text", [ONE, MANY], ids=["one", "many"])
 def test_each_row_gets_its_value(made: Made, text: str) -> None:
     assert made(text).call(ROWS) == [1.0, 0.0, 0.0]
+
+
+WHOLE = [
+    {**row, "text": f"so {row['text']}", "answer": row["text"], "correct": True, "tokens": 2} for row in ROWS
+]
+
+
+def test_a_reward_gives_any_finite_number(made: Made) -> None:
+    function = made(
+        "def score(response):\n    return response.tokens / 4 if response.correct and response.answer else -1e9\n",
+        "reward",
+    )
+    assert function.call(WHOLE) == [0.5, 0.5, -1e9]
+
+
+def test_a_reward_that_gives_an_infinity_is_refused(made: Made) -> None:
+    with pytest.raises(Problem, match="gave inf for 'so 4'"):
+        made("def score(response):\n    return float('inf')\n", "reward").call(WHOLE)
 
 
 def test_what_is_printed_goes_nowhere(made: Made, capfd: pytest.CaptureFixture[str]) -> None:
@@ -181,6 +199,11 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "OWN_CODE.md").
 @pytest.mark.parametrize("text", [text for text in EXAMPLES if "def check" in text])
 def test_the_documents_verifiers_run(made: Made, text: str) -> None:
     assert made(text).call(ROWS[::2]) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("text", [text for text in EXAMPLES if "def score" in text])
+def test_the_documents_rewards_run(made: Made, text: str) -> None:
+    assert made(text, "reward").call([{**WHOLE[0], "text": "a b a a"}]) == [0.5]
 
 
 def test_the_pages_right_examples_run(made: Made) -> None:

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.expression import Function, Previous
+from reodsl.ir.expression import Function, Own, Previous
 from reodsl.ir.reward import Budgets, Dense, Let, Part, Reward
 from reodsl.ir.rollout import Group, Rollout
 from runners.rewards.interpret import interpret
@@ -48,6 +48,7 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
     group_only = [name for name in responses if not name.startswith("ref")]
     leaves = [numbers, st.sampled_from(responses).map(length), st.sampled_from(responses).map(correct)]
     leaves.append(st.sampled_from(group_only).map(lambda of: given("gold", of)))
+    leaves.append(st.sampled_from(group_only).map(lambda of: Own(function="gold", of=of)))
     leaves.append(st.builds(forced, places_to_cut(dense), st.sampled_from(group_only)))
     leaves.append(st.builds(bare, places_to_cut(dense), st.sampled_from(group_only)))
     if names:

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from reodsl.ir.expression import Bare, Binary, Forced, Length, Name, Number
+from reodsl.diagnostics import Problem
+from reodsl.ir.expression import Bare, Binary, Correct, Forced, Length, Name, Number, Own
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Budgets, Dense, Reward, Steps
 from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Response, Sampling
 from runners.models.tokenizer import word_tokenizer
+from runners.rewards.vectorise import vectorise
 from runners.train.gather import step_metrics
 from runners.train.questions import Question
 from runners.train.rollouts import Collector, Reference, collect
@@ -90,6 +92,40 @@ def test_budgets_are_forced_below_the_end_and_everything_is_graded():
     assert found.prefixes == (((7, True),), ((4, False), (9, True)))
     parts = ("generate", "force", "grade")
     assert set(found.seconds) == {f"{of}_{part}" for of in ("seconds", "processor") for part in parts}
+
+
+class Scripted:
+    """A function of the user's that notes what it is given."""
+
+    def __init__(self, values):
+        self.values, self.rows = values, []
+
+    def call(self, rows):
+        self.rows += rows
+        return self.values
+
+
+def test_a_function_of_the_users_is_given_whole_responses_once_they_are_graded():
+    rule = reward(Binary(fn="+", left=Own(function="style.py:score", of="y"), right=Correct(of="y")))
+    function = Scripted([0.25, -2.0])
+    made = collector(ScriptedEngine(RESPONSES, {}), rule, (20,), functions={"style.py:score": function})
+    question = replace(QUESTION, gold="7\x1e9", meta='{"hard": true}', text="a or b?")
+    inputs = collect(made, [question], 0).inputs
+    assert inputs.given["style.py:score"].tolist() == [[0.25, -2.0]]
+    shared = {"question": "a or b?", "reference": "7", "references": ["7", "9"], "meta": {"hard": True}}
+    assert function.rows == [
+        {**shared, "text": "a b a so \\boxed{ 7 }", "answer": "7", "correct": True, "tokens": 8},
+        {**shared, "text": RESPONSES[1], "answer": "7", "correct": True, "tokens": 9},
+    ]
+    values = vectorise(rule, inputs, None, None)
+    assert values.ravel().tolist() == [1.25, -1.0]
+
+
+def test_a_cut_cannot_depend_on_what_a_function_of_the_users_gives():
+    rule = reward(Forced(of="y", cut=Own(function="style.py:score", of="y")))
+    with pytest.raises(Problem) as caught:
+        collect(collector(ScriptedEngine(RESPONSES, {}), rule, (20,)), [QUESTION], 0)
+    assert caught.value.diagnostics[0].code == "E0921"
 
 
 def test_nothing_is_forced_for_a_reward_that_does_not_ask():

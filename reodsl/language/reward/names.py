@@ -119,7 +119,8 @@ class Limits:
 class Body:
     """What typing one reward shares. `variable` is the name of the split in a `dense` line; `nonzero` holds facts.
 
-    `cuts` are the places at which responses are cut, each with the fewest tokens that it can be.
+    `selects` is true for the body of a selection. `cuts` are the places at which responses are cut, each with the fewest
+    tokens that it can be.
     """
 
     ctx: Context
@@ -131,6 +132,7 @@ class Body:
     nonzero: frozenset[Expression] = frozenset()
     limits: Limits = Limits()
     depth: int = 0
+    selects: bool = False
 
     def within(self, env: Environment, nonzero: frozenset[Expression] | None = None) -> Body:
         """The same reward with other names, and perhaps other facts: what it uses and where it cuts is kept together."""

@@ -90,7 +90,7 @@ def _selection(ctx: Context, record: Definition, symbolic: bool, limits: Limits)
     if env_and_scope is None:
         return None
     env, scope = env_and_scope
-    body = Body(ctx, scope, env, limits=limits)
+    body = Body(ctx, scope, env, limits=limits, selects=True)
     lets: list[tuple[str, Expression]] = []
     own_settings: list[tree.Setting] = []
     picks: list[TypedPick | None] = []

@@ -20,11 +20,13 @@ from reodsl.ir.expression import (
     Given,
     Length,
     Name,
+    Own,
     Previous,
     Statistic,
     Weight,
     WeightRule,
 )
+from reodsl.ir.names import OWN_CODE
 from reodsl.language.evaluate import is_reward, lookup, number
 from reodsl.language.reward.names import INF, Body, LocalFunction, Typed, constant, fail, same_unit
 from reodsl.language.reward.operators import (
@@ -42,6 +44,7 @@ from reodsl.language.reward.words import FUNCTIONS, NUMERIC, RESPONSE, STATISTIC
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN, TOKENS, Quantity
 from reodsl.syntax import tree
+from reodsl.syntax.scanner import clipped
 
 DEEPEST = 120
 Source: TypeAlias = Literal["group", "ref", "splits"]
@@ -306,7 +309,46 @@ def _response(body: Body, expr: tree.Expr) -> str | None:
     return None
 
 
+def _own_code(body: Body, expr: tree.Call) -> Typed | None:
+    """What a function of the user's gives a response."""
+    example = 'python("style.py:score", y)'
+    first, second = expr.args if len(expr.args) == 2 else (None, None)
+    if (
+        first is None
+        or second is None
+        or not isinstance(first.value, tree.String)
+        or isinstance(second.value, (tree.Binding, tree.Comprehension))
+        or first.name
+        or second.name
+    ):
+        return fail(body, "E0310", "`python` takes a function and a response", expr, f"write `{example}`")
+    function = first.value.value
+    if not OWN_CODE.holds(function):
+        return fail(
+            body,
+            "E0317",
+            f"`python` names {OWN_CODE.noun}, and `{clipped(function)}` cannot be one",
+            first,
+            f"write {OWN_CODE.words}: `{example}`, for example",
+        )
+    of = _response(body, second.value)
+    if of is None:
+        return None
+    if body.selects or of in body.env.sampled:
+        what = "a selection's responses" if body.selects else "the starting model's responses"
+        return fail(
+            body,
+            "E0301",
+            f"{what} are given to no Python",
+            expr,
+            f"call it on those of a reward: `{example}`",
+        )
+    return Typed(Own(function=function, of=of), PLAIN, -INF, INF)
+
+
 def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
+    if name == "python":
+        return _own_code(body, expr)
     argument = _only(body, expr, name, f"{name}(y)" if name in ("len", "mode") else "correct(answer(y[:L]))")
     if argument is None:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from reodsl.diagnostics.model import Span, warning
-from reodsl.ir.expression import Bare, Correct, Expression, Forced, Given, Length, Name, Node, walk
+from reodsl.ir.expression import Bare, Correct, Expression, Forced, Given, Length, Name, Node, Own, walk
 from reodsl.language.context import Context
 from reodsl.language.reward.names import Typed
 
@@ -60,7 +60,7 @@ def _asks(data: Expression, lets: Lets) -> bool:
 def differs(data: Expression, lets: Lets) -> bool:
     """Whether anything in an expression is measured of the response itself, through its lets."""
     return any(
-        isinstance(each, (Length, Correct, Forced, Bare, Given))
+        isinstance(each, (Length, Correct, Forced, Bare, Given, Own))
         and each.of == "y"
         and not (isinstance(each, Given) and each.field != "mode")
         for each in _all(data, lets)

@@ -9,7 +9,7 @@ from reodsl.ir.expression import Function, Statistic, WeightRule
 WEIGHTS: tuple[WeightRule, ...] = get_args(WeightRule)
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 NUMERIC: tuple[Function, ...] = get_args(Function)
-RESPONSE = ("len", "correct", "answer", "mode")
+RESPONSE = ("len", "correct", "answer", "mode", "python")
 FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys((*STATISTICS, *NUMERIC)))
 
 RESPONSE_NAMES = frozenset({"y", "x", "group", "ref", *RESPONSE, *WEIGHTS, "before"})
