@@ -41,7 +41,7 @@ Examples:
   reodsl diff specs/a.reo specs/b.reo
   reodsl diff specs/quickstart.reo --set n=10        (with and without the change)
   reodsl diff quickstart specs/quickstart.reo        (the last run of a study, and the spec now)
-  reodsl diff 20260101T120000 20260102T120000        (two runs, by how their names start; see `reodsl ls`)
+  reodsl diff 20260101T120000 20260102T120000        (two runs, by the start of their names; see `reodsl ls`)
 """,
 )
 @click.argument("a", shell_complete=completing.runs_or_files)
@@ -62,8 +62,8 @@ def command(
     """Compare two specs, a spec and a past run, or two runs, by what they mean.
 
     A and B are spec files, run folders, or names of runs or studies in the store. Comments, order, names and the
-    spelling of units are no difference. --set and --amend are for B; without B, A is compared with A so changed. Exits
-    0 where there is no difference and 2 where there is one.
+    spelling of units do not count. --set and --amend change B; without B, A is compared with itself after these
+    changes. Exits 0 where there is no difference and 2 where there is one.
     """
     from reodsl.cli.output import print_json
     from reodsl.diff.render import to_json, to_text

@@ -22,7 +22,7 @@ _SPECS = Path("specs")
 
 
 @click.command(
-    short_help="Say what this machine and specs need that is missing.",
+    short_help="Say what is missing here, and which specs can run.",
     epilog="""\b
 Examples:
   reodsl doctor                                  this machine, and every spec under specs/
@@ -40,10 +40,10 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def command(specs: tuple[Path, ...], store_dir: Path | None, address: str | None, as_json: bool) -> None:
-    """Say what this machine has of what runs need, and which SPECS (files or folders) can run here.
+    """Say what runs need and this machine has or lacks, and which SPECS (files or folders) can run here.
 
-    Nothing is started, fetched or changed. Exits 1 when something that every run needs is missing, or a spec that was
-    named cannot run here; of those found under specs/ it only tells.
+    Nothing is started, fetched or changed. Exits 1 when something that every run needs is missing, or a spec that
+    was named cannot run here. Specs that it finds under specs/ by itself do not count.
     """
     from reodsl.cli.fits import fit
     from reodsl.cli.fmt import spec_files

@@ -32,9 +32,9 @@ Examples:
 @click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(store_dir: Path | None, keep: int, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Remove results that no recent run of any study needs, and what killed runs left.
+    """Remove results that no recent run of any study needs, and what killed runs left behind.
 
-    Kept is what the last finished run of each study used, and what runs have made since, whether they finished or not.
+    It keeps what the last finished run of each study used, and what runs have made since, whether they finished or not.
 
     A result that is removed can be made again by running its spec again.
     """

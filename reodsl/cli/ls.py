@@ -24,7 +24,7 @@ from reodsl.store.store import Store
 Examples:
   reodsl ls                              every run, the latest first
   reodsl ls quickstart                   the results of the latest run of that study
-  reodsl ls 20260101T120000              those of the run whose name starts so
+  reodsl ls 20260101T120000              those of the run whose name starts like this
   reodsl ls quickstart reo_exp           those of one arm
   reodsl ls quickstart reo_exp+          and all that was made from them
   reodsl ls quickstart +score.s1         a result and all that it was made from
@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """List runs, or with RUN (a study or a run's name) its results, narrowed by SELECTOR.
 
-    A run that found everything in place is no line of its own: it is counted with the run that it repeats.
+    A run that found everything in place has no line of its own: it is counted with the run that it repeats.
     """
     from reodsl.cli.output import print_json
     from reodsl.store.layout import models

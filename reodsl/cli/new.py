@@ -80,10 +80,10 @@ def command(
     listed: bool,
     as_json: bool,
 ) -> None:
-    """Write a starting spec to FILE: a study of the model as it comes, and trained.
+    """Write a starting spec to FILE: a study that compares a model before and after training.
 
-    With --quickstart the file is the README's study, by default quickstart.reo. A file that is there already is
-    never touched. What follows is `reodsl check FILE`, `reodsl plan FILE` and `reodsl run FILE`.
+    With --quickstart the file is the README's study, by default quickstart.reo. An existing file is never touched.
+    Next come `reodsl check FILE`, `reodsl plan FILE` and `reodsl run FILE`.
     """
     if listed:
         _list(as_json)

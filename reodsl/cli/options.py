@@ -39,7 +39,7 @@ amend_option = click.option(
     multiple=True,
     metavar="SETTING=VALUE",
     help="Change any setting, or an argument in it, as in --amend optim.lr=1e-6, --amend reo_exp.steps=12 or"
-    " --amend eval.samples=4. Shown as not saved in a spec.",
+    " --amend eval.samples=4. The report says that it is not in the spec.",
 )
 
 

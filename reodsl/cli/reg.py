@@ -26,14 +26,14 @@ with the columns model, benchmark, budget, accuracy.
 @click.option(
     "--frontier", required=True, metavar="NAME_OR_FILE", help="A frontier file, or a published one by name."
 )
-@click.option("--l-max", metavar="TOKENS", help="Integrate up to here; 16K unless told, or the grid's end.")
-@click.option("--grid", metavar="TOKENS,...", help="Integration points; the paper's grid unless told.")
+@click.option("--l-max", metavar="TOKENS", help="Integrate up to here. Default: 16K, or the grid's end.")
+@click.option("--grid", metavar="TOKENS,...", help="Integration points. Default: the paper's grid.")
 @click.option("--relative-to", metavar="MODEL", help="Also print each model's difference from this one.")
 @click.option(
     "--questions",
     type=click.IntRange(min=2),
-    help="Questions that each benchmark's curves are means over, the least of them: differences are in percent too, "
-    "where that REG is apart from 0.",
+    help="How many questions a benchmark has, the fewest where they differ. "
+    "Differences are then in percent too, where that REG is apart from 0.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print REG per model and benchmark, and the mean, as JSON."

@@ -15,7 +15,7 @@ from reodsl.cli.place import existing_store
     epilog="""\b
 Examples:
   reodsl report quickstart                    the last run of that study, where its report was
-  reodsl report 20260101T120000               a run by how its name starts; see `reodsl ls`
+  reodsl report 20260101T120000               a run by the start of its name; see `reodsl ls`
   reodsl report quickstart --out /tmp/shown   somewhere else
 """,
 )
@@ -31,8 +31,8 @@ Examples:
 def command(run: str, store_dir: Path | None, out: Path | None, as_json: bool) -> None:
     """Draw the report of a run, finished or not.
 
-    RUN is a study, or how a run's name starts. The report is made from what the store holds; nothing is trained or
-    evaluated, and nothing in the store changes. This is for a run that still goes, whose report shows what is there so
+    RUN is a study, or the start of a run's name. The report is made from what the store holds; nothing is trained
+    or evaluated, and nothing in the store changes. Use it for a run that is still going, to see what is there so
     far; for a report that was lost or edited; and for one that an earlier version of reodsl drew.
     """
     from reodsl.cli.destination import folder_to_fill

@@ -77,7 +77,7 @@ Examples:
 )
 @click.option("--ref-correct", metavar="yes|no,...", help="Whether the starting model's responses are right.")
 @click.option(
-    "--run", metavar="RUN", help="Take the responses of a past run: a study, or how its name starts."
+    "--run", metavar="RUN", help="Take the responses of a past run: a study, or the start of a run's name."
 )
 @click.option("--rollouts", metavar="FILE", help="Take the responses of a rollouts.parquet.")
 @click.option("--task", metavar="TASK", help="Which training of the run, as in vanilla.train.s1.")

@@ -67,7 +67,7 @@ Examples:
 @click.option(
     "--without-sandbox",
     is_flag=True,
-    help="Where this machine cannot confine them, let a package's scorers evaluate what models wrote all the same.",
+    help="Let a package's scorers evaluate what models wrote even where this machine cannot confine them.",
 )
 @click.option(
     "--allow-python",

@@ -33,7 +33,7 @@ On another machine: ssh -L 8377:127.0.0.1:8377 HOST, and open the address here.
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in this machine's browser.")
 def command(run: str | None, store_dir: Path | None, port: int | None, opens: bool) -> None:
-    """Serve a page over a store to this machine alone, until Ctrl-C.
+    """Serve a page that shows a store, to this machine alone, until Ctrl-C.
 
     The page shows runs as they go and every response: filtered, cut at a budget with the answer forced there, and two arms
     beside each other. Its address has a key in it: whoever has the address can read the store while this runs.

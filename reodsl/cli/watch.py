@@ -28,7 +28,7 @@ _FAILED = {"failed": "failed   ", "blocked": "skipped  ", "finished": "done     
 
 
 @click.command(
-    short_help="Look on while a run goes.",
+    short_help="Follow a run while it goes.",
     epilog="""\b
 Examples:
   reodsl watch                           the run that goes on, or the latest
@@ -50,10 +50,10 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print how far the run is as JSON, and stop.")
 def command(run: str | None, store_dir: Path | None, once: bool, every: float, as_json: bool) -> None:
-    """Look on while a run goes: its tasks, their steps, rewards and lengths.
+    """Follow a run while it goes: its tasks, their steps, rewards and lengths.
 
-    RUN is a study, or how a run's name starts. Looking changes nothing: the run does not know of it, and Ctrl-C ends the
-    look and not the run. Exits 0 when the run finished, 1 when it failed or stopped, 2 when it still goes.
+    RUN is a study, or the start of a run's name. Watching changes nothing, and Ctrl-C ends the watching, not the
+    run. Exits 0 when the run finished, 1 when it failed or stopped, 2 when it is still going.
     """
     from reodsl.cli.output import print_json
     from reodsl.store.runs import records
