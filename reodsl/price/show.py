@@ -163,7 +163,11 @@ def until_the_end(prices: Prices, elapsed: Elapsed | None) -> list[str]:
     what = "core" if prices.unit == "seconds" else "GPU"
     many = f"{elapsed.devices} {what}{'' if elapsed.devices == 1 else 's'}"
     took, least = duration(elapsed.seconds), duration(elapsed.longest)
-    more = "as long as on any more" if took == least else f"the longest chain of tasks alone takes {least}"
+    more = (
+        "more would not make it faster"
+        if took == least
+        else f"the longest chain of tasks alone takes {least}"
+    )
     return [f"From start to report: about {took} on {many}; {more}."]
 
 

@@ -29,7 +29,7 @@ def test_the_plan_of_the_papers_run_shows_its_price(store: str, capsys: pytest.C
     assert out.splitlines()[-1].startswith("Plan: 12 run. 3.93K gpu_hours now, at most 3.93K of 4K")
     assert "prefix tokens read again" in out
     # 3.93K GPU hours on 128 GPUs, nearly all of them the one training.
-    assert "From start to report: about 1d 6h on 128 GPUs; as long as on any more." in out
+    assert "From start to report: about 1d 6h on 128 GPUs; more would not make it faster." in out
 
 
 def test_all_shows_every_tasks_tokens_and_memory(store: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,5 +141,5 @@ def test_it_is_told_in_one_line() -> None:
         "From start to report: about 4m 27s on 2 cores; the longest chain of tasks alone takes 2m 58s."
     ]
     assert until_the_end(there, Elapsed(178, 178, 1)) == [
-        "From start to report: about 2m 58s on 1 GPU; as long as on any more."
+        "From start to report: about 2m 58s on 1 GPU; more would not make it faster."
     ]
