@@ -37,6 +37,8 @@ class Source:
 def read_source(path: Path, shown: str | None = None) -> Source:
     """Read a spec file; `shown` is the path for messages. Raises Problem E0101 to E0107."""
     name = shown if shown is not None else str(path)
+    if _is_of_system(path):
+        raise Problem(_not_a_file(name, directory=False))
     try:
         # Non-blocking: opening a named pipe nobody writes to must not hang.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -53,13 +55,28 @@ def read_source(path: Path, shown: str | None = None) -> Source:
                 raise Problem(_not_a_file(name, directory=stat.S_ISDIR(mode)))
             data = file.read(MAX_BYTES + 1)
             if data is None:
-                # A file of the system, such as /proc/kmsg, that would have to be waited for.
+                # A file that would have to be waited for, which none on a disk is.
                 raise Problem(_not_a_file(name, directory=False))
     except IsADirectoryError:
         raise Problem(_not_a_file(name, directory=True)) from None
     except OSError as failure:
         raise Problem(_unreadable(path, name, failure)) from None
     return source_from_bytes(data, name)
+
+
+def _is_of_system(path: Path) -> bool:
+    """Whether a path leads to a device or to a file of the kernel's: to open or to read these may do something.
+
+    What is read of /proc/kmsg is gone from there. Links are followed, so that `/dev/stdin` is the file that it stands for.
+    """
+    try:
+        real = os.path.realpath(path)
+        mode = os.stat(real).st_mode
+    except (OSError, ValueError):
+        return False
+    if real.startswith(("/proc/", "/sys/")):
+        return not stat.S_ISDIR(mode)
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
 def source_from_bytes(data: bytes, path: str) -> Source:

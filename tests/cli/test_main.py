@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Callable
@@ -200,3 +201,11 @@ def test_streams_that_are_closed_are_no_defect(tmp_path: Path, arguments: str, c
     assert "E0990" not in told.stderr
     if "new" in arguments:
         assert main(["check", str(tmp_path / "mine.reo")]) == 0
+
+
+def test_a_terminal_without_the_letters_shows_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="latin-1"))
+    command_line._open_streams()
+    print("Größe … →", flush=True)
+    assert shown.getvalue() == "Größe ".encode("latin-1") + rb"\u2026 \u2192" + b"\n"

@@ -44,6 +44,21 @@ def test_an_endless_device() -> None:
     assert refused(Path("/dev/zero")).code == "E0102"
 
 
+@pytest.mark.parametrize(
+    "path", ["/proc/kmsg", "/proc/self/mem", "/proc/self/environ", "/sys/kernel/uevent_seqnum"]
+)
+def test_files_of_the_kernel_are_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """What is read of the kernel's messages is gone from there."""
+    if not Path(path).exists():
+        pytest.skip("the kernel has no such file")
+    (tmp_path / "link.reo").symlink_to(path)
+    monkeypatch.setattr("reodsl.syntax.source.os.open", lambda *args: pytest.fail("it was opened"))
+    for each in (Path(path), tmp_path / "link.reo"):
+        assert refused(each).code == "E0102"
+
+
 def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]) -> None:
     path = tmp_path / "closed.reo"
     path.write_text("study s {}")
