@@ -18,6 +18,7 @@ SITE    := $(VENV)/.site-$(PROFILE)-$(SOURCES)-$(shell cat constraints/docs.txt 
 PEER    := .venv-peer
 SGLANG  := .venv-sglang
 TRACKERS := .venv-trackers
+INSPECT := .venv-inspect
 BILL    := .venv-sbom
 SERVES  := $(SGLANG)/.ready-$(PROFILE)-$(shell cat constraints/sglang-$(PROFILE).txt | cksum | cut -d' ' -f1)
 BIN     := $(VENV)/bin
@@ -35,7 +36,7 @@ LIST    = -r constraints/$$($(BIN)/python -m pip show torch 2>/dev/null | grep -
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready study smollm2 sglang test trackers lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
+.PHONY: run ready study smollm2 sglang test trackers inspect lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -95,13 +96,19 @@ $(PEER)/.ready: constraints/$(PROFILE).txt
 trackers: $(TRACKERS)/.ready
 	OMP_NUM_THREADS=1 $(TRACKERS)/bin/python -m pytest tests/track
 
+# The exports' tests, one of which reads the logs with inspect_ai itself.
+inspect: $(INSPECT)/.ready
+	OMP_NUM_THREADS=1 $(INSPECT)/bin/python -m pytest tests/share
+
 # On top of the packages that are there: two of them want different versions of pillow, so no list holds all.
-$(TRACKERS)/.ready: pyproject.toml | $(DEV)
-	$(PYTHON) -m venv --clear $(TRACKERS)
-	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $(TRACKERS)/below.txt
-	cp $(TRACKERS)/below.txt "$$($(TRACKERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
-	pwd > "$$($(TRACKERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/a_checkout.pth"
-	$(TRACKERS)/bin/python $(PIP) --only-binary :all: trackio wandb mlflow-skinny sqlalchemy alembic
+$(TRACKERS)/.ready: PEERS = trackio wandb mlflow-skinny sqlalchemy alembic
+$(INSPECT)/.ready: PEERS = inspect_ai
+$(TRACKERS)/.ready $(INSPECT)/.ready: pyproject.toml | $(DEV)
+	$(PYTHON) -m venv --clear $(@D)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $(@D)/below.txt
+	cp $(@D)/below.txt "$$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
+	pwd > "$$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/a_checkout.pth"
+	$(@D)/bin/python $(PIP) --only-binary :all: $(PEERS)
 	@touch $@
 
 # What is installed, as CycloneDX, and under which licences; fails on one that does not fit.

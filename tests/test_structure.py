@@ -32,6 +32,7 @@ READS = {
     "watch": {"graph", "store"},
     "track": {"diagnostics", "graph", "store"},
     "view": {"diagnostics", "ir", "graph", "store", "report", "watch"},
+    "share": {"diagnostics", "ir", "graph", "store", "report"},
 }
 
 

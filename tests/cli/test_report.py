@@ -51,7 +51,9 @@ def test_a_lost_report_is_drawn_again(call: Call, monkeypatch: pytest.MonkeyPatc
     assert not list(Path(".reodsl/tmp").iterdir())
 
 
-def test_a_report_somewhere_else(call: Call) -> None:
+def test_a_report_somewhere_else_and_what_goes_to_others(
+    call: Call, monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
+) -> None:
     (page,) = Path("runs").glob("*/report.html")
     code, out, _ = call("report", "tiny", "--out", "else/where", "--json")
     found = json.loads(out)
@@ -64,6 +66,25 @@ def test_a_report_somewhere_else(call: Call) -> None:
         "charts",
         "spec.reo.json",
     }
+    code, out, err = call("export", "tiny", "--to", "lighteval")
+    assert (code, out, err) == (0, "exports/lighteval: 4 files\n", "")
+    code, out, err = call("push", "tiny", "tiny", "me/mite", "--dry-run", "--license", "mit")
+    assert (code, err) == (0, "")
+    listed, _, card = out.partition("\n\n")
+    checkpoint = next(Path("runs").glob("*/arms/tiny*/checkpoint"))
+    assert {path.name for path in checkpoint.iterdir()} <= {line.split()[-1] for line in listed.splitlines()}
+    assert "license: mit" in card
+    assert "| few |" in card
+    assert "param length: steps = 2 steps in 1 steps..9 steps" in card
+    code, out, err = call("export", "tiny", "--to", "inspect", "--arm", "other")
+    assert (code, out) == (1, "")
+    (run,) = Path(".reodsl/runs").glob("*.spec")
+    refusal("commands/E0994.txt", err, (run.stem, "RUN"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    code, out, err = call("push", "tiny", "tiny", "me/mite")
+    assert (code, out) == (1, "")
+    assert err.startswith("error[E0991]: there is no token for the hub")
 
 
 def test_what_cannot_be_drawn_is_refused(call: Call, refusal: Callable[..., None]) -> None:

@@ -1,0 +1,129 @@
+"""What a run has to share: a store and a record in; the report's material and each finished evaluation out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.diagnostics import Diagnostic, problem, warning
+from reodsl.graph.lower import lower
+from reodsl.ir.study import Arm
+from reodsl.report.material import Material, parse_role, read
+from reodsl.store.runs import Record, kept_spec
+from reodsl.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A finished evaluation: its files, and when it was done, by which versions of what.
+
+    `checkpoint` is the folder of the model; None where the store has it no longer.
+    """
+
+    arm: Arm
+    seed: int | None
+    key: str
+    folder: Path
+    ended: datetime
+    seconds: float
+    versions: dict[str, str]
+    checkpoint: Path | None
+
+    @property
+    def name(self) -> str:
+        """`reo_exp.s1`, or the arm alone where no seed changes it."""
+        return self.arm.name if self.seed is None else f"{self.arm.name}.s{self.seed}"
+
+    @property
+    def began(self) -> datetime:
+        """When the evaluation started."""
+        return self.ended - timedelta(seconds=self.seconds)
+
+    def samples(self, benchmark: str) -> pl.DataFrame:
+        """The responses on a benchmark, a row each, by question and sample."""
+        rows = pl.scan_parquet(self.folder / "samples.parquet").filter(pl.col("benchmark") == benchmark)
+        return rows.sort("question", "sample", maintain_order=True).collect()
+
+    def forced(self, benchmark: str) -> pl.DataFrame:
+        """The answers at every budget on a benchmark: `question`, `sample`, `budget`, `answer`, `correct`."""
+        rows = pl.scan_parquet(self.folder / "forced.parquet").filter(pl.col("benchmark") == benchmark)
+        return rows.sort("question", "sample", "budget").collect()
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The material of a run's report, its finished evaluations in the study's order, and what is not there."""
+
+    material: Material
+    evaluations: tuple[Evaluated, ...]
+    findings: tuple[Diagnostic, ...]
+
+
+def gather(store: Store, record: Record, arms: Sequence[str] = ()) -> Shared:
+    """The results of a run that are there; of its evaluations those of `arms`, by default all.
+
+    Raises E0957 where none is finished, E0968 where the run's spec was not kept, E0981 where a result cannot be read,
+    and E0994 for an arm that the study does not evaluate.
+    """
+    spec = kept_spec(store, record)
+    graph = lower(spec)
+    known = {arm.name: arm for arm in spec.study.arms}
+    for name in arms:
+        if name not in known:
+            raise problem(
+                "E0994",
+                f"the study {record.study!r} has no arm {name!r}",
+                where=record.name,
+                help=f"there is {', '.join(known)}",
+            )
+    inputs: dict[str, Path] = {}
+    evaluations: list[Evaluated] = []
+    missing: list[str] = []
+    for role, task in graph["report"].inputs.items():
+        key = record.tasks.get(task, "")
+        manifest = store.get(key) if key else None
+        place = parse_role(role)
+        if manifest is not None:
+            inputs[role] = store.path(key)
+        if place.kind != "evaluate" or (arms and place.name not in arms):
+            continue
+        if manifest is None:
+            missing.append(task)
+            continue
+        start = record.tasks.get(graph[task].inputs["start"], "")
+        checkpoint = store.path(start) / "checkpoint"
+        evaluations.append(
+            Evaluated(
+                arm=known[place.name],
+                seed=place.seed,
+                key=key,
+                folder=store.path(key),
+                ended=datetime.fromisoformat(manifest.created),
+                seconds=float(manifest.provenance.get("seconds") or 0),
+                versions={str(name): str(of) for name, of in manifest.provenance.get("versions", {}).items()},
+                checkpoint=checkpoint if start and checkpoint.is_dir() else None,
+            )
+        )
+    if not evaluations:
+        raise problem(
+            "E0957",
+            f"none of the {len(missing)} evaluations of this run is finished yet",
+            where=record.name,
+            help=f"look again later: reodsl watch; or finish the run: reodsl run {record.path}",
+        )
+    findings = [_left_out(record, missing)] if missing else []
+    return Shared(read(spec, inputs), tuple(evaluations), tuple(findings))
+
+
+def _left_out(record: Record, missing: Sequence[str]) -> Diagnostic:
+    return warning(
+        "W0805",
+        f"what is written leaves out {len(missing)} evaluations that are not there",
+        where=record.name,
+        notes=(f"left out: {', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}",),
+        help=f"finish the run, which does only what is missing: reodsl run {record.path}",
+    )

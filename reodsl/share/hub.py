@@ -1,0 +1,205 @@
+"""A trained model on its way to a hub: the files of its repository, and sending them with huggingface_hub.
+
+The token is the user's: `HF_TOKEN`, or what `hf auth login` keeps. It goes to huggingface_hub alone and into no message.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import huggingface_hub
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+from reodsl.diagnostics import Problem, first_line, problem
+from reodsl.ir.training import FromTraining
+from reodsl.report.curve_chart import curves
+from reodsl.report.material import bases
+from reodsl.report.space import require_space
+from reodsl.share.card import CURVES, FOLDER, card, curve_table, sources, without_places
+from reodsl.share.evaluated import Evaluated, Shared
+from reodsl.store.files import json_bytes
+
+SILENCE = 60.0
+"""Seconds without a byte after which the hub counts as gone. huggingface_hub itself would wait for ever."""
+_WIDTH, _PIXELS = 520, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A file of the repository: its path there, and its bytes or where they are."""
+
+    path: str
+    content: bytes | Path
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
+
+def choose(shared: Shared, arm: str, seed: int | None) -> Evaluated:
+    """The evaluated model that is meant. Raises E0994 where there is none, it was not trained, or several seeds have one."""
+    known = [one for one in shared.evaluations if one.arm.name == arm]
+    seeds = [one.seed for one in known]
+    if not known[0].arm.trained:
+        raise problem(
+            "E0994",
+            f"{arm!r} is a model as it came, and nothing was trained",
+            help="name an arm that a training leads to; `reodsl ls RUN` lists the models",
+        )
+    if seed is None and len(known) > 1:
+        raise problem(
+            "E0994",
+            f"{arm!r} has a model for each of {len(known)} seeds",
+            help=f"name one: --seed {seeds[0]}",
+        )
+    if seed is not None and seed not in seeds:
+        raise problem(
+            "E0994",
+            f"{arm!r} has no evaluated model of seed {seed}",
+            help=f"there is {', '.join(map(str, seeds))}",
+        )
+    one = known[0] if seed is None else known[seeds.index(seed)]
+    if one.checkpoint is None:
+        raise problem(
+            "E0994",
+            f"the checkpoint of {arm!r} is not in the store any more",
+            help="run the spec again, which makes it anew",
+        )
+    return one
+
+
+def repository(shared: Shared, one: Evaluated, name: str, license: str | None) -> list[Sent]:
+    """The files of a model's repository: the checkpoint, the card, curves and the spec. `name` is without its owner."""
+    assert isinstance(one.arm.checkpoint, FromTraining)
+    assert one.checkpoint is not None
+    material = shared.material
+    text = card(material, one, one.arm.checkpoint.experiment, name, license)
+    weights = sorted(path for path in one.checkpoint.rglob("*") if path.is_file())
+    return [
+        *(Sent(path.relative_to(one.checkpoint).as_posix(), path) for path in weights),
+        Sent("README.md", text.encode()),
+        Sent(CURVES, _picture(shared, one)),
+        Sent(f"{FOLDER}/curves.csv", curve_table(material, one).write_csv().encode()),
+        Sent(f"{FOLDER}/spec.reo.json", json_bytes(without_places(material.spec))),
+        *(Sent(f"{FOLDER}/{path}", source.encode()) for path, source in sources(material.spec).items()),
+    ]
+
+
+def _picture(shared: Shared, one: Evaluated) -> bytes:
+    require_space()
+    import vl_convert
+
+    material = shared.material
+    score = material.study.score
+    beside = {score.relative_to} if score is not None and score.relative_to else set()
+    lines = [arm for arm in material.arms if arm in {one.arm.name, *beside, *bases(material.study)}]
+    chart = curves(material, lines=lines, width=_WIDTH).to_dict()
+    svg = vl_convert.vegalite_to_svg({**chart, "background": "white", "padding": 16})
+    return bytes(vl_convert.svg_to_png(svg, scale=_PIXELS))
+
+
+def require_name(repo: str) -> None:
+    """Refuse what is no name of a repository: E0992."""
+    try:
+        validate_repo_id(repo)
+        if repo.count("/") != 1:
+            raise HFValidationError("it has no owner")
+    except HFValidationError as wrong:
+        raise problem(
+            "E0992",
+            f"{repo!r} is no name of a repository: {first_line(wrong)}",
+            help="write OWNER/NAME, as in me/tiny-reo",
+        ) from None
+
+
+def push(repo: str, files: list[Sent], message: str, private: bool) -> str:
+    """Make the repository where it is not there, send the files in one commit, and return the model's address.
+
+    Raises E0991 without a token, E0992 where the hub refuses, and E0993 where it does not answer.
+    """
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+    api = huggingface_hub.HfApi(endpoint=endpoint, token=_token())
+    hooks = huggingface_hub.get_session().event_hooks
+    huggingface_hub.set_client_factory(
+        lambda: httpx.Client(event_hooks=hooks, follow_redirects=True, timeout=SILENCE)
+    )
+    with _telling(repo, api.endpoint):
+        api.create_repo(repo, private=private or None, exist_ok=True)
+        operations = [
+            huggingface_hub.CommitOperationAdd(path_in_repo=each.path, path_or_fileobj=each.content)
+            for each in files
+        ]
+        api.create_commit(repo, operations, commit_message=message)
+    return f"{api.endpoint}/{repo}"
+
+
+def _token() -> str:
+    token = huggingface_hub.get_token()
+    if not token:
+        raise problem(
+            "E0991",
+            "there is no token for the hub, and nothing was sent",
+            help="make one that may write at https://huggingface.co/settings/tokens, then: hf auth login (or set HF_TOKEN)",
+        )
+    return token
+
+
+@contextmanager
+def _telling(repo: str, endpoint: str) -> Iterator[None]:
+    """Says of what goes wrong with the hub in this block what a user can do."""
+    try:
+        yield
+    except HfHubHTTPError as refused:
+        raise _refusal(repo, endpoint, refused) from None
+    except (httpx.TransportError, OSError) as gone:
+        slow = isinstance(gone, httpx.TimeoutException)
+        raise problem(
+            "E0993",
+            f"the hub said nothing for {SILENCE:g} s"
+            if slow
+            else f"the hub cannot be reached: {first_line(gone)}",
+            where=endpoint,
+            notes=["large files that arrived are not sent again"],
+            help="look at the network, then give the same command again",
+        ) from None
+    except (ValueError, RuntimeError) as failure:
+        raise problem(
+            "E0992",
+            f"the hub did not take the model: {first_line(failure)}",
+            where=f"{endpoint}/{repo}",
+            help="nothing was changed there; mend what it names, and give the same command again",
+        ) from None
+
+
+def _refusal(repo: str, endpoint: str, refused: HfHubHTTPError) -> Problem:
+    status = refused.response.status_code
+    owner = repo.partition("/")[0]
+    message, remedy = {
+        401: ("the hub does not know this token", "log in again with a token that is valid: hf auth login"),
+        403: (
+            f"this token may not write to {repo!r}",
+            f"take a token that may write, of an account that belongs to {owner!r}: hf auth login",
+        ),
+        404: (
+            f"the hub has no place for {repo!r}",
+            f"look whether {owner!r} is your name or an organisation of yours: hf auth whoami",
+        ),
+    }.get(
+        status,
+        (f"the hub answered {status}", "give the same command again later"),
+    )
+    said = refused.server_message or ""
+    return problem(
+        "E0992",
+        message,
+        where=f"{endpoint}/{repo}",
+        notes=[f"it says: {said.splitlines()[0][:200]}"] if said.strip() else [],
+        help=remedy,
+    )

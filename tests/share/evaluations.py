@@ -1,0 +1,38 @@
+"""A finished study as `gather` finds one in a store, made of synthetic artifacts, with a checkpoint of a few bytes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.report.material import parse_role, read
+from reodsl.share.evaluated import Evaluated, Shared
+from tests.report.synthetic import world
+
+ENDED = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
+
+
+def shared(folder: Path, *, seeds: tuple[int, ...] = (1,), text: str = "", doc: str = "A story.") -> Shared:
+    """All evaluations of a study on two benchmarks; `text` is in every question, answer and response."""
+    made = world(folder, seeds=seeds, benchmarks=("easy", "hard"), text=text, doc=doc)
+    arms = {arm.name: arm for arm in made.spec.study.arms}
+    checkpoint = folder / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "config.json").write_text("{}")
+    (checkpoint / "model.safetensors").write_bytes(bytes(range(256)) * 8)
+    evaluations = []
+    for role, place in made.inputs.items():
+        parsed = parse_role(role)
+        if parsed.kind != "evaluate":
+            continue
+        # What was forced at each budget, of the first questions.
+        forced = pl.read_parquet(place / "examples.parquet").drop("characters", "forced_text")
+        forced.with_columns(pl.lit(True).alias("forced")).write_parquet(place / "forced.parquet")
+        key = place.name.encode().hex().ljust(64, "0")
+        versions = {"reodsl": "0.1.0", "torch": "2.13.0"}
+        evaluations.append(
+            Evaluated(arms[parsed.name], parsed.seed, key, place, ENDED, 30.0, versions, checkpoint)
+        )
+    return Shared(read(made.spec, made.inputs), tuple(evaluations), ())

@@ -1,0 +1,184 @@
+"""`push` against a hub on the loopback: what arrives, and what is told where there is no token or no hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import huggingface_hub
+import polars as pl
+import pytest
+import yaml
+from huggingface_hub import constants
+
+from reodsl.diagnostics import Problem
+from reodsl.ir import Spec
+from reodsl.ir.training import FromTraining
+from reodsl.share import hub as share_hub
+from reodsl.share.evaluated import Shared
+from reodsl.share.hub import Sent, choose, push, repository, require_name
+from tests.share.evaluations import shared
+from tests.share.hub_on_loopback import TOKEN, Hub, hub_on_loopback
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    return shared(tmp_path_factory.mktemp("study"), doc="A story.\n```\nthat ends blocks ` and --- more.")
+
+
+@pytest.fixture(scope="module")
+def files(study: Shared) -> list[Sent]:
+    return repository(study, choose(study_of(study, "reo_exp"), "reo_exp", None), "tiny", "apache-2.0")
+
+
+def study_of(study: Shared, arm: str) -> Shared:
+    return replace(study, evaluations=tuple(each for each in study.evaluations if each.arm.name == arm))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """A hub for the command, with the user logged in; the store of large files is its own, and not Xet."""
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    for name in ("HF_OIDC_RESOURCE", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with hub_on_loopback() as there:
+        monkeypatch.setenv("HF_ENDPOINT", there.url)
+        yield there
+
+
+def test_model_card_curves_and_spec_arrive(hub: Hub, files: list[Sent], study: Shared) -> None:
+    assert push("me/tiny", files, "a message", True) == f"{hub.url}/me/tiny"
+    assert set(hub.files) == {
+        "config.json", "model.safetensors", "README.md",
+        "reodsl/curves.png", "reodsl/curves.csv", "reodsl/quickstart.reo", "reodsl/spec.reo.json",
+    }  # fmt: skip
+    assert hub.files["model.safetensors"] == bytes(range(256)) * 8
+    assert (hub.private, hub.messages) == (True, ["a message"])
+    assert hub.files["reodsl/curves.png"].startswith(b"\x89PNG")
+    curves = pl.read_csv(hub.files["reodsl/curves.csv"])
+    assert curves.columns == ["benchmark", "budget", "accuracy", "frontier"]
+    assert set(curves["benchmark"]) == {"easy", "hard", "mean"}
+    assert curves["frontier"].null_count() == 0
+    spec = Spec.model_validate(json.loads(hub.files["reodsl/spec.reo.json"]))
+    assert spec.study == study.material.spec.study
+    assert "/" not in spec.path
+
+
+def test_a_token_in_the_users_file_does(hub: Hub, files: list[Sent], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    Path(constants.HF_TOKEN_PATH).write_text(TOKEN + "\n")
+    push("me/tiny", files, "m", False)
+    assert hub.files
+
+
+def test_the_card_has_the_numbers_of_the_report(files: list[Sent], study: Shared) -> None:
+    (text,) = (
+        each.content.decode()
+        for each in files
+        if each.path == "README.md" and isinstance(each.content, bytes)
+    )
+    _, metadata, body = text.split("---\n", 2)
+    told = yaml.safe_load(metadata)
+    assert (told["license"], told["library_name"]) == ("apache-2.0", "transformers")
+    assert "base_model" not in told
+    by_benchmark = {
+        each["dataset"]["name"]: {metric["type"]: metric["value"] for metric in each["metrics"]}
+        for each in told["model-index"][0]["results"]
+    }
+    scores = study.material.scores.filter(pl.col("arm") == "reo_exp")
+    for benchmark in ("easy", "hard"):
+        (reg,) = scores.filter(pl.col("benchmark") == benchmark)["reg"]
+        assert by_benchmark[benchmark]["reg"] == pytest.approx(reg, abs=1e-3)
+    assert body.count("\n| ") == 5  # a head, a rule and three places
+    assert "REG - vanilla" in body
+    assert "from std.recipes import ppo" in body
+    # The spec's fence is longer than any in it.
+    assert "````\n" in body
+    huggingface_hub.ModelCard(text)
+
+
+def test_without_a_token_nothing_is_asked(
+    hub: Hub, files: list[Sent], monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
+) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    hub.gone = ""
+    with pytest.raises(Problem) as caught:
+        push("me/tiny", files, "m", False)
+    refusal("share/E0991.txt", caught.value)
+
+
+@pytest.mark.parametrize(
+    ("page", "repo", "token"),
+    [
+        ("E0992.txt", "me/tiny", "hf_old"),
+        ("E0992-403.txt", "theirs/tiny", TOKEN),
+        ("E0992-404.txt", "nobody/tiny", TOKEN),
+    ],
+)
+def test_a_hub_that_refuses_is_told(
+    hub: Hub,
+    files: list[Sent],
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: Callable[..., None],
+    page: str,
+    repo: str,
+    token: str,
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(Problem) as caught:
+        push(repo, files, "m", False)
+    refusal(f"share/{page}", caught.value, (hub.url, "HUB"))
+    assert token not in str(caught.value.diagnostics)
+
+
+@pytest.mark.parametrize("stops_at", ["/api/repos/create", "/api/validate-yaml"])
+def test_a_hub_that_stops_answering_is_told(
+    hub: Hub,
+    files: list[Sent],
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: Callable[..., None],
+    stops_at: str,
+) -> None:
+    monkeypatch.setattr(share_hub, "SILENCE", 0.1)
+    hub.gone = stops_at
+    with pytest.raises(Problem) as caught:
+        push("me/tiny", files, "m", False)
+    refusal("share/E0993.txt", caught.value, (hub.url, "HUB"))
+
+
+def test_no_hub_at_all(files: list[Sent], hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(Problem, match="the hub cannot be reached"):
+        push("me/tiny", files, "m", False)
+
+
+def test_what_is_meant_is_one_trained_model(
+    study: Shared, tmp_path: Path, refusal: Callable[..., None]
+) -> None:
+    start = study.evaluations[0].arm.checkpoint
+    assert isinstance(start, FromTraining)
+    one = study.evaluations[0]
+    as_it_came = replace(one, arm=one.arm.model_copy(update={"checkpoint": start.experiment.start}))
+    with pytest.raises(Problem, match="nothing was trained"):
+        choose(replace(study, evaluations=(as_it_came,)), "base", None)
+    several = shared(tmp_path, seeds=(1, 2))
+    with pytest.raises(Problem) as caught:
+        choose(study_of(several, "vanilla"), "vanilla", None)
+    refusal("share/E0994.txt", caught.value)
+    assert choose(study_of(several, "vanilla"), "vanilla", 2).seed == 2
+    with pytest.raises(Problem, match="no evaluated model of seed 3"):
+        choose(study_of(several, "vanilla"), "vanilla", 3)
+    gone = study_of(study, "vanilla")
+    gone = replace(gone, evaluations=tuple(replace(each, checkpoint=None) for each in gone.evaluations))
+    with pytest.raises(Problem, match="not in the store any more"):
+        choose(gone, "vanilla", None)
+
+
+@pytest.mark.parametrize("name", ["tiny", "a/b/c", "me/ti ny", "me/-tiny", "me/tiny.git", ""])
+def test_a_name_that_is_none_is_refused_before_anything_is_read(name: str) -> None:
+    with pytest.raises(Problem, match="no name of a repository"):
+        require_name(name)
