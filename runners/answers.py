@@ -1,4 +1,4 @@
-"""Answers of responses as text: tokens in, the answer that is graded out, whole, cut bare, or forced."""
+"""Read the answers of responses: whole, cut without forcing, or forced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that work took: by the clock, and of processors, of this process and of those that it started.
+"""Time that work took: by the clock, and on processors with all processes that it started.
 
 Processor time says what a task needs whatever else a machine does meanwhile, which time by the clock does not.
 """

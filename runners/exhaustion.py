@@ -1,4 +1,4 @@
-"""Out of memory: a fault in; whether it tells of that, and what there is, in words for a diagnostic, out."""
+"""Recognise faults that mean out of memory, and say in words what memory there is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runners of `model` and `data` tasks: declarations in; a checkpoint folder, or a questions table, out."""
+"""Runners of `model` and `data` tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts as tokens: a question and a model's prompt rule in, token ids out; and the tokens that end a response."""
+"""Turn questions into prompts as tokens, and list the tokens that end a response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products in bfloat16 on a processor: whether it has them, and products of float32 tensors whose inputs are rounded."""
+"""Products in bfloat16 on a processor: whether it has them, and float32 products with rounded inputs."""
 
 from __future__ import annotations
 

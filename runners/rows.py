@@ -1,4 +1,4 @@
-"""Rows of a matrix product: a tensor in, the same with rows of zeros after it, so that few numbers of rows ever occur.
+"""Pad the rows of a matrix product with zeros, so that few numbers of rows ever occur.
 
 oneDNN prepares a product anew for each shape that it meets, which takes longer than a product of a small model: with a
 number of rows that changes from step to step, decoding spent half of its products' time so.

@@ -1,4 +1,4 @@
-"""The processes of a task and its bundles of cores and GPUs: a trainer's rank or an engine's number to where it sits."""
+"""Seats of a task's processes: which bundle of cores and GPUs a trainer's rank or an engine has."""
 
 from __future__ import annotations
 

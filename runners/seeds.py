@@ -1,4 +1,4 @@
-"""A run's seed and the name of a purpose to that purpose's own seed, the same on every machine."""
+"""Derive a purpose's seed from a run's seed and the purpose's name, the same on every machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains of additions and subtractions: what a worked solution walks along, from a generated task or an expression."""
+"""Chains of additions and subtractions, from a generated task or an expression, for worked solutions."""
 
 from __future__ import annotations
 

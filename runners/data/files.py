@@ -1,4 +1,4 @@
-"""Questions from a local Parquet, JSONL, JSON or CSV file: read as data, within a size, bad rows named by number."""
+"""Read questions from a Parquet, JSONL, JSON or CSV file of bounded size; bad rows are named by number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a data declaration to its questions table: every source read, put one after another, and checked."""
+"""Load the questions table of a data declaration: read every source, join them, and check the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks around questions: a table of questions in, the same without them out; and which marks none of them has."""
+"""Strip marks from around questions, and say which marks no question has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that a package makes: tasks of reasoning-gym, each scored by the data set it came from."""
+"""Questions of reasoning-gym's tasks, each scored by the data set that it came from."""
 
 from __future__ import annotations
 

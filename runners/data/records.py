@@ -1,4 +1,4 @@
-"""Records of JSON, read as data: a file and the names of its columns in, their values as texts out."""
+"""Read JSON records as data: the values of named columns, as texts."""
 
 from __future__ import annotations
 

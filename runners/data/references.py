@@ -1,4 +1,4 @@
-"""Doubtful references: the tables of a data set's sources in; rows whose reference nothing reads, or that disagree, out."""
+"""Find doubtful references: those that no parser reads, and those that disagree about one question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training and held-out questions: the bare form of a question in, its side of the split out."""
+"""Split questions into training and held-out ones, by the bare form of the question."""
 
 from __future__ import annotations
 

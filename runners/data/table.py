@@ -1,4 +1,4 @@
-"""The questions table: columns id, question, answer, bare, trace, meta, all text; made from any frame, and checked.
+"""The questions table: text columns id, question, answer, bare, trace and meta, made from any frame and checked.
 
 `bare` is there where what is asked is known without the words that it is asked in, `trace` where questions come with
 worked solutions, `meta` (JSON) where a package scores the answers.

@@ -1,4 +1,4 @@
-"""Worked solutions of chains of operations: walks along the chain in several styles, with mistakes and re-checks."""
+"""Worked solutions of chains of operations, in several styles, with mistakes and re-checks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Rollout engines behind one protocol: prompts in, sampled responses and forced answers out."""
+"""Rollout engines behind one protocol: they sample responses and force answers."""

@@ -1,4 +1,4 @@
-"""Opening an engine: a checkpoint folder and this machine's resources in, a rollout engine with its weights out."""
+"""Open the rollout engine of a checkpoint on this machine's resources."""
 
 from __future__ import annotations
 

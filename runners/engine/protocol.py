@@ -1,4 +1,4 @@
-"""The rollout protocol: requests in; responses, forced answers and new weights through one small interface.
+"""The rollout protocol: the small interface of every engine.
 
 Every engine (the embedded torch one, SGLang) implements `Engine`; callers know nothing else about them.
 """

@@ -1,4 +1,4 @@
-"""What an engine refuses before it starts: requests and a model's sizes in; nothing out, or the problem with them."""
+"""Refuse requests that a model cannot serve, before an engine starts on them."""
 
 from __future__ import annotations
 

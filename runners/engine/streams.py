@@ -1,4 +1,4 @@
-"""Counter-based random streams: (seed, counter) in, uniforms in (0, 1) out, the same on every machine.
+"""Counter-based random streams: uniforms in (0, 1) by seed and counter, the same on every machine.
 
 SplitMix64's finaliser (Steele, Lea, Flood 2014) over 64-bit integers: no state, so the order of draws is free.
 """

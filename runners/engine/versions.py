@@ -1,4 +1,4 @@
-"""Versions of what generates outside the task's process: noted in its work folder as they are met, read when it is done."""
+"""Note the versions of what generates outside the task's process, until the task is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine calls while it works, so that a caller that has no reason to wait any longer can end it by an exception."""
+"""Let a caller look around while an engine works, and end the work by an exception."""
 
 from __future__ import annotations
 

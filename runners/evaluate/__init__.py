@@ -1,1 +1,1 @@
-"""Evaluation: checkpoints and questions in; samples, forced answers, curves, frontiers, budgets and scores out."""
+"""Evaluation: samples, forced answers, curves, frontiers, budgets and scores of checkpoints."""

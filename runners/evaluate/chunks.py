@@ -1,4 +1,4 @@
-"""Work done in chunks that survive an interruption: frames of a chunk in, one Parquet file a table out.
+"""Do work in chunks that survive an interruption, and join their tables.
 
 A chunk is there as a whole or not at all, so that what is left to do is known by its marker alone.
 """

@@ -1,4 +1,4 @@
-"""Runners of the kinds `frontier`, `budgets` and `score`: evaluations, rollouts in; frontiers, chosen budgets, REG out."""
+"""Runners of `frontier`, `budgets` and `score` tasks."""
 
 from __future__ import annotations
 

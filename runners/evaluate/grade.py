@@ -1,4 +1,4 @@
-"""Grading a chunk: questions, responses and forced answers in; rows of samples, forced answers and examples out."""
+"""Grade a chunk: rows of samples, forced answers and examples."""
 
 from __future__ import annotations
 

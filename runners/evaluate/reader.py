@@ -1,4 +1,4 @@
-"""A checkpoint made ready to answer questions: its folder and prompt rule in; an engine, requests and texts out."""
+"""A checkpoint made ready to answer questions: its engine, requests and texts."""
 
 from __future__ import annotations
 

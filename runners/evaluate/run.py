@@ -1,4 +1,4 @@
-"""Runners of the kinds `evaluate` and `sample`: a checkpoint and questions in; graded responses, curves, a summary out."""
+"""Runners of `evaluate` and `sample` tasks: graded responses, curves and a summary."""
 
 from __future__ import annotations
 

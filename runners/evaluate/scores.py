@@ -1,4 +1,4 @@
-"""Per-question scores: the folder of an evaluation in; matrices over questions and budgets out, one order for all arms."""
+"""Read an evaluation's scores as matrices over questions and budgets, in one order for all arms."""
 
 from __future__ import annotations
 

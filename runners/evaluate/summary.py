@@ -1,4 +1,4 @@
-"""Curves and summaries: files of samples and forced answers in, accuracy and length by benchmark out; nothing read whole."""
+"""Curves and summaries of samples and forced answers, without reading a file whole."""
 
 from __future__ import annotations
 

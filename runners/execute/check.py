@@ -1,4 +1,4 @@
-"""What this machine lacks for the tasks about to run: from tasks to errors that name each thing and how to get it."""
+"""Check what this machine lacks for the tasks about to run, and say how to get it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of GPUs: what a spec, Ray or a driver calls them in; whether they can be the same kind out."""
+"""Tell whether two names of GPUs, from a spec, Ray or a driver, can mean the same kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Ray cluster: nothing or an address in; Ray started on this machine or joined, and what nodes there are, out."""
+"""Start Ray on this machine or join a cluster, and list its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of a long-lived process: what is free of the processor's and of GPUs' is given back to the system."""
+"""Give a long-lived process's free memory back to the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doing one task in the present process: from an order to a result in the store."""
+"""Do one task in this process: from an order to a result in the store."""
 
 from __future__ import annotations
 

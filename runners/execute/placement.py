@@ -1,4 +1,4 @@
-"""Where the processes of a task go: a cluster's declaration in; bundles of cores and GPUs, and what nodes lack, out.
+"""Place a task's processes: bundles of cores and GPUs, and what the nodes lack for them.
 
 A bundle lies on one node. Trainers have a GPU each; an engine has `tensor_parallel` of them, which lie together. Colocated,
 an engine uses the GPUs of the trainers of its bundle in turn with them; apart, it has a bundle of its own behind theirs.

@@ -1,4 +1,4 @@
-"""Ray for one run alone: on the loopback, behind a token of its own, in a folder that nobody else enters."""
+"""Start Ray for one run alone: on the loopback, with its own token, in a folder that only this user enters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the questions of tasks about to run: from data tasks to errors at the lines that name the files."""
+"""Check the questions of tasks about to run, and point at the lines that name the files."""
 
 from __future__ import annotations
 

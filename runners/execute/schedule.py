@@ -1,4 +1,4 @@
-"""The scheduling loop: from a graph to results, over whatever runs the tasks."""
+"""The scheduling loop: does a graph's tasks, whatever runs them."""
 
 from __future__ import annotations
 

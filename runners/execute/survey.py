@@ -1,4 +1,4 @@
-"""What this machine has of what runs need: nothing in; each package and device with its version, or how to get it, out."""
+"""Survey this machine: each package and device that runs need, with its version or how to get it."""
 
 from __future__ import annotations
 

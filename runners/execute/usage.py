@@ -1,4 +1,4 @@
-"""What doing a task used of this machine: the model of its device, and the peak of its memory, measured from a mark on."""
+"""Measure what a task used of this machine: its device's model and its peak memory."""
 
 from __future__ import annotations
 

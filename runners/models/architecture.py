@@ -1,4 +1,4 @@
-"""Models from a description: family, sizes and a seed in; the same transformers model every time out."""
+"""Build models from a description: family, sizes and a seed give the same transformers model every time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How GGUF stores numbers: the bytes of whole blocks in, float32 out. Layouts as in ggml's `block_*` structures."""
+"""Decode the blocks in which GGUF stores numbers. Layouts as in ggml's `block_*` structures."""
 
 from __future__ import annotations
 

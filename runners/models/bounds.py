@@ -1,4 +1,4 @@
-"""What a checkpoint's config may say before it is built: its settings in; the first that no model has, as a problem, out.
+"""Bounds on a checkpoint's config, checked before it is built.
 
 transformers makes lists and tables as long as a config says, in whatever part of it: these bounds are far above every model
 that trains, and far below what fills a machine.

@@ -1,4 +1,4 @@
-"""Model folders: a local path in, a model with its tokenizer out, and back; never a pickle, never the network."""
+"""Load and save model folders; never a pickle, never the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GGUF files: a path in; metadata and tensors as float32 arrays out. Every length is checked against the file first.
+"""Read GGUF files: metadata and tensors. Every length is checked against the file first.
 
 The layout is that of the GGUF specification, version 2 and 3, little-endian: a header, key-value pairs, one record a tensor,
 then the tensors' data from a multiple of the alignment on. Offsets and shapes of the file are not trusted.

@@ -1,4 +1,4 @@
-"""Sizes that make no model: a declared architecture in, why it cannot be built out. Reads nothing, and imports no torch."""
+"""Say why a declared architecture cannot be built. Reads nothing, and imports no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model folder holds, and what is said of one that does not: names and words, without reading anything."""
+"""File names in a model folder, and what is said of a folder that lacks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a model and its tokenizer as transformers 5 writes them in; the same, as 4 reads them too, out.
+"""Spell the settings of a model and its tokenizer for transformers 4 and 5 alike.
 
 A reader takes a setting whose name it does not know for unset, and without a word puts its own default there.
 """

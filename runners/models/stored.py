@@ -1,5 +1,4 @@
-"""Tensors in safetensors files, read by rows: paths in; names, shapes, facts, and the rows of a tensor that are asked for,
-out."""
+"""Read tensors in safetensors files by name, shape and rows."""
 
 from __future__ import annotations
 

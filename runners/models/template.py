@@ -1,4 +1,4 @@
-"""A chat template tried in a process of its own: a program that came with a model in; a problem if it does not end, out.
+"""Try a chat template in a process of its own, because it may never end.
 
 Run as a script it renders the templates that stand on its standard input, and nothing else is imported.
 """

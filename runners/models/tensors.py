@@ -1,4 +1,4 @@
-"""A model folder's tensors: safetensors files in, shapes or a whole state dict out. Pickles are refused unread."""
+"""Read a model folder's safetensors: shapes or a whole state dict. Pickles are refused unread."""
 
 from __future__ import annotations
 

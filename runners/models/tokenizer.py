@@ -1,4 +1,4 @@
-"""Word-level tokenizers: a word list in, a transformers tokenizer that splits at white space out; text to ids and back.
+"""Word-level tokenizers from a word list, split at white space.
 
 A text whose words are separated by single spaces comes back from `decode(encode(text))` as it was.
 """

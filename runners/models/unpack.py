@@ -1,4 +1,4 @@
-"""A Llama model in a GGUF file: its path in; a transformers model with float32 weights, and its tokenizer, out."""
+"""Read a Llama model and its tokenizer from a GGUF file."""
 
 from __future__ import annotations
 

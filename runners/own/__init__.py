@@ -1,4 +1,4 @@
-"""Functions of the user's, called in confined processes: rows in; the numbers that the function gives, out."""
+"""Call functions of the user's in confined processes."""
 
 from runners.own.function import OwnFunction
 from runners.own.source import opened, source_problem

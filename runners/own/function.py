@@ -1,4 +1,4 @@
-"""A function of the user's as its callers see it: rows in, a number for each out, or a problem that names its line."""
+"""A function of the user's as its callers see it: a number for each row, or a problem that names its line."""
 
 from __future__ import annotations
 

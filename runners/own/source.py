@@ -1,4 +1,4 @@
-"""The user's code as it is about to be called: a name and what was allowed in; the code, or what is wrong with it, out."""
+"""Read the user's code that is about to be called, or say what is wrong with it."""
 
 from __future__ import annotations
 

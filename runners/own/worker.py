@@ -1,4 +1,4 @@
-"""A process that calls a function of the user's: a batch of rows in, a line of JSON for it out; time and memory bounded.
+"""A process that calls a function of the user's on batches of rows; time and memory are bounded.
 
 The process is confined (`runners.sandbox`) before the user's file is run for the first time, and each batch is a copy of it
 that ends with the batch: the file is run anew, so that no batch knows of another. Packages that the file imports at its top

@@ -1,1 +1,1 @@
-"""Rewards: from a reward expression and what was measured of a step's responses to numbers at their splits."""
+"""Compute rewards of a step's responses at their splits."""

@@ -1,4 +1,4 @@
-"""Which places of which responses a reward needs answers at: a reward and a step in, cuts by response out."""
+"""Find the places at which a reward needs the answers of responses."""
 
 from __future__ import annotations
 

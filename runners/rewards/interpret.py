@@ -1,4 +1,4 @@
-"""The reference interpreter: a reward and one response of a group in, its reward at each split out, one by one.
+"""The reference interpreter: one response's reward at each split, one number at a time.
 
 It says what a reward means; `vectorise` computes the same for a whole step and is tested against it.
 """

@@ -1,4 +1,4 @@
-"""The functions of the reward language on arrays, each element as `arithmetic` has it; warnings are the caller's to stop."""
+"""The functions of the reward language on arrays, as `arithmetic` has them; the caller silences warnings."""
 
 from __future__ import annotations
 

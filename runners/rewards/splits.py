@@ -1,4 +1,4 @@
-"""Where a response is split: from a split rule to each response's places in tokens, the last one its end or `l_max`."""
+"""Split responses: a rule's places in tokens, the last one the response's end or `l_max`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards of a whole step at once: a reward and a step's arrays in, [questions, rollouts, splits] out.
+"""Compute the rewards of a whole step at once, [questions, rollouts, splits].
 
 Every value is an array whose axes are question, rollout, split, and one more for each aggregate around it;
 an axis that a value does not vary along has size 1. Equal to `interpret` on every response.

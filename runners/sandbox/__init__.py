@@ -1,4 +1,4 @@
-"""A sandbox for what models wrote: a function in; what a confined copy of this process gave, out."""
+"""A sandbox for what models wrote: call a function in a confined copy of this process."""
 
 from runners.sandbox.confine import (
     LONGEST_REPLY,

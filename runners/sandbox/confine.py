@@ -1,4 +1,4 @@
-"""A process that runs what is not trusted in copies of itself: a function in; the bytes that its copy gave, out.
+"""A process that runs untrusted work in confined copies of itself.
 
     sandbox = Sandbox(python_folders())
     ...                      # import, load, warm up: all that copies shall start with

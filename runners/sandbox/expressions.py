@@ -1,4 +1,4 @@
-"""Expressions that somebody else wrote: a text in; its value, or a ValueError where it is more than arithmetic, out.
+"""Evaluate somebody else's expressions; anything beyond arithmetic is a ValueError.
 
 Scorers of packages hand answers to `eval`, and sympy's parser does so itself. What they mean to read is a number, a list
 or a formula; what they run is any Python. Here the first is kept and the rest refused, before anything is evaluated.

@@ -1,4 +1,4 @@
-"""seccomp filters: an architecture and its permitted system calls in, a program for the kernel out.
+"""seccomp filters: a program for the kernel from an architecture's permitted system calls.
 
 Whatever is not permitted fails with EPERM, as a call without the rights to it does; a process of another architecture
 is killed.

@@ -1,4 +1,4 @@
-"""The kernel's means to confine a process, by ctypes: what is missing of them, Landlock, seccomp, and a parent's end."""
+"""Confine a process by ctypes: Landlock, seccomp, a parent's end, and what of these is missing."""
 
 from __future__ import annotations
 

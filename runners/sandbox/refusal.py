@@ -1,4 +1,4 @@
-"""The refusal of a machine that cannot confine: why it cannot, in; the problem that says so, out."""
+"""Refuse to check answers on a machine that cannot confine processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""System calls by name: an architecture in, the numbers of what computing takes and under which conditions, out.
+"""Numbers of the system calls that computing takes, by architecture, and their conditions.
 
 The numbers are those of `asm/unistd_64.h` (x86-64) and `asm-generic/unistd.h` (aarch64).
 """

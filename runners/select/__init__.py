@@ -1,1 +1,1 @@
-"""Selections: sampled responses in, traces and pairs to train on out."""
+"""Select traces and pairs to train on from sampled responses."""

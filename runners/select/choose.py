@@ -1,4 +1,4 @@
-"""Choosing: a selection and a question's responses in, what it picks with margins out, or whether the question is kept."""
+"""Apply a selection to a question's responses: its picks with margins, or whether the question is kept."""
 
 from __future__ import annotations
 

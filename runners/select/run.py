@@ -1,4 +1,4 @@
-"""The runner of `select` tasks: sampled responses in; traces, pairs or the questions kept out, and how many were lost."""
+"""The runner of `select` tasks: traces, pairs or kept questions, and how many were lost."""
 
 from __future__ import annotations
 

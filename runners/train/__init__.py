@@ -1,1 +1,1 @@
-"""Training: a starting checkpoint, data and a stage in; trained weights and what happened on the way out."""
+"""Train a checkpoint on a stage's data."""

@@ -1,4 +1,4 @@
-"""Other ranks of a stage as Ray actors, on this machine or others: parts of the stage in; started, asked, and ended."""
+"""Run the other ranks of a stage as Ray actors, on this machine or others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantages: rewards at splits in, the advantage of each section and of each token out.
+"""Advantages of sections and tokens, from rewards at splits.
 
 Arrays are [questions, rollouts, splits]; section i of a response is its tokens L_{i-1} to L_i, L_0 = 0, and the
 last section reaches to the response's end. Following the paper's Return_i = sum over j >= i of c_j R(answer(y[:L_j]))

@@ -1,5 +1,4 @@
-"""Engine and trainer: a batch with the engine's log-probabilities in; the same with what PPO's ratios divide by and each
-token's importance weight, and how far the two are apart, out."""
+"""Compare engine and trainer: what ratios divide by, importance weights, and how far the two are apart."""
 
 from __future__ import annotations
 

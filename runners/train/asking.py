@@ -1,4 +1,4 @@
-"""Asking: a question, a step and a rule of wordings in; each rollout's prompt, its trained prefix and numbers out."""
+"""Ask questions: each rollout's prompt, its trained prefix, and the numbers that it is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over sequences packed one after another: queries, keys and values without padding in, the same out.
+"""Attention over sequences packed one after another, without padding.
 
 On CUDA in half precision it is flash attention, through torch's interface for sequences of unlike lengths. Everywhere
 else each sequence is attended to by itself. `transformers` calls it by its name, as it does its own kinds of attention.

@@ -1,4 +1,4 @@
-"""Sequences to learn from, as columns: one record from the rollout to the loss, and the micro-batches that are run of it."""
+"""Sequences to learn from, as columns: one record from the rollout to the loss, cut into micro-batches."""
 
 from __future__ import annotations
 

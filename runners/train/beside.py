@@ -1,4 +1,4 @@
-"""Make the batches of later steps while this one trains: in a thread of its own, or in turn with training."""
+"""Make the batches of later steps while this one trains, in another thread or in turn with training."""
 
 from __future__ import annotations
 

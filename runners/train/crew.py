@@ -1,4 +1,4 @@
-"""The processes of one stage: a job in this process in; the others started beside it, watched, and gone at the end.
+"""Start, watch and end the processes that train a stage with this one.
 
 On Ray they are actors, which may be on other machines; elsewhere plain processes of this one.
 """

@@ -1,4 +1,4 @@
-"""Which rows are run together, and by which process: lengths in, positions out, in an order that never changes."""
+"""Deal rows to processes and group those that are run together, in an order that never changes."""
 
 from __future__ import annotations
 

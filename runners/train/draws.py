@@ -1,4 +1,4 @@
-"""Random draws of training: a seed and a position in, the same numbers out on every machine, in any order."""
+"""Random draws of training, by seed and position: the same on every machine, in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Out of memory while training: what was about to run in, a diagnostic with numbers and what to change out."""
+"""Diagnose running out of memory while training, with numbers and what to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that trains beside the first one: a job and its rank from standard input in; what went wrong, if anything, out.
+"""A process that trains with the first one: reads a job and its rank, and reports what went wrong.
 
 Run as `python -m runners.train.follower FD`; reports go to the file descriptor FD, pickled. It ends with its parent.
 """

@@ -1,4 +1,4 @@
-"""Hidden states of a `transformers` decoder for training: token ids [rows, width] and places in, [places, hidden] out.
+"""Hidden states of a `transformers` decoder at given places, for training.
 
 Rows are padded on the right, which a causal decoder never looks at, so no mask is needed; or packed into one. Two paths give
 the same numbers: the model's own forward on any device, and one for Qwen3 and Llama on CPU in float32 whose

@@ -1,4 +1,4 @@
-"""Fused kernels on CUDA: a decoder in, the same with its norms, rotary positions and gated layers in one kernel each.
+"""Fused CUDA kernels for a decoder's norms, rotary positions and gated layers.
 
 They are liger-kernel's (Hsu et al. 2024), where it is installed: written in Triton, which compiles them when they are first
 run. Everywhere else nothing changes.

@@ -1,4 +1,4 @@
-"""A step's batch: rounds of rollouts in; what is learnt from, the step's numbers and the rows of its table out.
+"""Gather a step's batch from rounds of rollouts, with the step's numbers and table.
 
 Without resampling there is one round. With it, questions whose responses give no gradient, because all earn the same,
 are replaced from further rounds, as DAPO's dynamic sampling does (Yu et al. 2025).

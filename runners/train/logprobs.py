@@ -1,4 +1,4 @@
-"""Log-probabilities of given tokens: hidden states, the output matrix and targets in, [tokens] out, differentiable."""
+"""Differentiable log-probabilities of given tokens, [tokens], from hidden states and the output matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of training: rows in, Parquet files out, whole or not at all."""
+"""Write tables of training as Parquet files, whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A model where it trains: a checkpoint folder in; on this process's device its weights, or this process's share of them,
-out."""
+"""Place a model where it trains: all of a checkpoint's weights, or this process's share of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PPO on a step's batch: minibatches and clipped steps; what happened, as numbers, comes back."""
+"""Update a model by PPO on a step's batch: minibatches, clipped steps, and their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PPO's losses without a critic: log-probabilities old and new, advantages and weights of tokens in, a sum out."""
+"""PPO's losses without a critic, from log-probabilities, advantages and weights of tokens."""
 
 from __future__ import annotations
 

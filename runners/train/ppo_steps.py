@@ -1,4 +1,4 @@
-"""The steps of PPO: a method, questions and a learner in; engine and verifier opened once, one step after another out."""
+"""The steps of PPO: engine and verifier are opened once, then one step follows another."""
 
 from __future__ import annotations
 

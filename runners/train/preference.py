@@ -1,4 +1,4 @@
-"""Preference training: pairs and a step's number in, one optimizer step on the loss over them."""
+"""Preference training: one optimizer step on a loss over pairs."""
 
 from __future__ import annotations
 

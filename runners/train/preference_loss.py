@@ -1,4 +1,4 @@
-"""Losses over pairs of responses: how far each preferred one is ahead in, a mean out."""
+"""Losses over pairs of responses, from how far each preferred one is ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other ranks of a stage as processes of this machine: parts of the stage in; started, listened to, and ended."""
+"""Run the other ranks of a stage as processes of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The questions of a training task: `questions.parquet` and a tokenizer in, prompts, references and given numbers out."""
+"""Read the questions of a training task: prompts, references, and the numbers that they are given."""
 
 from __future__ import annotations
 

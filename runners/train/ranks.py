@@ -1,4 +1,4 @@
-"""The processes that train one model together: a value in, the same values out on each of them; alone, nothing moves."""
+"""Share values between the processes that train one model; alone, nothing moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step's rollouts: questions and an engine in; responses, their verdicts whole and at cuts, and seconds out."""
+"""Roll out a step's questions: generate, force, and grade whole responses and cuts."""
 
 from __future__ import annotations
 

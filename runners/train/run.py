@@ -1,4 +1,4 @@
-"""The runner of `train` tasks: a starting checkpoint and questions in; a checkpoint, its optimizer and tables out.
+"""The runner of `train` tasks: from a starting checkpoint to a trained one, with optimizer and tables.
 
 A stage goes on from the last saved step of an interrupted attempt and ends with the same bytes: every draw is a
 function of the run's seed, the stage's index and the step. The optimizer's state is carried over from the

@@ -1,4 +1,4 @@
-"""Where training stands: model, optimizers, and rows of metrics in one safetensors file, written whole or not at all."""
+"""Save where training stands in one safetensors file: model, optimizers and rows of metrics."""
 
 from __future__ import annotations
 

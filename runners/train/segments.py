@@ -1,4 +1,4 @@
-"""Partial rollouts: questions under way in; a step's rollouts and the questions that go on by the next weights out.
+"""Partial rollouts: a step's finished questions, and those that go on with the next weights.
 
 A response that is not done after `segment` tokens goes on in the next round, which may have new weights (Kimi Team 2025,
 Kimi k1.5: Scaling Reinforcement Learning with LLMs, section 2.6.2). Rounds are cut by tokens, so that a rerun is the same.

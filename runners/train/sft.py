@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: traces and a step's number in, one optimizer step on a batch of similar lengths."""
+"""Supervised fine-tuning: one optimizer step on a batch of traces of similar lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model sharded over processes by FSDP2: a `transformers` decoder in, its parameters spread, and whole tensors back."""
+"""Shard a `transformers` decoder over processes by FSDP2, and put its tensors together again."""
 
 from __future__ import annotations
 

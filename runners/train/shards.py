@@ -1,4 +1,4 @@
-"""Where sharded training stands: one safetensors file a process and an index that makes them count, written in that order.
+"""Save where sharded training stands: a safetensors file for each process, then the index that makes them count.
 
 A standing that some number of processes left can be taken on by any other number, one included.
 """

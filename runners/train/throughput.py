@@ -1,4 +1,4 @@
-"""How fast a model is trained: sequences run and seconds in; tokens a second, and the share of the device's peak, out."""
+"""Measure training speed: tokens a second, and the share of the device's peak."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One optimizer step: a batch and its loss in, changed parameters out, with gradients summed over micro-batches and
-processes."""
+"""One optimizer step on a batch, with gradients summed over micro-batches and processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts that wait for their step, as a file: batches and open responses in, one safetensors file out, and back."""
+"""Save and load rollouts that wait for their step, with open responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification: from a response's text to its answer, and from an answer to whether it is right."""
+"""Verification: read an answer from a response's text, and decide whether it is right."""
 
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Unsettled, Verdict, Verifier
 from runners.verify.extract import final_answer, forced_answer

@@ -1,4 +1,4 @@
-"""What is graded and what comes back: an answer beside its reference, a verdict, and the counts of a verifier."""
+"""Answers with their references, verdicts, and a verifier's counts."""
 
 from __future__ import annotations
 

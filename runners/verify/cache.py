@@ -1,4 +1,4 @@
-"""Verdicts seen before, by reference and answer, bounded in number and in size; the oldest leave first."""
+"""A bounded cache of verdicts by reference and answer; the oldest leave first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Plain texts: one without what stands around it, the exact value of a plain number, and whether there are several.
+r"""Tidy plain texts, read plain numbers, and say whether a text has several.
 
 Numbers with nothing but space or brackets between them are no answer: math-verify adds them up (or reads the first alone)
 where others read a product, a list or a mixed number. Those written like one number, `1 234 567` or `2 1/2`, are one.

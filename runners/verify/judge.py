@@ -1,4 +1,4 @@
-"""What makes an answer right: a reference and an answer in; a verdict out, or what computer algebra is to be asked.
+"""Decide whether an answer is right, or what to ask of computer algebra.
 
 The shapes that answers have are taken apart here: numbers with their units, percent and powers of ten, choices and words,
 tuples, intervals, sets, lists, matrices, assignments. What remains in their places are expressions, and only these are

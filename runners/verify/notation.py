@@ -1,4 +1,4 @@
-"""One spelling of LaTeX: a text as somebody wrote it in, the same mathematics with fewer ways to write it out."""
+"""Rewrite LaTeX so that the same mathematics is spelled in fewer ways."""
 
 from __future__ import annotations
 

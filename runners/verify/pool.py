@@ -1,4 +1,4 @@
-"""Worker processes that check answers: spread over them in order, killed at a deadline, started when needed."""
+"""A pool of worker processes that check answers, killed at a deadline and started when needed."""
 
 from __future__ import annotations
 

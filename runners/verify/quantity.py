@@ -1,4 +1,4 @@
-r"""Numbers as answers have them: `4.5 \times 10^{33}`, `12.5\%`, `\$1,024`, `2\frac{1}{2} \text{ cm}` in; values out."""
+r"""Read numbers as answers have them: `4.5 \times 10^{33}`, `12.5\%`, `\$1,024`, `2\frac{1}{2} \text{ cm}`."""
 
 from __future__ import annotations
 

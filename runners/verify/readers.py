@@ -1,4 +1,4 @@
-r"""Where an answer stands: a text and the ways to read it in; its answer out, and the places at which that changes.
+r"""Find a text's answer by the ways to read it, and the places at which that answer changes.
 
 `boxed` is the content of the last closed box, `after` the line after the last marker, `last_number` the number that stands
 last, `regex` the first group of the last match. Each takes time linear in the text: regular expressions run in Rust's

@@ -1,4 +1,4 @@
-"""References in; which of them no parser reads, so that nothing but their own text counts as right, out."""
+"""Find references that no parser reads, so that only their own text counts as right."""
 
 from __future__ import annotations
 

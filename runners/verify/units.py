@@ -1,4 +1,4 @@
-"""Units of measure: the words after a number in, their dimension and size out."""
+"""Read units of measure after a number: their dimension and size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verifiers: from answers to verdicts, by text and number alone or by math-verify behind a fast path and a cache."""
+"""Verifiers: compare text and numbers themselves, or ask math-verify behind a fast path and a cache."""
 
 from __future__ import annotations
 

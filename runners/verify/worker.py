@@ -1,4 +1,4 @@
-"""A process that checks answers, each in a copy of itself: JSON lines in, JSON lines out, time and memory bounded.
+"""A process that checks answers, each in a copy of itself, over JSON lines; time and memory are bounded.
 
 What it checks was written by a model, and scorers of packages may evaluate that as Python. So it is confined
 (`runners.sandbox`) before it sees the first answer, and has an environment with nothing in it. Where a scorer does more

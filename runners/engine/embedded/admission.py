@@ -1,4 +1,4 @@
-"""Which requests start next: groups of equal prompts that wait in, those that fit the free rows and memory out."""
+"""Choose which waiting requests start next: groups of equal prompts that fit the free rows and memory."""
 
 from __future__ import annotations
 

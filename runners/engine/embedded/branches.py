@@ -1,4 +1,4 @@
-"""Forced answers: branches after cut responses in, the tokens that follow the forcing text out.
+"""Generate forced answers as branches of the cached responses that they cut.
 
 All branches of a response go through the model in one pass. Branch i's tokens see the response's cached columns
 up to its cut, and the branch's own tokens before them: a tree of which the response is the trunk. Answers of

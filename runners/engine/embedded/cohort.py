@@ -1,4 +1,4 @@
-"""A cohort: responses that started together, over one preallocated key-value cache, the live ones first.
+"""A cohort: responses that started together and share a preallocated key-value cache, live ones first.
 
 Prompts end at the same column, so every live row writes its next token to the same column. A row that finishes
 changes places with the last live one: decoding reads live rows alone, and finished rows keep their cache for

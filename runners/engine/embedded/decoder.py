@@ -1,4 +1,4 @@
-"""The forward pass: flat tokens and positions in, logits out; how tokens see each other is the caller's `attend`.
+"""A decoder's forward pass over flat tokens and positions; the caller's `attend` says which tokens see each other.
 
 One pass serves prefill, decoding and forced branches: they differ in the attention alone. The arithmetic is that of
 transformers' Qwen3 and Llama models.

@@ -1,4 +1,4 @@
-"""The embedded engine: a config and weights in, an `Engine` that samples and forces answers out."""
+"""The embedded engine: samples responses and forces answers with a config and weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Out of memory while generating: what the engine was doing in, a diagnostic with numbers and what to change out."""
+"""Diagnose running out of memory while generating, with numbers and what to change."""
 
 from __future__ import annotations
 

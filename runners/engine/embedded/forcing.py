@@ -1,4 +1,4 @@
-"""From responses and cuts to branches: which cached rows they stand on, or a fresh prefill where none is kept."""
+"""Turn responses and their cuts into branches: on cached rows, or on a fresh prefill where none is kept."""
 
 from __future__ import annotations
 

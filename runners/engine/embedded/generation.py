@@ -1,4 +1,4 @@
-"""The decode loop: requests in, responses and the cohorts that still hold their caches out.
+"""The decode loop: from requests to responses, and to the cohorts that still hold their caches.
 
 Cohorts of different ages run in one step: the matrix products see all live rows, attention each cohort's own
 columns. As rows finish, the next cohort is admitted.

@@ -1,4 +1,4 @@
-"""Matrix products by fixed weights: a weight and bias in, a function of rows out, by torch or by oneDNN.
+"""Products with fixed weights, by torch or by oneDNN.
 
 On the processors measured, oneDNN with repacked weights is 1.8 to 2.4 times torch's default fp32 product from
 64 rows up, with differences of rounding alone.

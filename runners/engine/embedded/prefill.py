@@ -1,4 +1,4 @@
-"""Prefill: token sequences in, their keys and values in a cache and the logits after each sequence out."""
+"""Prefill: put sequences' keys and values in a cache, and give the logits after each sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawing tokens: logits, uniforms and a `Sampling` in; tokens and two log-probabilities out.
+"""Draw tokens, with their log-probabilities by the model and by the distribution drawn from.
 
 A draw inverts the cumulative distribution at its uniform, in double precision: over tokens in the order of their
 ids, or in falling order of probability when top-k or top-p cut the distribution.

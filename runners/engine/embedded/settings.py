@@ -1,4 +1,4 @@
-"""What can be set on the embedded engine: device, precision, batch shape and the memory for caches."""
+"""Settings of the embedded engine: device, precision, batch shape, and memory for caches."""
 
 from __future__ import annotations
 

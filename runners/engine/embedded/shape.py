@@ -1,4 +1,4 @@
-"""The shape of a decoder: a transformers config in, sizes and rotary frequencies out; what is not supported is told."""
+"""A decoder's shape from its transformers config: sizes and rotary frequencies, or why it is not supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoder's weights: a state dict with transformers' names in, checked and fused layers ready to run out."""
+"""A decoder's weights from a state dict with transformers' names: checked, and fused to run."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The SGLang rollout engine: servers of their own that are started, fed, watched and ended from here."""
+"""The SGLang rollout engine: servers that are started, fed, watched and ended from here."""

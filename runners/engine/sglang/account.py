@@ -1,4 +1,4 @@
-"""Servers that someone else started: addresses and what a run needs in; what does not fit, and how to start them, out."""
+"""Check servers that someone else started: what does not fit the run, and how to start them."""
 
 from __future__ import annotations
 

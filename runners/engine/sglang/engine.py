@@ -1,4 +1,4 @@
-"""The SGLang engine: servers in, an `Engine` that keeps them fed out."""
+"""The SGLang engine: keeps servers fed with requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that someone else started: its address in; a host that gets our weights and is never ended out."""
+"""The host of a server that someone else started: it gets our weights and is never ended."""
 
 from __future__ import annotations
 

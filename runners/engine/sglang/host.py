@@ -1,4 +1,4 @@
-"""What an engine asks of whoever keeps a server: to start it, to say how it is, to end it."""
+"""The interface to whoever keeps a server: start it, ask how it is, end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who keeps a server: settings and what runs here in; a process of ours, an actor of Ray's, or a given address out."""
+"""Choose who keeps a server: a process of ours, an actor of Ray's, or someone else at a given address."""
 
 from __future__ import annotations
 

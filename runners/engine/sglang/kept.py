@@ -1,4 +1,4 @@
-"""Servers that one task after another uses: settings in, hosts out whose servers stay when the task is through.
+"""Keep servers running from one task to the next.
 
 For a process that does one task at a time. Tasks share servers where their models differ in nothing but the weights, which
 each task brings along. Starting a server takes far longer than that.

@@ -1,4 +1,4 @@
-"""Starts an SGLang server and never outlives who asked for it: its arguments in, a server on a port out.
+"""Start an SGLang server that never outlives the process that asked for it.
 
 Run by the Python that has SGLang, as a script: nothing of this project is imported. Its children import it again, so
 what is set at module level holds in them too.

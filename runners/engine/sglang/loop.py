@@ -1,4 +1,4 @@
-"""An event loop beside the caller's own: coroutines in, what they return out, while the caller is looked after."""
+"""Run coroutines on an event loop in another thread, while the caller goes on looking around."""
 
 from __future__ import annotations
 

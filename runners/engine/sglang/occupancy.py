@@ -1,4 +1,4 @@
-"""Memory of servers that take turns with a trainer on its devices: addresses in; given back for training, or taken again.
+"""Give the memory of servers back while a trainer uses their devices, and take it again.
 
 A server that was started with a memory saver unmaps its keys, values and weights, and maps other memory at the same
 addresses later; one without it, as on a CPU, keeps its memory and only forgets what it had cached. What is mapped again

@@ -1,4 +1,4 @@
-"""Sending: drafts and cuts in, answers taken as they come; what a dead server left unanswered is asked of another.
+"""Send drafts and cuts to servers; what a dead server left unanswered is asked of another.
 
 Each response has a task of its own. As it ends, its forced answers are asked for at once, in one message to the same
 server, where its keys and values still are.

@@ -1,4 +1,4 @@
-"""One SGLang server as a process: settings in, an address that answers out; never a server that outlives this process."""
+"""One SGLang server as a child process that never outlives this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an SGLang server is started: a model's folder, its sizes and this machine in; arguments and environment out."""
+"""Arguments and environment of an SGLang server, from a model's folder, its sizes and this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Silence of a server that owes something: what comes from it in; that it hangs out."""
+"""Notice that a server hangs: it owes answers and sends nothing."""
 
 from __future__ import annotations
 

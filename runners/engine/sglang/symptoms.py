@@ -1,4 +1,4 @@
-"""What a server that ended says of why: the last lines of its log in, one problem that names the cause out."""
+"""Tell from the last lines of a server's log why it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that take turns with a trainer: settings and what the trainer will hold in, settings for the same devices out."""
+"""Settings of servers that take turns with a trainer on its devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for SGLang's kernel package on a CPU: any name in, a function out that says it is missing when it is called.
+"""A stand-in for SGLang's kernel package on a CPU: every function says that it is missing when it is called.
 
 There is no build of the real package for plain CPUs. SGLang imports its names there without asking, and dense decoding
 calls one of them only: the hash behind seeded sampling, which is defined here in torch.
