@@ -1,4 +1,4 @@
-"""The door for notebooks: a spec's path and overrides in; plan, run, polars frames and Altair charts out.
+"""The door for notebooks: load a spec by its path, plan it, run it, and get polars frames and Altair charts.
 
 import reodsl
 

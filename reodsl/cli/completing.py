@@ -1,4 +1,4 @@
-"""Shell completion: what stands before the cursor in; files, codes, runs and tasks that may stand there out."""
+"""Shell completion of files, codes, runs and tasks."""
 
 from __future__ import annotations
 

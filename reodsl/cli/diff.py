@@ -1,4 +1,4 @@
-"""`reodsl diff A B`: what two specs or runs differ in, in meaning, and which work they share."""
+"""`reodsl diff A B`: how two specs or runs differ in meaning, and which work they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What results should be taken with care for, told as soon as it is known: finished tasks in, warnings out."""
+"""Warn of doubtful results as soon as their tasks are done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a spec can run here: a file, the runners and the machine's measures in; what it lacks out, as diagnostics."""
+"""Say whether a spec can run here, or what it lacks, as diagnostics."""
 
 from __future__ import annotations
 

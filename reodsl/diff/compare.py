@@ -1,4 +1,4 @@
-"""Comparing: two specs in, the settings that differ side by side, section by section, and which tasks they share, out."""
+"""Compare two specs: the settings that differ, section by section, and the tasks that they share."""
 
 from __future__ import annotations
 

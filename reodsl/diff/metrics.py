@@ -1,4 +1,4 @@
-"""Metrics of arms that ran: a graph and the folders of its results in; accuracy, length and REG out, means over seeds."""
+"""Metrics of arms that ran: accuracy, length and REG, as means over seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What moved under a saved plan: the study as it was and the spec as it is in, a line for every setting out."""
+"""List what changed in a study since a plan of it was saved, a line for every setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training rollouts that tell budgets of questions: an arm and questions in; its stages of RL out, or why it has none."""
+"""Find the stages of RL whose rollouts tell the budgets of questions, or why an arm has none."""
 
 from __future__ import annotations
 

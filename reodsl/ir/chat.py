@@ -1,4 +1,4 @@
-"""Chat formats: the marks that a chat puts around a user's message; a text in, the message without them out."""
+"""Chat formats: remove the marks that a chat puts around a user's message."""
 
 from __future__ import annotations
 

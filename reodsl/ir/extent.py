@@ -1,4 +1,4 @@
-"""How large a spec is when everything is written out: a study in; values, depth and tasks out."""
+"""How large a spec is when everything is written out: values, depth and tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regular expressions of a spec: a pattern in; why it cannot be used, or None, out.
+"""Say why a spec's regular expression cannot be used.
 
 Checking a spec reads this without waiting for pydantic.
 """

@@ -1,4 +1,4 @@
-"""What a setting is declared by: its type with unit and range, its sense, and the table of kinds that have settings.
+"""Declare settings: type, unit, range and sense, and the table of kinds that have them.
 
 A class of settings annotates them: `lr: Annotated[float, Setting(LR, "learning rate", "lr = 5e-6")]`. What has no value in
 the class is required. The class of the representation inherits it, so pydantic's field and the language's setting are one.

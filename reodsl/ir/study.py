@@ -1,4 +1,4 @@
-"""Studies: arms that are evaluated alike, frontiers over some of them, scores against a frontier, and the report."""
+"""Studies: arms that are evaluated alike, frontiers over some of them, scores, and the report."""
 
 from __future__ import annotations
 

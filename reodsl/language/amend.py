@@ -1,4 +1,4 @@
-"""Apply `--amend` to evaluated records: to a setting, an argument of a call, or a setting of what is named there.
+"""Apply `--amend` to evaluated records.
 
 A change that finds nothing to change gives the record back as it was. One of what is set (`Change.where_set`) is then told
 of only if it reaches nothing elsewhere.

@@ -1,4 +1,4 @@
-"""Budgets and frontiers outside of a spec: from the text of a schedule, or a published frontier's name, to numbers."""
+"""Read budgets and frontiers outside of a spec, from a schedule's text or a published frontier's name."""
 
 from __future__ import annotations
 

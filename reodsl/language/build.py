@@ -1,4 +1,4 @@
-"""Build the values of the representation from records: settings of the same names as they are, the others by hand.
+"""Build the representation from records: settings of the same name as they are, the others by hand.
 
 A setting that a class of the representation has needs nothing here. What is written out is what a spec holds in another
 form than the language: a plateau inside `until`, budgets out of a schedule, rewards that were typed.

@@ -1,4 +1,4 @@
-"""Examples in diagnostics: a setting's own example to one with names that the file has, and the imports it needs else."""
+"""Fill a setting's example with names that the file has, or with the imports that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of what may be anybody's: a record in, and its spec, or why it is too large for what comes after, out."""
+"""Lower a spec that may be a stranger's, or say why it is too large."""
 
 from __future__ import annotations
 

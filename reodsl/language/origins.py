@@ -1,4 +1,4 @@
-"""Origins: from an evaluated study or experiment to where each setting of everything that it is made of was given."""
+"""Find where each setting of a study or an experiment was given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mend a finding as its own help says: each fix is tried on the text, and offered where the finding is gone after it."""
+"""Fix a finding as its help says; a fix is offered if the finding is gone after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of a text for an editor: what folds, the signature of the call at a place, and hints beside the text."""
+"""The shape of a text for an editor: what folds, a call's signature, and hints beside the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What intervals are made of: per model and benchmark, each question's scores; checked to be paired across models."""
+"""Scores of each question by model and benchmark, checked to be paired across models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The balanced subset: questions that every model mostly solves, and how long each model's right answers to them are."""
+"""The balanced subset: questions that every model mostly solves, and the lengths of right answers to them."""
 
 from __future__ import annotations
 

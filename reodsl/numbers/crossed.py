@@ -1,4 +1,4 @@
-"""Spread of a mean over seeds and questions: a number for each pair of them in; variances and a half-width out.
+"""The spread of a mean over seeds and questions: variances and a half-width.
 
 Every seed meets every question, so the two are crossed. A mean over both errs by what the seeds have in common over all
 questions, by what the questions have in common over all seeds, and by the rest: draws of responses and what a training

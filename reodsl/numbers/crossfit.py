@@ -1,4 +1,4 @@
-"""A frontier without the winner's curse: scores of its arms in; its area, valued where it was not chosen, out.
+"""A frontier's area without the winner's curse: arms are chosen on one part of the data and valued on another.
 
 The best of several noisy curves is too high: who is ahead by chance is taken, and the chance is counted. Here one part of
 the seeds and questions says which arm is best at each budget, and another part says how good that arm is.

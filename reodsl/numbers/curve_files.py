@@ -1,4 +1,4 @@
-"""Curve files: JSON, CSV or Parquet on disk to curves by benchmark, or by model and benchmark; frontiers back to JSON."""
+"""Read curves from JSON, CSV or Parquet, and write frontiers as JSON."""
 
 from __future__ import annotations
 

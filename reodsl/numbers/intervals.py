@@ -1,4 +1,4 @@
-"""Intervals: questions' scores of models and seeds to REG, its differences, accuracy and length, each with an interval.
+"""REG, its differences, accuracy and length with their intervals, from the scores of models by seed and question.
 
 How they are computed, and how often they hold the truth: docs/INTERVALS.md.
 """

@@ -1,4 +1,4 @@
-"""Q-Spec budgets: from groups of rollouts, and where the answer of each changes, to the smallest budget of each question."""
+"""Q-Spec budgets: the smallest budget of each question, from where the answers of its rollouts change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task ended with, and the spec, in; the same with the line of the spec that it is about, out."""
+"""Point a task's diagnostics at the line of the spec that they are about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys: from a task and the finished results it reads to the key of its own result and what that is the digest of."""
+"""Keys of results, from a task and the finished results that it reads."""
 
 from __future__ import annotations
 

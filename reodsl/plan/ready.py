@@ -1,4 +1,4 @@
-"""A compiled spec to all that planning it takes: its task graph, where its results are kept, and the keys of its tasks."""
+"""Make a compiled spec ready for planning: its task graph, its store, and the keys of its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract with what executes: the runners of each kind, what this machine lacks, and the execution of a graph."""
+"""The contract with the runners: kinds, what this machine lacks, and the execution of a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dynamic sampling: how many questions give no gradient, and how many draws a step takes to fill its batch with others."""
+"""Dynamic sampling: how many questions give no gradient, and how many draws fill a step's batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elapsed time: a graph, its prices and the tasks to be done in; how long a run takes from its start to its report out."""
+"""How long a run takes from its start to its report."""
 
 from __future__ import annotations
 

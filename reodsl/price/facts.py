@@ -1,4 +1,4 @@
-"""Facts that a spec cannot know by itself: how long responses, prompts and traces are, and how many questions there are."""
+"""Facts that a spec cannot know by itself: lengths of responses, prompts and traces, and numbers of questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a task before it runs: its graph and past results in; lengths, prompts and counts of questions out."""
+"""What is known of a task before it runs: lengths, prompts and numbers of questions, from past results."""
 
 from __future__ import annotations
 

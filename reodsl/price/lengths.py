@@ -1,4 +1,4 @@
-"""How long responses are: from a mean and a maximum to how many are left at each token, and how long the longest is."""
+"""The distribution of lengths, from a mean and a maximum: how many responses are left at each token."""
 
 from __future__ import annotations
 

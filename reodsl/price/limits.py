@@ -1,4 +1,4 @@
-"""What a price forbids: prices and the tasks to be done in; errors for a limit or a memory that is too small out."""
+"""Refuse tasks that cost more than the limit or do not fit a GPU's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prices of a whole spec: its graph, what it describes and what past runs told in; a price for every task out."""
+"""Price every task of a spec, by its description and by past runs."""
 
 from __future__ import annotations
 

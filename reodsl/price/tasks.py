@@ -1,4 +1,4 @@
-"""Pricing one task: its payload, the model's sizes, facts and devices in; tokens, seconds, memory and disk out."""
+"""Price one task: tokens, seconds, memory and disk."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The report: artifacts in; tables, charts and one offline page out."""
+"""The report: tables, charts and one offline page, from artifacts."""

@@ -1,4 +1,4 @@
-"""Artifacts as the report reads them: folders and files in; what they hold and how they came about, or one error, out."""
+"""Read artifacts for the report: what they hold and how they were made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The balanced subset of a table: its arms' samples in; each arm's accuracy and length of right responses on it out."""
+"""The balanced subset of a table: accuracy and the length of right responses on it."""
 
 from __future__ import annotations
 

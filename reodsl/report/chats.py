@@ -1,4 +1,4 @@
-"""Questions that hold the marks of a chat: a graph and its tables of questions in, warnings out."""
+"""Warn of questions that hold the marks of a chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The budget-accuracy chart: material in, an Altair chart of arms' curves and the frontier on one benchmark out."""
+"""The budget-accuracy chart: arms' curves and the frontier on one benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Example responses: evaluation folders in; a few questions with each arm's response, its cuts and forced answers out.
+"""Example responses: a few questions with each arm's response, its cuts and forced answers.
 
 Only rows of the questions that are shown are collected from the files of samples.
 """

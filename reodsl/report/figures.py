@@ -1,4 +1,4 @@
-"""Charts on the page: Altair charts in; figures, legends and the data blocks that the page's script draws from out."""
+"""Charts on the page: figures, legends, and the data that the page's script draws from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers as the report and the terminal print them: percentages, tokens, changes and intervals, with true minus signs."""
+"""Format percentages, tokens, changes and intervals for the report and the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names beside the points of a scatter chart: points in, the side of each on which its name covers least out."""
+"""Place names beside the points of a scatter chart where they cover least."""
 
 from __future__ import annotations
 

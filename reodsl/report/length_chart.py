@@ -1,4 +1,4 @@
-"""The chart of lengths: every evaluated response in; the share of each arm's responses by length, right and wrong, out."""
+"""The chart of lengths: the share of each arm's responses by length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's table as markup: accuracy, length and REG by benchmark and on average, with changes from the baseline."""
+"""The paper's table as markup: accuracy, length and REG by benchmark and on average, with changes."""
 
 from __future__ import annotations
 

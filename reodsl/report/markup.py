@@ -1,4 +1,4 @@
-"""Markup: tags from names, attributes and children in; HTML text out, with everything that is not markup escaped.
+"""HTML tags from names, attributes and children; everything that is not markup is escaped.
 
 No library of templates writes it: each text has to be made legible where it is escaped, and htpy and Jinja escape
 quotes in another way (`&#39;`), so that every report would become another file.

@@ -1,4 +1,4 @@
-"""The report's material: a spec and finished artifacts by role in; frames of everything that is shown out.
+"""The report's material: a spec and its artifacts as frames of everything that is shown.
 
 Files of samples are scanned, never read whole; only the few rows that the page shows leave the disk.
 """

@@ -1,4 +1,4 @@
-"""What the numbers around a value mean, in words: a study in; sentences for the page, the terminal and the charts out."""
+"""Explain the numbers around a value in words, for the page, the terminal and the charts."""
 
 from __future__ import annotations
 

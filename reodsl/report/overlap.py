@@ -1,4 +1,4 @@
-"""Questions that an arm is evaluated on and was trained on: a graph and its results in, warnings out.
+"""Warn of questions that an arm was trained on and is evaluated on.
 
 The compiler refuses equal sources; this finds equal questions, from whatever files they come: in any spelling, between
 the marks of a chat, behind a wording of the study, and generated ones in whatever words a task puts them.

@@ -1,4 +1,4 @@
-"""The page: material in; one HTML text out that works offline, runs only its own script and can reach no network."""
+"""The page: one HTML text that works offline, runs only its own script and reaches no network."""
 
 from __future__ import annotations
 

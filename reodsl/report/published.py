@@ -1,4 +1,4 @@
-"""Published numbers beside measured ones: a table's frame and what is printed in; rows with their difference out."""
+"""Published numbers beside measured ones, with their differences."""
 
 from __future__ import annotations
 

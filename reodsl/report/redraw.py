@@ -1,4 +1,4 @@
-"""Drawing a report again: a run's record and its store in; the report's files in a folder out, with nothing run."""
+"""Draw the report of a run again from its results; nothing is run."""
 
 from __future__ import annotations
 

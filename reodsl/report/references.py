@@ -1,4 +1,4 @@
-"""Doubtful references: a graph and its tables of questions in; warnings of what nothing reads, or disagrees, out."""
+"""Warn of references that no parser reads, or that disagree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner of task kind `report`: a spec and finished artifacts in; page, tables, charts and resolved spec out."""
+"""The runner of `report` tasks: page, tables, charts and resolved spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selected budgets: a study and its artifacts in; each arm's budgets, weights and approximation error out."""
+"""Selected budgets: each arm's budgets, weights and approximation error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selections: what was picked to train on, by arm and seed, in; a table of how many questions each lost out."""
+"""The table of selections: how many questions each arm's picks kept and lost, by seed."""
 
 from __future__ import annotations
 

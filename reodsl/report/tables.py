@@ -1,4 +1,4 @@
-"""Tables of the report: material in, tidy polars frames out (a row for each arm and benchmark, numbers unrounded)."""
+"""Tables of the report as tidy polars frames: a row for each arm and benchmark, numbers unrounded."""
 
 from __future__ import annotations
 

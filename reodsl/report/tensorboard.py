@@ -1,4 +1,4 @@
-"""TensorBoard logs: a run's folder in, its training metrics as event files out."""
+"""Write a run's training metrics as TensorBoard logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main table for a terminal: a finished report's folder in, a rich table out; the page's numbers in its order."""
+"""The main table for a terminal: the page's numbers in its order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts of arms as points: the main table in; accuracy or REG over length, and REG with its intervals, out."""
+"""Charts of arms as points: accuracy or REG over length, and REG with its intervals."""
 
 from __future__ import annotations
 

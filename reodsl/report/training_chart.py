@@ -1,4 +1,4 @@
-"""The training chart: a metric's rows over steps in, an Altair chart of arms' lines out."""
+"""The training chart: a metric over steps, a line for each arm."""
 
 from __future__ import annotations
 

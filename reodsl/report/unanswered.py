@@ -1,4 +1,4 @@
-"""Responses without an answer: a graph and its evaluations in, warnings that say what was looked for out."""
+"""Warn of evaluations whose responses have no answer, and say what was looked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arms whose responses never end: a run's folder in, one warning that names them out."""
+"""Warn of arms whose responses never end."""
 
 from __future__ import annotations
 

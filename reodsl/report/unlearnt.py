@@ -1,4 +1,4 @@
-"""Arms that learned from nothing: a run's folder in, one warning that names them out."""
+"""Warn of arms that learned nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model card: an evaluated model and its run's material in; Markdown with the results, the use and the spec out."""
+"""A model card in Markdown: a model's results, its use and its spec."""
 
 from __future__ import annotations
 

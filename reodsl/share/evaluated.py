@@ -1,4 +1,4 @@
-"""What a run has to share: a store and a record in; the report's material and each finished evaluation out."""
+"""Find what a run has to share: the report's material and each finished evaluation."""
 
 from __future__ import annotations
 

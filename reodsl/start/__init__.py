@@ -1,4 +1,4 @@
-"""Starting specs: a method and a model in, by name; the text of a spec that is sound and ready to be changed out."""
+"""Starting specs by method and model: sound texts that are ready to be changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acceptance: from a finished result and a person's reason to the same content under the key that it would have now."""
+"""Accept a finished result, with a person's reason, under the key that it would have now."""
 
 from __future__ import annotations
 

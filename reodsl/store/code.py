@@ -1,4 +1,4 @@
-"""Python of the user's that a spec names: its name in, its bytes and their checksum out. Nothing here imports it.
+"""Read the user's Python that a spec names: its bytes and their checksum. Nothing here imports it.
 
 `FILE.py:FUNCTION` is a plain file in the spec's folder or below it. `MODULE:FUNCTION` is what an installed package offers as
 an entry point of the group `reodsl.python`; what counts is the file of that module and the package's version.

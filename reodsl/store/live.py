@@ -1,4 +1,4 @@
-"""How far running tasks are: from a worker's progress and training steps to files that any process can read meanwhile.
+"""Keep the progress and steps of running tasks in files that any process can read.
 
 None of this is part of a result. A file is replaced whole or grows by whole lines, and a reader takes whole lines only.
 """

@@ -1,4 +1,4 @@
-"""What a finished result holds: a folder to its manifest, a manifest to its file, and to what differs from it by now."""
+"""Manifests: what a finished result holds, and how its files differ from that now."""
 
 from __future__ import annotations
 

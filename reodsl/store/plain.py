@@ -1,4 +1,4 @@
-"""Files that a spec or a stranger's folder names: opened where they are plain and within a bound, refused otherwise.
+"""Open plain files of bounded size that a spec or a stranger's folder names, and refuse all others.
 
 Plain is a regular file on a disk. A device, pipe or socket is none, nor is anything below /proc, /sys or /dev (but /dev/shm,
 which is memory): to open those may hang, never end, or do something. Links are followed, as models and data often lie on

@@ -1,4 +1,4 @@
-"""Records of runs: which result each task of a run had, for later plans to compare with and for clean-up to keep."""
+"""Records of runs: which result each task had, for later plans and for clean-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which trackers a run has: options and a user's configuration in; names that are known and installed out."""
+"""Choose a run's trackers by options and the user's configuration: known names, installed packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sink for each tracker: a training's name and key in; its steps in that tracker's own run, the same one after a resume.
+"""A sink for each tracker: a training's steps in one run, which a resumed training continues.
 
 Each is opened in a process of its own (`worker`), and may fail there in whatever way it likes.
 """

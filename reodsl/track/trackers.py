@@ -1,4 +1,4 @@
-"""A run's trackers: events in; new steps to a process for each tracker, and what went wrong there as warnings, out."""
+"""A run's trackers: a process for each gets new steps, and its faults come back as warnings."""
 
 from __future__ import annotations
 

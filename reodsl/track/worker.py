@@ -1,4 +1,4 @@
-"""The process that holds a tracker: lines of JSON in; steps to the tracker, and a line where it fails, out.
+"""The process that holds a tracker: lines of JSON come in, steps go to the tracker.
 
 It stands apart from the run, so that nothing a tracker does reaches it: printing, waiting for a network, forking, or ending.
 """

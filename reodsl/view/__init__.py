@@ -1,1 +1,1 @@
-"""`reodsl view`: a page on this machine over a store, with its runs, their curves as they grow, and every response."""
+"""`reodsl view`: a page over a store, with its runs, their curves as they grow, and every response."""

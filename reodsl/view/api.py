@@ -1,4 +1,4 @@
-"""What the page asks for: a name and a query in, JSON data out. Nothing here writes, and every query is checked."""
+"""Answer the page's queries as JSON data. Nothing here writes, and every query is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evaluations of a run: a store and a record in; by arm and seed the files of its responses, finished or not, out."""
+"""Find the evaluations of a run: the files of responses by arm and seed, finished or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses: a filter over evaluations in; how many there are, a page of them, and one of them with its cuts, out.
+"""Filter the responses of evaluations: their number, a page of them, and one of them with its cuts.
 
 Tables are scanned and never held: of millions of responses a filter leaves row numbers, four bytes each, and only the rows
 of a page leave the disk.

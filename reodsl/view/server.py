@@ -1,4 +1,4 @@
-"""The server of the page: on this machine alone, under a key that only who started it knows, and for reading only."""
+"""Serve the page on this machine alone, read only, to whoever has the key."""
 
 from __future__ import annotations
 

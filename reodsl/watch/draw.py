@@ -1,4 +1,4 @@
-"""A run as lines for a terminal: tasks and numbers in, text that is whole at any width out; no word is ever cut."""
+"""Draw a run as lines for a terminal of any width; no word is ever cut."""
 
 from __future__ import annotations
 

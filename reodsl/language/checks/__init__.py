@@ -1,4 +1,4 @@
-"""Checks: what is legal and still wrong. Each is a function from the evaluated experiments or studies to findings."""
+"""Checks of what is legal and still wrong, from evaluated experiments and studies to findings."""
 
 from __future__ import annotations
 

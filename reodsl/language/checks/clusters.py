@@ -1,4 +1,4 @@
-"""Clusters: studies and experiments in; errors for those that a study has no room for and warnings for idle ones out."""
+"""Check clusters: errors for those that a study has no room for, warnings for idle ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overlap: what an experiment is trained on and what it is judged by in, findings where both can have a question out."""
+"""Find questions that an experiment can both be trained and judged on."""
 
 from __future__ import annotations
 

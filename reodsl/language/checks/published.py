@@ -1,4 +1,4 @@
-"""Published tables: numbers that fit their benchmarks, and tables of a study that have something to compare with."""
+"""Check published tables: numbers that fit their benchmarks, and measured arms to compare them with."""
 
 from __future__ import annotations
 

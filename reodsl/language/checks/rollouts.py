@@ -1,4 +1,4 @@
-"""Budgets of questions against the trainings whose rollouts tell them: with RL, on the same questions, and long enough."""
+"""Check that budgets of questions come from RL on the same questions, with responses that are long enough."""
 
 from __future__ import annotations
 

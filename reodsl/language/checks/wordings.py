@@ -1,4 +1,4 @@
-"""Wordings and selections in a stage: rollouts that share them out, what a reward reads of them, traces and pairs."""
+"""Check a stage's wordings and selections against its rollouts, its reward, and its traces and pairs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Rewards: from their syntax to expressions of the representation, with units and the range that each value can have."""
+"""Type rewards: from their syntax to expressions, with the unit and range of every value."""
