@@ -42,6 +42,16 @@ class Lengths:
             return 0.0
         return 1.0 if math.isinf(self.scale) else math.exp(-tokens / self.scale)
 
+    def quantiles(self, count: int) -> list[float]:
+        """Lengths that stand for equal shares of all: the middle of each share, so that their mean is near the mean."""
+        return [self._at((i + 0.5) / count) for i in range(count)]
+
+    def _at(self, share: float) -> float:
+        """The length that this share of all responses does not pass."""
+        if math.isinf(self.scale):
+            return self.longest
+        return min(self.longest, -self.scale * math.log1p(-share))
+
     def moment(self, power: int) -> float:
         """The mean of the length to this power, a whole number of at least 1."""
         if math.isinf(self.scale):

@@ -57,7 +57,7 @@ def _advice(prices: Prices, dearest: str, most: float) -> str:
     """What would fit: fewer steps of the dearest task, as far as that is enough."""
     price = prices.tasks[dearest]
     assert prices.limit is not None
-    step = sum(price.step_hours.values())
+    step = price.hours_a_step
     if step:
         steps = int((prices.limit - (most - price.gpu_hours) - price.hours_of("start")) / step)
         if steps > 0:

@@ -66,7 +66,9 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     reached: list[float] = []
     there = [past for past in history.results if _ran_on(past, devices)]
     comparable = [past for past in there if past.processor] or there
-    around = [past.seconds - sum(past.terms.values()) for past in comparable if past.terms]
+    # Where rollouts and training ran at the same time, what is left of the clock is not what was around them.
+    in_turn = [past for past in comparable if past.terms and not _lags(past)]
+    around = [past.seconds - sum(past.terms.values()) for past in in_turn]
     start = max(0.0, median(around)) if around else None
     for past in comparable:
         ran = _as_many(past, _of_kind(past.kind, devices))
@@ -83,6 +85,11 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     factors = {name: median(each) for name, each in ratios.items()}
     mfu = median(reached) if reached else None
     return Measured(len(comparable), factors, start, mfu, median(beyond) if beyond else None)
+
+
+def _lags(past: Past) -> bool:
+    """Whether a training's rollouts were made beside it."""
+    return bool(past.payload.get("stage", {}).get("method", {}).get("lag"))
 
 
 def _beside(past: Past, known: Price, start: float | None) -> list[tuple[str, float, float]]:
@@ -156,7 +163,8 @@ class _Pricer:
                 seconds[term] = value * measured.factors.get(name, 1.0)
         beyond = measured.memory or 0.0
         peaks = {role: max(peak + beyond, peak / 4) for role, peak in estimate.memory.items()}
-        return replace(estimate, seconds=seconds, memory=peaks)
+        sync = estimate.sync * measured.factors.get("training", 1.0)
+        return replace(estimate, seconds=seconds, memory=peaks, sync=sync)
 
     def _model(self, task: Task) -> tuple[Model | None, Sizes | None]:
         while task.kind != "model" and "start" in task.inputs:

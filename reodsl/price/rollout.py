@@ -58,22 +58,88 @@ def generation_seconds(load: Load, sizes: Sizes, devices: Devices) -> float:
     return prefill + _decode(moved, flops, steps, devices)
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """A round of segments, for each response that is begun in it: what goes on from earlier ones counts with it.
+
+    `attended` are the positions that its tokens attend to, and `variance` that of such a sum; `read` and `read_context`
+    are tokens that are read again because new weights came, and the positions that those attend to. `live` responses
+    run at once.
+    """
+
+    live: float
+    attended: float
+    variance: float
+    read: float
+    read_context: float
+
+
+def segment_seconds(load: Load, segment: float, sizes: Sizes, devices: Devices) -> float:
+    """Seconds of one round of segments, in which as many responses are begun as `load` has, once such rounds follow each
+    other: all responses that are not done go on for at most `segment` tokens, and none is waited for.
+
+    What goes on was made by older weights, so its prefix is read again first.
+    """
+    hardware, engines = devices.hardware, min(devices.engines, max(1.0, load.responses))
+    each = load.responses / engines
+    one = _round_of(load, segment)
+    begun = sizes.forward_flops(load.prompts * load.prompt, load.prompts * load.prompt**2 / 2)
+    again = sizes.forward_flops(load.responses * one.read, load.responses * one.read_context)
+    prefill = (begun + again) / engines / (devices.tensor_parallel * hardware.flops * hardware.mfu_prefill)
+    most = one.attended * _largest(one.variance / one.attended**2 / max(each, 1.0), engines)
+    held = one.attended / load.lengths.mean
+    at_once = min(each * one.live, cache_tokens(sizes, devices) / max(1.0, held))
+    steps = max(min(segment, load.lengths.longest), each * load.lengths.mean / max(at_once, 1.0))
+    moved = steps * sizes.products * devices.width + each * most * sizes.kv_bytes(devices.width)
+    flops = each * sizes.forward_flops(load.lengths.mean, most)
+    return prefill + _decode(moved, flops, steps, devices)
+
+
+SHARES = 512
+"""Lengths that stand for all of them where a sum over a response's segments has no closed form."""
+
+
+def _round_of(load: Load, segment: float) -> _Round:
+    """The round that follows from responses of all ages, each of them once."""
+    prompt, lengths = load.prompt, load.lengths.quantiles(SHARES)
+    live = attended = variance = read = context = 0.0
+    for stage in range(math.ceil(load.lengths.longest / segment)):
+        before = prompt + stage * segment
+        tokens = [min(max(length - stage * segment, 0.0), segment) for length in lengths]
+        sums = [before * count + count**2 / 2 for count in tokens]
+        mean = sum(sums) / SHARES
+        there = sum(count > 0 for count in tokens) / SHARES
+        live, attended = live + there, attended + mean
+        # How old a response is an engine's share is dealt by; what varies is where in the segment it ends. Those of other
+        # ages are other responses, so that variances add up.
+        variance += sum(value**2 for value in sums) / SHARES - mean**2 / max(there, 1 / SHARES)
+        if stage:
+            read, context = read + there * before, context + there * before**2 / 2
+    return _Round(live, attended, variance, read, context)
+
+
 def heaviest(load: Load, each: float, engines: float) -> float:
     """What the responses of the busiest engine attend to, over the mean of engines with `each` responses.
 
-    A sum of `each` draws is taken as gamma-distributed with their mean and variance; its quantile is Wilson and
-    Hilferty's (1931), at the place where the largest of `engines` is expected (Blom 1958). At most what only the
-    longest responses attend to.
+    At most what only the longest responses attend to.
     """
     prompt, lengths = load.prompt, load.lengths
     mean = _attended(load)
     square = prompt**2 * lengths.moment(2) + prompt * lengths.moment(3) + lengths.moment(4) / 4
-    spread = (square / mean**2 - 1) / max(each, 1.0)
+    largest = _largest((square / mean**2 - 1) / max(each, 1.0), engines)
+    return min(largest, (prompt * lengths.longest + lengths.longest**2 / 2) / mean)
+
+
+def _largest(spread: float, engines: float) -> float:
+    """The largest of `engines` sums of mean 1 and variance `spread`.
+
+    They are taken as gamma-distributed; the quantile is Wilson and Hilferty's (1931), at the place where the largest is
+    expected (Blom 1958).
+    """
     if spread <= 1e-9:
         return 1.0
     place = NormalDist().inv_cdf((engines - 0.375) / (engines + 0.25))
-    largest = max(0.0, 1 - spread / 9 + place * math.sqrt(spread) / 3) ** 3
-    return min(max(1.0, largest), (prompt * lengths.longest + lengths.longest**2 / 2) / mean)
+    return max(1.0, max(0.0, 1 - spread / 9 + place * math.sqrt(spread) / 3) ** 3)
 
 
 def _attended(load: Load) -> float:

@@ -103,7 +103,7 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
         words = "".join(line.partition(": ")[2] or line for line in step(prices, name, price))
         if words:
             steps.setdefault(words, []).append(name)
-    dearest = sorted(steps.values(), key=lambda alike: -sum(chosen[alike[0]].step_hours.values()))
+    dearest = sorted(steps.values(), key=lambda alike: -chosen[alike[0]].hours_a_step)
     lines = []
     for alike in dearest if everything else dearest[:_STEPS]:
         others = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
@@ -142,12 +142,12 @@ def _basis(prices: Prices) -> list[str]:
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:
     """A training step term by term, and how many of them the limit buys; nothing for tasks without a device's price."""
-    hours = price.step_hours
-    total = sum(hours.values())
+    hours, total = price.step_hours, price.hours_a_step
     if not hours or not total or prices.unit != "gpu_hours":
         return []
     terms = ", ".join(f"{term} {hours[term]:.3g}" for term in TERMS if hours.get(term))
-    lines = [f"A step of {name}: {total:.3g} gpu_hours on {price.devices} ({terms})"]
+    both = "; training runs beside the others" if price.beside else ""
+    lines = [f"A step of {name}: {total:.3g} gpu_hours on {price.devices} ({terms}{both})"]
     if prices.limit is not None:
         bought = int(prices.limit / total)
         lines.append(

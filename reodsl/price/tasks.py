@@ -17,7 +17,7 @@ from reodsl.price.draws import equal_groups, expected_draws
 from reodsl.price.facts import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
 from reodsl.price.lengths import Lengths
 from reodsl.price.machine import Devices, at_precision, at_width
-from reodsl.price.rollout import Load, force, generation_seconds
+from reodsl.price.rollout import Load, force, generation_seconds, segment_seconds
 from reodsl.price.sizes import Sizes
 from reodsl.price.value import Price
 
@@ -121,7 +121,7 @@ def _ppo(
     cuts = cuts_of(method.reward, longest) if method.forcing is not None else ()
     text = text_tokens(method.forcing.text, words) if method.forcing is not None else 0.0
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
-    forced = force(load, cuts, text, answer, sizes, devices)
+    forced = force(load, cuts, text, answer, sizes, _reading(devices, method))
     sorted_by_entropy = method.epochs if method.loss.sorts else 0
     passes = 3 * method.epochs + scored + method.frozen + sorted_by_entropy
     tokens = responses * facts.trained_share * (prompt + lengths.mean)
@@ -134,13 +134,14 @@ def _ppo(
     # A server on a processor has no memory that it could give back; everywhere else one of both is there at a time.
     keeps = engine == "sglang" and devices.unit == "seconds"
     stays = memory.served_bytes(sizes, devices, cached) if keeps else 0.0
+    beside = method.lag > 0 and devices.apart
+    sync = steps * _transfer(sizes, devices)
     seconds = {
         "start": devices.start,
-        "generation": drawn * generation_seconds(load, sizes, devices),
+        "generation": _generation(load, method, drawn, sizes, devices),
         "forcing": drawn * forced.seconds,
         "verification": drawn * verified / _rate(stage.data.verifier, devices),
-        "training": steps
-        * (_update(passes * sizes.forward_flops(tokens, context), devices) + _transfer(sizes, devices)),
+        "training": steps * _update(passes * sizes.forward_flops(tokens, context), devices) + sync,
     }
     return Price(
         generated=drawn * responses * lengths.mean,
@@ -162,7 +163,25 @@ def _ppo(
         + drawn * responses * BYTES_PER_ROLLOUT * (1 + len(cuts)),
         steps=steps,
         draws=draws,
+        beside=beside,
+        sync=sync,
     )
+
+
+def _generation(load: Load, method: Ppo, drawn: float, sizes: Sizes, devices: Devices) -> float:
+    """Seconds of all rounds. With segments, as many more rounds as the first responses have later segments."""
+    if method.segment is None:
+        return drawn * generation_seconds(load, sizes, devices)
+    first = math.ceil(method.rollout.max_tokens / method.segment) - 1
+    return (drawn + first) * segment_seconds(load, method.segment, sizes, devices)
+
+
+def _reading(devices: Devices, method: Ppo) -> Devices:
+    """The devices as answers are forced on them: with segments a question is done when its last response is, and what
+    others had in a cache is gone with their weights."""
+    if method.segment is None:
+        return devices
+    return replace(devices, hardware=devices.hardware.model_copy(update={"prefix_cache": False}))
 
 
 def _draws(method: Ppo, facts: Facts) -> float:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Term = Literal["start", "generation", "forcing", "verification", "training"]
+ROLLOUTS: tuple[Term, ...] = ("generation", "forcing", "verification")
 TERMS: tuple[Term, ...] = ("start", "generation", "forcing", "verification", "training")
 SECONDS_PER_HOUR = 3600.0
 
@@ -20,7 +21,8 @@ class Price:
     checked. `seconds` is by term, on all of `gpus` devices at once. `memory` is the peak of one device by role, `disk` what
     the store keeps, both in bytes. `steps` are training steps, each with `draws` draws of its batch's questions. `devices`
     is the name of what it runs on, `capacity` the memory of one of them in bytes, None where nobody says. `unpriced` says
-    why there is no price.
+    why there is no price. With `beside` rollouts and training run at the same time but for the `sync` seconds in which
+    engines get weights, which `training` includes.
     """
 
     generated: float = 0.0
@@ -37,11 +39,22 @@ class Price:
     devices: str = ""
     capacity: float | None = None
     unpriced: str | None = None
+    beside: bool = False
+    sync: float = 0.0
+
+    @property
+    def overlapped_seconds(self) -> float:
+        """Seconds in which rollouts and training both run: the shorter half of every step but one."""
+        if not self.beside:
+            return 0.0
+        rollouts = sum(self.seconds.get(term, 0.0) for term in ROLLOUTS)
+        training = max(0.0, self.seconds.get("training", 0.0) - self.sync)
+        return min(rollouts, training) * (1 - 1 / self.steps)
 
     @property
     def total_seconds(self) -> float:
         """Seconds from its start to its end."""
-        return sum(self.seconds.values())
+        return sum(self.seconds.values()) - self.overlapped_seconds
 
     @property
     def gpu_hours(self) -> float:
@@ -54,10 +67,15 @@ class Price:
 
     @property
     def step_hours(self) -> dict[Term, float]:
-        """Device hours of one training step by term; empty for a task without steps."""
+        """Device hours of one training step by term; empty for a task without steps. Terms may run at the same time."""
         if not self.steps:
             return {}
         return {term: self.hours_of(term) / self.steps for term in TERMS[1:]}
+
+    @property
+    def hours_a_step(self) -> float:
+        """Device hours of one training step from its start to its end; 0 for a task without steps."""
+        return (self.gpu_hours - self.hours_of("start")) / self.steps if self.steps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +143,7 @@ def to_json(price: Price) -> dict[str, Any]:
         "trained_tokens": round(price.trained),
         "verifications": round(price.verified),
         "seconds": {term: price.seconds[term] for term in TERMS if term in price.seconds},
+        "overlapped_seconds": price.overlapped_seconds,
         "total_seconds": price.total_seconds,
         "devices": price.devices,
         "gpus": price.gpus,

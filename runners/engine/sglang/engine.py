@@ -54,7 +54,7 @@ class SGLangEngine:
         """See `Engine.generate`. Raises E0807 for an impossible request, E0824 to E0827 for what servers do."""
         self._limits.check(requests, sampling)
         self._made, self._ahead = {}, ahead
-        places = _places(requests, len(self.fleet.hosts))
+        places = _places(requests, len(self.fleet.hosts), sampling.max_tokens)
         works = [
             Work(index, request, place, Draft(request, sampling, watched=index == 0))
             for index, (request, place) in enumerate(zip(requests, places, strict=True))
@@ -123,15 +123,20 @@ class SGLangEngine:
         self._loop.run(asking.run(), revive)
 
 
-def _places(requests: Sequence[Request], servers: int) -> list[int]:
-    """A server for each request: equal prompts together, so that each is read once, and about as many everywhere."""
-    chosen: dict[tuple[int, ...], int] = {}
-    load = [0] * servers
+def _places(requests: Sequence[Request], servers: int, tokens: int = 1) -> list[int]:
+    """A server for each request: equal prompts together, so that each is read once, and about as much to read everywhere.
+
+    A response of `tokens` tokens reads its prompt and half of itself with each. Those that go on, some far, others hardly
+    begun, differ most: the longest are dealt first.
+    """
     sizes: dict[tuple[int, ...], int] = {}
     for request in requests:
         sizes[request.prompt] = sizes.get(request.prompt, 0) + 1
-    for prompt, size in sizes.items():
+    costs = {prompt: size * (len(prompt) + tokens / 2) for prompt, size in sizes.items()}
+    load = [0.0] * servers
+    chosen: dict[tuple[int, ...], int] = {}
+    for prompt in sorted(costs, key=lambda prompt: -costs[prompt]):
         place = min(range(servers), key=load.__getitem__)
         chosen[prompt] = place
-        load[place] += size
+        load[place] += costs[prompt]
     return [chosen[request.prompt] for request in requests]
