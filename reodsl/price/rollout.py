@@ -87,8 +87,8 @@ def segment_seconds(load: Load, segment: float, sizes: Sizes, devices: Devices) 
     again = sizes.forward_flops(load.responses * one.read, load.responses * one.read_context)
     prefill = (begun + again) / engines / (devices.tensor_parallel * hardware.flops * hardware.mfu_prefill)
     most = one.attended * _largest(one.variance / one.attended**2 / max(each, 1.0), engines)
-    held = one.attended / load.lengths.mean
-    at_once = min(each * one.live, cache_tokens(sizes, devices) / max(1.0, held))
+    context = one.attended / load.lengths.mean
+    at_once = min(each * one.live, cache_tokens(sizes, devices) / max(1.0, context))
     steps = max(min(segment, load.lengths.longest), each * load.lengths.mean / max(at_once, 1.0))
     moved = steps * sizes.products * devices.width + each * most * sizes.kv_bytes(devices.width)
     flops = each * sizes.forward_flops(load.lengths.mean, most)
