@@ -52,7 +52,8 @@ def data_payload(data: Data) -> Payload:
 
 def train_payload(stage: Stage, model: Model, seed: int, index: int) -> Payload:
     """`{"stage", "model", "seed", "index"}`; budgets that are found during the study come as an input."""
-    blank = anonymous(stage)
+    # Where the data come from and what is selected of them is in the way of a study of thousands of arms.
+    blank = anonymous(stage.model_copy(update={"data": None, "selected": None}))
     blank["data"] = _questions(stage.data)
     blank["selected"] = None
     dense = (blank["method"].get("reward") or {}).get("dense")

@@ -72,7 +72,8 @@ def walk(value: IR | Node) -> Iterator[IR | Node]:
 def without_unsaid(self: IR, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
     """A dump without the `later` fields that are at their default."""
     dumped: dict[str, Any] = dump(self)
-    return {name: dumped[name] for name in self.said}
+    said = self.said
+    return dumped if len(said) == len(dumped) else {name: dumped[name] for name in said}
 
 
 def canonical(value: Any) -> Any:

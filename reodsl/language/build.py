@@ -294,6 +294,7 @@ def stage(low: Lowering, part: values.Stage | None, record: Record) -> Stage:
         record,
         name=part.name if part is not None else "",
         method=method(low, record),
+        optim=low.once(record.part("optim"), optimizer),
         data=low.once(given if pool is None else pool.part("data"), data),
         plateau=None if watched is None else build(Plateau, watched, metric=watched.part("metric").name),
         selected=selected(low, given.part("selection"), pool) if pool is not None else None,
@@ -344,12 +345,12 @@ def method(low: Lowering, record: Record) -> Method:
     if sequences is not None:
         return build(sequences, record, batch=batch.data("prompts"))
     rollout, clip = record.part("rollout"), record.part("clip")
-    sampling = build(Sampling, rollout)
+    sampling = low.once(rollout, lambda each: build(Sampling, each))
     return build(
         Ppo,
         record,
         rollout=sampling,
-        batch=build(Batch, batch),
+        batch=low.once(batch, lambda each: build(Batch, each)),
         clip_low=clip.data("low"),
         clip_high=clip.data("high"),
         reward=reward(low, record.part("reward"), sampling.max_tokens),
