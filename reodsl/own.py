@@ -35,6 +35,19 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """A question that a task draws: `def make(random: Random) -> Question`, of an own `Random` for each.
+
+    `meta` is what verifiers, rewards (`x.NAME`, its numbers) and others may know of it; `trace` a worked solution, for SFT.
+    """
+
+    question: str
+    answer: str
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """An answer to judge: `def check(answer: Answer) -> bool`, or `def check(answers: list[Answer]) -> list[bool]`.
 

@@ -29,7 +29,7 @@ def data(job: Job) -> None:
     Raises a Problem (E07xx) that says what is wrong with a source.
     """
     declared = Data.model_validate(job.task.payload["data"])
-    read = read_sources(declared, job.folder)
+    read = read_sources(declared, job.folder, job.resources)
     join_sources(declared, read).write_parquet(job.out / "questions.parquet")
     doubtful = doubts(declared, read)
     if doubtful is not None:

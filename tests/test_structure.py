@@ -53,7 +53,7 @@ RUNNERS_READ = {
     "prompts": {"models"},
     "answers": {"offsets", "verify"},
     "rewards": {"offsets"},
-    "data": {"verify"},
+    "data": {"own", "verify"},
     "engine": {"exhaustion", "models", "rounded", "rows", "scratch", "seats"},
     "prepare": {"data", "models", "seeds"},
     "select": {"rewards"},

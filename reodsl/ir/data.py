@@ -23,8 +23,19 @@ class Columns(data_settings.Columns, IR):
     """Which columns of the source hold what the questions table needs."""
 
 
+class Python(data_settings.Python, IR):
+    """A function of the user's: `FILE.py:FUNCTION` in the spec's folder, or `MODULE:FUNCTION` that a package offers.
+
+    It is given `batch` answers at a time, each time in a fresh copy of its process, with `seconds` of processor time and
+    `memory` GiB. No result depends on these two: a batch that takes more is an error.
+    """
+
+    kind: Literal["python"] = "python"
+    function: Annotated[str, named(OWN_CODE)]
+
+
 class Generated(data_settings.Generated, IR):
-    """`count` distinct questions of a task; `seed` draws them, apart from the run's seed.
+    """`count` distinct questions of a task, or of a function of the user's; `seed` draws them, apart from the run's seed.
 
     With `traces`, each comes with a worked solution and questions may repeat. `split` keeps training and
     evaluation apart: a question belongs to `train` or `held_out` by a hash of what is asked, whatever the task's
@@ -32,7 +43,7 @@ class Generated(data_settings.Generated, IR):
     """
 
     kind: Literal["generated"] = "generated"
-    task: FoldTask
+    task: FoldTask | Python
     traces: FoldTraces | None = None
 
 
@@ -119,17 +130,6 @@ def reader_words(reader: AnswerReader) -> str:
         case Regex(pattern=pattern):
             return f"regex({json.dumps(pattern, ensure_ascii=False)})"
     return reader.kind
-
-
-class Python(data_settings.Python, IR):
-    """A function of the user's: `FILE.py:FUNCTION` in the spec's folder, or `MODULE:FUNCTION` that a package offers.
-
-    It is given `batch` answers at a time, each time in a fresh copy of its process, with `seconds` of processor time and
-    `memory` GiB. No result depends on these two: a batch that takes more is an error.
-    """
-
-    kind: Literal["python"] = "python"
-    function: Annotated[str, named(OWN_CODE)]
 
 
 Comparison = Literal["math", "exact", "package"] | Python

@@ -45,6 +45,7 @@ def questions_in(data: Mapping[str, Any]) -> int | None:
 def prompt_tokens(data: Mapping[str, Any], longest: float) -> float:
     """Mean tokens of a prompt: those of a generated task's template, or `PROMPT`; never past `longest`."""
     tasks = [source["task"] for source in data["sources"] if source["kind"] == "generated"]
+    tasks = [task for task in tasks if "length" in task]
     if not tasks:
         return min(PROMPT, longest)
     means = []

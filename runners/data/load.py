@@ -9,16 +9,19 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
-from reodsl.ir.data import Data, DataSource, File, Generated, HubData, PackageData
+from reodsl.graph.job import Resources
+from reodsl.ir.data import Data, DataSource, File, Generated, HubData, PackageData, Python
 from runners.data.files import file_problem, read_questions, require_head
 from runners.data.fold import generate_questions
 from runners.data.hub import hub_problem, local_files, read_hub
 from runners.data.marks import unused_marks, without_marks
+from runners.data.own import read_own
 from runners.data.package import package_problem, read_package
 from runners.data.references import doubtful_references
 from runners.data.table import require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
 
+HERE = Resources()
 READ_AHEAD = 64 * 2**20
 """Bytes of a file that is read whole before anything starts; of a larger one only what stands at its head is."""
 
@@ -33,11 +36,14 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
     return join_sources(data, read_sources(data, folder))
 
 
-def read_sources(data: Data, folder: Path) -> list[pl.DataFrame]:
-    """The questions table of each source, without marks around its questions; every row is filled."""
+def read_sources(data: Data, folder: Path, resources: Resources = HERE) -> list[pl.DataFrame]:
+    """The questions table of each source, without marks around its questions; every row is filled.
+
+    `resources` say which Python of the user's may run, and how.
+    """
     tables = []
     for source in data.sources:
-        table = without_marks(read_source(source, folder), data.strip)
+        table = without_marks(read_source(source, folder, resources), data.strip)
         require_filled(table, _where(source))
         tables.append(table)
     return tables
@@ -70,9 +76,11 @@ def doubts(data: Data, read: Sequence[pl.DataFrame]) -> dict[str, Any] | None:
     return doubtful_references(list(zip(map(_where, data.sources), read, strict=True)), data)
 
 
-def read_source(source: DataSource, folder: Path) -> pl.DataFrame:
+def read_source(source: DataSource, folder: Path, resources: Resources = HERE) -> pl.DataFrame:
     """The questions table of one source, unchecked."""
     if isinstance(source, Generated):
+        if isinstance(source.task, Python):
+            return read_own(source, source.task, folder, resources)
         if source.traces is not None:
             return generate_traces(source.task, source.traces, source.count, source.seed, split=source.split)
         return generate_questions(source.task, source.count, source.seed, split=source.split)

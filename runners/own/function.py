@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import select
@@ -11,8 +12,9 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +146,20 @@ class OwnFunction:
         Raises E0744 for what goes wrong inside it, E0745 for values that are not what is asked, E0742 where its process
         cannot be confined, and E0741 where none starts.
         """
+        return [float(value) for value in self._all_of(rows, _is_number)]
+
+    def draw(self, seed: int, draws: range) -> list[dict[str, str]]:
+        """The questions of these draws; `meta` is JSON, or nothing. Raises as `call` does."""
+        return self._all_of([{"seed": seed, "draw": draw} for draw in draws], _is_question)
+
+    def _all_of(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
         batches = [rows[start : start + self.batch] for start in range(0, len(rows), self.batch)]
         with self._lock, ThreadPoolExecutor(self._workers) as threads:
             try:
                 # Of several that fail the first in order is told.
-                return [value for values in threads.map(self._batch, batches) for value in values]
+                return [
+                    value for values in threads.map(self._batch, batches, repeat(fits)) for value in values
+                ]
             except BaseException:
                 threads.shutdown(cancel_futures=True)
                 raise
@@ -157,7 +168,7 @@ class OwnFunction:
         """End the processes; the next call starts new ones."""
         _kill_all(self._all, os.getpid())
 
-    def _batch(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    def _batch(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
         line = json.dumps({"rows": list(rows)}).encode("ascii") + b"\n"
         for attempt in range(_ASKED_TWICE):
             process = self._idle.get()
@@ -166,7 +177,7 @@ class OwnFunction:
                     process = self._started()
                 said = process.ask(line, WALL_FACTOR * self.seconds + GRACE_SECONDS)
                 if said.get("status") != "lost":
-                    return self._values(said, len(rows))
+                    return self._values(said, len(rows), fits)
             except _Gone as gone:
                 if process is not None and process in self._all:
                     self._all.remove(process)
@@ -191,12 +202,12 @@ class OwnFunction:
         self._all.append(process)
         return process
 
-    def _values(self, said: Mapping[str, Any], count: int) -> list[float]:
+    def _values(self, said: Mapping[str, Any], count: int, fits: Callable[[object], bool]) -> list[Any]:
         match said:
             case {"status": "done", "values": list(values)} if len(values) == count and all(
-                isinstance(value, (bool, int, float)) for value in values
+                map(fits, values)
             ):
-                return [float(value) for value in values]
+                return values
             case {"status": "unfit", "message": str(message)}:
                 raise problem(
                     "E0745",
@@ -250,6 +261,19 @@ class OwnFunction:
             where=str(self.code.path),
             help=f"give it more memory: `memory: {self.memory_mib / 512:g} GiB` would be twice as much",
         )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (bool, int, float)) and math.isfinite(value)
+
+
+def _is_question(value: object) -> bool:
+    names = {"question", "answer", "meta", "trace"}
+    return (
+        isinstance(value, dict)
+        and value.keys() == names
+        and all(isinstance(each, str) for each in value.values())
+    )
 
 
 def _kill_all(processes: list[_Process], owner: int) -> None:

@@ -33,7 +33,10 @@ def source_problem(code: Code, role: str) -> Diagnostic | None:
     if code.module:
         return None
     one, many, _ = ROWS[role]
-    written = f"`def {code.function}({one}) -> …`, or `def {code.function}({many}) -> list[…]`"
+    written, wanted = f"`def {code.function}({one}) -> …`", f"`{one}`"
+    if many != one:
+        written += f", or `def {code.function}({many}) -> list[…]`"
+        wanted += f" or `{many}`"
     try:
         tree = ast.parse(code.source, str(code.path))
     except SyntaxError as failure:
@@ -58,7 +61,7 @@ def source_problem(code: Code, role: str) -> Diagnostic | None:
     name = params[0] if params else ""
     if name not in (one, many) or more > 0:
         said = f"takes `{ast.unparse(function.args)}`" if name else "takes nothing"
-        return _unusable(place, f"`{code.function}` {said}, and not `{one}` or `{many}` alone", written)
+        return _unusable(place, f"`{code.function}` {said}, and not {wanted} alone", written)
     return None
 
 

@@ -25,10 +25,11 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from random import Random
 from typing import Any
 
-from reodsl.own import Answer, Response
-from runners.sandbox import Expired, Sandbox, lacking, limit_memory, python_folders
+from reodsl.own import Answer, Question, Response
+from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, lacking, limit_memory, python_folders
 
 PARENT_POLL_SECONDS = 10.0
 MOST_PRINTED = 2**20
@@ -37,6 +38,7 @@ _LONGEST_WORDS = 500
 ROWS: dict[str, tuple[str, str, type]] = {
     "verifier": ("answer", "answers", Answer),
     "reward": ("response", "responses", Response),
+    "task": ("random", "random", Random),
 }
 """By role: the parameter's name for one at a time, its name for a list, and what each is."""
 
@@ -84,11 +86,15 @@ def load_function(said: dict[str, Any]) -> Callable[..., Any]:
         raise Unfit(f"there is no `{said['function']}` in it") from None
 
 
-def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[float | bool]:
-    """What the function gives for rows, one number or truth value each."""
+def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
+    """What the function gives for rows: one number or truth value each, or the fields of a question."""
     function = load_function(said)
     one, many, kind = ROWS[said["role"]]
     name = next(iter(inspect.signature(function).parameters), "")
+    if said["role"] == "task":
+        if name != one:
+            raise Unfit(f"its parameter is called `{name}`, and not `{one}`")
+        return [question_of(function(Random(f"{row['seed']} {row['draw']}"))) for row in rows]
     given = [kind(**row) for row in rows]
     if name == many:
         values = function(given)
@@ -102,6 +108,21 @@ def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[float | bool]
     else:
         raise Unfit(f"its parameter is called `{name}`, and not `{one}` or `{many}`")
     return [number_of(value, said["role"], row) for value, row in zip(values, rows, strict=True)]
+
+
+def question_of(value: object) -> dict[str, Any]:
+    """The fields of a question that a task gave."""
+    if not isinstance(value, Question):
+        raise Unfit(f"it gave {_shown(value)}, which is {_article(type(value).__name__)} and no `Question`")
+    for name in ("question", "answer", "trace"):
+        text = getattr(value, name)
+        if not isinstance(text, str) or (name != "trace" and not text.strip()):
+            raise Unfit(f"the `{name}` of a question is {_shown(text)}, and has to be a text")
+    try:
+        meta = json.dumps(dict(value.meta), allow_nan=False) if value.meta else ""
+    except (TypeError, ValueError):
+        raise Unfit(f"the `meta` of a question is {_shown(value.meta)}, which JSON cannot hold") from None
+    return {"question": value.question, "answer": value.answer, "meta": meta, "trace": value.trace}
 
 
 def number_of(value: object, role: str, row: dict[str, Any]) -> float | bool:
@@ -142,7 +163,14 @@ def reply_for(said: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
         message = {"status": "unfit", "message": str(failure)}
     except BaseException as failure:
         message = error_of(failure, said)
-    return json.dumps(message).encode("ascii")
+    data = json.dumps(message).encode("ascii")
+    if len(data) > LONGEST_REPLY:
+        message = {
+            "status": "unfit",
+            "message": f"a batch gave {len(data):,} bytes, and may give {LONGEST_REPLY:,}",
+        }
+        return json.dumps(message).encode("ascii")
+    return data
 
 
 def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -20,6 +21,7 @@ ROWS = [
     for text in ("4", "5", "")
 ]
 Made = Callable[..., OwnFunction]
+NAMES = {"verifier": "check", "reward": "score", "task": "make"}
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
 
     def make(text: str, role: str = "verifier", **limits: float) -> OwnFunction:
         (tmp_path / "checks.py").write_text(text)
-        code = read_code("checks.py:score" if role == "reward" else "checks.py:check", tmp_path)
+        code = read_code(f"checks.py:{NAMES[role]}", tmp_path)
         assert source_problem(code, role) is None
         given = {"batch": 2, "seconds": 5.0, "memory_mib": 2048, **limits}
         functions.append(OwnFunction(code, role, confined=lacking() is None, **given))  # type: ignore[arg-type]
@@ -72,6 +74,47 @@ def test_a_reward_gives_any_finite_number(made: Made) -> None:
 def test_a_reward_that_gives_an_infinity_is_refused(made: Made) -> None:
     with pytest.raises(Problem, match="gave inf for 'so 4'"):
         made("def score(response):\n    return float('inf')\n", "reward").call(WHOLE)
+
+
+TASK = """from random import Random
+from reodsl.own import Question
+
+def make(random: Random) -> Question:
+    a = random.randrange(12)
+    return Question(f"{a} + 1?", str(a + 1), meta={"a": a})
+"""
+
+
+def test_a_draw_depends_on_seed_and_number_alone(made: Made) -> None:
+    function = made(TASK, "task")
+    whole = function.draw(3, range(6))
+    assert whole == function.draw(3, range(4)) + function.draw(3, range(4, 6))
+    assert whole != function.draw(4, range(6))
+    numbers = [Random(f"3 {draw}").randrange(12) for draw in range(6)]
+    assert [each["question"] for each in whole] == [f"{a} + 1?" for a in numbers]
+    assert {key: whole[0][key] for key in ("answer", "meta", "trace")} == {
+        "answer": str(numbers[0] + 1),
+        "meta": f'{{"a": {numbers[0]}}}',
+        "trace": "",
+    }
+
+
+NO_QUESTIONS = {
+    "which is a str and no `Question`": "return '1 + 1?'",
+    "the `answer` of a question is 2": "return Question('1 + 1?', 2)",
+    "the `question` of a question is ' '": "return Question(' ', '2')",
+    "which JSON cannot hold": "return Question('1 + 1?', '2', meta={'a': {1}})",
+    "and may give 1,048,576": "return Question('1' * 2**20, '2')",
+}
+
+
+@pytest.mark.parametrize("words", NO_QUESTIONS)
+def test_what_is_no_question_is_refused(made: Made, words: str) -> None:
+    body = NO_QUESTIONS[words]
+    with pytest.raises(Problem) as caught:
+        made(f"from reodsl.own import Question\ndef make(random):\n    {body}\n", "task").draw(1, range(1))
+    assert caught.value.diagnostics[0].code == "E0745"
+    assert words in caught.value.diagnostics[0].message
 
 
 def test_what_is_printed_goes_nowhere(made: Made, capfd: pytest.CaptureFixture[str]) -> None:
@@ -204,6 +247,12 @@ def test_the_documents_verifiers_run(made: Made, text: str) -> None:
 @pytest.mark.parametrize("text", [text for text in EXAMPLES if "def score" in text])
 def test_the_documents_rewards_run(made: Made, text: str) -> None:
     assert made(text, "reward").call([{**WHOLE[0], "text": "a b a a"}]) == [0.5]
+
+
+@pytest.mark.parametrize("text", [text for text in EXAMPLES if "def make" in text])
+def test_the_documents_tasks_run(made: Made, text: str) -> None:
+    drawn = made(text, "task").draw(1, range(2))
+    assert [eval(each["question"][8:-1]) for each in drawn] == [int(each["answer"]) for each in drawn]
 
 
 def test_the_pages_right_examples_run(made: Made) -> None:

@@ -186,7 +186,12 @@ class Generated:
 
     task: Annotated[
         Any,
-        Setting(A(("task",)), "what to draw from", "generated(chain, count: 4096, seed: 1)", required=True),
+        Setting(
+            A(("task", "python"), 'a task, or `python("FILE.py:FUNCTION")`'),
+            "what to draw from: a task, or a function of yours",
+            "generated(chain, count: 4096, seed: 1)",
+            required=True,
+        ),
     ]
     count: Annotated[int, Setting(COUNT, "how many", "count: 4096")]
     seed: Annotated[int, Setting(NATURAL, "draws them, apart from the run's seed", "seed: 1")]

@@ -30,6 +30,15 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
             missing = [name for name in PACKAGE_DATA if package.get(name) is None]
             if package.kind == "package" and missing:
                 yield _lacks(package, "data", missing)
+            drawn, traces = package.sub("task"), package.fields.get("traces")
+            if drawn is not None and drawn.kind == "python" and traces is not None:
+                yield error(
+                    "E0310",
+                    "`traces` writes solutions of a `task`, and these questions are Python's",
+                    place(traces, package.span),
+                    "has no effect",
+                    help='let the function give each question its solution: `Question("…", "…", trace="…")`',
+                )
         for marks in records_of(data, "strip"):
             if not marks.fields:
                 yield error(

@@ -81,8 +81,8 @@ def _one_pool(one: Record, other: Record) -> bool:
     first, second = tasks
     if first is None or second is None or first.kind != second.kind:
         return False
-    if first.kind != "task":
-        return True
+    if first.kind == "python":
+        return bool(first.data("function") == second.data("function"))
     (short, long), (least, most) = first.data("length"), second.data("length")
     amounts = [{SIGNED.findall(word)[-1] for word in each.data("operations")} for each in (first, second)]
     same = first.data("modulus") == second.data("modulus")

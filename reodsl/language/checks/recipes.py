@@ -127,6 +127,9 @@ def _solved(record: Record) -> Iterator[Diagnostic]:
         solved = source.get("traces") is not None or (
             columns is not None and columns.get("trace") is not None
         )
+        task = source.sub("task")
+        # What a function of the user's gives is known once it is run.
+        solved = solved or (task is not None and task.kind == "python")
         if not solved:
             how = (
                 "`traces: …`" if source.kind in ("generated", "package") else '`columns: columns(trace: "…")`'

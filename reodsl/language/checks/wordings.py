@@ -159,7 +159,8 @@ def check_wordings(stage: StageCase) -> Iterator[Diagnostic]:
 def _bare(data: Record | None) -> bool:
     """Whether questions are known to have no numbers of their own: drawn from a task, they are a text and an answer."""
     questions = questions_of(data)
-    return {source.kind for source in records_of(questions, "source")} == {"generated"}
+    tasks = [source.sub("task") for source in records_of(questions, "source")]
+    return bool(tasks) and all(task is not None and task.kind == "task" for task in tasks)
 
 
 def check_asked(suite: Record | None) -> Iterator[Diagnostic]:
