@@ -106,8 +106,10 @@ def _confines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     """E0742, where code is to read answers on this machine, a package's or the user's, and nothing confines it."""
     # Where the tasks are another machine's, its workers say it themselves.
     missing = None if machine.without_sandbox or machine.address else lacking_means()
-    if missing is not None and any(_scored(task.payload) for task in tasks):
-        yield from cannot_confine(missing).diagnostics
+    if missing is None:
+        return
+    for where in dict.fromkeys(name for task in tasks for name in _scorers(task.payload)):
+        yield from cannot_confine(missing, where).diagnostics
 
 
 def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
@@ -118,11 +120,18 @@ def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
             yield fault
 
 
-def _scored(payload: Any) -> bool:
-    """Whether a package's scorer, or Python of the user's, grades answers of this payload."""
+def _scorers(payload: Any) -> Iterator[str]:
+    """What of a payload has to be confined: a package's scorer, and the user's functions."""
     if isinstance(payload, dict):
-        return payload.get("verifier") == "package" or is_code(payload) or any(map(_scored, payload.values()))
-    return isinstance(payload, list | tuple) and any(map(_scored, payload))
+        if payload.get("verifier") == "package":
+            yield "verifier `package`"
+        if is_code(payload):
+            yield f"`{payload['function']}`"
+        for each in payload.values():
+            yield from _scorers(each)
+    elif isinstance(payload, list | tuple):
+        for each in payload:
+            yield from _scorers(each)
 
 
 def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:

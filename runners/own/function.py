@@ -59,7 +59,11 @@ class _Process:
             env=empty_environment(os.environ, PYTHONPATH=path, PYTHONHASHSEED="0", **threads),
         )
         self._buffer = b""
-        self.said = self.ask(first, START_SECONDS)
+        try:
+            self.said = self.ask(first, START_SECONDS)
+        except BaseException:
+            self.kill()
+            raise
 
     def ask(self, line: bytes, seconds: float) -> dict[str, Any]:
         """What is answered to a line, within so many seconds by the clock."""
@@ -138,7 +142,8 @@ class OwnFunction:
         self._idle: queue.SimpleQueue[_Process | None] = queue.SimpleQueue()
         for _ in range(self._workers):
             self._idle.put(None)
-        self._finalizer = weakref.finalize(self, _kill_all, self._all, os.getpid())
+        self._ending, self._owner = False, os.getpid()
+        self._finalizer = weakref.finalize(self, _kill_all, self._all, self._owner)
 
     def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float]:
         """The function's value for each row, in order.
@@ -155,18 +160,22 @@ class OwnFunction:
     def _all_of(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
         batches = [rows[start : start + self.batch] for start in range(0, len(rows), self.batch)]
         with self._lock, ThreadPoolExecutor(self._workers) as threads:
+            self._ending = False
             try:
                 # Of several that fail the first in order is told.
                 return [
                     value for values in threads.map(self._batch, batches, repeat(fits)) for value in values
                 ]
             except BaseException:
+                # Nobody waits for what the others still do.
+                self._ending = True
+                self.close()
                 threads.shutdown(cancel_futures=True)
                 raise
 
     def close(self) -> None:
         """End the processes; the next call starts new ones."""
-        _kill_all(self._all, os.getpid())
+        _kill_all(self._all, self._owner)
 
     def _batch(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
         line = json.dumps({"rows": list(rows)}).encode("ascii") + b"\n"
@@ -183,7 +192,7 @@ class OwnFunction:
                     self._all.remove(process)
                     process.kill()
                 process = None
-                if gone.late or attempt + 1 == _ASKED_TWICE:
+                if gone.late or self._ending or attempt + 1 == _ASKED_TWICE:
                     raise self._late() if gone.late else self._ended() from None
             finally:
                 self._idle.put(process)

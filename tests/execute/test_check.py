@@ -383,3 +383,19 @@ def test_scorers_that_evaluate_are_refused_where_nothing_confines_them(
     assert found(spec, tmp_path, tasks=scored) == ["E0742"]
     assert found(spec, tmp_path, Machine(local=True, without_sandbox=True), scored) == []
     assert found(spec, tmp_path, tasks=(evaluate,)) == []
+
+
+def test_the_users_code_is_refused_where_nothing_confines_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checks.py").write_text("def check(answer):\n    return True\n")
+    spec = make.four()
+    evaluate = next(task for task in lower(spec).tasks if task.kind == "evaluate")
+    chosen = '"verifier": {"kind": "python", "function": "checks.py:check"}'
+    text = re.sub(r'"verifier": "\w+"', chosen, json.dumps(evaluate.payload))
+    mine = (replace(evaluate, payload=json.loads(text)),)
+    monkeypatch.setattr(checking, "lacking_means", lambda: None)
+    assert found(spec, tmp_path, tasks=mine) == []
+    monkeypatch.setattr(checking, "lacking_means", lambda: "the kernel (4.4) has no Landlock")
+    assert found(spec, tmp_path, tasks=mine) == ["E0742"]
+    assert found(spec, tmp_path, Machine(local=True, without_sandbox=True), mine) == []

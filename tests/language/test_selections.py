@@ -227,6 +227,7 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         ("selection best { preferred = argmin(len(z) for z in group) }", "E0304"),
         ("selection best { trace = argmin(len(z) for z in group), size = 2 }", "E0203"),
         (SHORTEST.replace("correct(z)", "len(z)"), "E0301"),
+        (SHORTEST.replace("correct(z)", 'python("s.py:f", z) > 0') + sequences("sft", f"best({POOL})"), "E0301"),
         (SHORTEST + sequences("sft", f"best({POOL[:-1]}, wordings: [within]))"), "E0512"),
         (rewarded("outcome", "wordings = [plain, brief, within]"), "E0511"),
         (PAIRS + sequences("simpo", f"best({POOL}, ratio: 0.5)".replace("samples: 4", "samples: 1")), "E0513"),
