@@ -68,7 +68,7 @@ class Material:
     and the questions that were `lost`, with nothing to pick; `evaluations` maps an arm and seed to the folder with its
     samples; `artifacts` says of each role how it was made. `accepted` are the results that a person let stand although
     what makes them changed: each with `task`, `because`, `changes` and `at`. `unfinished` says what is left out, where
-    not everything was there.
+    not everything was there. `known` keeps what was worked out of the study.
     """
 
     spec: Spec
@@ -84,6 +84,7 @@ class Material:
     accepted: tuple[Mapping[str, Any], ...] = ()
     selections: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SELECTION))
     unfinished: tuple[str, ...] = ()
+    known: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @property
     def study(self) -> Study:
@@ -116,8 +117,10 @@ class Material:
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """As `bases` of the study."""
-        return bases(self.study)
+        """As `bases` of the study, which every chart asks for."""
+        if "bases" not in self.known:
+            self.known["bases"] = bases(self.study)
+        return self.known["bases"]
 
     @property
     def framed(self) -> tuple[str, ...]:
