@@ -44,6 +44,11 @@ def text(results: dict[str, Any]) -> str:
         f"| `reodsl check {check['spec']}` ({check['lines']} lines), cold | {check['wall_seconds']} s | "
         f"{check['cpu_seconds']} s of processor time |"
     )
+    editor = results["editor"]
+    rows.append(
+        f"| the slowest answer to an editor there, after a key | {editor['slowest']} ms of processor time | "
+        f"{', '.join(f'{name} {each}' for name, each in editor['milliseconds'].items())} |"
+    )
     reading = results["reading"]
     rows.append(
         f"| reading a million tokens of servers' answers | {reading['with_logprobs']} s of processor time | "
@@ -69,6 +74,7 @@ def main() -> None:
     results = {
         "machine": {"processor": processor(), "python": platform.python_version()},
         "check": run("benchmarks.check"),
+        "editor": run("benchmarks.editor"),
         "reading": run("benchmarks.reading"),
         "engine": run("benchmarks.engine", "--rounds", str(args.rounds)),
         "step": run("benchmarks.step", "--peer", args.peer, "--rounds", str(args.rounds)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Problem, Span, error
@@ -13,6 +13,7 @@ from reodsl.language.bounds import MOST_ERRORS, Enough, Spent
 from reodsl.language.doubled import doubled
 from reodsl.language.suggest import advice, there_is
 from reodsl.syntax import parse, tree
+from reodsl.syntax.parser import ParseResult
 from reodsl.syntax.scanner import MOST_TOKENS, clipped
 from reodsl.syntax.source import MAX_BYTES, Source, read_source, source_from_bytes
 
@@ -47,6 +48,16 @@ class Imported:
     name: str
     at: tree.ImportName
     source: str
+
+
+def _parsed(source: Source, most: int) -> ParseResult:
+    """A text parsed. An editor asks for the same ones at every key: those that no limit can reach are kept."""
+    return _kept(source) if len(source.text) < most else parse(source, most)
+
+
+@lru_cache(maxsize=64)
+def _kept(source: Source) -> ParseResult:
+    return parse(source)
 
 
 @dataclass(slots=True)
@@ -86,7 +97,7 @@ class Modules:
 
         self.sources[path] = text
         # The library is no stranger's.
-        result = parse(Source(path, text), MOST_TOKENS if std else self._tokens)
+        result = _parsed(Source(path, text), MOST_TOKENS if std else self._tokens)
         self._tokens -= 0 if std else min(result.tokens, self._tokens)
         self._report(*result.diagnostics)
         loaded = Loaded(key, path, result.module, std, {}, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from reodsl.diagnostics.model import Diagnostic, Label, Severity, Span
@@ -13,15 +14,20 @@ from reodsl.language.modules import LIBRARY, STD
 from reodsl.language.program import Program, load
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Analysis:
     """One compiled file; `path` is absolute, and `text` is what its editor shows."""
 
     path: Path
     text: str
     program: Program
-    findings: tuple[Diagnostic, ...]
     sources: Mapping[str, str]
+
+    @cached_property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """All that is wrong. The checks of whole experiments run when this is asked for: other answers need none."""
+        check_program(self.program)
+        return self.program.context.findings
 
     def file_of(self, shown: str) -> Path:
         """The file of a path in a span."""
@@ -43,12 +49,10 @@ def analyse(path: Path, texts: Mapping[Path, str]) -> Analysis:
     """Compile the file at `path`; the `texts` of open editors stand in for their files. Raises nothing."""
     drafts = {str(each.resolve()): text for each, text in texts.items()}
     program = load(path, {}, {}, drafts)
-    check_program(program)
-    context = program.context
-    sources = context.modules.sources
+    sources = program.context.modules.sources
     text = texts.get(path)
     shown = text if text is not None else sources.get(str(path), "")
-    return Analysis(path, shown, program, context.findings, sources)
+    return Analysis(path, shown, program, sources)
 
 
 def findings_of(analysis: Analysis) -> tuple[Finding, ...]:

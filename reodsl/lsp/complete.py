@@ -12,7 +12,9 @@ from reodsl.ir.setting import Field, Flag
 from reodsl.ir.settings import DECLARED, KINDS
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import LIBRARY, STD, Loaded, Modules, library_names
-from reodsl.language.reward.words import RESPONSE_NAMES
+from reodsl.language.reference import REWARD_WORDS
+from reodsl.language.reward.selection import CHOICES, PICK
+from reodsl.language.reward.words import FUNCTIONS
 from reodsl.language.schema import kinds_of
 from reodsl.language.values import Record, as_written
 from reodsl.lsp.analysis import Analysis
@@ -84,12 +86,22 @@ def _at(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
         yield Completion("param", "kind", span, doc="A value that `--set` changes.")
         yield Completion("from", "kind", span, doc="An import: `from std.recipes import ppo`.")
         return
+    if frame.body:
+        if frame.bracket == "{" and not before:
+            yield from _settings(analysis, here, span)
+            for name in (*PICK, "pick", "drop") if frame.body == "selection" else ():
+                yield Completion(name, "setting", span)
+            yield Completion(
+                "let", "kind", span, doc="Names a value: `let mu = mean(len(z) for z in group)`."
+            )
+        if not before or before[-1].type not in ("LET", "DENSE", "FOR"):  # else a new name
+            yield from _formula(analysis, here, span)
+        return
     if frame.bracket == "{" and not before and (frame.fields() or frame.kind in KINDS):
         yield from _settings(analysis, here, span)
         return
-    reward_value = frame.kind in ("reward", "selection") and bool(before) and before[0].type != "LET"
     assigned = any(token.type in ASSIGNS for token in before)
-    if frame.bracket in ("", "{") and before and not assigned and not reward_value:
+    if frame.bracket in ("", "{") and before and not assigned:
         return  # a new name, or the type of a param
     if frame.bracket == "(" and frame.kind and not any(token.type == "COLON" for token in before):
         yield from _arguments(analysis, here, span)
@@ -156,9 +168,48 @@ def _values(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
     functions = [*SIGNATURES.values(), *(each for each in KINDS.values() if each.form == "call")]
     for each in functions:
         yield Completion(each.name, "function", span, "", each.doc, each.name in fitting)
-    if here.frame.kind in ("reward", "selection"):
-        for name in sorted(RESPONSE_NAMES):
-            yield Completion(name, "name", span, "of a response", first=True)
+
+
+def _formula(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
+    """Yield what a formula may name: its own names and the responses first, then functions, numbers and budgets.
+
+    After `in` it is what can be run over: responses after `for`, budgets after `dense`.
+    """
+    words = [token.type for token in here.before]
+    if words[-1:] == ["IN"]:
+        runs = "FOR" if "FOR" in words and "DENSE" not in words[-4:] else "DENSE"
+        for name in ("group", "ref") if runs == "FOR" else ():
+            yield Completion(name, "name", span, "responses", _word_doc(name), first=True)
+        if runs == "DENSE":
+            for local in here.locals.values():
+                if local.what == "parameter":
+                    yield Completion(local.name, "name", span, local.what, first=True)
+            yield from _outside(analysis, span, ("budgets",))
+        return
+    for local in here.locals.values():
+        # A `let` names what stands above it.
+        if local.what != "let" or (local.span.line, local.span.column) < (span.line, span.column):
+            yield Completion(local.name, "name", span, local.what, first=True)
+    for name in ("y", "x", "group", "ref"):
+        yield Completion(name, "name", span, "of a response", _word_doc(name), first=True)
+    for name in (*FUNCTIONS, *(CHOICES if here.frame.body == "selection" else ())):
+        yield Completion(name, "function", span, "", _word_doc(name))
+    yield from _outside(analysis, span, ("param", "budgets"))
+
+
+def _outside(analysis: Analysis, span: Span, kinds: tuple[str, ...]) -> Iterator[Completion]:
+    """Yield the names of the file that are of these kinds."""
+    main = analysis.program.main
+    for name, item in _scope(analysis, main) if main is not None else ():
+        kind = item.kind.name if isinstance(item, tree.Decl) else "param"
+        if kind in kinds:
+            yield Completion(name, "name", span, kind, item.doc or "")
+
+
+def _word_doc(name: str) -> str:
+    """What a word of rewards means, by the forms that it is used in."""
+    forms = [f"- {code}: {means}" for code, means in REWARD_WORDS if re.search(rf"\b{name}\b", code)]
+    return "\n".join(forms)
 
 
 def _scope(analysis: Analysis, main: Loaded) -> Iterator[tuple[str, tree.ModuleItem]]:

@@ -19,6 +19,8 @@ from reodsl.syntax.source import Source
 OPENERS = {"LBRACE": "{", "LPAR": "(", "LSQB": "["}
 CLOSERS = frozenset({"RBRACE", "RPAR", "RSQB"})
 BREAKS = frozenset({"NEWLINE", "COMMA"})
+FORMULAS = frozenset({"reward", "selection"})
+"""Kinds whose braces hold formulas over responses."""
 ASSIGNS = frozenset({"EQUAL", "PLUS_EQUAL"})
 
 
@@ -28,7 +30,8 @@ class Frame:
 
     `kind` names the settings in it, or for a call the function. `owner` is the declaration at the top of the file,
     `path` leads from it through blocks to this one (None where that is no plain path), `setting` is the one whose
-    value a list is. `statement` holds the tokens since the last break, `given` the settings that stand in it.
+    value a list is. `body` is `reward` or `selection` in the braces of one. `statement` holds the tokens since the last
+    break, `given` the settings that stand in it.
     """
 
     bracket: str
@@ -36,6 +39,7 @@ class Frame:
     owner: str = ""
     path: tuple[str, ...] | None = ()
     setting: Field | None = None
+    body: str = ""
     statement: list[Token] = field(default_factory=list)
     given: set[str] = field(default_factory=set)
 
@@ -146,6 +150,9 @@ def _take(stack: list[Frame], token: Token, before: Token | None) -> None:
     frame = stack[-1]
     if token.type in OPENERS:
         inner = _open_frame(frame, OPENERS[token.type], before)
+        inner.body = frame.body
+        if token.type == "LBRACE" and not frame.bracket and inner.kind in FORMULAS:
+            inner.body = inner.kind
         frame.statement.append(token)
         stack.append(inner)
     elif token.type in CLOSERS:

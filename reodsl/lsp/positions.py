@@ -34,8 +34,14 @@ def lines_of(text: str) -> list[str]:
 
 
 def place(text: str, position: Position, encoding: str = UTF16) -> tuple[int, int]:
-    """Line and column in the source, from 1. A place past the end of a line or of the text becomes that end."""
+    """Line and column in the source, from 1.
+
+    A place past the end of a line or of the text becomes that end, one before its start the start, and one in the middle
+    of a character the place before it.
+    """
     lines = lines_of(text)
+    if position.line < 0:
+        return 1, 1
     if position.line >= len(lines):
         return len(lines), len(lines[-1]) + 1
     line, left = lines[position.line], position.character

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from reodsl.diagnostics.model import Span
@@ -16,7 +17,7 @@ from reodsl.lsp.positions import lines_of
 from reodsl.syntax.scanner import KEYWORDS, scan
 from reodsl.syntax.source import MAX_BYTES, Source
 
-MOST_FILES = 2000
+MOST_FILES = 5000
 """Files beside a spec that are looked at; of these only those with the name in them are compiled."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -59,6 +60,10 @@ def rename(
         return "this is a name of the standard library; give it another one here by `import NAME as OTHER`"
     if not _NAME.fullmatch(new) or new.upper() in KEYWORDS:
         return f"`{new}` is no name: letters, digits and _, and no word of the language"
+    if sum(1 for _ in islice(_specs(analysis.path.parent), MOST_FILES + 1)) > MOST_FILES:
+        return (
+            f"there are more than {MOST_FILES:,} specs in this folder and below: not every use would be found"
+        )
     places = references(analysis, texts, line, column)
     for file in {each.file for each in places}:
         main = analyse(file, texts).program.main

@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
@@ -22,15 +24,21 @@ from reodsl.lsp.analysis import Analysis, Finding, analyse, finding_of, findings
 from reodsl.lsp.colours import SORTS, Symbol, encode_colours, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.fixes import Fix, fixes
+from reodsl.lsp.hints import hints
 from reodsl.lsp.meaning import meaning
 from reodsl.lsp.positions import Position, Range, place, range_of, whole
 from reodsl.lsp.references import references, rename
-from reodsl.lsp.shape import folds, hints, signature
+from reodsl.lsp.shape import folds, signature
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
 
 PAUSE = 0.15
 """Seconds without a key before a text is checked."""
+BURST = 1.0
+"""Seconds for which an analysis answers further requests for the same texts. After that, files on the disk may be others."""
+_KEPT: WeakKeyDictionary[LanguageServer, dict[str, tuple[float, dict[Path, str], Analysis]]] = (
+    WeakKeyDictionary()
+)
 SEVERITIES: dict[Severity, types.DiagnosticSeverity] = {
     "error": types.DiagnosticSeverity.Error,
     "warning": types.DiagnosticSeverity.Warning,
@@ -248,11 +256,21 @@ def _open(server: LanguageServer, uri: str) -> TextDocument | None:
 
 
 def _analysis(server: LanguageServer, uri: str) -> Analysis:
-    return analyse(_path(uri), _texts(server))
+    """The analysis of a document. What an editor asks in one burst is answered of one: files beside it stay as they were."""
+    texts = _texts(server)
+    kept: dict[str, tuple[float, dict[Path, str], Analysis]] = _KEPT.setdefault(server, {})
+    at, of, analysis = kept.get(uri, (0.0, {}, None))
+    now = time.monotonic()
+    if analysis is None or now - at > BURST or of != texts:
+        analysis = analyse(_path(uri), texts)
+        kept.clear()
+        kept[uri] = (time.monotonic(), texts, analysis)
+    return analysis
 
 
 def _publish(server: LanguageServer) -> None:
     """Send the findings on every open document: one may import another."""
+    _KEPT.pop(server, None)
     for document in server.workspace.text_documents.values():
         analysis = _analysis(server, document.uri)
         _send(server, document.uri, [_diagnostic(server, analysis, each) for each in findings_of(analysis)])

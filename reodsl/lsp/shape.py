@@ -1,4 +1,4 @@
-"""The shape of a text for an editor: what folds, a call's signature, and hints beside the text."""
+"""The shape of a text for an editor: what folds, and the signature of the call at a place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from reodsl.ir.settings import KINDS
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.values import Budgets
 from reodsl.lsp.analysis import Analysis
 from reodsl.lsp.meaning import describe_field, parameters
 from reodsl.lsp.outline import CLOSERS, OPENERS, locate
@@ -33,15 +32,6 @@ class Signature:
     doc: str
     arguments: tuple[tuple[str, str], ...]
     active: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """Words beside the text, at a line and column from 1."""
-
-    line: int
-    column: int
-    text: str
 
 
 def folds(text: str) -> tuple[Fold, ...]:
@@ -93,18 +83,3 @@ def signature(analysis: Analysis, line: int, column: int) -> Signature | None:
     written = [token.text for token in here.before]
     named = next((names.index(word) for word in written[:1] if word in names and ":" in written), None)
     return Signature(f"{frame.kind}({', '.join(names)})", doc, arguments, named)
-
-
-def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
-    """The budgets that declarations on lines `first` to `last` come to, in tokens, at the end of their lines."""
-    main = analysis.program.main
-    lines, hinted = lines_of(analysis.text), []
-    for name, item in main.items.items() if main is not None else ():
-        value = analysis.program.values.get(name)
-        line = item.span.end_line
-        if value is None or not first <= line <= last or not isinstance(value.data, Budgets):
-            continue
-        schedule = value.data.schedule
-        shown = ", ".join(f"{each:,}" for each in (*schedule.budgets, schedule.l_max))
-        hinted.append(Hint(line, len(lines[line - 1].rstrip()) + 1, f" {shown} tokens"))
-    return tuple(hinted)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from reodsl.ir.settings import DECLARED, KINDS
-from reodsl.language.modules import library_names
-from reodsl.lsp.analysis import analyse
+from reodsl.language.modules import _kept, library_names
+from reodsl.lsp.analysis import analyse, findings_of
 from reodsl.lsp.complete import Completion, completions
+from reodsl.lsp.hints import hints
+from reodsl.lsp.meaning import meaning
+from reodsl.lsp.shape import signature
 from tests.lsp.quickstart import TEXT, at, opened
 
 
@@ -122,3 +126,68 @@ def test_every_place_of_the_quickstart_has_an_answer() -> None:
         for column in range(1, len(line) + 2, 7):
             names = [each.label for each in completions(analysis, number, column)]
             assert len(names) == len(set(names))
+
+
+REWARD = """
+reward own(at: budgets, cost: number in 0..1) {
+  let mu = mean(len(z) for z in group)
+  VALUE
+  let later = 1
+}
+"""
+
+
+def in_reward(value: str) -> list[Completion]:
+    return offered(TEXT + REWARD.replace("VALUE", value))
+
+
+@pytest.mark.parametrize("value", ["|", "correct(y) - |", "let a = |", "let a = mean(|"])
+def test_a_reward_knows_its_scope(value: str) -> None:
+    found = in_reward(value)
+    first = {each.label for each in found if each.first}
+    assert {"mu", "at", "cost", "y", "group", "ref", "x"} <= first
+    assert "later" not in labels(found)  # it stands below
+    assert {"correct", "len", "mean", "std", "trapezoid", "sigmoid"} <= labels(found)
+    assert {"n", "five"} <= labels(found)  # a param's number, and budgets
+    # Nothing else of the file is a number, and no function that makes data or models.
+    assert not {"vanilla", "small", "chain_train", "hub", "checkpoint"} & labels(found)
+    correct = next(each for each in found if each.label == "correct")
+    assert "1 where it is right" in correct.doc
+
+
+def test_what_can_be_run_over_in_a_reward() -> None:
+    assert labels(in_reward("mean(len(z) for z in |)")) == {"group", "ref"}
+    found = labels(in_reward("dense L in |"))
+    assert {"at", "five"} <= found
+    assert not {"mu", "group", "correct", "vanilla"} & found
+
+
+@pytest.mark.parametrize("value", ["let |", "mean(len(z) for |", "dense |"])
+def test_a_new_name_in_a_reward_is_the_users(value: str) -> None:
+    assert not {"mu", "y", "correct"} & labels(in_reward(value))
+
+
+def test_a_statement_of_a_reward_or_a_selection_may_be_a_let() -> None:
+    assert "let" in labels(in_reward("|"))
+    found = labels(offered(TEXT + "\nselection own {\n  |\n}\n"))
+    assert {"let", "trace", "preferred", "where", "pick", "group", "len", "argmin"} <= found
+
+
+@pytest.mark.parametrize("at_", range(0, len(REWARD.replace("VALUE", "correct(y) - cost * len(y) / mu")), 4))
+def test_a_half_typed_reward_is_answered(at_: int) -> None:
+    text = TEXT + REWARD.replace("VALUE", "correct(y) - cost * len(y) / mu")[:at_]
+    analysis = opened(text)
+    line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
+    completions(analysis, line, column)
+    meaning(analysis, line, column)
+    signature(analysis, line, column)
+    assert hints(analysis, 1, line)[0].text == " 4, 8, 16, 32, 64, 128 tokens"
+    assert findings_of(analysis) is not None
+
+
+def test_what_is_typed_again_costs_what_has_changed(calls: Callable[[Callable[[], object]], int]) -> None:
+    """The library is parsed once in a server's life, so an answer after a key is of the file alone."""
+    _kept.cache_clear()
+    first = calls(lambda: completions(opened(TEXT), 10, 3))
+    again = calls(lambda: completions(opened(TEXT + "# more\n"), 10, 3))
+    assert again < 0.6 * first

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from reodsl.lsp.analysis import analyse
+from reodsl.lsp.hints import hints
 from reodsl.lsp.references import references, rename
-from reodsl.lsp.shape import folds, hints, signature
+from reodsl.lsp.shape import folds, signature
 from tests.lsp.quickstart import TEXT, at, opened
 
 LIBRARY = """reward own(cost: number in 0..1) {
@@ -109,4 +110,15 @@ def test_the_signature_of_a_call_and_the_argument_at_hand(tmp_path: Path) -> Non
     assert signature(analysis, 1, 1) is None
     (hint,) = hints(analysis, 1, 1)
     assert hint.text.endswith("32,768 tokens")
-    assert hints(analysis, 2, 99) == ()
+    assert [(each.line, each.text) for each in hints(analysis, 2, 99)] == [(3, ": tokens")]
+
+
+def test_a_rename_that_would_miss_files_is_refused(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, _ = files
+    analysis = analyse(library, {library: LIBRARY})
+    monkeypatch.setattr("reodsl.lsp.references.MOST_FILES", 1)
+    told = rename(analysis, {library: LIBRARY}, 1, 8, "cheap")
+    assert isinstance(told, str)
+    assert "more than 1 specs" in told

@@ -218,3 +218,64 @@ def test_an_editor_mends_renames_folds_and_asks_for_signatures(editor: Editor, t
     (hint,) = editor.ask("textDocument/inlayHint", {"textDocument": this, "range": everything})
     assert hint["label"].endswith("32,768 tokens")
     assert hint["position"]["line"] == 1
+
+
+def test_places_that_are_none_are_answered(editor: Editor, tmp_path: Path) -> None:
+    """Past the end, before the start, in the middle of a character of two units: nothing that an editor sends ends it."""
+    spec = tmp_path / "a.reo"
+    text = "# 😀😀\nparam n: int = 5\nparam m: int = n\n"
+    editor.ask("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
+    editor.send("initialized", {})
+    this = {"uri": spec.as_uri()}
+    document = {**this, "languageId": "reo", "version": 1, "text": text}
+    editor.send("textDocument/didOpen", {"textDocument": document})
+    editor.published()
+    places = [(0, 3), (0, 99), (99, 0), (2**31 - 1, 2**31 - 1), (2, 15), (1, 2**31 - 1)]
+    for line, character in places:
+        place = {"textDocument": this, "position": {"line": line, "character": character}}
+        for method in ("hover", "definition", "completion", "documentHighlight", "signatureHelp"):
+            editor.ask(f"textDocument/{method}", place)
+        editor.ask("textDocument/references", {**place, "context": {"includeDeclaration": True}})
+        until = {"start": {"line": 0, "character": 0}, "end": {"line": line, "character": character}}
+        editor.ask("textDocument/inlayHint", {"textDocument": this, "range": until})
+        context = {"diagnostics": []}
+        editor.ask("textDocument/codeAction", {"textDocument": this, "range": until, "context": context})
+    # A change whose ends are in the middle of a character, and one far past the end.
+    for version, (start, end) in enumerate((((0, 3), (0, 5)), ((77, 7), (99, 99))), start=2):
+        broken = {
+            "start": {"line": start[0], "character": start[1]},
+            "end": {"line": end[0], "character": end[1]},
+        }
+        change = {"range": broken, "text": "x"}
+        editor.send(
+            "textDocument/didChange",
+            {"textDocument": {**this, "version": version}, "contentChanges": [change]},
+        )
+        editor.ask("textDocument/documentSymbol", {"textDocument": this})
+    whole = {"textDocument": {**this, "version": 9}, "contentChanges": [{"text": text}]}
+    editor.send("textDocument/didChange", whole)
+    here = {"textDocument": this, "position": {"line": 2, "character": 15}}
+    assert "param" in editor.ask("textDocument/hover", here)["contents"]["value"]
+
+
+def test_a_workspace_of_2000_specs(editor: Editor, tmp_path: Path) -> None:
+    (tmp_path / "library.reo").write_text("param cost: number = 0.5\n")
+    for number in range(2000):
+        used = "from .library import cost\nparam own: number = cost\n" if number in (7, 1999) else ""
+        (tmp_path / f"s{number:04}.reo").write_text(f"{used}param n{number}: int = 5\n")
+    editor.ask("initialize", {"processId": None, "rootUri": tmp_path.as_uri(), "capabilities": {}})
+    editor.send("initialized", {})
+    this = {"uri": (tmp_path / "library.reo").as_uri()}
+    text = (tmp_path / "library.reo").read_text()
+    editor.send(
+        "textDocument/didOpen", {"textDocument": {**this, "languageId": "reo", "version": 1, "text": text}}
+    )
+    assert editor.published()["diagnostics"] == []
+    place = {"textDocument": this, "position": {"line": 0, "character": 7}}
+    found = editor.ask("textDocument/references", {**place, "context": {"includeDeclaration": True}})
+    assert [Path(each["uri"]).name for each in found] == [
+        "library.reo",
+        *["s0007.reo"] * 2,
+        *["s1999.reo"] * 2,
+    ]
+    assert len(editor.ask("textDocument/rename", {**place, "newName": "price"})["changes"]) == 3

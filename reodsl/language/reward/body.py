@@ -15,7 +15,7 @@ from reodsl.language.reward.parameters import environment, own_name
 from reodsl.language.reward.typing import type_expression
 from reodsl.language.reward.warnings import report_blind, report_constant
 from reodsl.language.reward.words import FUNCTIONS
-from reodsl.language.units import PLAIN, TOKENS, unit_words
+from reodsl.language.units import PLAIN, TOKENS, Dimension, unit_words
 from reodsl.language.values import Budgets, Definition, Record, Scope
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
@@ -191,6 +191,19 @@ def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool
     env.values[name] = Typed(Name(name=canonical), value.unit, value.low, value.high, value.condition)
     lets.append((canonical, value.data))
     return good
+
+
+def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
+    """The units of the values that a body's `let`s name, by the names' places, whatever its parameters are given."""
+    env_and_scope = environment(ctx, record, Environment(), symbolic=True)
+    if env_and_scope is None:
+        return {}
+    env, scope = env_and_scope
+    body, lets, units = Body(ctx, scope, env), list[tuple[str, Expression]](), dict[Span, Dimension]()
+    for item in record.body.items:
+        if isinstance(item, tree.Let) and _let(body, item, lets) and item.params is None:
+            units[item.name.span] = env.values[item.name.name].unit
+    return units
 
 
 def _value(body: Body, expr: tree.Expr, so_far: _Read) -> bool:
