@@ -54,6 +54,11 @@ def text(results: dict[str, Any]) -> str:
         f"| reading a million tokens of servers' answers | {reading['with_logprobs']} s of processor time | "
         f"{reading['without']} s where nothing reads log-probabilities |"
     )
+    lag = results["lag"]
+    rows.append(
+        f"| a stage with `lag = 1 step` on {lag['cores']} cores | {lag['ratio']} of the time without | "
+        f"rounds {lag['ratios']}; seconds {lag['seconds']} |"
+    )
     table = "\n".join(rows)
     return f"""# Measured
 
@@ -77,6 +82,7 @@ def main() -> None:
         "editor": run("benchmarks.editor"),
         "reading": run("benchmarks.reading"),
         "engine": run("benchmarks.engine", "--rounds", str(args.rounds)),
+        "lag": run("benchmarks.lag", "--rounds", str(args.rounds)),
         "step": run("benchmarks.step", "--peer", args.peer, "--rounds", str(args.rounds)),
     }
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")

@@ -1,0 +1,131 @@
+"""Rollouts beside training on two cores: the seconds of a stage with `lag = 1` over those of the same without.
+
+Both are the runner's own stages of vanilla RL on the tiny model, one thread for generation and one for training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def measure(rounds: int, steps: int, prompts: int, rollouts: int) -> dict[str, Any]:
+    """Seconds of both by round, and the median of their ratios."""
+    # Read after the settings of its threads stand.
+    import torch
+
+    from benchmarks.tiny import PROMPT, write
+
+    torch.set_num_threads(1)
+    ratios, seconds = [], []
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        write(root / "start" / "checkpoint")
+        _questions(root / "data", PROMPT)
+        for number in range(rounds):
+            in_turn, beside = (
+                _stage(root, f"{number}-{lag}", steps, prompts, rollouts, lag) for lag in (0, 1)
+            )
+            seconds.append((round(in_turn, 2), round(beside, 2)))
+            ratios.append(beside / in_turn)
+    return {
+        "ratio": round(statistics.median(ratios), 2),
+        "ratios": [round(ratio, 2) for ratio in ratios],
+        "seconds": seconds,
+        "cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def _questions(folder: Path, prompt: str) -> None:
+    """One question many times; nobody asks whether it is answered."""
+    import polars as pl
+
+    folder.mkdir()
+    rows = [{"id": str(i), "question": prompt, "answer": f"t{i % 100}", "meta": None} for i in range(256)]
+    pl.DataFrame(rows, schema_overrides={"meta": pl.String}).write_parquet(folder / "questions.parquet")
+
+
+def _stage(root: Path, name: str, steps: int, prompts: int, rollouts: int, lag: int) -> float:
+    """Seconds of a whole stage. Longer responses earn more, so that no group is without a gradient."""
+    from reodsl.graph.job import Job, Resources
+    from reodsl.graph.task import Task
+    from reodsl.ir.data import Data
+    from reodsl.ir.expression import Length
+    from reodsl.ir.model import Architecture, Model, Prompt, WordTokenizer
+    from reodsl.ir.reward import Reward
+    from reodsl.ir.training import Advantage, Batch, Optimizer, Ppo, Sampling, Stage
+    from runners.train.run import train
+
+    method = Ppo(
+        rollout=Sampling(max_tokens=256),
+        max_prompt=64,
+        batch=Batch(prompts=prompts, rollouts=rollouts),
+        minibatches=4,
+        epochs=1,
+        clip_low=0.2,
+        clip_high=0.2,
+        loss_mean="token",
+        reward=Reward(name="length", outcome=Length(of="y")),
+        advantage=Advantage(),
+        lag=lag,
+    )
+    stage = Stage(
+        name="rl",
+        method=method,
+        data=Data(name="", sources=(), verifier="exact"),
+        optim=Optimizer(algorithm="adamw", lr=1e-6),
+        steps=steps,
+    )
+    tokenizer = WordTokenizer(words=("a",), eos="<eos>", pad="<pad>")
+    model = Model(
+        name="tiny",
+        source=Architecture(
+            family="qwen3",
+            hidden=128,
+            layers=4,
+            heads=4,
+            kv_heads=2,
+            head_dim=32,
+            intermediate=512,
+            tokenizer=tokenizer,
+        ),
+        context=1024,
+        prompt=Prompt(template="{question}"),
+    )
+    payload = {
+        "stage": stage.model_dump(mode="json"),
+        "model": model.model_dump(mode="json"),
+        "seed": 1,
+        "index": 0,
+    }
+    out, work = root / name, root / f"{name}.work"
+    out.mkdir()
+    work.mkdir()
+    inputs = {"start": root / "start", "data": root / "data"}
+    task = Task(name, "train", payload, {}, arm=name)
+    began = time.perf_counter()
+    train(Job(task, inputs, out, work, root, lambda progress: None, Resources()))
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--prompts", type=int, default=32)
+    parser.add_argument("--rollouts", type=int, default=8)
+    args = parser.parse_args()
+    print(json.dumps(measure(args.rounds, args.steps, args.prompts, args.rollouts), indent=2))
+
+
+if __name__ == "__main__":
+    main()

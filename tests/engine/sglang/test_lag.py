@@ -1,0 +1,56 @@
+"""Rollouts beside training, from real servers: responses that go on, and a stage that is interrupted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from reodsl.graph.job import Resources
+from runners.engine.protocol import Request, Sampling
+from runners.engine.sglang.engine import SGLangEngine
+from tests.engine.engine_reference import STOP, make_requests
+from tests.train.conftest import Stopped
+from tests.train.conftest import bench as bench
+from tests.train.test_lag import lagging
+
+pytestmark = pytest.mark.sglang
+APART = Resources(engine="sglang", apart=True)
+
+
+def test_a_response_goes_on_where_it_was_cut(engine: SGLangEngine) -> None:
+    """In two calls, the second of which has what the first gave behind its prompts, as in one."""
+    sampling = Sampling(24, stop_ids=(STOP,))
+    requests = make_requests(6, 2, seed=2)
+    whole = engine.generate(requests, sampling)
+    begun = engine.generate(requests, replace(sampling, max_tokens=7))
+    cut = [i for i, one in enumerate(begun) if one.finish == "length"]
+    assert cut
+    later = [
+        Request(requests[i].prompt + begun[i].tokens, requests[i].seed, len(begun[i].tokens)) for i in cut
+    ]
+    rest = engine.generate(later, replace(sampling, max_tokens=17))
+    for i, one in zip(cut, rest, strict=True):
+        assert begun[i].tokens + one.tokens == whole[i].tokens
+        assert begun[i].logprobs + one.logprobs == pytest.approx(whole[i].logprobs, abs=1e-4)
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("python")
+def test_a_stage_beside_a_server_goes_on_to_the_same_rollouts(bench) -> None:  # type: ignore[no-untyped-def]
+    stage = lagging(segment=16, steps=4, save_every=1)
+    whole: Path = bench.train(stage, "served_whole", start="base", data="questions", resources=APART)
+    versions = pl.read_parquet(whole / "rollouts.parquet")["weight_versions"].list.max()
+    assert versions.max() >= 1
+    with pytest.raises(Stopped):
+        bench.train(stage, "served", start="base", data="questions", resources=APART, stop_at=3)
+    again: Path = bench.train(stage, "served", start="base", data="questions", resources=APART)
+    # Here a log-probability's last bits depend on what else the server computes, and ratios divide by them.
+    assert (whole / "rollouts.parquet").read_bytes() == (again / "rollouts.parquet").read_bytes()
+    weights = [load_file(out / "checkpoint" / "model.safetensors") for out in (whole, again)]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, atol=1e-4, rtol=0)
