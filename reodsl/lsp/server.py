@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -58,6 +59,8 @@ def serve() -> None:
     """Answer an editor over standard input and output until it says `exit`, or until a signal ends the process."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
+    # What is imported stays: a collection that looked through it all would hold up every tenth answer.
+    gc.freeze()
     # The server closes its end when it stops; standard output itself stays open for the command line.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
         make_server().start_io(stdout=out)
