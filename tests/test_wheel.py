@@ -148,6 +148,40 @@ def test_a_spec_runs_outside_the_checkout(installed: Path, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.heavy
+def test_the_quickstart_runs_in_an_environment_with_the_wheel_alone(tmp_path: Path) -> None:
+    """As the README says it: `pip install 'reodsl[run]'`, then two commands. It needs a package index and some minutes."""
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("reodsl-*.whl")
+    venv, folder = tmp_path / "venv", tmp_path / "work"
+    folder.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    versions = tmp_path / "versions.txt"
+    listed = (ROOT / "constraints" / "cpu.txt").read_text()
+    versions.write_text("\n".join(re.findall(r"^[A-Za-z0-9_.-]+==[^ ;\\]+", listed, re.MULTILINE)))
+    install = [venv / "bin" / "python", "-m", "pip", "install", "-q", "-c", versions, f"{wheel}[run]"]
+    done = subprocess.run(list(map(str, install)), capture_output=True, text=True)
+    if "No matching distribution" in done.stderr:
+        pytest.skip("no package index has what the wheel needs")
+    assert done.returncode == 0, done.stderr
+    # Nothing of this environment, and no store or setting of the user's.
+    env = {
+        "PATH": f"{venv / 'bin'}{os.pathsep}{os.defpath}",
+        "HOME": str(folder),
+        "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
+    }
+    for command in (("new", "--quickstart"), ("run", "quickstart.reo")):
+        done = subprocess.run(["reodsl", *command], cwd=folder, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    (page,) = folder.glob("runs/quickstart-*/report.html")
+    assert "<html" in page.read_text()
+    again = subprocess.run(
+        ["reodsl", "run", "quickstart.reo"], cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert "Nothing to do: every result is there." in again.stdout + again.stderr
+
+
 def test_the_core_is_small(bare: list[Path]) -> None:
     """Under 40 MB with what pip compiles, which is about as large as the sources."""
     files = [
