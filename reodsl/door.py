@@ -310,11 +310,11 @@ class Finished:
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Python values as the command line would spell them. Raises E0114 for what is no mapping."""
+    """Python values as the command line would spell them. Raises E0114 for what is not a mapping."""
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise problem(
             "E0114",
-            f"`amend` is {values!r}, which is no mapping of settings by their paths",
+            f"`amend` is {values!r}, which is not a mapping of settings by their paths",
             help='write `amend={"optim.lr": 1e-4}`',
         )
     return {name: _text(value) for name, value in values.items()}

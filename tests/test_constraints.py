@@ -22,7 +22,7 @@ def entries(profile: str) -> list[str]:
 
 
 def pins(profile: str) -> dict[str, str]:
-    """Versions by canonical name; fails on a line that is no pin, and on a package named twice."""
+    """Versions by canonical name; fails on a line that is not a pin, and on a package named twice."""
     found: dict[str, str] = {}
     for entry in entries(profile):
         name, version = re.split(r"[\s;\\]", entry, maxsplit=1)[0].split("==")

@@ -130,10 +130,10 @@ def test_a_limit_holds(spec: Path) -> None:
 
 
 def test_what_is_no_mapping_of_settings_is_refused(spec: Path) -> None:
-    with pytest.raises(Problem, match="`amend` is 'steps=3', which is no mapping") as caught:
+    with pytest.raises(Problem, match="`amend` is 'steps=3', which is not a mapping") as caught:
         reodsl.load(spec, amend="steps=3")  # type: ignore[arg-type]
     assert "= help: write `amend={" in caught.value.__notes__[0]
-    with pytest.raises(Problem, match=r"`amend` is \{3: 4\}, which is no mapping"):
+    with pytest.raises(Problem, match=r"`amend` is \{3: 4\}, which is not a mapping"):
         reodsl.load(spec, amend={3: 4})  # type: ignore[dict-item]
 
 

@@ -42,7 +42,7 @@ def folder_to_fill(path: Path, remedy: str = ANOTHER) -> Path:
     try:
         there = next(each for each in (path.absolute(), *path.absolute().parents) if os.path.lexists(each))
         if not there.is_dir():
-            raise _refused(path, f"{there} is no folder", remedy)
+            raise _refused(path, f"{there} is not a folder", remedy)
         with tempfile.TemporaryFile(dir=there):
             pass
     except (OSError, ValueError) as cause:

@@ -140,7 +140,7 @@ def _of_file(text: str, path: Path) -> Side:
     except (OSError, ValueError) as error:
         raise problem(
             "E0967",
-            "this is no compiled spec",
+            "this is not a compiled spec",
             where=str(path),
             notes=(misread(error),),
             help="name a spec file, a run's folder or a run; `reodsl ls` lists runs",

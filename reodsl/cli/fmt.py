@@ -71,7 +71,7 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
     for name in paths:
         if not name:
             # An unset variable of a shell must not stand for all that lies in this folder.
-            raise problem("E0101", "an empty name is no file", help="name a file, or `.` for this folder")
+            raise problem("E0101", "an empty name is not a file", help="name a file, or `.` for this folder")
         path = Path(name)
         if path.is_dir():
             inside = sorted(each for each in path.rglob("*.reo") if each.is_file())

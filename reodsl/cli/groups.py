@@ -93,7 +93,7 @@ def made_group(
     given: Sequence[str],
     reference: tuple[str | None, str | None],
 ) -> Asked:
-    """The group that options describe. Raises E0124 where they do not go together, E0117 where one is no length."""
+    """The group that options describe. Raises E0124 where they do not go together, E0117 where one is not a length."""
     if length is None or correct is None:
         raise _refuse(
             f"there is no {'--length' if length is None else '--correct'}",
@@ -321,7 +321,7 @@ def _numbers(texts: Sequence[str], size: int) -> dict[str, list[float]]:
         name = name.strip()
         if not (equals and name and values.strip()):
             raise _refuse(
-                f"--given {text!r} is no assignment", "write `--given budget=1K` or `--given mode=0,1`"
+                f"--given {text!r} is not an assignment", "write `--given budget=1K` or `--given mode=0,1`"
             )
         numbers[name] = _for_each("--given", [_number(each.strip()) for each in values.split(",")], size)
     return numbers
@@ -333,7 +333,7 @@ def _number(text: str) -> float:
     except ValueError:
         return float(token_count("--given", text))
     if not math.isfinite(value):
-        raise _refuse(f"--given {text} is no number that a question has", "give a finite one")
+        raise _refuse(f"--given {text} is not a number that a question has", "give a finite one")
     return value
 
 

@@ -43,7 +43,7 @@ def token_count(option: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
         raise problem(
             "E0117",
-            f"{option} {text!r} is no number of tokens",
+            f"{option} {text!r} is not a number of tokens",
             help=f"write a whole number, as in `{option} 16K`",
         )
     return int(digits) * factor

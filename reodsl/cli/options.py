@@ -22,7 +22,7 @@ class Place(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
         if value == "":
-            self.fail("an empty name is no place; this folder is `.`", param, ctx)
+            self.fail("an empty name is not a place; this folder is `.`", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -76,7 +76,9 @@ def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         name, value = name.strip(), value.strip()
         if not (equals and name and value):
-            raise problem("E0114", f"{option} {text!r} is no assignment", help=f"write `{option} name=value`")
+            raise problem(
+                "E0114", f"{option} {text!r} is not an assignment", help=f"write `{option} name=value`"
+            )
         if name in assigned:
             raise problem(
                 "E0114", f"{option} gives {name!r} twice: {assigned[name]} and {value}", help="give it once"

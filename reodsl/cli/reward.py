@@ -320,7 +320,7 @@ def _number(value: float) -> str:
 
 
 def _refuse_endless(shown: _Shown) -> None:
-    """Raise E0920 for a reward that is no number, as a training does."""
+    """Raise E0920 for a reward that is not a number, as a training does."""
     from reodsl.diagnostics import problem
 
     for number, tried in enumerate(shown.tried):

@@ -21,9 +21,9 @@ def misread(fault: Exception) -> str:
         return f"`{place}`: {first['msg']}" if place else str(first["msg"])
     match fault:
         case UnicodeDecodeError():
-            return f"it is no UTF-8 text: byte {fault.start} is 0x{fault.object[fault.start]:02x}"
+            return f"it is not UTF-8 text: byte {fault.start} is 0x{fault.object[fault.start]:02x}"
         case json.JSONDecodeError():
-            return f"it is no JSON: {fault.msg} at line {fault.lineno}, column {fault.colno}"
+            return f"it is not JSON: {fault.msg} at line {fault.lineno}, column {fault.colno}"
         case RecursionError():
             return "it is nested too deeply"
         case KeyError():

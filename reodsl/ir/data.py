@@ -86,7 +86,7 @@ DataSource = Annotated[Generated | File | HubData | PackageData, Field(discrimin
 
 
 class Marks(IR):
-    """What stands around a question in its source and is no part of it: `before` at its beginning, `after` at its end.
+    """What stands around a question in its source and is not part of it: `before` at its beginning, `after` at its end.
 
     White space around either does not count.
     """

@@ -176,7 +176,7 @@ T = TypeVar("T")
 
 @dataclass_transform(kw_only_default=True)
 def settings(cls: type[T]) -> type[T]:
-    """Mark a class whose annotations are settings, which is no kind by itself."""
+    """Mark a class whose annotations are settings, which is not a kind by itself."""
     return cls
 
 

@@ -38,7 +38,7 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
         if "[" in target:
             ctx.fail(
                 "E0211",
-                f"`{target}` is no setting",
+                f"`{target}` is not a setting",
                 where=place,
                 help=f"write points in place of brackets: `--amend {_pointed(target)}=…`",
             )
@@ -52,7 +52,7 @@ def read_changes(ctx: Context, main: Loaded, sets: Mapping[str, str], amends: Ma
             known = [*(name for name in _declarations(main) if name != path[0]), *TRAINING]
             ctx.fail(
                 "E0211",
-                f"`{target}` is no setting"
+                f"`{target}` is not a setting"
                 if "" in path or path[0] in _declarations(main)
                 else f"there is nothing called `{path[0]}` to amend",
                 where=place,

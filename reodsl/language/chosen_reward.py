@@ -117,7 +117,7 @@ def _record(program: Program, main: Loaded, wanted: str | None) -> Record | None
         return value.data
     return ctx.fail(
         "E0123",
-        f"{describe(value)} is no reward and no experiment",
+        f"{describe(value)} is neither a reward nor an experiment",
         parsed.expression.span,
         help="name a reward, call one, such as `reo(at: [1K tokens, 4K tokens])`, or name an experiment",
     )

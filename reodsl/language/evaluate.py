@@ -246,7 +246,7 @@ def named(ctx: Context, expr: tree.Name, scope: Scope, want: Type | None) -> Val
     if isinstance(want, A) and "metric" in want.kinds:
         return ctx.fail(
             "E0314",
-            f"`{name}` is no metric",
+            f"`{name}` is not a metric",
             expr.span,
             "unknown",
             help=f"write `train.{name}`" if f"train.{name}" in METRICS else there_is(METRICS, "metrics are"),
@@ -465,7 +465,7 @@ def index(ctx: Context, expr: tree.Index, scope: Scope) -> Value | None:
 
 
 def _without_elements(value: Value) -> str:
-    """The help for brackets behind what is no list of stages."""
+    """The help for brackets behind what is not a list of stages."""
     data = value.data
     if isinstance(data, Items):
         return "a list is used as a whole: write the one value here, or give it a `param` of its own"

@@ -148,7 +148,7 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
         helps = example
         if data.number < 0 and type_.holds(-data.number):
             helps = f"write `{shown(Quantity(-data.number, want))}`"
-        # A type with an example of its own, such as a learning rate, is no share.
+        # A type with an example of its own, such as a learning rate, is not a share.
         elif example is None and type_.high == 1 and not type_.whole and type_.holds(data.number / 100):
             helps = f"write `{shown(Quantity(data.number))}%`, if a share is meant"
         words = type_.range_words()

@@ -96,7 +96,7 @@ class Modules:
         """A module from its text: parsed, its names collected, its imports loaded."""
 
         self.sources[path] = text
-        # The library is no stranger's.
+        # The library is not a stranger's.
         result = _parsed(Source(path, text), MOST_TOKENS if std else self._tokens)
         self._tokens -= 0 if std else min(result.tokens, self._tokens)
         self._report(*result.diagnostics)

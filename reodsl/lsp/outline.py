@@ -29,7 +29,7 @@ class Frame:
     """A bracket that is open, or the file itself: `bracket` is `{`, `(`, `[` or empty.
 
     `kind` names the settings in it, or for a call the function. `owner` is the declaration at the top of the file,
-    `path` leads from it through blocks to this one (None where that is no plain path), `setting` is the one whose
+    `path` leads from it through blocks to this one (None where that is not a plain path), `setting` is the one whose
     value a list is. `body` is `reward` or `selection` in the braces of one. `statement` holds the tokens since the last
     break, `given` the settings that stand in it.
     """

@@ -33,7 +33,7 @@ def read_frontier(path: str | Path) -> Curves:
             )
         raise problem(
             "E0421",
-            f"this is no frontier: {wrong}",
+            f"this is not a frontier: {wrong}",
             where=str(path),
             help=f"write JSON of the form {FRONTIER_SHAPE}",
         )
@@ -64,7 +64,7 @@ def read_curves(path: str | Path, model: str | None = None) -> dict[str, Curves]
     if wrong is not None:
         raise problem(
             "E0421",
-            f"these are no curves: {wrong}",
+            f"these are not curves: {wrong}",
             where=str(path),
             help=f"write JSON of the form {CURVES_SHAPE}, or a long table as .csv or .parquet",
         )
@@ -117,7 +117,7 @@ def misfit(data: Any, levels: tuple[str, ...]) -> str | None:
         if key not in data:
             return f"there is no `{key}`, only {', '.join(f'`{k}`' for k in list(data)[:6]) or 'nothing'}"
         if not isinstance(data[key], list):
-            return f"`{key}` is {shown(data[key])}, which is no list"
+            return f"`{key}` is {shown(data[key])}, which is not a list"
     return None
 
 
@@ -133,7 +133,9 @@ def checked(path: str | Path) -> Path:
             "E0420", f"cannot read the file: {reason}", where=str(path), help="check its path"
         ) from None
     if not regular:
-        raise problem("E0420", "this is no file", where=str(path), help="give a .json, .csv or .parquet file")
+        raise problem(
+            "E0420", "this is not a file", where=str(path), help="give a .json, .csv or .parquet file"
+        )
     if size == 0:
         raise problem("E0420", "the file is empty", where=str(path), help="write the curves again")
     if size > MOST_BYTES:
@@ -147,7 +149,7 @@ def checked(path: str | Path) -> Path:
 
 
 def parse_json(path: Path) -> Any:
-    """A file's JSON value. Doubled keys, NaN and Infinity are errors, as is anything that is no JSON."""
+    """A file's JSON value. Doubled keys, NaN and Infinity are errors, as is anything that is not JSON."""
 
     def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
         out: dict[str, object] = {}
@@ -174,13 +176,13 @@ def parse_json(path: Path) -> Any:
     except json.JSONDecodeError as e:
         raise problem(
             "E0420",
-            f"this is no JSON: {e.msg} at line {e.lineno}, column {e.colno}",
+            f"this is not JSON: {e.msg} at line {e.lineno}, column {e.colno}",
             where=str(path),
             help=f"write JSON of the form {FRONTIER_SHAPE}",
         ) from None
     except UnicodeDecodeError as e:
         raise problem(
-            "E0420", f"this is no UTF-8 text: byte {e.start}", where=str(path), help="write JSON in UTF-8"
+            "E0420", f"this is not UTF-8 text: byte {e.start}", where=str(path), help="write JSON in UTF-8"
         ) from None
     except RecursionError:
         raise problem(
@@ -189,7 +191,7 @@ def parse_json(path: Path) -> Any:
     except ValueError as e:
         raise problem(
             "E0420",
-            f"this is no JSON of ours: {misread(e)}",
+            f"this is not JSON of ours: {misread(e)}",
             where=str(path),
             help=f"write {FRONTIER_SHAPE}",
         ) from None

@@ -126,7 +126,7 @@ def curve_error(
         if isinstance(budget, bool) or not isinstance(budget, int) or not 0 <= budget <= MOST_TOKENS:
             return error(
                 "E0422",
-                f"budgets[{i}] is {shown(budget)}, which is no number of tokens",
+                f"budgets[{i}] is {shown(budget)}, which is not a number of tokens",
                 where=where,
                 help=f"write whole tokens from 0 to {MOST_TOKENS}",
             )
@@ -142,7 +142,7 @@ def curve_error(
 
 
 def accuracy_error(accuracy: Sequence[object], where: str | None = None) -> Diagnostic | None:
-    """The first accuracy that is no fraction, with the likely reason, or None."""
+    """The first accuracy that is not a fraction, with the likely reason, or None."""
     for i, value in enumerate(accuracy):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return error(

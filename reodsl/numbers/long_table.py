@@ -181,7 +181,7 @@ def whole_number(value: object, where: str) -> int:
     if not count.is_integer():
         raise problem(
             "E0422",
-            f"`budget` is {shown(value)}, which is no number of tokens",
+            f"`budget` is {shown(value)}, which is not a number of tokens",
             where=where,
             help="write whole tokens, without a unit",
         )

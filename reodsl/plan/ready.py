@@ -27,7 +27,7 @@ class Ready:
         return replace(self, keys=self.keys.for_run())
 
     def plan(self) -> Plan:
-        """What running it would do now. Raises E0952 for a folder that is no store."""
+        """What running it would do now. Raises E0952 for a folder that is not a store."""
         return make_plan(self.spec, self.graph, self.store, self.keys)
 
 

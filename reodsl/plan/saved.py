@@ -93,7 +93,7 @@ def load_plan(path: Path) -> Saved:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise problem(
             "E0967",
-            "this is no plan that can be run",
+            "this is not a plan that can be run",
             where=str(path),
             notes=(misread(error),),
             help="make one with: reodsl plan SPEC --out FILE",

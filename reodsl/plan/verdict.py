@@ -72,7 +72,7 @@ class Plan:
 def make_plan(spec: Spec, graph: Graph, store: Store, keys: Keys) -> Plan:
     """Ask the store about every task, in order. Reads the store and the spec's data files; changes nothing.
 
-    Raises E0952 for a folder that is no store.
+    Raises E0952 for a folder that is not a store.
     """
     store.recognise()
     planner = _Planner(spec, store, keys, records(store))

@@ -78,7 +78,7 @@ def plain(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
     for arm, *cells in body:
-        # A name that begins as a formula does is no formula.
+        # A name that begins as a formula does is not a formula.
         name = f"'{arm}" if re.match(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]", arm) else arm
         numbers = [re.sub(rf"[{formats.APART},]", "", cell.replace(formats.MINUS, "-")) for cell in cells]
         writer.writerow([name, *("" if cell == formats.NONE else cell for cell in numbers)])

@@ -117,7 +117,7 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
 
 
 def _dashed() -> alt.StrokeDash:
-    """The frontier's dashes, with an entry of their own in the legend: it is no arm and has none of their colours."""
+    """The frontier's dashes, with an entry of their own in the legend: it is not an arm and has none of their colours."""
     scale = alt.Scale(domain=["frontier"], range=[[5, 3]])
     legend = alt.Legend(title=None, orient="bottom", symbolStrokeColor=theme.FRONTIER_KEY, symbolSize=220)
     return alt.StrokeDash("line:N", scale=scale, legend=legend)

@@ -106,7 +106,7 @@ def _picture(shared: Shared, one: Evaluated) -> bytes:
 
 
 def require_name(repo: str) -> None:
-    """Refuse what is no name of a repository: E0992."""
+    """Refuse what is not a name of a repository: E0992."""
     try:
         validate_repo_id(repo)
         if repo.count("/") != 1:
@@ -114,7 +114,7 @@ def require_name(repo: str) -> None:
     except HFValidationError as wrong:
         raise problem(
             "E0992",
-            f"{repo!r} is no name of a repository: {first_line(wrong)}",
+            f"{repo!r} is not a name of a repository: {first_line(wrong)}",
             help="write OWNER/NAME, as in me/tiny-reo",
         ) from None
 

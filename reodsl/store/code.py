@@ -106,7 +106,7 @@ def read_code(name: str, folder: Path) -> Code:
     """The code of a function; relative paths start at `folder`. Raises E0743."""
     place, _, _ = name.rpartition(":")
     if not OWN_CODE.holds(name):
-        raise _unusable(name, "it is no FILE.py:FUNCTION", f"write {OWN_CODE.words}")
+        raise _unusable(name, "it is not FILE.py:FUNCTION", f"write {OWN_CODE.words}")
     if place.endswith(".py"):
         return _of_file(name, folder, place)
     return _of_package(name, place)

@@ -76,7 +76,7 @@ def require_place(out: Path, store: Store) -> None:
         return
     except OSError as fault:
         raise _refused(
-            out, "it is no folder" if isinstance(fault, NotADirectoryError) else str(fault.strerror)
+            out, "it is not a folder" if isinstance(fault, NotADirectoryError) else str(fault.strerror)
         ) from None
     if names and not _is_marked(out, names):
         raise _refused(out, "it holds files that no run wrote")
@@ -168,7 +168,7 @@ def _bring(pieces: list[_Piece], store: Store, out: Path) -> None:
             write_atomic(out / MARK, "\n".join([_FORM, *sorted(names), ""]).encode())
         aside = out / _ASIDE
         if aside.is_symlink():
-            raise _refused(out, f"`{_ASIDE}` in it is no folder of a run")
+            raise _refused(out, f"`{_ASIDE}` in it is not a folder of a run")
         # Nobody else lays out now, so what is there is from a run that was killed at it.
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
@@ -185,7 +185,7 @@ def _require_free(out: Path, name: str, written: set[str] | None) -> None:
     for above in reversed(Path(name).parents[:-1]):
         place = out / above
         if place.is_symlink() or (os.path.lexists(place) and not place.is_dir()):
-            raise _refused(out, f"`{above.as_posix()}` in it is no folder of a run")
+            raise _refused(out, f"`{above.as_posix()}` in it is not a folder of a run")
     if os.path.lexists(target) and (
         not stat.S_ISREG(target.lstat().st_mode) or (written is not None and name not in written)
     ):

@@ -20,7 +20,7 @@ MANIFEST = "manifest.json"
 class Manifest:
     """What a finished result holds: `files` maps paths in it to (bytes, SHA-256), `provenance` says how it was made.
 
-    Provenance is no part of its identity.
+    Provenance is not part of its identity.
     """
 
     key: str

@@ -122,7 +122,7 @@ def _real_path(path: Path) -> str:
 def _require_regular(status: os.stat_result, path: Path) -> None:
     if stat.S_ISREG(status.st_mode):
         return
-    words = next((words for test, words in _KINDS if test(status.st_mode)), "it is no plain file")
+    words = next((words for test, words in _KINDS if test(status.st_mode)), "it is not a plain file")
     raise NotPlain(errno.EINVAL, words, str(path))
 
 

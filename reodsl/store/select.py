@@ -23,7 +23,7 @@ def pick(runs: tuple[Record, ...], name: str) -> Record:
     """
     newest = tuple(reversed(runs))
     if not name:
-        raise _none("an empty name is no run", newest)
+        raise _none("an empty name is not a run", newest)
     laid_out = [record for record in newest if _is_folder_of(record, name)]
     studies = [record for record in newest if record.study == name]
     named = [record for record in newest if record.name.startswith(name)]
@@ -49,7 +49,7 @@ def _is_folder_of(record: Record, name: str) -> bool:
 
 
 def _none(message: str, newest: tuple[Record, ...]) -> Problem:
-    """The diagnostic of a name that is no run's."""
+    """The diagnostic of a name that is not a run's."""
     ran = ", ".join(dict.fromkeys(record.study for record in newest)) or "none yet"
     return problem("E0954", message, help=f"studies that ran: {ran}")
 

@@ -135,7 +135,7 @@ def atom_text(expr: tree.Expr) -> str:
             return "true" if value else "false"
         case tree.Name(name=name):
             return name
-    raise TypeError(f"{type(expr).__name__} is no atom")
+    raise TypeError(f"{type(expr).__name__} is not an atom")
 
 
 def long_text(value: str) -> str:

@@ -122,7 +122,7 @@ def _no_spec(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
     first = next(each for each in _in_order(diagnostics) if each.severity == "error")
     return error(
         "E0108",
-        f"this is no spec: it is named `*{clipped(PurePath(source.path).suffix)}`, and little of it can be read as one",
+        f"this is not a spec: it is named `*{clipped(PurePath(source.path).suffix)}`, and little of it can be read as one",
         first.labels[0].span,
         first.message,
         help="give a `.reo` file; if this is one, name it so, and `reodsl check` shows every mistake in it",

@@ -1,4 +1,4 @@
-"""Scan a source into tokens and comments; report what is no token, and mend it or leave it out."""
+"""Scan a source into tokens and comments; report what is not a token, and mend it or leave it out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
 MOST_TOKENS = 100_000
 """The most tokens that a spec and its imports may have; a study of two thousand arms has some 65,000."""
 MOST_FAULTS = 1000
-"""Scanning stops after this many findings: the text is no spec."""
+"""Scanning stops after this many findings: the text is not a spec."""
 
 
 @dataclass(slots=True)

@@ -214,5 +214,5 @@ def _whole(query: Query, name: str, otherwise: int | None = None) -> int | None:
     if not text:
         return otherwise
     if not (text.isascii() and text.isdigit() and len(text) <= 12):
-        raise problem("E0114", f"`{name}` is no whole number: {text[:40]!r}", help="write digits alone")
+        raise problem("E0114", f"`{name}` is not a whole number: {text[:40]!r}", help="write digits alone")
     return int(text)

@@ -74,7 +74,7 @@ def file_problem(path: Path) -> Diagnostic | None:
     if path.suffix.lower() not in DATA_FILES:
         return error(
             "E0706",
-            f"`{path.suffix or path.name}` is no kind of data file that is read here",
+            f"`{path.suffix or path.name}` is not a kind of data file that is read here",
             where=str(path),
             help=f"give a file that ends in {', '.join(DATA_FILES)}",
         )

@@ -34,7 +34,7 @@ def package_problem(source: PackageData) -> Diagnostic | None:
     if _module(source) not in PACKAGES:
         return error(
             "E0709",
-            f"`{source.package}` is no package that makes questions",
+            f"`{source.package}` is not a package that makes questions",
             where="package data",
             help=f"write one of: {', '.join(PACKAGES.values())}",
         )
@@ -61,7 +61,7 @@ def read_package(source: PackageData) -> pl.DataFrame:
     gym: Any = importlib.import_module(_module(source))
     try:
         if not _TASK.fullmatch(source.task):
-            raise ValueError(f"`{source.task}` is no task's name")
+            raise ValueError(f"`{source.task}` is not a task's name")
         most = (
             source.count if source.split == "all" else _DRAWS_PER_QUESTION * (source.count + HELD_OUT_ONE_IN)
         )
@@ -127,12 +127,12 @@ def bare_question(entry: dict[str, Any]) -> str:
 
 
 def _options(source: PackageData) -> dict[str, Any]:
-    """The task's settings by name. Raises ValueError for what is no `name=value`, or sets what a spec says elsewhere."""
+    """The task's settings by name. Raises ValueError for what is not a `name=value`, or sets what a spec says elsewhere."""
     options = {}
     for text in source.options:
         match = _OPTION.fullmatch(text)
         if match is None or match[1] in _RESERVED:
-            raise ValueError(f"`{text[:60]}` is no option: write `name=value`, a number, true or false")
+            raise ValueError(f"`{text[:60]}` is not an option: write `name=value`, a number, true or false")
         options[match[1]] = json.loads(match[2])
     return options
 

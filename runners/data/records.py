@@ -41,7 +41,7 @@ def read_json(path: Path, columns: Columns) -> pl.DataFrame:
 
 
 class _NoNumber(Exception):
-    """NaN or an infinity, which is no JSON and is written by some programs for a missing value."""
+    """NaN or an infinity, which is not JSON and is written by some programs for a missing value."""
 
 
 def _no_number(name: str) -> str:

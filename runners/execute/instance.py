@@ -82,14 +82,14 @@ def _starting(stack: ExitStack) -> dict[str, Any]:
 
 
 def answers(address: str) -> None:
-    """Whether anything listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962, and for what is no address."""
+    """Whether anything listens at HOST:PORT; Ray itself would wait for minutes. Raises E0962, also for no address."""
     if address in ("auto", "local"):
         return
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         raise problem(
             "E0962",
-            f"`{address}` is no address of a Ray cluster",
+            f"`{address}` is not an address of a Ray cluster",
             help="write HOST:PORT, as in `--address 10.0.0.7:6379`, or `--address auto` for the cluster of this node",
         )
     try:

@@ -34,7 +34,7 @@ def require_bounded(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(read_plain(place, LARGEST_CONFIG).decode("utf-8"))
         if not isinstance(config, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not JSON object")
     except (OSError, ValueError, RecursionError) as fault:
         why = fault.strerror if isinstance(fault, OSError) and fault.strerror else misread(fault)
         raise problem("E0805", f"config.json cannot be read: {why}", where=str(folder), help=AGAIN) from fault

@@ -51,7 +51,7 @@ class Gguf:
     """An open GGUF file: `metadata` by key, `tensors` by name; `read` gives a tensor's numbers."""
 
     def __init__(self, path: Path) -> None:
-        """Read everything but the tensors' data. Raises E0851 for what is no GGUF file or stores tensors in other ways."""
+        """Read everything but the tensors' data. Raises E0851 for another kind of file or of tensors."""
         self.path = path
         try:
             with path.open("rb") as file:

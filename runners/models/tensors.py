@@ -65,7 +65,7 @@ def _indexed(folder: Path) -> list[Path]:
         ) from fault
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            message = f"`{_INDEX}` names `{name}`, which is no safetensors file of this folder"
+            message = f"`{_INDEX}` names `{name}`, which is not a safetensors file of this folder"
             raise problem("E0805", message, where=str(folder), help=AGAIN)
         if not (folder / name).is_file():
             message = f"`{_INDEX}` names `{name}`, which is missing"
@@ -78,5 +78,5 @@ def _broken(path: Path, fault: Exception) -> Problem:
         "E0805",
         f"the weights cannot be read: {str(fault)[:200]}",
         where=str(path),
-        help="the file was cut short or is no safetensors file: copy or download it again",
+        help="the file was cut short or is not a safetensors file: copy or download it again",
     )

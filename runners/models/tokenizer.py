@@ -32,7 +32,7 @@ def word_tokenizer(words: Sequence[str]) -> Any:
         if not word or len(word.split()) != 1 or word != word.strip():
             raise problem(
                 "E0809",
-                f"`{word}` is no word: words are separated by white space and hold none",
+                f"`{word}` is not a word: words are separated by white space and hold none",
                 help="give each word once, without spaces",
             )
         if word in seen:

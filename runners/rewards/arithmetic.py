@@ -20,7 +20,7 @@ def power(a: float, b: float) -> float:
     except OverflowError:
         return -math.inf if a < 0 and b % 2 == 1 else math.inf
     except ValueError:
-        # Zero to a negative power is a pole; a negative base with a fraction above is no real number.
+        # Zero to a negative power is a pole; a negative base with a fraction above is not a real number.
         if a == 0:
             return math.copysign(math.inf, a) if b % 2 == 1 else math.inf
         return math.nan

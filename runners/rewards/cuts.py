@@ -46,7 +46,7 @@ def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
     """The cuts that `vectorise` and `interpret` may ask for, whichever way their conditions go: what `Reward.forced` says of
     the reward alone, for these responses.
 
-    A cut at or past a response's end is no cut: the response is graded as it is. Raises E0921 where the place of
+    A cut at or past a response's end is not a cut: the response is graded as it is. Raises E0921 where the place of
     a cut depends on a verdict, E0922 to E0924 as `vectorise` does.
     """
     _require_places_without_verdicts(reward)

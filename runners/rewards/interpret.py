@@ -126,7 +126,7 @@ def _value(node: Expression, scope: _Scope) -> float:
 
 
 def _cut(node: Expression, scope: _Scope) -> int | None:
-    """A place in tokens: a fraction rounds down, a negative one is 0, NaN is no place."""
+    """A place in tokens: a fraction rounds down, a negative one is 0, NaN is not a place."""
     place = _value(node, scope)
     if math.isnan(place):
         return None

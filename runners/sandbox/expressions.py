@@ -46,7 +46,7 @@ def read_literal(text: str, *scopes: object) -> Any:
     tree = _parsed(text)
     for node in ast.walk(tree):
         if not isinstance(node, (*_PLAIN, ast.Constant)):
-            raise ValueError(f"{type(node).__name__} is no part of a plain value")
+            raise ValueError(f"{type(node).__name__} is not part of a plain value")
     return eval(compile(tree, "<answer>", "eval"), {"__builtins__": {}})
 
 
@@ -78,12 +78,12 @@ def check_formula(code: str, functions: Collection[str], names: Collection[str])
             _check_call(node, callable_names, named)
         elif isinstance(node, ast.Name):
             if node.id not in known:
-                raise ValueError(f"`{node.id}` is no part of a formula")
+                raise ValueError(f"`{node.id}` is not part of a formula")
         elif isinstance(node, ast.Constant):
             if not isinstance(node.value, _NUMBERS) and id(node) not in named:
-                raise ValueError("a text is no part of a formula")
+                raise ValueError("a text is not part of a formula")
         elif not isinstance(node, (*_PLAIN, ast.keyword)):
-            raise ValueError(f"{type(node).__name__} is no part of a formula")
+            raise ValueError(f"{type(node).__name__} is not part of a formula")
 
 
 def _check_call(node: ast.Call, callable_names: Collection[str], named: set[int]) -> None:

@@ -29,7 +29,7 @@ def chosen(selection: Selection, group: Group) -> list[tuple[Chosen, ...]]:
 
 
 def keeps(selection: Selection, group: Group) -> bool:
-    """Whether a selection of questions keeps this one; what is no number is no reason to."""
+    """Whether a selection of questions keeps this one; what is not a number is no reason to."""
     if selection.keep is None:
         return False
     value = measure(selection.name, selection.keep, group, {}, _numbers(selection, group))
@@ -46,7 +46,7 @@ def _numbers(selection: Selection, group: Group) -> dict[str, float]:
 def kept(margins: list[float], drop: float) -> list[int]:
     """The positions left, in order, once the share `drop` with the lowest margins is taken out; of equals the last go.
 
-    As many go as the share has in whole: of 7 with 15%, one. What is no number counts as lowest.
+    As many go as the share has in whole: of 7 with 15%, one. What is not a number counts as lowest.
     """
     lowest = [(-math.inf if math.isnan(margin) else margin, -at) for at, margin in enumerate(margins)]
     gone = {-at for _, at in sorted(lowest)[: math.floor(drop * len(margins) + 1e-9)]}
@@ -101,7 +101,7 @@ def _met(
 def _best(
     name: str, choice: Choice, group: Group, responses: dict[str, Rollout], numbers: dict[str, float]
 ) -> int | None:
-    """The position with the least or greatest key, the first of equals; NaN is no key."""
+    """The position with the least or greatest key, the first of equals; NaN is not a key."""
     best: tuple[float, int] | None = None
     for position in _met(name, choice, group, responses, numbers):
         names = {**responses, choice.var: group.rollouts[position]}

@@ -12,7 +12,7 @@ from torch import Tensor
 from reodsl.ir.training import Loss
 
 FARTHEST = 60.0
-"""Nats by which a probability may have grown: past this a ratio is no number any more once it is multiplied."""
+"""Nats by which a probability may have grown: past this a ratio is not a number any more once it is multiplied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def policy_loss(
     if form.ratio == "sequence":
         change = _sequence_change(change, lengths)
     if form.clip == "dual":
-        # In the logarithm, since a ratio that is no number has no gradient either.
+        # In the logarithm, since a ratio that is not a number has no gradient either.
         capped = (advantages < 0) & (change.detach() > math.log(form.cap))
         change = torch.where(advantages < 0, change.clamp(max=math.log(form.cap)), change)
     ratio = torch.exp(change.clamp(max=FARTHEST))

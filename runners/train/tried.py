@@ -28,7 +28,7 @@ def try_reward(
     length = np.array([[float(each.length) for each in group.rollouts]])
     width = max(map(len, values))
     rewards = np.array([[[*each, *[0.0] * (width - len(each))] for each in values]])
-    # What is no number is shown as such.
+    # What is not a number is shown as such.
     with np.errstate(invalid="ignore"):
         if reward.parts:
             advantages = advantages_of_parts(

@@ -20,7 +20,7 @@ from runners.verify.units import unit_of
 MOST_ITEMS = 24
 """Members of a set or list that are compared in any order; longer ones are left to math-verify as they stand."""
 MOST_LINKS = 8
-"""Sides of a chain of equations; a longer one is no answer."""
+"""Sides of a chain of equations; a longer one is not an answer."""
 DEEPEST = 6
 LONGEST = 20_000
 """Characters of an answer that are taken apart; a longer one is left to the worker, which has a limit of its own."""

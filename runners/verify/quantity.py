@@ -47,7 +47,7 @@ class Quantity:
     """A number and what stands around it.
 
     `whole`: written as an integer, so that it stands for no other number. `rounded`: written with decimals or a power
-    of ten, so that it may stand for numbers nearby. `words`: text after it that is no unit.
+    of ten, so that it may stand for numbers nearby. `words`: text after it that is not a unit.
     """
 
     value: Fraction

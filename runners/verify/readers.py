@@ -50,8 +50,8 @@ def read_answer(readers: Sequence[AnswerReader], text: str, since: int = 0) -> s
 def answer_changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
     """Every place at which the answer that a text has given until then becomes another one, rising.
 
-    What a text has answered is told by what stands in it whole: a number or a line that a prefix breaks off is no answer of
-    that prefix.
+    What a text has answered is told by what stands in it whole: a number or a line that a prefix breaks off is not an
+    answer of that prefix.
     """
     events = sorted(
         ((end, rank, answer) for rank, reader in enumerate(readers) for end, answer in _places(reader, text)),

@@ -123,7 +123,7 @@ def test_a_folder_that_may_not_be_written(place: Place, refusal: Callable[..., N
 def test_a_file_in_place_of_a_folder_and_a_folder_in_place_of_a_file(place: Place) -> None:
     place.write("mine", "file")
     before = place.files()
-    refused(place.run("--out", "file"), "E0118", "file", "no folder")
+    refused(place.run("--out", "file"), "E0118", "file", "not a folder")
     (place.folder / "folder").mkdir()
     refused(place.call("plan", "tiny.reo", "--out", "folder"), "E0118", "folder", "it is a folder")
     assert place.files() == before

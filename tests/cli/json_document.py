@@ -82,7 +82,7 @@ def compare(value: Any, shape: Shape, parts: dict[str, list[Shape]], at: str = "
             )
     elif "[]" in inside:
         if not isinstance(value, list):
-            raise Mismatch(f"{at or 'the whole'} is no list")
+            raise Mismatch(f"{at or 'the whole'} is not a list")
         for item in value:
             compare(item, inside["[]"], parts, f"{at}[]")
     else:
@@ -91,7 +91,7 @@ def compare(value: Any, shape: Shape, parts: dict[str, list[Shape]], at: str = "
 
 def _compare_object(value: Any, inside: dict[str, Shape], parts: dict[str, list[Shape]], at: str) -> None:
     if not isinstance(value, dict):
-        raise Mismatch(f"{at or 'the whole'} is no object")
+        raise Mismatch(f"{at or 'the whole'} is not an object")
     anything = next((shape for name, shape in inside.items() if name.startswith("<")), None)
     for name, each in value.items():
         found = inside.get(name, anything)

@@ -154,7 +154,7 @@ def test_an_address_without_a_cluster_and_a_store_that_is_none_do_not_fit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert call("doctor", "specs/quickstart.reo", "--address", "nowhere") == 1
-    assert "`nowhere` is no address of a Ray cluster" in capsys.readouterr().out
+    assert "`nowhere` is not an address of a Ray cluster" in capsys.readouterr().out
     Path("taken").write_text("mine")
     assert call("doctor", "specs/quickstart.reo", "--store", "taken") == 1
     assert "this folder cannot be used as a store: it is a file" in capsys.readouterr().out

@@ -171,7 +171,7 @@ def test_rows_of_a_past_run(said: Said) -> None:
         (("own.reo", 'std.rewards.mrt(at: steps(separator: ".", keywords: ["so"]))', *HAND), "reasoning steps end"),
         (("own.reo", "std.rewards.reo(at: [4 tokens, 8 tokens])", *HAND, "--splits", "8,4"), "does not rise"),
         (("own.reo", "shrot", *HAND), "did you mean `short`?"),
-        (("own.reo", "2", *HAND), "is no reward"),
+        (("own.reo", "2", *HAND), "is neither a reward nor an experiment"),
         (("absent.reo", *HAND), "absent.reo"),
     ],
 )  # fmt: skip

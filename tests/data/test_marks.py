@@ -70,7 +70,7 @@ def test_doubled_questions_are_seen_through_marks_stripped_or_not(
     assert caught.value.diagnostics[0].code == "E0705"
     kept = load(tmp_path, *marks, id_="id", duplicates="drop")
     assert kept["question"].to_list() == ["How many?", "Why?"]
-    # One name for two spellings of one question is no clash; for two questions it is.
+    # One name for two spellings of one question is not a clash; for two questions it is.
     write(tmp_path, ("a", "<｜User｜>Who?<｜Assistant｜><think>\n", "y"), name="marked.parquet")
     with pytest.raises(Problem) as caught:
         load(tmp_path, *marks, id_="id", duplicates="drop")

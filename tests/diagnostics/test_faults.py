@@ -34,8 +34,8 @@ def test_what_stands_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("read", "words"),
     [
-        (lambda: json.loads('{"a": }'), "it is no JSON: Expecting value at line 1, column 7"),
-        (lambda: json.loads(b'{"a": "\xff"}'), "it is no UTF-8 text: byte 7 is 0xff"),
+        (lambda: json.loads('{"a": }'), "it is not JSON: Expecting value at line 1, column 7"),
+        (lambda: json.loads(b'{"a": "\xff"}'), "it is not UTF-8 text: byte 7 is 0xff"),
         (lambda: json.loads('{"a":' * 10_000), "it is nested too deeply"),
         (lambda: json.loads("1" * 5000), "a number in it has thousands of digits"),
         (lambda: json.loads("{}")["request"], "it has no `request`"),

@@ -98,7 +98,7 @@ def _flat(annotation: Any) -> list[Any]:
 
 
 def changed(value: Any) -> Iterator[tuple[str, Any]]:
-    """(path, copy with one field changed) for every field below a value that is no presentation."""
+    """(path, copy with one field changed) for every field below a value that is not a presentation."""
     if isinstance(value, IR):
         for name, field in type(value).model_fields.items():
             if name in value.presentation:

@@ -230,7 +230,7 @@ def test_an_experiments_own_cluster_is_asked_for_with_the_task_that_takes_it(
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("nowhere", "`nowhere` is no address of a Ray cluster"),
+        ("nowhere", "`nowhere` is not an address of a Ray cluster"),
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1: "),
     ],
 )

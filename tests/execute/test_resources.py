@@ -39,6 +39,6 @@ def test_a_task_gets_what_its_own_cluster_has(bench: Bench, monkeypatch: pytest.
     assert (found["a.train.s1"].trainers, found["a.train.s1"].engines) == (16, 16)
     assert found["base.eval.s1"].engines == 16
     assert {each.device for name, each in found.items() if name.endswith(("train.s1", "eval.s1"))} == {"cuda"}
-    # Without a cluster, what is not on this machine is no GPU either.
+    # Without a cluster, what is not on this machine is not a GPU either.
     bench.run(make.four())
     assert found["vanilla.train.s1"].device == ("cuda" if runners.execute.gpus() else "cpu")

@@ -80,7 +80,7 @@ def test_names_do_not_mix(functions: str, plain: str, spec: Path) -> None:
         ("let f(a) = f(a) + 1\nf(correct(y))", "E0313", "the function `f` calls itself", 2),
         ("let f(a) = len(a) + 1\nf(y) + f(y) / 1 tokens", "E0302", "equal units", 2),
         ("let f(a, b) = a + b\nf(correct(y))", "E0310", "`f` takes 2 arguments", 3),
-        ("let f(a) = len(z)\nmean(f(z) for z in group) / 1 tokens", "E0301", "no response", 2),
+        ("let f(a) = len(z)\nmean(f(z) for z in group) / 1 tokens", "E0301", "not a response", 2),
         ("let f(a, a) = a\nf(1, correct(y))", "E0208", "a", 2),
         ("let max(a) = a\nmax(correct(y))", "E0208", "max", 2),
         ("let f(a) = trapezoid(a)\nf(correct(y))", "E0301", "belongs to a split", 2),

@@ -69,7 +69,12 @@ def test_renaming_changes_every_file_and_they_still_mean_the_same(files: tuple[P
 
 @pytest.mark.parametrize(
     ("new", "words"),
-    [("other", "has a `other` already"), ("let", "is no name"), ("2x", "is no name"), ("a b", "is no name")],
+    [
+        ("other", "has a `other` already"),
+        ("let", "is not a name"),
+        ("2x", "is not a name"),
+        ("a b", "is not a name"),
+    ],
 )
 def test_names_that_nothing_can_have(files: tuple[Path, Path], new: str, words: str) -> None:
     told = rename(analyse(files[0], {}), {}, *at(LIBRARY, "own("), new)

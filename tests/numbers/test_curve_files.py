@@ -88,7 +88,7 @@ def test_categories_and_small_integers_in_parquet(tmp_path):
         ("{}", "E0421", "there is no benchmark"),
         ('{"m": 3}', "E0421", "benchmark `m`: 3 stands where a curve should"),
         ('{"b": {"x": [0], "y": [0]}}', "E0421", "no `budgets`, only `x`, `y`"),
-        ('{"b": {"budgets": 3, "accuracy": [0]}}', "E0421", "`budgets` is 3, which is no list"),
+        ('{"b": {"budgets": 3, "accuracy": [0]}}', "E0421", "`budgets` is 3, which is not a list"),
         (f'{{"m": {{"b": {ONE}}}}}', "E0421", "models' curves"),
         (f'{{"b": {ONE}, "b": {ONE}}}', "E0423", "`b` is there twice"),
         ('{"b": {"budgets": [0], "accuracy": [NaN]}}', "E0422", "NaN"),

@@ -1,4 +1,4 @@
-"""Curves: interpolation, averages and what is no curve."""
+"""Curves: interpolation, averages and what is not a curve."""
 
 import math
 

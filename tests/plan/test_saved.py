@@ -119,12 +119,12 @@ def test_code_that_changed_is_told(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "it is no JSON"),
+        ("{", "it is not JSON"),
         ("{}", "it has no `format`, where a plan's is 'reodsl plan 1'"),
         ('{"format": "reodsl plan 99"}', "its `format` is 'reodsl plan 99'"),
         ('{"format": "reodsl plan 1"}', "it has no `request`"),
         ('{"format": "reodsl plan 1", "request": []}', ""),
-        ('  {"a": [1', "it is no JSON"),
+        ('  {"a": [1', "it is not JSON"),
         ('{"a":' * 10_000, "it is nested too deeply"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Model and data tasks: fresh weights by seed, folders copied without what is no model, packages, and what is refused."""
+"""Model and data tasks: fresh weights by seed, folders copied without what is not a model, packages, and what is refused."""
 
 from pathlib import Path
 

@@ -54,7 +54,7 @@ def test_the_shortest_that_is_right_the_first_of_equals() -> None:
 def test_the_shortest_right_against_the_longest_of_all() -> None:
     pairs = selection(Pick(preferred=SHORTEST, rejected=LONGEST))
     assert picked(pairs, group((3, True), (9, False), (7, True))) == [{"preferred": 0, "rejected": 1}]
-    # One response is no pair, and neither is the same one twice.
+    # One response is not a pair, and neither is the same one twice.
     assert picked(pairs, group((3, True))) == [None]
     assert picked(pairs, group((3, False), (9, True))) == [None]
 

@@ -111,7 +111,7 @@ def test_a_method_is_the_same_in_miniature(file: str, arm: str) -> None:
     found = differing(paper, small)
     assert beside_constants(found) == []
     if isinstance(paper.method, Ppo) and isinstance(small.method, Ppo):
-        # Its own `batch` is no size: it says what is normalised.
+        # Its own `batch` is not a size: it says what is normalised.
         assert paper.method.advantage == small.method.advantage
     scaled = {(one, two) for path, one, two in found if path.endswith(".value")}
     assert len(scaled) == LENGTHS.get(PAIRS[file, arm], 0)

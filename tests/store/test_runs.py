@@ -281,7 +281,7 @@ def test_a_run_is_found_by_study_name_or_digest(bench: Bench) -> None:
     assert pick(found, first.name) == first
     with pytest.raises(Problem):
         pick(found, "bogus")
-    with pytest.raises(Problem, match="an empty name is no run"):
+    with pytest.raises(Problem, match="an empty name is not a run"):
         pick(found, "")
 
 

@@ -168,7 +168,7 @@ def test_a_forced_answer_is_read_where_the_setting_says_or_in_the_box_that_was_o
     marked = Forcing(text="\nFinal.\n#### ", answer_tokens=8)
     assert answer_after_forcing(marked, "14\nbecause", (MARKED,)) == "14"
     assert answer_after_forcing(marked, "so 14", (LastNumber(),)) == "14"
-    # What the forcing text itself says is no answer.
+    # What the forcing text itself says is not an answer.
     counted = Forcing(text="Only 4096 tokens. ", answer_tokens=8, close="")
     assert answer_after_forcing(counted, "hm", (LastNumber(),)) == ""
     assert answer_after_forcing(counted, "12", (LastNumber(),)) == "12"

@@ -210,7 +210,7 @@ SAID = {
     "no JSON": b"not json\n",
     "a number": b"7\n",
     "a deep list": b"[" * 100_000 + b"\n",
-    "a verdict that is no truth value": b'{"correct": 1, "outcome": "checked", "retire": false}\n',
+    "a verdict that is not a truth value": b'{"correct": 1, "outcome": "checked", "retire": false}\n',
     "right though it failed": b'{"correct": true, "outcome": "failed", "retire": false}\n',
     "ready once more": b'{"ready": true}\n',
     "no text": b"\xff\xfe\n",

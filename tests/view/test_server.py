@@ -124,8 +124,8 @@ def test_runs_curves_and_responses_are_told(viewer: Viewer, hostile_store: Store
     [
         ("run", {"run": "none"}, "no run is called"),
         ("responses", {"evaluation": "none@1"}, "nothing was evaluated as none@1"),
-        ("responses", {"offset": "-1"}, "`offset` is no whole number"),
-        ("responses", {"shortest": "9" * 40}, "`shortest` is no whole number"),
+        ("responses", {"offset": "-1"}, "`offset` is not a whole number"),
+        ("responses", {"shortest": "9" * 40}, "`shortest` is not a whole number"),
         ("response", {"evaluation": "tiny@1", "row": "99"}, "no such response"),
         ("nothing", {}, "no such answer"),
         ("__init__", {}, "no such answer"),

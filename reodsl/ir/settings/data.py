@@ -172,7 +172,7 @@ class Columns:
 
 @kind("marks", form="call")
 class Marks:
-    """Text around a question that is no part of it: marks of a chat, or an instruction that models are given anyway."""
+    """Text around a question that is not part of it: marks of a chat, or an instruction that models are given anyway."""
 
     before: ClassVar[
         Annotated[Any, Setting(Text(), "what questions begin with; white space around it does not count")]

@@ -14,7 +14,7 @@ from reodsl.language.values import Experiment, Record, Study, as_written
 
 
 def check_room(ctx: Context, study: Study) -> Iterator[Diagnostic]:
-    """E0615 for every experiment of the study whose cluster is no part of the study's.
+    """E0615 for every experiment of the study whose cluster is not part of the study's.
 
     A study without a cluster is all on this machine, whatever its experiments run on by themselves.
     """
@@ -104,7 +104,7 @@ def _same(one: Record, whole: Record) -> bool:
 
 
 def _lacks(part: Record, whole: Record) -> str:
-    """Why a cluster is no part of another; nothing where it is."""
+    """Why a cluster is not part of another; nothing where it is."""
     if part.data("gpu") != whole.data("gpu"):
         return f"has no {part.data('gpu')}"
     if _gpus(part) > _gpus(whole):

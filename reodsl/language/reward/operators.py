@@ -261,7 +261,7 @@ def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Ty
         return fail(
             body,
             "E0307",
-            "the logarithm of 0 or less is no number",
+            "the logarithm of 0 or less is not a number",
             first_expr,
             "keep it above 0: `max(…, 1e-6)`",
         )
@@ -269,7 +269,7 @@ def number_function(body: Body, name: Function, values: list[tuple[tree.Expr, Ty
         return fail(
             body,
             "E0307",
-            "the root of a negative number is no number",
+            "the root of a negative number is not a number",
             first_expr,
             "keep it at 0 or above: `max(…, 0)`",
         )

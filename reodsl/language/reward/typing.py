@@ -134,10 +134,14 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
     if name in env.responses or name in ("group", "ref", "x"):
         hint = {"group": "mean(len(z) for z in group)", "ref": "mean(len(z) for z in ref)", "x": "x.budget"}
         return fail(
-            body, "E0301", f"`{name}` is no number", expr, f"measure it: `{hint.get(name, f'len({name})')}`"
+            body,
+            "E0301",
+            f"`{name}` is not a number",
+            expr,
+            f"measure it: `{hint.get(name, f'len({name})')}`",
         )
     if name in env.others:
-        return fail(body, "E0301", f"`{name}` is no number", expr, f"run over it: `dense L in {name}: …`")
+        return fail(body, "E0301", f"`{name}` is not a number", expr, f"run over it: `dense L in {name}: …`")
     declared = lookup(body.ctx, body.scope.module, name)
     if declared is not None and isinstance(declared[1], tree.Param):
         value = body.ctx.declared(*declared)
@@ -160,7 +164,7 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
     return fail(
         body,
         "E0301",
-        f"`{name}` is no number",
+        f"`{name}` is not a number",
         expr,
         "a reward uses numbers, its parameters and its responses",
     )
@@ -305,7 +309,9 @@ def _only(body: Body, expr: tree.Call, name: str, example: str) -> tree.Expr | N
 def _response(body: Body, expr: tree.Expr) -> str | None:
     if isinstance(expr, tree.Name) and expr.name in body.env.responses:
         return body.env.responses[expr.name]
-    fail(body, "E0301", "this is no response", expr, "name one: `y`, or the variable of `… for z in group`")
+    fail(
+        body, "E0301", "this is not a response", expr, "name one: `y`, or the variable of `… for z in group`"
+    )
     return None
 
 
@@ -353,7 +359,7 @@ def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
     if argument is None:
         return None
     if name == "answer":
-        return fail(body, "E0301", "an answer is no number", expr, "grade it: `correct(answer(y[:L]))`")
+        return fail(body, "E0301", "an answer is not a number", expr, "grade it: `correct(answer(y[:L]))`")
     if name == "mode":
         of = _response(body, argument)
         body.uses.add("mode")

@@ -187,7 +187,7 @@ def test_given_servers_are_asked_and_not_changed(
     assert {path for path, _ in asked} == {"/model_info", "/server_info", "/generate"}
     assert {key for _, key in asked} == {"Bearer k"}
     assert [each.code for each in refusals(Needs(161))] == ["E0830"]
-    # One that does not take the probe is none of ours, and one that is no SGLang cannot be used at all.
+    # One that does not take the probe is none of ours, and one that is not SGLang cannot be used at all.
     del told["/generate"]
     (found,) = refusals(FITS)
     assert "launcher" in found.notes[0]

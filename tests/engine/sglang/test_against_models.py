@@ -141,7 +141,7 @@ def test_draws_do_not_depend_on_what_else_is_drawn_beside_them(engine: SGLangEng
 
 
 def test_generation_ends_with_our_stop_tokens_alone(engine: SGLangEngine, served_model: Any) -> None:
-    """The checkpoint's own end of text is no end where another token, or none, is named."""
+    """The checkpoint's own end of text is not an end where another token, or none, is named."""
     requests = make_requests(8, 1, seed=6)
     for stops in ((), (6,)):
         sampling = Sampling(16, temperature=0.0, stop_ids=stops)
