@@ -207,7 +207,7 @@ def _fit(value: Any, shapes: list[Shape], parts: dict[str, list[Shape]]) -> None
         ({"a": True, "b": []}, "a is bool"),
         ({"a": 1, "b": [], "c": 2}, "has no `c`"),
         ({"a": 1, "b": [{"d": None}]}, "null"),
-        ({"a": 1, "b": {}}, "no list"),
+        ({"a": 1, "b": {}}, "not a list"),
     ],
 )
 def test_a_difference_is_found(value: Any, words: str) -> None:

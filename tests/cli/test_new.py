@@ -53,7 +53,7 @@ def test_it_overwrites_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         (["mine.reo", "--model", "gpt"], "`reodsl new --list` shows them"),
         (["--quickstart", "--method", "mrt"], "leave out --method and --model"),
         (["mine.reo", "--json"], "--json goes with --list"),
-        (["a.reo/mine.reo"], "no folder"),
+        (["a.reo/mine.reo"], "not a folder"),
         (["a.reo/mine.reo"], "help: name a file in another folder"),
         ([""], "write `mine.reo`"),
         ([".reo"], "write `mine.reo`"),

@@ -119,12 +119,12 @@ def test_a_task_that_json_cannot_hold_is_refused() -> None:
 @pytest.mark.usefixtures("gym")
 def test_an_unknown_task_is_refused() -> None:
     assert "not registered" in message(source(task="none"))
-    assert "no task's name" in message(source(task="os; import"))
+    assert "not a task's name" in message(source(task="os; import"))
 
 
 def test_no_other_package_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trap", types.ModuleType("trap"))
-    assert "no package that makes questions" in message(source(package="trap"))
+    assert "not a package that makes questions" in message(source(package="trap"))
 
 
 def test_a_package_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

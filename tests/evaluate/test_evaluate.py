@@ -335,7 +335,7 @@ class Stopping:
 def test_answers_that_were_never_judged_are_counted_apart(
     job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "make_verifier", lambda kind, **settings: Stopping())
+    monkeypatch.setattr(run, "open_verifier", lambda *settings: Stopping())
     out = done(job, checkpoint, questions)
     samples, forced = pl.read_parquet(out / "samples.parquet"), pl.read_parquet(out / "forced.parquet")
     summary = json.loads((out / "summary.json").read_text())

@@ -129,8 +129,8 @@ def test_bad_frontiers(tmp_path, text, expected, words):
         (HEAD + "m,b,0,6.1\nm,b,64,49.2\n", "E0422", "percent"),
         (HEAD + "m,b,0,50%\n", "E0422", "'50%', which is not a number"),
         (HEAD + "m,b,1K,0.5\n", "E0422", "'1K'"),
-        (HEAD + "m,b,1.5,0.5\n", "E0422", "no number of tokens"),
-        (HEAD + "m,b,inf,0.5\n", "E0422", "no number of tokens"),
+        (HEAD + "m,b,1.5,0.5\n", "E0422", "not a number of tokens"),
+        (HEAD + "m,b,inf,0.5\n", "E0422", "not a number of tokens"),
         (HEAD + "m,b,-64,0.5\n", "E0422", "-64"),
         (HEAD + ",b,0,0.5\n", "E0422", "`model` is missing"),
         (

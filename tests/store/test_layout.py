@@ -137,7 +137,7 @@ def test_a_link_the_store_and_what_is_in_it_are_no_places(tmp_path: Path, drawn:
         (store.root / "runs" / "mine", "the store"),
         (tmp_path / "to_store", "the store"),
         (tmp_path / "to_store" / "mine", "the store"),
-        (tmp_path / "file", "no folder"),
+        (tmp_path / "file", "not a folder"),
     ):
         with pytest.raises(Problem, match=words):
             require_place(out, store)
