@@ -74,9 +74,7 @@ def test_long_runs_are_thinned_to_means(material: Material) -> None:
             "reward": [float(i % 11) for i in range(steps)],
         }
     )
-    long = type(material)(
-        **{name: getattr(material, name) for name in material.__slots__} | {"metrics": frame}
-    )
+    long = replace(material, metrics=frame)
     rows = training_rows(long, "reward", "ppo")
     assert rows.height <= MOST_POINTS
     assert rows["at"].to_list()[-1] == steps
@@ -89,9 +87,7 @@ def test_metrics_that_are_no_numbers_are_left_out(material: Material) -> None:
     frame = pl.DataFrame(
         {"arm": "a", "seed": 1, "method": "ppo", "at": [1, 2, 3], "loss": [1.0, float("nan"), None]}
     )
-    odd = type(material)(
-        **{name: getattr(material, name) for name in material.__slots__} | {"metrics": frame}
-    )
+    odd = replace(material, metrics=frame)
     assert training_rows(odd, "loss", "ppo")["at"].to_list() == [1]
 
 
@@ -150,10 +146,7 @@ def test_the_frontier_has_an_entry_of_its_own_in_the_legend(material: Material) 
 
 
 def test_without_a_frontier_no_legend_speaks_of_one(material: Material) -> None:
-    bare = type(material)(
-        **{name: getattr(material, name) for name in material.__slots__}
-        | {"frontiers": material.frontiers.clear()}
-    )
+    bare = replace(material, frontiers=material.frontiers.clear())
     assert bare.frontier().height == 0
     assert "strokeDash" not in json.dumps(curves(bare).to_dict())
 

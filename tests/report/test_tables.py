@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -61,18 +62,14 @@ def test_an_arm_without_a_seed_is_in_every_seeds_score(of_seeds: Material) -> No
     once = of_seeds.summary.filter((pl.col("arm") != "base") | (pl.col("seed") == 1)).with_columns(
         pl.when(pl.col("arm") == "base").then(None).otherwise(pl.col("seed")).alias("seed")
     )
-    changed = type(of_seeds)(
-        **{name: getattr(of_seeds, name) for name in of_seeds.__slots__} | {"summary": once}
-    )
+    changed = replace(of_seeds, summary=once)
     seeds = tables.per_seed(changed).filter((pl.col("arm") == "base") & (pl.col("benchmark") == "mean"))
     assert seeds["seed"].to_list() == [1, 2, 3]
     assert seeds["questions"].null_count() == 0
 
 
 def test_without_a_score_there_is_accuracy_and_length(of_seeds: Material) -> None:
-    bare = type(of_seeds)(
-        **{name: getattr(of_seeds, name) for name in of_seeds.__slots__} | {"scores": pl.DataFrame()}
-    )
+    bare = replace(of_seeds, scores=pl.DataFrame())
     table = tables.main(bare)
     assert "reg" not in table.columns
     found = cells(table)["reo_exp", "mean"]

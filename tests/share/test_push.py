@@ -180,5 +180,5 @@ def test_what_is_meant_is_one_trained_model(
 
 @pytest.mark.parametrize("name", ["tiny", "a/b/c", "me/ti ny", "me/-tiny", "me/tiny.git", ""])
 def test_a_name_that_is_none_is_refused_before_anything_is_read(name: str) -> None:
-    with pytest.raises(Problem, match="no name of a repository"):
+    with pytest.raises(Problem, match="not a name of a repository"):
         require_name(name)
