@@ -123,7 +123,7 @@ class Api:
                 )
         for line in lines.values():
             line["values"] = {name: _thinned(points) for name, points in line["values"].items()}
-        order = ("reward", "accuracy", "length", "loss")
+        order = ("accuracy", "reward", "length", "loss")
         names = [name for name in order if name in metrics] + [name for name in metrics if name not in order]
         return {"metrics": names, "lines": list(lines.values()), "unread": unread}
 

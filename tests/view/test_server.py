@@ -107,7 +107,7 @@ def test_runs_curves_and_responses_are_told(viewer: Viewer, hostile_store: Store
     assert run["dashes"] == {"base": "", "tiny": ""}
     _, curves = api(viewer, "curves", run=record.name)
     (line,) = curves["lines"]
-    assert curves["metrics"][:3] == ["reward", "accuracy", "length"]
+    assert curves["metrics"][:3] == ["accuracy", "reward", "length"]
     assert [step for step, _ in line["values"]["reward"]] == [1, 2]
     _, found = api(viewer, "responses", run=record.name, limit=2)
     assert found["total"] == 8
