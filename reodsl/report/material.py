@@ -68,7 +68,7 @@ class Material:
     and the questions that were `lost`, with nothing to pick; `evaluations` maps an arm and seed to the folder with its
     samples; `artifacts` says of each role how it was made. `accepted` are the results that a person let stand although
     what makes them changed: each with `task`, `because`, `changes` and `at`. `unfinished` says what is left out, where
-    not everything was there. `known` keeps what was worked out of the study.
+    not everything was there. `bases` are the arms where others start.
     """
 
     spec: Spec
@@ -84,7 +84,11 @@ class Material:
     accepted: tuple[Mapping[str, Any], ...] = ()
     selections: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SELECTION))
     unfinished: tuple[str, ...] = ()
-    known: dict[str, tuple[str, ...]] = field(init=False, default_factory=dict, compare=False, repr=False)
+    bases: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Every chart asks for them, and to find them each arm is compared with what others start from.
+        object.__setattr__(self, "bases", bases(self.study))
 
     @property
     def study(self) -> Study:
@@ -114,13 +118,6 @@ class Material:
         """The seeds that have results."""
         frames = (self.summary["seed"], self.scores["seed"] if "seed" in self.scores.columns else None)
         return tuple(sorted({seed for frame in frames if frame is not None for seed in frame.drop_nulls()}))
-
-    @property
-    def bases(self) -> tuple[str, ...]:
-        """As `bases` of the study, which every chart asks for."""
-        if "bases" not in self.known:
-            self.known["bases"] = bases(self.study)
-        return self.known["bases"]
 
     @property
     def framed(self) -> tuple[str, ...]:

@@ -11,10 +11,9 @@ from reodsl.graph.job import Resources
 from reodsl.ir.data import Generated, Python, normal_question
 from runners.data.split import HELD_OUT_ONE_IN, split_of
 from runners.data.table import question_id
-from runners.own import OwnFunction, opened
+from runners.own import open_function
 
 _DRAWS_PER_QUESTION = 40
-_WORKERS = 2
 
 
 def read_own(source: Generated, task: Python, folder: Path, resources: Resources) -> pl.DataFrame:
@@ -23,15 +22,7 @@ def read_own(source: Generated, task: Python, folder: Path, resources: Resources
 
     Raises E0711 where too many draws give the same or the other side's, and what the function's process raises.
     """
-    function = OwnFunction(
-        opened(task.function, folder, resources.python),
-        "task",
-        batch=task.batch,
-        seconds=task.seconds,
-        memory_mib=round(task.memory * 1024),
-        workers=_WORKERS,
-        confined=resources.confined,
-    )
+    function = open_function(task, "task", folder, resources)
     rows: list[dict[str, str | None]] = []
     seen: set[str] = set()
     drawn, patience = 0, _DRAWS_PER_QUESTION * (source.count + HELD_OUT_ONE_IN)

@@ -1,6 +1,6 @@
 """Call functions of the user's in confined processes."""
 
-from runners.own.function import OwnFunction
-from runners.own.source import opened, source_problem
+from runners.own.function import OwnFunction, open_function
+from runners.own.source import source_problem
 
-__all__ = ["OwnFunction", "opened", "source_problem"]
+__all__ = ["OwnFunction", "open_function", "source_problem"]

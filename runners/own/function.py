@@ -20,8 +20,10 @@ from typing import Any
 
 import runners
 from reodsl.diagnostics import Problem, problem
+from reodsl.graph.job import Resources
+from reodsl.ir.data import Python
 from reodsl.store.code import Code
-from runners.own.source import problem_at
+from runners.own.source import opened, problem_at
 from runners.sandbox import empty_environment
 from runners.sandbox.refusal import cannot_confine
 
@@ -270,6 +272,24 @@ class OwnFunction:
             where=str(self.code.path),
             help=f"give it more memory: `memory: {self.memory_mib / 512:g} GiB` would be twice as much",
         )
+
+
+def open_function(
+    chosen: Python, role: str, folder: Path, resources: Resources, workers: int = 2
+) -> OwnFunction:
+    """The function that a spec in `folder` names for a role, with its limits.
+
+    Raises E0743 for a file that cannot be used, and E0746 for one that may not run as it is now.
+    """
+    return OwnFunction(
+        opened(chosen.function, folder, resources.python),
+        role,
+        batch=chosen.batch,
+        seconds=chosen.seconds,
+        memory_mib=round(chosen.memory * 1024),
+        workers=workers,
+        confined=resources.confined,
+    )
 
 
 def _is_number(value: object) -> bool:

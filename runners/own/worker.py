@@ -20,18 +20,17 @@ import io
 import json
 import math
 import os
-import select
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
 
 from reodsl.own import Answer, Question, Response
 from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, lacking, limit_memory, python_folders
+from runners.sandbox.parent import lines
 
-PARENT_POLL_SECONDS = 10.0
 MOST_PRINTED = 2**20
 """Characters that a batch may print. They are shown nowhere."""
 _LONGEST_WORDS = 500
@@ -193,24 +192,6 @@ def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
     elif isinstance(failure, ImportError):
         message["missing"] = failure.name or ""
     return message
-
-
-def lines(parent: int) -> Iterator[bytes]:
-    """Lines from stdin until it ends, or until the process that started this one is gone."""
-    buffer = bytearray()
-    while True:
-        while (end := buffer.find(b"\n")) >= 0:
-            line = bytes(buffer[:end])
-            del buffer[: end + 1]
-            yield line
-        if not select.select([0], [], [], PARENT_POLL_SECONDS)[0]:
-            if os.getppid() != parent:
-                return
-            continue
-        part = os.read(0, 2**16)
-        if not part:
-            return
-        buffer += part
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Sampling, Weights
 from runners.engine.versions import PLACE
 from runners.models.folder import Loaded
-from runners.own import OwnFunction, opened
+from runners.own import open_function
 from runners.prompts import stop_tokens
 from runners.rewards.splits import budget_places, question_places
 from runners.train.asking import Asking, longest_of
@@ -83,7 +83,10 @@ def ppo_steps(
     waiting, beside = job.work / "waiting", method.lag > 0 and _beside(job)
     left = load_waiting(waiting, begun) if method.lag else {}
     # None of their processes starts before the first call.
-    functions = {name: _reward_function(name, job) for name in method.reward.functions}
+    functions = {
+        name: open_function(Python(function=name), "reward", job.folder, job.resources)
+        for name in method.reward.functions
+    }
     # Last of all that can fail: until there are steps, nobody else would close what is opened here.
     engine, verifier = _opened(method, grading, model, job, loaded, learner, begun, beside)
     collector = Collector(
@@ -194,20 +197,6 @@ def _ages(table: pl.DataFrame, number: int) -> dict[str, float]:
     """How many steps old the oldest weights are that a response has tokens of: in the mean, and the most."""
     ages = number - table["weight_versions"].list.min()
     return {"lag": float(ages.mean()), "lag_max": float(ages.max())}  # type: ignore[arg-type]
-
-
-def _reward_function(name: str, job: Job) -> OwnFunction:
-    """A function of the user's that a reward calls. Raises E0743 and E0746 as `opened` does."""
-    limits = Python(function=name)
-    return OwnFunction(
-        opened(name, job.folder, job.resources.python),
-        "reward",
-        batch=limits.batch,
-        seconds=limits.seconds,
-        memory_mib=round(limits.memory * 1024),
-        workers=2,
-        confined=job.resources.confined,
-    )
 
 
 @dataclass(frozen=True, slots=True)

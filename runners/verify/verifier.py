@@ -10,7 +10,7 @@ from pathlib import Path
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Comparison, Python
-from runners.own import OwnFunction, opened
+from runners.own import OwnFunction, open_function
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import VerdictCache
 from runners.verify.fast import number, tidy
@@ -245,16 +245,7 @@ def open_verifier(
     """
     if not isinstance(chosen, Python):
         return make_verifier(chosen, workers=workers, tolerance=tolerance, confined=resources.confined)
-    function = OwnFunction(
-        opened(chosen.function, folder, resources.python),
-        "verifier",
-        batch=chosen.batch,
-        seconds=chosen.seconds,
-        memory_mib=round(chosen.memory * 1024),
-        workers=workers,
-        confined=resources.confined,
-    )
-    return OwnVerifier(function)
+    return OwnVerifier(open_function(chosen, "verifier", folder, resources, workers))
 
 
 def make_verifier(

@@ -18,7 +18,6 @@ import json
 import os
 import re
 import resource
-import select
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,10 +28,10 @@ from typing import Any, TextIO
 
 from runners.sandbox import Reply, Sandbox, lacking, limit_memory, python_folders
 from runners.sandbox.expressions import guard_sympy, read_literal
+from runners.sandbox.parent import lines
 
 Check = Callable[[str, str, str], bool]
 
-PARENT_POLL_SECONDS = 10.0
 _COMPARING = frozenset({"isinstance", "str", "len", "utils", "compute_decimal_reward"})
 _VERDICTS = {b"right": True, b"wrong": False}
 
@@ -171,23 +170,6 @@ def resident_kib(status: int) -> int:
     if status < 0:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(os.pread(status, 200, 0).split()[1]) * resource.getpagesize() // 2**10
-
-
-def lines(parent: int) -> Any:
-    """Lines from stdin until it ends, or until the process that started this one is gone."""
-    buffer = b""
-    while True:
-        while b"\n" in buffer:
-            line, buffer = buffer.split(b"\n", 1)
-            yield line
-        if not select.select([0], [], [], PARENT_POLL_SECONDS)[0]:
-            if os.getppid() != parent:
-                return
-            continue
-        part = os.read(0, 2**16)
-        if not part:
-            return
-        buffer += part
 
 
 def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:

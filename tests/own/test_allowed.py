@@ -12,7 +12,7 @@ import pytest
 import reodsl
 from reodsl.diagnostics import Problem
 from reodsl.store.code import allow, allowed_folder, content_of, is_allowed, read_code
-from runners.own import opened
+from runners.own.source import opened
 from runners.sandbox import lacking
 from tests.bad_input.commands import SPEC, Place, refused
 

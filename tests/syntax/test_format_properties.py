@@ -230,12 +230,23 @@ def canonical(module: tree.Module) -> str:
 @settings(max_examples=80, suppress_health_check=list(HealthCheck))
 @given(modules)
 def test_reading_a_layout_gives_back_the_tree(module: tree.Module) -> None:
+    read_back(module)
+
+
+@pytest.mark.heavy
+@settings(max_examples=2_000, suppress_health_check=list(HealthCheck))
+@given(modules)
+def test_reading_many_layouts_gives_back_their_trees(module: tree.Module) -> None:
+    read_back(module)
+
+
+def read_back(module: tree.Module) -> None:
     text = canonical(module)
     result = format_source(Source("generated", text))
     assert result.text == text
 
 
-@settings(max_examples=80, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(expressions)
 def test_every_expression_survives_as_every_kind_of_value(expr: Any) -> None:
     doc = expr.block.doc if isinstance(expr, tree.Amend) else None
