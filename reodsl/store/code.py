@@ -98,7 +98,7 @@ def unallowed(codes: Iterable[Code]) -> Diagnostic | None:
         f"the spec runs Python that is new to this machine: {', '.join(f'`{code.file}`' for code in new)}",
         where=str(new[0].path),
         notes=[f"{code.path} has the content sha256:{code.checksum}" for code in new],
-        help=f"read {'it' if one else 'them'}, and give the same command with --allow-python: a content is asked for once",
+        help=f"read {'it' if one else 'them'}, and give the same command with --allow-python: it asks once for each content",
     )
 
 
