@@ -1,8 +1,7 @@
 """Inputs that were slow to check: each in a process of its own, by the time of the processor.
 
 What they are held to is two seconds and 300 MB, on a core that nobody else uses. Where others do, a second of processor is
-less work: a loop beside each check tells how much less. Even so it is a guess, and a test of every day allows for more:
-what it is there to find took fifty times as long. The search in `test_slow_fuzz.py` is strict.
+less work: a loop beside each check tells how much less.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from tests.language.test_large import HEAD
 
 SECONDS = 2.0
 MEGABYTES = 300.0
-MARGIN = 4.0
+NOT_YET = {"stages": 4.0, "calls of a function": 4.0}
+"""Inputs that still take about two seconds, and what they may take until they are quicker."""
 
 LOOP = 0.016
 """Seconds that the loop takes on an idle core of the machine on which the bound is held: 32 nanoseconds a round."""
@@ -103,7 +103,7 @@ def test_is_checked_soon(name: str, tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text(CASES[name])
     found = spent(path)
-    assert found.seconds < MARGIN * SECONDS
+    assert found.seconds < NOT_YET.get(name, SECONDS)
     assert found.megabytes < MEGABYTES
 
 
@@ -114,5 +114,5 @@ def test_many_files_are_checked_soon(tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text("".join(f"from .f{number} import p{number}_0\n" for number in range(60)))
     found = spent(path)
-    assert found.seconds < MARGIN * SECONDS
+    assert found.seconds < SECONDS
     assert found.megabytes < MEGABYTES
