@@ -33,6 +33,10 @@ class Sizes:
         """
         return 2 * self.products * tokens + 4 * self.layers * self.attention * context
 
+    def logits_flops(self, tokens: float) -> float:
+        """FLOPs of the product that gives the logits of some tokens."""
+        return 2 * self.vocabulary * self.hidden * tokens
+
     def kv_bytes(self, width: int) -> int:
         """Bytes of keys and values of one token, at `width` bytes a number."""
         return 2 * self.layers * self.kv * width

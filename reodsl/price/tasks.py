@@ -124,7 +124,10 @@ def _ppo(
     forced = force(load, cuts, text, answer, sizes, _reading(devices, method))
     sorted_by_entropy = method.epochs if method.loss.sorts else 0
     passes = 3 * method.epochs + scored + method.frozen + sorted_by_entropy
-    tokens = responses * facts.trained_share * (prompt + lengths.mean)
+    answered = responses * facts.trained_share * lengths.mean
+    tokens = answered + responses * facts.trained_share * prompt
+    # Entropies take logits of their own: those in the loss are made, made again and led back through, as two products.
+    logits = method.epochs * (4 * (method.entropy > 0) + method.loss.sorts) * sizes.logits_flops(answered)
     # Attention is causal: a token attends to half of its sequence on average.
     context = responses * facts.trained_share * (prompt**2 + 2 * prompt * lengths.mean + lengths.square) / 2
     verified = responses + forced.answers
@@ -141,7 +144,7 @@ def _ppo(
         "generation": _generation(load, method, drawn, sizes, devices),
         "forcing": drawn * forced.seconds,
         "verification": drawn * verified / _rate(stage.data.verifier, devices),
-        "training": steps * _update(passes * sizes.forward_flops(tokens, context), devices) + sync,
+        "training": steps * _update(passes * sizes.forward_flops(tokens, context) + logits, devices) + sync,
     }
     return Price(
         generated=drawn * responses * lengths.mean,

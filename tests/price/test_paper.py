@@ -119,9 +119,25 @@ def test_tokens_chosen_by_entropy_take_a_pass_an_epoch(prices: Prices) -> None:
     compiled = compile_file(ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"loss.token_share": "20%"})
     assert compiled.spec is not None
     chosen = price(lower(compiled.spec), compiled.spec)
-    # Of two epochs: 9 passes in place of 7.
+    # Of two epochs: 9 passes in place of 7, and two products that give logits more, of 151936 words by 2560 numbers.
     one, two = (each.tasks[TASK].step_hours["training"] for each in (prices, chosen))
-    assert two == pytest.approx(9 / 7 * one, rel=0.01)
+    logits = 151936 * 2560 / 4.022e9
+    assert two == pytest.approx((9 + 2 * logits) / 7 * one, rel=0.01)
+
+
+def test_a_bonus_for_entropy_takes_four_more_products_an_epoch(prices: Prices) -> None:
+    compiled = compile_file(ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"entropy": "0.01"})
+    assert compiled.spec is not None
+    rewarded = price(lower(compiled.spec), compiled.spec)
+    one, two = (each.tasks[TASK].step_hours["training"] for each in (prices, rewarded))
+    # The logits of a forward pass, those of the backward pass again, and two products of that, in each of two epochs. A pass
+    # has attention and the prompt besides, so that the logits are less than their share of the weights.
+    logits = (two - one) / 8
+    assert 0.5 * 151936 * 2560 / 4.022e9 < logits / (one / 7) < 151936 * 2560 / 4.022e9
+    chosen = compile_file(ROOT / "specs" / "qwen3_4b_reo_exp.reo", amends={"loss.token_share": "20%"})
+    assert chosen.spec is not None
+    three = price(lower(chosen.spec), chosen.spec).tasks[TASK].step_hours["training"]
+    assert three == pytest.approx(9 / 7 * one + 2 * logits, rel=0.001)
 
 
 def test_preferences_against_the_start_take_it_and_a_pass_of_it() -> None:

@@ -37,7 +37,6 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         yield from _idle_parts(record)
         yield from _wide(record)
         yield from _unreached(stage)
-        yield from _resampled(record)
         yield from _needs(stage)
         yield from _alike(record)
         yield from check_wordings(stage)
@@ -293,20 +292,6 @@ def _unreached(stage: StageCase) -> Iterator[Diagnostic]:
         "cuts nothing",
         others=set_here(rollouts, record),
         help=f"write a bound below {most:.3g}, or take it out",
-    )
-
-
-def _resampled(record: Record) -> Iterator[Diagnostic]:
-    """E0517: the tokens of a step's batch are normalised together, and resampling gathers it in rounds."""
-    resample, batch = record.at("resample"), record.at("advantage.batch")
-    if resample is None or batch is None or not amount(resample.value) or batch.value.data is not True:
-        return
-    yield error(
-        "E0517",
-        "advantages are normalised over the batch, and the batch is gathered in several rounds",
-        place(resample, record.span),
-        others=[Label(place(batch, record.span), "over the batch")],
-        help="write `advantage { batch = false }`, or `resample = 0`",
     )
 
 
