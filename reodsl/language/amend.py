@@ -41,6 +41,8 @@ ELSEWHERE = ("experiment", "recipe", "arm", "study", "frontier", "published", "t
 """Kinds whose settings are changed at their own declaration: a copy of one would be another thing to train or draw."""
 STAGES = ("stages", "stage")
 """What begins the path to a setting of one stage."""
+UNSET = frozenset({"cluster", "limit"})
+"""What `--amend NAME=none` takes away: no value says that a run is on this machine, or may cost anything."""
 
 
 def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, stage: bool = False) -> R:
@@ -150,6 +152,8 @@ def apply_change(ctx: Context, record: R, change: Change, scope: Scope) -> R:
         return record.with_field(head, Slot(Value(inner, change.value.span), change.value.span))
     if before is None and change.where_set:
         return record
+    if not rest and head in UNSET and isinstance(change.value, tree.Name) and change.value.name == "none":
+        return _without(ctx, record, head, change)
     if not rest:
         ctx.met.add(change.target)
         value = evaluate_as(ctx, change.value, scope, field.type, head, field.example)
@@ -161,6 +165,18 @@ def apply_change(ctx: Context, record: R, change: Change, scope: Scope) -> R:
     if value is None:
         return record if change.where_set else replace(record, broken=record.broken | {head})
     return record.with_field(head, Slot(value, change.value.span, "", True, before))
+
+
+def _without(ctx: Context, record: R, name: str, change: Change) -> R:
+    """A record without a setting; told of only if no record had it."""
+    if name not in record.fields:
+        message = f"`{name}` is set nowhere, so there is none to take away"
+        ctx.passed.setdefault(
+            change.target, error("E0211", message, change.value.span, help="leave the change out")
+        )
+        return record
+    ctx.met.add(change.target)
+    return replace(record, fields={key: slot for key, slot in record.fields.items() if key != name})
 
 
 def _evaluated_on(record: Record) -> Slot | None:

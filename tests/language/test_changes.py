@@ -154,3 +154,26 @@ def test_a_text_of_a_spec_without_its_quotes_is_told_so(compiled: Callable[..., 
     found = compiled(TEXT.replace("param seeds", "param title: text = hello\nparam seeds"))
     told = [each for each in found.diagnostics if each.code == "E0201"]
     assert [each.help for each in told] == ['a text stands in quotes: write `"hello"`']
+
+
+CLUSTERED = (
+    TEXT.replace("study all {", "study all {\n  limit = 9 gpu_hours\n  cluster = h100_1x8")
+    .replace("experiment shrink = mine {", "experiment shrink = mine {\n  cluster = h100_1x8")
+    .replace(HEAD, f"{HEAD}from std.clusters import h100_1x8\n")
+)
+
+
+def test_cluster_and_limit_are_taken_away(spec: Callable[..., Spec]) -> None:
+    placed = spec(CLUSTERED)
+    assert placed.study.cluster is not None
+    assert placed.study.limit == 9
+    here = spec(CLUSTERED, amends={"cluster": "none", "limit": "none"})
+    assert (here.study.cluster, here.study.limit, here.study.engine) == (None, None, "embedded")
+    assert experiment(here, "shrink").cluster is None
+    assert [(each.target, each.value) for each in here.changes] == [("cluster", "none"), ("limit", "none")]
+
+
+def test_what_is_set_nowhere_cannot_be_taken_away(compiled: Callable[..., Compiled]) -> None:
+    (only,) = compiled(TEXT, amends={"limit": "none"}).diagnostics
+    assert only.code == "E0211"
+    assert "set nowhere" in only.message
