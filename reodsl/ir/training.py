@@ -67,7 +67,9 @@ class Loss(training_settings.Loss, IR):
     where `cap` bounds the ratio of negative advantages too, or `none`. `estimator` is of the divergence that `kl`
     weighs. Of a minibatch's tokens `entropy_share` count in the bonus for entropy, and `token_share` are trained by
     their advantages: those with the most entropy. `decoupled` ratios are to the policy at the step's start, and each
-    token is weighed by its probability there over the one that it was sampled with.
+    token is weighed by its probability there over the one that it was sampled with. `mode_tokens`: prefixes of wordings are
+    trained where the reward has a part of them (`rewarded`), or with the response; by `shares` the first of their tokens
+    was sampled with the share of its wording.
     """
 
     _dump = model_serializer(mode="wrap")(without_unsaid)
@@ -115,6 +117,11 @@ class Ppo(training_settings.Ppo, IR):
     def frozen(self) -> bool:
         """Whether the model that the stage began with is kept beside the trained one."""
         return self.kl > 0
+
+    @property
+    def learns_prefix(self) -> bool:
+        """Whether the tokens that a wording puts before a response are trained with it."""
+        return self.loss.mode_tokens != "rewarded" or any(part.on == "prefix" for part in self.reward.parts)
 
     @property
     def weighs(self) -> bool:

@@ -88,8 +88,7 @@ def scored_again(stage: Stage, method: Ppo, engine: str, width: int, rounded: bo
     """
     rollout = method.rollout
     cropped = rollout.top_p < 1.0 or rollout.top_k > 0
-    learnt = any(part.on == "prefix" for part in method.reward.parts)
-    whole = rollout.temperature == 1.0 and not cropped and not learnt
+    whole = rollout.temperature == 1.0 and not cropped and not method.learns_prefix
     same = (
         engine == "embedded"
         and not rounded

@@ -52,7 +52,9 @@ def old_logprobs(
         rule = "engine" if whole and same_numbers and not method.weighs else "trainer"
     if rule == "engine" and whole and shown:
         return replace(batch, old=batch.logprobs), None, {}
-    mine = learner.score(batch, temperature)
+    mine = scored = learner.score(batch, temperature)
+    if method.loss.mode_tokens == "shares":
+        scored = opened_by_share(batch, mine, len(method.wordings))
     # At temperature 0 nothing was drawn, and at others with a cropped distribution the engine's are of another one.
     plain = rollout.temperature in (0.0, 1.0) or cropped
     compared = mine if temperature == 1.0 or not plain else learner.score(batch, 1.0)
@@ -64,10 +66,22 @@ def old_logprobs(
         weights = torch.ones_like(mine)
         weights[batch.drawn] = torch.from_numpy(np.minimum(ratios, cap))
         numbers = _weighing(ratios, cap)
-        return replace(batch, old=mine, weights=weights), apart, numbers
+        return replace(batch, old=scored, weights=weights), apart, numbers
     if rule == "engine":
-        mine = torch.where(batch.drawn, batch.behaviour, mine)
-    return replace(batch, old=mine), apart, {}
+        scored = torch.where(batch.drawn, batch.behaviour, scored)
+    return replace(batch, old=scored), apart, {}
+
+
+def opened_by_share(batch: Batch, logprobs: Tensor, modes: int) -> Tensor:
+    """The log-probabilities that a batch was sampled with, where each of so many modes is given to as many responses.
+
+    The first token of a prefix opens its mode, so its probability is 1 / `modes` (Zhang et al. 2025, AdaptThink, eq. 6);
+    `logprobs` are those of the policy [tokens], which the other tokens keep.
+    """
+    firsts = (batch.trained.cumsum(0) - batch.trained)[batch.trained > 0]
+    sampled = logprobs.clone()
+    sampled[firsts[~batch.drawn[firsts]]] = -math.log(modes)
+    return sampled
 
 
 def _weighing(ratios: NDArray[np.floating], cap: float) -> dict[str, float]:

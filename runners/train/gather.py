@@ -84,6 +84,8 @@ def score(rollouts: Rollouts, method: Ppo) -> Rollouts:
     places = inputs.places if dense else inputs.length[:, :, None]
     present = np.broadcast_to(inputs.present if dense else np.True_, rewards.shape)
     advantages, sections = advantages_of(rewards, places, present, inputs.length, method.advantage)
+    # A prefix that is trained earns what the first section does.
+    sections[:, :, 0] += np.array(rollouts.leads, dtype=np.int64).reshape(inputs.length.shape)
     return replace(
         rollouts,
         rewards=np.where(present, rewards, 0.0),

@@ -139,7 +139,9 @@ def _loss(method: Ppo, seen: _Seen, first: bool, diverges: bool) -> Loss:
     def loss(batch: Batch, scores: Tensor) -> Tensor:
         logprobs = scores[0] if method.entropy else scores
         if first:
-            seen.moved.append(logprobs.detach() - batch.old)
+            moved = logprobs.detach() - batch.old
+            # A mode's first token was not drawn from the policy.
+            seen.moved.append(moved[batch.drawn] if method.loss.mode_tokens == "shares" else moved)
         clipped = policy_loss(
             logprobs,
             batch.old,

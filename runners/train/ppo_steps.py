@@ -262,7 +262,7 @@ def _asking(method: Ppo, model: Model, loaded: Loaded, seed: int) -> Asking:
         seed,
         method.wordings,
         method.wordings_per,
-        any(part.on == "prefix" for part in method.reward.parts),
+        method.learns_prefix,
         method.max_prompt,
     )
 

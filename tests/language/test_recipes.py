@@ -89,6 +89,31 @@ def test_a_cut_past_the_longest_response_is_told(
 
 
 @pytest.mark.parametrize(
+    ("mode_tokens", "prefixes", "codes"),
+    [
+        ("shares", [], ["E0521"]),
+        ("shares", ["go"], ["E0521"]),
+        ("shares", ["go", "go"], ["E0521"]),
+        ("shares", ["go", "now"], []),
+        ("policy", [], ["E0521"]),
+        ("policy", ["go"], []),
+        ("rewarded", [], []),
+    ],
+)
+def test_tokens_of_modes_need_modes(
+    compiled: Callable[..., Compiled], mode_tokens: str, prefixes: list[str], codes: list[str]
+) -> None:
+    above = "".join(f'wording w{i} {{ prefix = "{text}" }}\n' for i, text in enumerate(prefixes))
+    names = ", ".join(f"w{i}" for i in range(len(prefixes)))
+    lines = [
+        f"loss {{ mode_tokens = {mode_tokens} }}",
+        *([f"rollout {{ wordings = [{names}] }}"] * bool(names)),
+    ]
+    found = compiled(changed(*lines, above=above), target="other").diagnostics
+    assert [each.code for each in found if each.severity == "error"] == codes
+
+
+@pytest.mark.parametrize(
     ("said", "codes"),
     [
         ("lag = 2 steps\n segment = 1K tokens", []),

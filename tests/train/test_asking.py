@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Aggregate, Binary, Correct, Given, If, Number
 from reodsl.ir.model import Prompt, Wording
 from reodsl.ir.reward import Part, Reward
-from reodsl.ir.training import Advantage
+from reodsl.ir.training import Advantage, Loss, Optimizer
 from runners.engine.protocol import Request
 from runners.models.tokenizer import word_tokenizer
 from runners.train.asking import Asking, longest_of, longest_prefix
@@ -164,3 +165,62 @@ def test_a_prefix_that_is_learnt_is_trained_as_if_it_had_been_sampled():
     assert float((results[0] - results[1]).abs().mean()) < 1e-5
     start = torch.cat([p.detach().ravel() for p in model.parameters()])
     assert float((results[0] - start).abs().mean()) > 1e-3
+
+
+def slow_adapt_think(model, found, lead, low, high):
+    """Zhang et al. 2025, AdaptThink, eq. 5 and 6, response by response, for one token that opens each of two modes.
+
+    The loss is -min(r A, clip(r) A) over all responses, with r = (pi(y) / pi_IS(y)) ^ (1 / |y|), as their code has it;
+    pi_IS gives the first token 1/2, and the others what the policy before the step did.
+    """
+    loss = torch.zeros(())
+    for request, response, right in zip(
+        found.requests, found.responses, found.inputs.correct.ravel(), strict=True
+    ):
+        prompt, tokens = request.prompt[:-lead], (*request.prompt[-lead:], *response.tokens)
+        logits = model(input_ids=torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+        new = logits.log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
+        sampled = new.detach().clone()
+        sampled[0] = math.log(0.5)
+        r = torch.exp((new - sampled).mean())
+        # Half of the verdicts stand for the reference.
+        advantage = float(right) - 0.5
+        loss = loss - torch.minimum(r * advantage, r.clamp(1 - low, 1 + high) * advantage)
+    return loss / len(found.responses)
+
+
+@pytest.mark.parametrize("lead", [1, 2])
+def test_modes_that_are_given_in_shares_are_trained_as_adapt_think_does(lead):
+    """The gradient of one step, by the paper's objective and by the settings that say it."""
+    model = small_model()
+    found = with_modes(experience(model), lead)
+    half = Reward(name="r", outcome=Binary(fn="-", left=Correct(of="y"), right=Number(value=0.5)))
+    rule = method(
+        reward=half,
+        advantage=Advantage(normalise="none"),
+        loss=Loss(ratio="sequence", mode_tokens="shares"),
+        loss_mean="response",
+        wordings=(Wording(prefix="think"), Wording(prefix="answer")),
+        minibatches=1,
+        epochs=1,
+    )
+    assert rule.learns_prefix
+    slow = copy.deepcopy(model)
+    expected = slow_adapt_think(slow, found, lead, 0.2, 0.2)
+    expected.backward()
+    still = Optimizer(algorithm="adamw", lr=1e-9, grad_norm=0.0)
+    learner = Learner.of(model, build_optimizers(model, still), 0.0)
+    row = update(learner, batch_of(score(found, rule)), rule, 5, 0)
+    assert row["loss"] == pytest.approx(float(expected.detach()), abs=1e-5)
+    for (name, p), q in zip(model.named_parameters(), slow.named_parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q[1].grad, atol=1e-5, rtol=1e-3, msg=name)
+    # What was not drawn does not count as a difference between trainer and engine.
+    assert row["ratio_error"] < 1e-4
+
+
+def test_a_reward_of_whole_responses_reaches_their_prefixes():
+    found = with_modes(experience(small_model()), 2)
+    batch = batch_of(score(found, method(loss=Loss(mode_tokens="policy"))))
+    for own, response in zip(batch.advantages.split(batch.trained.tolist()), found.responses, strict=True):
+        assert len(own) == 2 + len(response.tokens)
+        assert len(set(own.tolist())) == 1

@@ -488,6 +488,17 @@ class Loss:
             later=True,
         ),
     ] = False
+    mode_tokens: Annotated[
+        Literal["rewarded", "policy", "shares"],
+        Setting(
+            WORDS,
+            "how the tokens of a wording's `prefix` are trained: where a part of the reward is `on: prefix`; as every token,"
+            " with ratios to the policy; or so that the first one, which opens a mode, was sampled with the share of its"
+            " wording (AdaptThink: Zhang et al. 2025)",
+            "mode_tokens = shares",
+            later=True,
+        ),
+    ] = "rewarded"
 
 
 @kind("rest", form="block")

@@ -212,6 +212,7 @@ def _idle_parts(record: Record) -> Iterator[Diagnostic]:
             "has no effect",
             help=f"take it out, or write {where}",
         )
+    yield from _modeless(record, loss)
     ratio, clip = loss.fields.get("ratio"), loss.fields.get("clip")
     if loss.data("ratio") == "none" and loss.data("clip") != "none":
         yield error(
@@ -237,6 +238,29 @@ def _idle_parts(record: Record) -> Iterator[Diagnostic]:
             others=[Label(clip.span, "no clip")],
             help="take `clip { … }` out, or write `loss { clip = two_sided }`",
         )
+
+
+def _modeless(record: Record, loss: Record) -> Iterator[Diagnostic]:
+    """E0521: tokens of modes, where no wording begins a response, or all begin it alike."""
+    slot = loss.fields.get("mode_tokens")
+    if slot is None or _word(slot) == "rewarded":
+        return
+    prefixes = [wording.data("prefix") for wording in wordings_of(record.sub("rollout"))]
+    shares = _word(slot) == "shares"
+    if shares and len(prefixes) > 1 and all(prefixes) and len(set(prefixes)) == len(prefixes):
+        return
+    if not shares and any(prefixes):
+        return
+    helps = "write `rollout { wordings = [THINK, NO_THINK] }`, of wordings with a `prefix`"
+    yield error(
+        "E0521",
+        "`mode_tokens = shares` compares modes, each opened by a wording's own `prefix`"
+        if shares
+        else "`mode_tokens` trains what wordings put before a response, and none has a `prefix`",
+        place(slot, record.span),
+        "has no modes" if shares else "has no effect",
+        help=f"{helps}, or take it out",
+    )
 
 
 WIDE = 0.1
