@@ -144,8 +144,8 @@ def signs_of(differences: Mapping[Pair, Interval]) -> dict[Pair, int]:
 def differences_of(run: Path, study: Study) -> dict[Pair, Interval]:
     """The paired difference of REG of each two arms of a run, over its seeds and questions."""
     from reodsl.numbers.intervals import pairwise
+    from reodsl.numbers.question_scores import arm_scores
     from reodsl.store.layout import arm_folder
-    from runners.evaluate.scores import arm_scores
 
     read = {}
     grid: tuple[int, ...] = ()

@@ -28,7 +28,7 @@ READS = {
     "price": {"diagnostics", "ir", "graph", "store"},
     "plan": {"diagnostics", "ir", "numbers", "graph", "store", "price"},
     "diff": {"diagnostics", "ir", "numbers", "graph", "store", "plan"},
-    "report": {"diagnostics", "ir", "numbers", "graph", "store"},
+    "report": {"diagnostics", "ir", "numbers", "graph", "store", "diff"},
     "watch": {"graph", "store"},
     "track": {"diagnostics", "graph", "store"},
     "view": {"diagnostics", "ir", "graph", "store", "report", "watch"},

@@ -1,4 +1,4 @@
-"""`reodsl report RUN`: the report of a run drawn from its stored results as far as they are, with nothing run."""
+"""`reodsl report RUN …`: the report of a run, or one page of several, drawn from stored results with nothing run."""
 
 from __future__ import annotations
 
@@ -17,44 +17,63 @@ Examples:
   reodsl report quickstart                    the last run of that study, where its report was
   reodsl report 20260101T120000               a run by the start of its name; see `reodsl ls`
   reodsl report quickstart --out /tmp/shown   somewhere else
+  reodsl report quickstart mine --compare     the arms of two runs on one page
 """,
 )
-@click.argument("run", shell_complete=completing.runs)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=completing.runs)
 @known_store_option
 @click.option(
     "--out",
     type=Place(),
     metavar="DIR",
-    help="Where to put it. Default: where the run left its report, or runs/STUDY-DIGEST.",
+    help="Where to put it. Default: where the run left its report, or runs/STUDY-DIGEST; of several, runs/compare-….",
 )
+@click.option("--compare", is_flag=True, help="Draw several runs on one page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's name and the page's place as JSON.")
-def command(run: str, store_dir: Path | None, out: Path | None, as_json: bool) -> None:
-    """Draw the report of a run, finished or not.
+def command(
+    runs: tuple[str, ...], store_dir: Path | None, out: Path | None, compare: bool, as_json: bool
+) -> None:
+    """Draw the report of a run, finished or not; or with --compare one page of several runs.
 
     RUN is a study, or the start of a run's name. The report is made from what the store holds; nothing is trained
     or evaluated, and nothing in the store changes. Use it for a run that is still going, to see what is there so
     far; for a report that was lost or edited; and for one that an earlier version of reodsl drew.
+
+    A comparison has the arms of all runs in one table, with differences paired by question and seed, and says which
+    arms cannot be compared and why.
     """
     from reodsl.cli.destination import folder_to_fill
     from reodsl.cli.output import print_json, show
     from reodsl.diagnostics.render import to_json
-    from reodsl.report.redraw import redraw
+    from reodsl.ir import digest
+    from reodsl.report.redraw import redraw, redraw_together
     from reodsl.store.layout import require_place
     from reodsl.store.runs import records, slug
     from reodsl.store.select import pick
 
+    if compare and len(runs) == 1:
+        raise click.UsageError("name at least two runs to compare")
+    if len(runs) > 1 and not compare:
+        raise click.UsageError("several runs are drawn on one page with --compare")
     store = existing_store(store_dir)
-    record = pick(records(store), run)
-    if out is None and record.report is not None:
-        out = Path(record.report).parent
-    place = folder_to_fill(out or Path("runs") / f"{slug(record.study)}-{record.spec[:8]}")
-    require_place(place, store)
-    drawn = redraw(store, record, place)
-    show(drawn.findings)
-    if as_json:
-        findings = to_json(drawn.findings)
-        print_json(
-            {"run": record.name, "study": record.study, "report": str(drawn.page), "diagnostics": findings}
-        )
+    chosen = [pick(records(store), run) for run in runs]
+    record = chosen[0]
+    if compare:
+        studies = "-".join(dict.fromkeys(slug(each.study) for each in chosen))[:60]
+        name = f"compare-{studies}-{digest([each.name for each in chosen])[:8]}"
     else:
+        name = f"{slug(record.study)}-{record.spec[:8]}"
+        if out is None and record.report is not None:
+            out = Path(record.report).parent
+    place = folder_to_fill(out or Path("runs") / name)
+    require_place(place, store)
+    drawn = redraw_together(store, chosen, place) if compare else redraw(store, record, place)
+    show(drawn.findings)
+    if not as_json:
         click.echo(f"report: {drawn.page}")
+        return
+    findings = to_json(drawn.findings)
+    about: dict[str, object] = {"run": record.name, "study": record.study}
+    if compare:
+        about = {"runs": [{"run": each.name, "study": each.study} for each in chosen]}
+    print_json({**about, "report": str(drawn.page), "diagnostics": findings})

@@ -14,6 +14,8 @@ from reodsl.diff.values import value_text
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 _LABEL, _COLUMN, _NAMES = 20, 44, 6
 _GROUP = 4
+_MORE = " (--all)"
+"""What in a terminal names the option that shows the rest."""
 
 Measured = Mapping[str, Metrics]
 
@@ -61,6 +63,30 @@ def to_text(diff: Diff, sides: tuple[str, str], a: Measured, b: Measured, everyt
         blocks.append([f"{_some(hidden)} {'is' if len(hidden) == 1 else 'are'} the same  (--all)"])
     blocks.append(_work(diff, everything))
     return _joined(blocks)
+
+
+def tables(
+    diff: Diff, sides: tuple[str, str]
+) -> list[tuple[tuple[str, str, str], list[tuple[str, str, str]]]]:
+    """What differs, as heads and rows of three cells: the setting and both values. Arms that differ alike are one table."""
+    shown = [(_heads(names, sides), _rows(each), each.same) for names, each in _alike(diff.arms)]
+    if diff.study.rows:
+        shown.append((("study", *sides), diff.study.rows, diff.study.same))
+
+    def three(*cells: str) -> tuple[str, str, str]:
+        first, second, third = (cell.replace(_MORE, "") for cell in cells)
+        return first, second, third
+
+    return [
+        (
+            three(*heads),
+            [
+                three(row.setting, _text(row.setting, row.a), _text(row.setting, row.b))
+                for row in _gathered(rows, same)
+            ],
+        )
+        for heads, rows, same in shown
+    ]
 
 
 def _joined(blocks: Iterable[list[str]]) -> str:
@@ -132,7 +158,7 @@ def _gathered(rows: Iterable[Row], same: Iterable[Same]) -> list[Row]:
     gathered: list[Row] = []
     for (part, no_a, no_b), group in groups.items():
         if (no_a or no_b) and len(group) >= _GROUP:
-            words = f"{len(group)} settings (--all)"
+            words = f"{len(group)} settings{_MORE}"
             gathered.append(Row(part, ABSENT if no_a else words, ABSENT if no_b else words))
         else:
             gathered += group
@@ -235,7 +261,7 @@ def _some(names: Sequence[str], most: int = _NAMES) -> str:
     """A few names and how many more there are."""
     if len(names) <= most:
         return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} more (--all)"
+    return f"{', '.join(names[:most])} and {len(names) - most} more{_MORE}"
 
 
 def _compared_json(each: Compared) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from reodsl.report import formats
-from reodsl.report.main_table import Column, columns_of, ordered_places, shown_columns
+from reodsl.report.main_table import Column, columns_of, ordered_places
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material, title
 
@@ -27,11 +27,10 @@ def rows(
     material: Material, table: pl.DataFrame, arms: Sequence[str] | None, columns: Sequence[Column]
 ) -> tuple[list[str], list[list[str]]]:
     """The heads of the table, and a row of texts for each arm."""
-    shown = shown_columns(table, columns)
     score = material.study.score
     heads = {**_HEADS, "difference": f"REG - {score.relative_to if score is not None else ''}"}
     places = [
-        (place, column) for place in ordered_places(table) for column in columns_of(table, place, shown)
+        (place, column) for place in ordered_places(table) for column in columns_of(table, place, columns)
     ]
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     head = ["arm", *(f"{title(place)} {heads[column]}" for place, column in places)]

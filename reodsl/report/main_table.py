@@ -10,6 +10,7 @@ import polars as pl
 from reodsl.report import formats, theme
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import MEAN, Material, parse_role, title
+from reodsl.report.provenance import anchor
 
 Column = Literal["accuracy", "length", "reg"]
 Shown = Literal["difference", "accuracy", "length", "reg", "reg_plain"]
@@ -35,9 +36,10 @@ def shown_columns(table: pl.DataFrame, columns: Sequence[Named]) -> tuple[Named,
     return tuple(c for c in columns if c in table.columns and table[c].drop_nulls().len())
 
 
-def columns_of(table: pl.DataFrame, place: str, shown: Sequence[Column]) -> tuple[Shown, ...]:
+def columns_of(table: pl.DataFrame, place: str, wanted: Sequence[Column]) -> tuple[Shown, ...]:
     """The columns of a group. On average the difference of REG comes first, and REG is against both frontiers."""
-    if place != MEAN or "reg" not in shown:
+    shown = shown_columns(table, wanted)
+    if place != MEAN or "reg" not in wanted:
         return tuple(shown)
     known = [
         name
@@ -54,11 +56,14 @@ def main_table(
     table: pl.DataFrame,
     rows: Sequence[str] | None = None,
     columns: Sequence[Column] = ("accuracy", "length", "reg"),
+    anchors: Mapping[str, str] | None = None,
 ) -> Markup:
-    """`tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted."""
-    shown = shown_columns(table, columns)
+    """`tables.main` as an HTML table. Arms outside the frontier (the ones that it judges) are tinted.
+
+    `anchors` are `made_by` of the material, unless the page has them elsewhere.
+    """
     groups = ordered_places(table)
-    anchors = made_by(material)
+    anchors = made_by(material) if anchors is None else anchors
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     colour = theme.colours(material.drawn, material.bases)
     score = material.study.score
@@ -85,17 +90,17 @@ def main_table(
                 roomy=place == MEAN or len(groups) < 3,
                 label=f"{title(place)} {called[column]}",
                 fixed=place == MEAN,
-                anchor=anchors.get("" if column in ("reg", "reg_plain", "difference") else arm),
+                made_at=anchors.get("" if column in ("reg", "reg_plain", "difference") else arm),
             )
             for place in groups
-            for i, column in enumerate(columns_of(table, place, shown))
+            for i, column in enumerate(columns_of(table, place, columns))
         ]
         body.append(tag("tr", head, data, class_="own" if judged else None, role="row"))
     names = [
         tag(
             "th",
             title(p),
-            colspan=len(columns_of(table, p, shown)),
+            colspan=len(columns_of(table, p, columns)),
             class_="edge fixed" if p == MEAN else "edge",
             scope="colgroup",
         )
@@ -110,7 +115,7 @@ def main_table(
             scope="col",
         )
         for p in groups
-        for i, c in enumerate(columns_of(table, p, shown))
+        for i, c in enumerate(columns_of(table, p, columns))
     ]
     top = (
         [tag("tr", tag("th", "arm", class_="name fixed"), heads, class_="only")]
@@ -126,13 +131,16 @@ def main_table(
     return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label="Results by arm")
 
 
-def made_by(material: Material) -> dict[str, str]:
-    """Where the page says how a number was made: by arm that of its first evaluation, under `` that of the score."""
+def made_by(material: Material, label: str = "") -> dict[str, str]:
+    """Where the page says how a number was made: by arm that of its first evaluation, under `` that of the score.
+
+    `label` is that of the run, on a page of several.
+    """
     anchors: dict[str, str] = {}
     for place, role in enumerate(material.artifacts):
         kind, name = parse_role(role).kind, parse_role(role).name
         if kind in ("evaluate", "score"):
-            anchors.setdefault(name if kind == "evaluate" else "", f"made-{place}")
+            anchors.setdefault(name if kind == "evaluate" else "", anchor(place, label))
     return anchors
 
 
@@ -144,7 +152,7 @@ def cell(
     roomy: bool,
     label: str = "",
     fixed: bool = False,
-    anchor: str | None = None,
+    made_at: str | None = None,
 ) -> Markup:
     """One cell: the value and its difference from the baseline, marked where it is apart from 0, and green for the better.
 
@@ -178,7 +186,7 @@ def cell(
     shown = tag("b", text, class_=tone or None) if column == "difference" and text != formats.NONE else text
     return tag(
         "td",
-        tag("a", shown, href=f"#{anchor}", class_="made") if anchor and text != formats.NONE else shown,
+        tag("a", shown, href=f"#{made_at}", class_="made") if made_at and text != formats.NONE else shown,
         tag("span", delta, class_=f"up {tone if column != 'difference' else ''}".strip()) if delta else None,
         tag("small", around) if around and roomy else None,
         class_=" ".join(["edge"] * first + ["fixed"] * fixed) or None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -54,22 +54,27 @@ def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, s
         ("results", "Results", _results(material, table)),
         ("curves", "Accuracy at every budget", _curves(gallery, material)),
         ("tradeoff", "Accuracy, length and REG", _tradeoff(gallery, material, table)),
-        ("training", "Training", _training(gallery, material)),
+        ("training", "Training", training_section(gallery, material)),
         ("budgets", "Budgets and weights", _budgets(material)),
         ("examples", "Responses", _examples(material, table)),
         ("provenance", "How this was made", provenance.section(material, installed)),
     ]
     kept = [(key, name, body) for key, name, body in sections if body]
-    links = [tag("a", name, href=f"#{key}") for key, name, _ in kept]
-    toggle = tag("button", "Light / dark", type="button", id="theme")
     body = [
         _top(material, table),
-        tag("nav", tag("div", links, toggle), aria_label="Sections"),
+        navigation([(key, name) for key, name, _ in kept]),
         _unfinished(material),
         tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in kept]),
         tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
     ]
     return document(study.name, body, gallery)
+
+
+def navigation(sections: Sequence[tuple[str, str]]) -> Markup:
+    """Links to sections, by their ids and names, and the switch between light and dark."""
+    links = [tag("a", name, href=f"#{key}") for key, name in sections]
+    toggle = tag("button", "Light / dark", type="button", id="theme")
+    return tag("nav", tag("div", links, toggle), aria_label="Sections")
 
 
 def document(name: str, body: Child, gallery: figures.Gallery) -> str:
@@ -265,7 +270,8 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
     return [*shown, spread] if spread is not None else shown
 
 
-def _training(gallery: figures.Gallery, material: Material) -> list[Child]:
+def training_section(gallery: figures.Gallery, material: Material) -> list[Child]:
+    """The curves of all trainings, and what they trained on."""
     groups = figures.training_groups(gallery, material)
     about = "Means over seeds, stages one after another. Arms are paid by different rewards: compare each with itself."
     shown: list[Child] = [tag("p", about, class_="about"), *groups] if groups else []

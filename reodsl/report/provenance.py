@@ -79,7 +79,7 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
         ):
             parts.append(tag("details", tag("summary", path, class_="mono"), tag("pre", text), open=i == 0))
     if material.artifacts:
-        parts.append(_artifacts(material))
+        parts.append(artifacts(material))
     return parts
 
 
@@ -113,6 +113,11 @@ def made_with(material: Material, installed: Mapping[str, str]) -> dict[str, str
     return {name: " and ".join(several) for name, several in recorded.items()} | here
 
 
+def anchor(place: int, label: str = "") -> str:
+    """The id of a result's row in the page: its place among the artifacts of a run."""
+    return f"made-{label}-{place}" if label else f"made-{place}"
+
+
 def why(spec: Spec, task: str) -> str:
     """The command that tells all of a task."""
     words = ["reodsl", "why", spec.path or "SPEC.reo", task]
@@ -135,7 +140,8 @@ def line_of(spec: Spec, role: str) -> str:
     return f"{path}:{line}"
 
 
-def _artifacts(material: Material) -> Markup:
+def artifacts(material: Material, label: str = "") -> Markup:
+    """The results behind a report, one a row, folded; `label` sets those of several runs on a page apart."""
     tasks = lower(material.spec)["report"].inputs
     rows = []
     for place, (role, artifact) in enumerate(material.artifacts.items()):
@@ -149,10 +155,11 @@ def _artifacts(material: Material) -> Markup:
                 tag("td", artifact.key[:16], class_="text mono", title=artifact.key),
                 tag("td", artifact.device, class_="text"),
                 tag("td", formats.number(artifact.seconds)),
-                id=f"made-{place}",
+                id=anchor(place, label),
             )
         )
     names = ("task", "why it is as it is", "in the spec", "key", "device", "seconds")
     head = tag("tr", [tag("th", n, class_="text" if n != "seconds" else None) for n in names], class_="only")
     table = tag("div", tag("table", tag("thead", head), tag("tbody", rows)), class_="scroll", tabindex="0")
-    return tag("details", tag("summary", f"{formats.plural(len(rows), 'result')} behind this report"), table)
+    whose = label or "this report"
+    return tag("details", tag("summary", f"{formats.plural(len(rows), 'result')} behind {whose}"), table)

@@ -1,4 +1,4 @@
-"""Draw the report of a run again from its results; nothing is run."""
+"""Draw the report of a run again from its results, or one page of several runs; nothing is run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import polars as pl
 from reodsl.diagnostics import Diagnostic, Problem, first_line, problem, warning
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
+from reodsl.report.compare import Run, labels
+from reodsl.report.compare_page import write_comparison
 from reodsl.report.material import Material, read
 from reodsl.report.run import write_report
 from reodsl.store.accept import telling
@@ -50,6 +52,43 @@ def redraw(store: Store, record: Record, out: Path) -> Redrawn:
     Trainings under way are drawn as far as they are. Raises E0957 where nothing is there yet, and E0968 where the run's
     spec was not kept.
     """
+    material, findings = material_of(store, record)
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn = Path(scratch)
+        write_report(material, drawn)
+        put_report(store, drawn, out)
+    return Redrawn(out / "report.html", findings)
+
+
+def redraw_together(store: Store, records: Sequence[Record], out: Path) -> Redrawn:
+    """Draws one page of several runs into `out`, each as far as it is there.
+
+    Raises E0976 where a run is named twice, and else as `redraw` does.
+    """
+    names = [record.name for record in records]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise problem(
+            "E0976",
+            "a run cannot be compared with itself",
+            where=twice,
+            help="name another run; `reodsl ls` lists them, and a study's name alone means its last run",
+        )
+    runs: list[Run] = []
+    findings: list[Diagnostic] = []
+    for label, record in zip(labels([record.study for record in records]), records, strict=True):
+        material, left_out = material_of(store, record)
+        runs.append(Run(label, record.name, material))
+        findings += left_out
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn = Path(scratch)
+        write_comparison(runs, drawn)
+        put_report(store, drawn, out)
+    return Redrawn(out / "report.html", tuple(findings))
+
+
+def material_of(store: Store, record: Record) -> tuple[Material, tuple[Diagnostic, ...]]:
+    """What a run gives a report as far as it is there, and what is left out. Raises as `redraw` does."""
     graph = lower(kept_spec(store, record))
     task = graph["report"]
     gathered = _gather(store, record, task.inputs)
@@ -69,11 +108,7 @@ def redraw(store: Store, record: Record, out: Path) -> Redrawn:
     findings = _findings(record, gathered, unread, wanted, alive(store, record))
     lines = [line for each in findings for line in (each.message, *each.notes)]
     sentences = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
-    with tempfile.TemporaryDirectory() as scratch:
-        drawn = Path(scratch)
-        write_report(replace(material, unfinished=sentences), drawn)
-        put_report(store, drawn, out)
-    return Redrawn(out / "report.html", findings)
+    return replace(material, unfinished=sentences), findings
 
 
 def _gather(store: Store, record: Record, roles: Mapping[str, str]) -> _Gathered:

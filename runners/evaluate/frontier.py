@@ -19,8 +19,8 @@ from reodsl.numbers.frontier import envelope
 from reodsl.numbers.greedy import greedy
 from reodsl.numbers.intervals import ArmScores, Interval, Scores, score_arms
 from reodsl.numbers.question_min import Changes, question_min
+from reodsl.numbers.question_scores import arm_scores
 from reodsl.store.labels import arm_labels
-from runners.evaluate.scores import arm_scores
 
 
 def frontier(job: Job) -> None:

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
+from reodsl.numbers.question_scores import arm_scores
 from reodsl.report.examples import _rows
-from runners.evaluate.scores import arm_scores
 from runners.evaluate.summary import curves, summary
 
 GRID = (0, 4, 8)

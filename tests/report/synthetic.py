@@ -109,14 +109,18 @@ def world(
     doc: str = "The paper's story in miniature: one small model that overthinks, trained five ways.",
     text: str = "",
     steps: int = 24,
+    draw: int = 0,
 ) -> World:
-    """Writes the artifacts of a finished study under `folder`. `text` is put into every question, answer and response."""
+    """Writes the artifacts of a finished study under `folder`. `text` is put into every question, answer and response.
+
+    Another `draw` gives other responses to the same questions.
+    """
     rename = rename or {}
     names = {plain: rename.get(plain, plain) for plain in ARMS}
     inputs: dict[str, Path] = {}
     regs: list[pl.DataFrame] = []
     for seed in seeds:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng([seed, draw] if draw else seed)
         models: dict[str, dict[str, Curve]] = {}
         numbers: dict[tuple[str, str], tuple[float, float]] = {}
         for plain, name in names.items():
@@ -255,7 +259,14 @@ def _evaluation(
     (path / "curves.json").write_text(json.dumps(_json(curves)))
     (path / "summary.json").write_text(json.dumps(summary))
     pl.DataFrame(samples).write_parquet(path / "samples.parquet")
-    pl.DataFrame(examples).write_parquet(path / "examples.parquet")
+    kept = pl.DataFrame(examples)
+    kept.write_parquet(path / "examples.parquet")
+    columns = ["benchmark", "question", "sample", "budget", "answer", "correct"]
+    whole = pl.DataFrame(samples).select("benchmark", "question", "sample", "tokens")
+    cut = kept.select(columns).join(whole, on=columns[:3], how="left", maintain_order="left")
+    cut.with_columns(forced=pl.col("budget") < pl.col("tokens")).drop("tokens").write_parquet(
+        path / "forced.parquet"
+    )
     return curves, summary
 
 

@@ -1,0 +1,395 @@
+"""Put the arms of several runs side by side: which can be compared, and their differences, paired where they can be.
+
+Two arms are compared where they answered the same questions in the same way. Arms that did not stand in groups of their
+own, each with what sets it apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.ir import canonical, digest
+from reodsl.ir.data import verifier_words
+from reodsl.ir.study import Frontier, Score, Suite
+from reodsl.numbers.grid import integration_grid
+from reodsl.numbers.intervals import ArmScores, Measured, Scores, column_weights, measured, scores
+from reodsl.numbers.question_scores import arm_scores
+from reodsl.report.artifacts import Made, reading
+from reodsl.report.material import MEAN, Material, parse_role
+from reodsl.store.plain import LARGEST_RECORD, read_plain
+from reodsl.store.store import MATERIAL
+
+Conditions = dict[str, tuple[str, str]]
+"""By what a reader calls a condition of an evaluation: a mark that is equal where it is, and a few words."""
+
+_QUESTIONS = "the questions of "
+CONFIDENCE = 0.95
+_MEASURES = ("accuracy", "length", "difference", "accuracy_change", "length_change")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run under the label that it has on the page; `name` is its whole name."""
+
+    label: str
+    name: str
+    material: Material
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Arms that can be compared. The material's arms are named `LABEL/ARM`.
+
+    Differences are from `reference`, paired by question and seed; `unpaired` says of which arms there is none, and why.
+    `apart` says what sets the group apart from the first.
+    """
+
+    material: Material
+    reference: str
+    unpaired: Mapping[str, str]
+    apart: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Groups, the largest first; all trainings; arms that are one result, by name; and runs without an evaluation."""
+
+    groups: tuple[Group, ...]
+    trainings: Material
+    same: Mapping[str, str]
+    unevaluated: tuple[str, ...]
+
+
+def labels(studies: Sequence[str]) -> list[str]:
+    """A label for each run: its study's name, numbered where several runs have it."""
+    counts, seen = Counter(studies), Counter[str]()
+    named = []
+    for name in studies:
+        seen[name] += 1
+        named.append(f"{name}-{seen[name]}" if counts[name] > 1 else name)
+    return [label.replace(":", "_").replace("@", "_") for label in named]
+
+
+def compare(runs: Sequence[Run]) -> Comparison:
+    """The arms of all runs in groups that can be compared, and their trainings.
+
+    An arm whose results another run has too stands there once. Raises E0981 where a file of samples cannot be read.
+    """
+    same = _same_results(runs)
+    conditions: dict[str, Conditions] = {}
+    for run in runs:
+        by_suite: dict[str, Conditions] = {}
+        for arm in run.material.study.arms:
+            name, folders = _name(run, arm.name), _folders(run, arm.name)
+            if not folders or name in same:
+                continue
+            folder = next(iter(folders.values()))
+            key = digest(canonical(arm.suite)) + str(_version(folder))
+            if key not in by_suite:
+                by_suite[key] = _conditions(arm.suite, folder)
+            conditions[name] = by_suite[key]
+    members: dict[str, list[str]] = {}
+    for name, each in conditions.items():
+        marks = digest({what: mark for what, (mark, _) in each.items()})
+        members.setdefault(marks, []).append(name)
+    ordered = sorted(members.values(), key=len, reverse=True)
+    groups = []
+    for names in ordered:
+        apart = _apart(conditions[ordered[0][0]], conditions[names[0]])
+        groups.append(_group(runs, names, apart))
+    trained = _merged(runs, [_name(run, arm) for run in runs for arm in run.material.drawn])
+    unevaluated = tuple(run.label for run in runs if not run.material.evaluations)
+    return Comparison(tuple(groups), trained, same, unevaluated)
+
+
+def _name(run: Run, arm: str) -> str:
+    return f"{run.label}/{arm}"
+
+
+def _folders(run: Run, arm: str) -> dict[int | None, Path]:
+    return {seed: folder for (name, seed), folder in run.material.evaluations.items() if name == arm}
+
+
+def _same_results(runs: Sequence[Run]) -> dict[str, str]:
+    """Arms whose evaluations an earlier run has as well, and the name that they have there."""
+    first: dict[tuple[tuple[int | None, str], ...], str] = {}
+    same = {}
+    for run in runs:
+        here = {}
+        for arm in run.material.arms:
+            results = tuple((seed, str(folder)) for seed, folder in _folders(run, arm).items())
+            if results in first:
+                same[_name(run, arm)] = first[results]
+            else:
+                here[results] = _name(run, arm)
+        first |= here
+    return same
+
+
+def _conditions(suite: Suite, folder: Path) -> Conditions:
+    """What has to be alike for two arms to be compared, by what a reader calls it."""
+    path = folder / "samples.parquet"
+    with reading(path):
+        asked = (
+            pl.scan_parquet(path)
+            .select("benchmark", "question", "text", "gold")
+            .unique()
+            .sort("benchmark", "question")
+            .collect(engine="streaming")
+        )
+    conditions: Conditions = {}
+    for part in asked.partition_by("benchmark", maintain_order=True):
+        mark = hashlib.sha256(part.write_csv().encode()).hexdigest()
+        conditions[f"{_QUESTIONS}{part['benchmark'][0]}"] = mark, f"{part['question'].n_unique():,}"
+    grid, rollout = suite.grid, suite.rollout
+    conditions["the grid"] = digest(list(grid)), f"{len(grid)} budgets up to {grid[-1]:,} tokens"
+    conditions["the longest response"] = str(rollout.max_tokens), f"{rollout.max_tokens:,} tokens"
+    conditions["the sampling"] = digest(canonical(rollout)), f"temperature {rollout.temperature:g}"
+    conditions["how answers are forced"] = digest(canonical(suite.forcing)), repr(suite.forcing.text)
+    wording = suite.wording
+    conditions["the wording"] = (
+        ("", "the model's") if wording is None else (digest(canonical(wording)), "its own")
+    )
+    for benchmark in suite.benchmarks:
+        grading = benchmark.data.grading
+        words = f"{grading.words}, {verifier_words(grading.verifier)}"
+        conditions[f"how answers of {benchmark.name} are read"] = digest(canonical(grading)), words
+    number = _version(folder)
+    conditions["the code that evaluated"] = (
+        str(number),
+        f"number {number}" if number is not None else "unknown",
+    )
+    return conditions
+
+
+def _version(folder: Path) -> int | None:
+    """The number of the code that evaluated, which is part of a result's identity; None outside of a store."""
+    try:
+        return int(json.loads(read_plain(folder / MATERIAL, LARGEST_RECORD))["version"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _apart(first: Conditions, other: Conditions) -> tuple[str, ...]:
+    """What differs between the conditions of two groups, in words."""
+    lines = []
+    for what in dict.fromkeys([*first, *other]):
+        if what in first and what in other:
+            (one, there), (two, here) = first[what], other[what]
+            if one != two:
+                lines.append(f"{what} ({there} there, {here} here)" if there != here else what)
+        elif what.startswith(_QUESTIONS):
+            lines.append(f"{what} are only {'there' if what in first else 'here'}")
+    return tuple(lines)
+
+
+def _group(runs: Sequence[Run], names: Sequence[str], apart: tuple[str, ...]) -> Group:
+    reference = _reference(runs, names)
+    merged = _merged(runs, names)
+    home = next(run for run in runs if reference.startswith(f"{run.label}/"))
+    score = home.material.study.score
+    suite = next(arm.suite for arm in home.material.study.arms if _name(home, arm.name) == reference)
+    to = score.to if score is not None else suite.reg_to or suite.grid[-1]
+    table, unpaired = _scores(runs, names, reference, to)
+    edges = _shared_frontier(runs, names, to)
+    frontiers: tuple[Frontier, ...] = ()
+    if edges is not None and score is not None:
+        table = _with_reg(table, runs, names)
+        frontiers = tuple(each for each in home.material.study.frontiers if each.name == score.frontier)
+    study = merged.study.model_copy(
+        update={
+            "score": Score(
+                frontier=frontiers[0].name if frontiers else "",
+                to=to,
+                relative_to=reference,
+                confidence=CONFIDENCE,
+            ),
+            "frontiers": tuple(each.model_copy(update={"of": ()}) for each in frontiers),
+        }
+    )
+    material = replace(
+        merged,
+        spec=merged.spec.model_copy(update={"study": study}),
+        scores=table,
+        frontiers=edges if edges is not None else merged.frontiers,
+    )
+    return Group(material, reference, unpaired, apart)
+
+
+def _reference(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """The arm that differences are from: the first baseline that a run was scored against, else the first arm."""
+    for run in runs:
+        score = run.material.study.score
+        if score is not None and score.relative_to and _name(run, score.relative_to) in names:
+            return _name(run, score.relative_to)
+    return names[0]
+
+
+def _merged(runs: Sequence[Run], names: Sequence[str]) -> Material:
+    """The material of some arms as one study, without scores and frontiers; arms are named `LABEL/ARM`."""
+    wanted = set(names)
+
+    def renamed(frame: pl.DataFrame, column: str, run: Run) -> pl.DataFrame:
+        if column not in frame.columns:
+            return frame
+        full = frame.with_columns((pl.lit(f"{run.label}/") + pl.col(column)).alias(column))
+        return full.filter(pl.col(column).is_in(list(wanted)))
+
+    def together(attribute: str, column: str) -> pl.DataFrame:
+        frames = [renamed(getattr(run.material, attribute), column, run) for run in runs]
+        return pl.concat(frames, how="diagonal_relaxed")
+
+    arms = tuple(
+        arm.model_copy(update={"name": _name(run, arm.name)})
+        for run in runs
+        for arm in run.material.study.arms
+        if _name(run, arm.name) in wanted
+    )
+    first = runs[0].material
+    study = first.study.model_copy(
+        update={
+            "name": " and ".join(run.label for run in runs),
+            "arms": arms,
+            "frontiers": (),
+            "score": None,
+            "tables": (),
+            "charts": (),
+        }
+    )
+    artifacts: dict[str, Made] = {}
+    for run in runs:
+        for text, artifact in run.material.artifacts.items():
+            role = parse_role(text)
+            if role.kind in ("evaluate", "train") and _name(run, role.name) in wanted:
+                artifacts[text.replace(f":{role.name}", f":{_name(run, role.name)}", 1)] = artifact
+    return replace(
+        first,
+        spec=first.spec.model_copy(update={"study": study}),
+        curves=together("curves", "name"),
+        frontiers=first.frontiers.clear(),
+        winners=first.winners.clear(),
+        summary=together("summary", "arm"),
+        scores=pl.DataFrame(),
+        metrics=together("metrics", "arm"),
+        selected={},
+        selections=together("selections", "arm"),
+        evaluations={
+            (_name(run, arm), seed): folder
+            for run in runs
+            for (arm, seed), folder in run.material.evaluations.items()
+            if _name(run, arm) in wanted
+        },
+        artifacts=artifacts,
+        accepted=(),
+        unfinished=(),
+    )
+
+
+def _scores(
+    runs: Sequence[Run], names: Sequence[str], reference: str, to: int
+) -> tuple[pl.DataFrame, dict[str, str]]:
+    """The rows of a table of scores, without REG, and the arms without a difference, with the reason.
+
+    An arm's difference is over the seeds that it shares with the reference; accuracy and length are over all of its own.
+    """
+    folders = {
+        name: _folders(run, name.removeprefix(f"{run.label}/"))
+        for run in runs
+        for name in names
+        if name.startswith(f"{run.label}/")
+    }
+    read: dict[str, dict[int | None, ArmScores]] = {}
+    budgets: tuple[int, ...] = ()
+    for name in names:
+        read[name] = {}
+        for seed, folder in folders[name].items():
+            with reading(folder):
+                read[name][seed], budgets = arm_scores(folder, name)
+    points = integration_grid(to, budgets)
+    weights = column_weights(budgets, points)
+    benchmarks = tuple(next(iter(read[reference].values())).forced)
+    places = {**{b: (b,) for b in benchmarks}, MEAN: benchmarks}
+    rows: list[dict[str, Any]] = []
+    unpaired: dict[str, str] = {}
+    for name in names:
+        whole = measured(list(read[name].values()), benchmarks, len(read[name]), weights)
+        seeds = _common(read[name], read[reference])
+        paired: tuple[Measured, Measured] | None = None
+        if name != reference and seeds:
+            paired = (
+                measured(_of_seeds(read[name], seeds), benchmarks, len(seeds), weights),
+                measured(_of_seeds(read[reference], seeds), benchmarks, len(seeds), weights),
+            )
+        elif name != reference:
+            unpaired[name] = "no seed in common"
+        for title, where in places.items():
+            row = _row(scores(name, title, where, whole, None, CONFIDENCE), ("accuracy", "length"))
+            if paired is not None:
+                difference = scores(name, title, where, *paired, CONFIDENCE)
+                row |= _row(difference, ("difference", "accuracy_change", "length_change"))
+            rows.append(row)
+    ends = [f"{measure}{end}" for measure in _MEASURES for end in ("", "_low", "_high")]
+    schema = {"arm": pl.String, "benchmark": pl.String} | dict.fromkeys(ends, pl.Float64)
+    table = pl.DataFrame(rows, schema=schema, orient="row")
+    return table.with_columns(pl.lit(None, pl.Int64).alias("seed")), unpaired
+
+
+def _common(one: Mapping[int | None, ArmScores], other: Mapping[int | None, ArmScores]) -> list[int | None]:
+    """The seeds that two arms share; an arm without seeds is the same in each."""
+    if None in one:
+        return list(other)
+    return list(one) if None in other else [seed for seed in one if seed in other]
+
+
+def _of_seeds(read: Mapping[int | None, ArmScores], seeds: Sequence[int | None]) -> list[ArmScores]:
+    return [read[None]] if None in read else [read[seed] for seed in seeds]
+
+
+def _row(of: Scores, measures: Sequence[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {"arm": of.model, "benchmark": of.benchmark}
+    for measure in measures:
+        value = getattr(of, measure)
+        if value is not None:
+            row |= {measure: value.value, f"{measure}_low": value.low, f"{measure}_high": value.high}
+    return row
+
+
+def _shared_frontier(runs: Sequence[Run], names: Sequence[str], to: int) -> pl.DataFrame | None:
+    """The frontier that all runs of a group were scored against; None where they were not, or not as far."""
+    frames = []
+    for run in runs:
+        if not any(name.startswith(f"{run.label}/") for name in names):
+            continue
+        score = run.material.study.score
+        if score is None or score.to != to or "reg" not in run.material.scores.columns:
+            return None
+        columns = ["seed", "benchmark", "budget", "accuracy"]
+        frames.append(run.material.frontier().sort(columns[:3]))
+    same = bool(frames) and all(
+        frame.drop("name").equals(frames[0].drop("name")) for frame in frames[1:] if frames[0].height
+    )
+    return frames[0] if same and frames[0].height else None
+
+
+def _with_reg(table: pl.DataFrame, runs: Sequence[Run], names: Sequence[str]) -> pl.DataFrame:
+    """The table with each arm's REG as its own run scored it."""
+    known = []
+    for run in runs:
+        of_run = run.material.scores
+        if "reg" not in of_run.columns:
+            continue
+        wanted = ("arm", "benchmark", "reg", "reg_low", "reg_high", "reg_plain")
+        over_seeds = of_run.filter(pl.col("seed").is_null()) if "seed" in of_run.columns else of_run
+        part = over_seeds.select(name for name in wanted if name in over_seeds.columns)
+        known.append(part.with_columns((pl.lit(f"{run.label}/") + pl.col("arm")).alias("arm")))
+    return table.join(
+        pl.concat(known, how="diagonal_relaxed"), on=["arm", "benchmark"], how="left", maintain_order="left"
+    )

@@ -1,0 +1,239 @@
+"""The page of several runs: their arms in one table, one set of curves, and what differs in their specs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.diff.compare import compare as compare_specs
+from reodsl.diff.render import tables as difference_tables
+from reodsl.graph.lower import lower
+from reodsl.report import copies, export, figures, formats, main_table, provenance, tables
+from reodsl.report.compare import Comparison, Group, Run, compare
+from reodsl.report.markup import Child, Markup, tag
+from reodsl.report.material import MEAN
+from reodsl.report.page import document, navigation, training_section
+
+MOST_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A page of several runs, and its tables by file name."""
+
+    html: str
+    tables: dict[str, pl.DataFrame]
+
+
+def draw(runs: Sequence[Run], installed: Mapping[str, str]) -> Drawn:
+    """The page. Arms that cannot be compared with the others stand in tables of their own, with the reason."""
+    comparison = compare(runs)
+    gallery = figures.Gallery()
+    scored = [tables.main(group.material) for group in comparison.groups]
+    sections: list[tuple[str, str, Child]] = [
+        ("results", "Results", _results(runs, comparison, scored)),
+        ("curves", "Accuracy at every budget", _curves(gallery, comparison)),
+        ("lengths", "Lengths", _lengths(gallery, comparison)),
+        ("training", "Training", training_section(gallery, comparison.trainings)),
+        ("specs", "What differs in the specs", _specs(runs)),
+        ("runs", "The runs", _runs(runs)),
+    ]
+    kept = [(key, name, body) for key, name, body in sections if body]
+    names = " and ".join(run.label for run in runs)
+    body = [
+        _top(runs, names, comparison, scored),
+        navigation([(key, name) for key, name, _ in kept]),
+        _left_out(runs, comparison),
+        tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in kept]),
+        tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
+    ]
+    return Drawn(document(names, body, gallery), _frames(comparison, scored))
+
+
+def write_comparison(runs: Sequence[Run], out: Path) -> None:
+    """`report.html` and `tables/` of several runs, in a folder that is there."""
+    drawn = draw(runs, provenance.versions())
+    export.write_tables(out / "tables", drawn.tables)
+    (out / "report.html").write_text(drawn.html, encoding="utf-8")
+
+
+def _frames(comparison: Comparison, scored: Sequence[pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    numbered = [
+        frame.with_columns(pl.lit(place).alias("group"))
+        for place, frame in enumerate(scored, 1)
+        if frame.height
+    ]
+    curves = [group.material.curves.rename({"name": "arm"}) for group in comparison.groups]
+    frames = {
+        "main": pl.concat(numbered, how="diagonal_relaxed") if numbered else pl.DataFrame(),
+        "curves": pl.concat(curves) if curves else pl.DataFrame(),
+        "training": comparison.trainings.metrics,
+    }
+    return {name: frame for name, frame in frames.items() if frame.height}
+
+
+def _top(runs: Sequence[Run], names: str, comparison: Comparison, scored: Sequence[pl.DataFrame]) -> Markup:
+    arms = sum(len(group.material.arms) for group in comparison.groups)
+    facts = [f"{len(runs)} runs", formats.plural(arms, "evaluated arm")]
+    if len(comparison.groups) > 1:
+        facts.append(f"{len(comparison.groups)} groups that cannot be compared with each other")
+    answers = [_answer(group, table) for group, table in zip(comparison.groups, scored, strict=True)]
+    return tag(
+        "header",
+        tag("p", "Comparison of runs", class_="eyebrow"),
+        tag("h1", names),
+        [tag("p", line, class_="lede") for line in answers[:1] if line],
+        tag("ul", [tag("li", fact) for fact in facts], class_="facts"),
+        class_="top",
+    )
+
+
+def _answer(group: Group, table: pl.DataFrame) -> str:
+    """What came out, in a sentence: the arms that are apart from the reference, the best first."""
+    rows = [
+        row
+        for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()
+        if formats.apart(row.get("difference_low"), row.get("difference_high"))
+    ]
+    if not rows:
+        return f"No arm is apart from {group.reference} in REG."
+    rows.sort(key=lambda row: row["difference"])
+    better = [
+        f"{row['arm']} ({formats.difference(row['difference'], row['difference_low'], row['difference_high'])})"
+        for row in rows
+        if row["difference"] < 0
+    ]
+    worse = len(rows) - len(better)
+    if not better:
+        return f"No arm is ahead of {group.reference} in REG; {worse} behind it."
+    more = f" and {len(better) - MOST_NAMED} more" if len(better) > MOST_NAMED else ""
+    behind = f" {formats.plural(worse, 'arm')} behind it." if worse else ""
+    return f"Ahead of {group.reference} in REG, in tokens: {', '.join(better[:MOST_NAMED])}{more}.{behind}"
+
+
+def _left_out(runs: Sequence[Run], comparison: Comparison) -> Markup | None:
+    """What the page lacks, run by run."""
+    lines = [f"{label}: nothing is evaluated yet." for label in comparison.unevaluated]
+    lines += [f"{run.label}: {line}" for run in runs for line in run.material.unfinished]
+    if not lines:
+        return None
+    head = tag("b", "Not everything is there.")
+    return tag("aside", head, [tag("p", line) for line in lines], class_="unfinished", role="status")
+
+
+def _results(runs: Sequence[Run], comparison: Comparison, scored: Sequence[pl.DataFrame]) -> list[Child]:
+    if not comparison.groups:
+        return [tag("p", "No run is evaluated yet.", class_="about")]
+    anchors = {
+        f"{run.label}/{arm}": place
+        for run in runs
+        for arm, place in main_table.made_by(run.material, run.label).items()
+        if arm
+    }
+    parts: list[Child] = []
+    for place, (group, table) in enumerate(zip(comparison.groups, scored, strict=True)):
+        if place:
+            parts.append(tag("h3", f"Not comparable with the above: {', '.join(group.material.arms)}"))
+            parts.append(tag("p", f"What differs: {'; '.join(group.apart)}.", class_="about"))
+        parts.append(tag("p", _words(group, table), class_="about"))
+        parts.append(main_table.main_table(group.material, table, anchors=anchors))
+        parts.append(copies.buttons(f"compared-{place}", group.material, table))
+    if comparison.same:
+        shown = [tag("li", f"{name} is {first}") for name, first in comparison.same.items()]
+        parts.append(tag("p", "The same results, which stand above once:", class_="about"))
+        parts.append(tag("ul", shown))
+    return parts
+
+
+def _words(group: Group, table: pl.DataFrame) -> str:
+    score = group.material.study.score
+    assert score is not None
+    words = [
+        f"Differences from {group.reference} are paired by question and seed. REG is up to {score.to:,} tokens, and its "
+        f"difference is the same against any frontier. [ ] {100 * score.confidence:g}% interval, * leaves out 0."
+    ]
+    if "reg" not in table.columns:
+        words.append("REG itself is left out: the runs were not scored against one frontier.")
+    if group.unpaired:
+        arms = ", ".join(f"{arm} ({why})" for arm, why in group.unpaired.items())
+        words.append(f"Without a difference: {arms}.")
+    return " ".join(words)
+
+
+def _curves(gallery: figures.Gallery, comparison: Comparison) -> list[Child]:
+    parts: list[Child] = []
+    for place, group in enumerate(comparison.groups):
+        if place:
+            parts.append(tag("h3", f"Not comparable with the above: {', '.join(group.material.arms)}"))
+        parts.append(figures.curve_group(gallery, group.material, f"curves-{place + 1}", None))
+    return parts
+
+
+def _lengths(gallery: figures.Gallery, comparison: Comparison) -> list[Child]:
+    groups = [figures.length_group(gallery, group.material) for group in comparison.groups]
+    return [group for group in groups if group is not None]
+
+
+def _specs(runs: Sequence[Run]) -> list[Child]:
+    """The settings that differ between each run and the next."""
+    parts: list[Child] = []
+    for one, other in pairwise(runs):
+        a, b = one.material.spec, other.material.spec
+        difference = compare_specs(a, b, lower(a), lower(b))
+        sides = one.label, other.label
+        parts.append(tag("h3", f"{one.label} and {other.label}"))
+        shown = [each for each in difference_tables(difference, sides) if each[1]]
+        if not (shown or difference.only_a or difference.only_b):
+            parts.append(tag("p", "They mean the same.", class_="about"))
+        for names, label in ((difference.only_a, one.label), (difference.only_b, other.label)):
+            if names:
+                parts.append(tag("p", f"Only in {label}: {', '.join(names)}.", class_="about"))
+        parts += [_three(heads, rows) for heads, rows in shown]
+    return parts
+
+
+def _three(heads: tuple[str, str, str], rows: Sequence[tuple[str, str, str]]) -> Markup:
+    first = heads[0] or "setting"
+    head = tag(
+        "tr", [tag("th", name, class_="text", scope="col") for name in (first, *heads[1:])], class_="only"
+    )
+    body = [
+        tag(
+            "tr",
+            tag("th", setting, class_="text mono", scope="row"),
+            [tag("td", value, class_="text mono") for value in values],
+        )
+        for setting, *values in rows
+    ]
+    table = tag("table", tag("thead", head), tag("tbody", body), class_="differences")
+    label = f"Settings of {first}"
+    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def _runs(runs: Sequence[Run]) -> list[Markup]:
+    rows = []
+    for run in runs:
+        spec, material = run.material.spec, run.material
+        facts = (
+            run.name,
+            spec.path,
+            ", ".join(str(seed) for seed in material.study.seeds) or formats.NONE,
+            f"{len(material.arms)} of {len(material.study.arms)}",
+        )
+        rows.append(
+            tag(
+                "tr",
+                tag("th", run.label, class_="text", scope="row"),
+                [tag("td", fact, class_="text mono") for fact in facts],
+                tag("td", tag("code", f"reodsl report {run.name.partition('.')[0]}"), class_="text"),
+            )
+        )
+    names = ("run", "its name", "spec", "seeds", "arms evaluated", "its own report")
+    head = tag("tr", [tag("th", name, class_="text", scope="col") for name in names], class_="only")
+    table = tag("table", tag("thead", head), tag("tbody", rows))
+    listed = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Runs")
+    return [listed, *(provenance.artifacts(run.material, run.label) for run in runs)]

@@ -1,0 +1,160 @@
+"""Several runs on one page: arms that answered the same questions are paired, the others are told apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from reodsl.report.compare import Run, compare, labels
+from reodsl.report.compare_page import draw, write_comparison
+from reodsl.report.material import Material, read
+from tests.report.synthetic import world
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    """A study of the same questions as that of one seed, with seed 1 and a second one, under another name."""
+    renamed = {"study": "again", "shrink": "cut"}
+    made = world(tmp_path_factory.mktemp("other"), seeds=(1, 2), rename=renamed, draw=7)
+    return read(made.spec, made.inputs)
+
+
+def run(label: str, material: Material) -> Run:
+    return Run(label, f"20260101T000000-{label}", material)
+
+
+def difference(one: Path, other: Path) -> float:
+    """REG of the first evaluation minus that of the second, averaged over benchmarks: trapezoids, question by question."""
+
+    def area(folder: Path) -> float:
+        forced = pl.read_parquet(folder / "forced.parquet")
+        areas: dict[str, list[float]] = {}
+        for part in forced.partition_by("benchmark", "question"):
+            points = part.group_by("budget").agg(pl.col("correct").cast(float).mean()).sort("budget").rows()
+            total = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in pairwise(points))
+            areas.setdefault(part["benchmark"][0], []).append(total)
+        return sum(sum(each) / len(each) for each in areas.values()) / len(areas)
+
+    return area(other) - area(one)
+
+
+def test_runs_are_named_by_their_studies() -> None:
+    assert labels(["quick", "mine"]) == ["quick", "mine"]
+    assert labels(["quick", "mine", "quick"]) == ["quick-1", "mine", "quick-2"]
+
+
+def test_differences_are_paired_by_question_over_the_seeds_in_common(
+    material: Material, other: Material
+) -> None:
+    comparison = compare([run("first", material), run("second", other)])
+    (group,) = comparison.groups
+    assert group.reference == "first/vanilla"
+    assert group.apart == ()
+    rows = {row["arm"]: row for row in group.material.scores.filter(pl.col("benchmark") == "mean").to_dicts()}
+    base = material.evaluations["vanilla", 1]
+    for arm, folder in (
+        ("first/reo_exp", material.evaluations["reo_exp", 1]),
+        ("second/cut", other.evaluations["cut", 1]),
+        ("second/vanilla", other.evaluations["vanilla", 1]),
+    ):
+        assert rows[arm]["difference"] == pytest.approx(difference(folder, base)), arm
+        assert rows[arm]["difference_low"] < rows[arm]["difference"] < rows[arm]["difference_high"]
+    assert rows["first/vanilla"]["difference"] is None
+    # Accuracy is over all of an arm's seeds, whichever of them are paired.
+    of_seeds = [pl.read_parquet(other.evaluations["cut", seed] / "samples.parquet") for seed in (1, 2)]
+    assert rows["second/cut"]["accuracy"] == pytest.approx(
+        sum(float(each["correct"].mean()) for each in of_seeds) / 2  # type: ignore[arg-type]
+    )
+
+
+def test_runs_without_a_seed_in_common_have_no_difference(material: Material, other: Material) -> None:
+    second = replace(
+        other, evaluations={key: folder for key, folder in other.evaluations.items() if key[1] == 2}
+    )
+    (group,) = compare([run("first", material), run("second", second)]).groups
+    assert set(group.unpaired) == {f"second/{arm}" for arm in second.arms}
+    html = draw([run("first", material), run("second", second)], {}).html
+    assert "Without a difference: second/base (no seed in common)" in html
+
+
+def test_what_was_evaluated_otherwise_stands_apart_with_the_reason(
+    tmp_path: Path, material: Material
+) -> None:
+    made = world(tmp_path, benchmarks=("easy", "new"), rename={"study": "new"})
+    longer = made.spec.study.arms[0].suite.model_copy(update={"samples": 2, "grid": (0, 8, 128)})
+    arms = tuple(arm.model_copy(update={"suite": longer}) for arm in made.spec.study.arms)
+    spec = made.spec.model_copy(update={"study": made.spec.study.model_copy(update={"arms": arms})})
+    second = read(spec, made.inputs)
+    comparison = compare([run("first", material), run("second", second)])
+    one, two = comparison.groups
+    assert {arm.split("/")[0] for arm in one.material.arms} == {"first"}
+    assert two.reference == "second/vanilla"
+    assert "the questions of medium are only there" in two.apart
+    assert "the questions of new are only here" in two.apart
+    assert "the grid (20 budgets up to 128 tokens there, 3 budgets up to 128 tokens here)" in two.apart
+    drawn = draw([run("first", material), run("second", second)], {})
+    assert "Not comparable with the above: second/base" in drawn.html
+    assert drawn.html.count('class="results"') == 2
+    assert set(drawn.tables["main"]["group"]) == {1, 2}
+
+
+def test_other_code_that_evaluated_is_told(tmp_path: Path, material: Material) -> None:
+    made = world(tmp_path, rename={"study": "old"})
+    for role, folder in made.inputs.items():
+        if role.startswith("evaluate:"):
+            (folder / "material.json").write_text('{"version": 3}')
+    _, two = compare([run("new", material), run("old", read(made.spec, made.inputs))]).groups
+    assert two.apart == ("the code that evaluated (unknown there, number 3 here)",)
+
+
+def test_a_result_that_two_runs_share_stands_there_once(material: Material) -> None:
+    comparison = compare([run("first", material), run("second", material)])
+    (group,) = comparison.groups
+    assert len(group.material.arms) == len(material.arms)
+    assert comparison.same["second/vanilla"] == "first/vanilla"
+    # One frontier, so REG itself is there too.
+    html = draw([run("first", material), run("second", material)], {}).html
+    assert "second/vanilla is first/vanilla" in html
+    assert "REG itself is left out" not in html
+
+
+def test_a_run_without_an_evaluation_gives_its_trainings(material: Material, other: Material) -> None:
+    bare = replace(
+        other,
+        evaluations={},
+        summary=other.summary.clear(),
+        curves=other.curves.clear(),
+        scores=pl.DataFrame(),
+        unfinished=("The report leaves out 12 of 24 results.",),
+    )
+    runs = [run("first", material), run("second", bare)]
+    comparison = compare(runs)
+    assert comparison.unevaluated == ("second",)
+    assert set(comparison.trainings.metrics["arm"]) >= {"first/vanilla", "second/vanilla"}
+    html = draw(runs, {}).html
+    assert "second: nothing is evaluated yet." in html
+    assert "second: The report leaves out 12 of 24 results." in html
+    none = draw([run("second", bare), run("third", bare)], {}).html
+    assert "No run is evaluated yet." in none
+
+
+def test_the_page_leads_with_the_answer_and_tells_what_differs(
+    tmp_path: Path, material: Material, other: Material
+) -> None:
+    write_comparison([run("first", material), run("second", other)], tmp_path)
+    html = (tmp_path / "report.html").read_text("utf-8")
+    header = html[: html.index("<main>")]
+    assert re.search(r"Ahead of first/vanilla in REG, in tokens: \S+ \(−[\d.]+\*\)|No arm is", header)
+    assert "seeds" in html[html.index('id="specs"') :]
+    # Every number leads to its result.
+    targets = set(re.findall(r'href="#(made-[^"]+)"', html))
+    assert targets
+    assert targets <= set(re.findall(r'id="(made-[^"]+)"', html))
+    assert "reodsl report 20260101T000000" in html
+    assert {path.name for path in (tmp_path / "tables").iterdir()} >= {"main.csv", "curves.parquet"}
+    assert 'data-arm="second/reo_exp"' in html
