@@ -22,6 +22,7 @@ from std.rewards import outcome
 wording plain { prefix = "hmm" }
 wording brief { prefix = "</think>" }
 wording within { question = "{budget} {question}", budget = 16 tokens..64 tokens }
+wording known { question = "{question}", budget = [16 tokens, 32 tokens] }
 """
 SHORTEST = "selection best { trace = argmin(len(z) for z in group if correct(z)) }"
 PAIRS = """
@@ -183,9 +184,12 @@ def test_margins_and_what_is_dropped(spec: Callable[..., Spec]) -> None:
 
 
 def test_wordings_of_rollouts(spec: Callable[..., Spec]) -> None:
-    method = stage(
-        spec(HEAD + rewarded("outcome", "wordings = [plain, within], wordings_per = question"))
-    ).method
+    """Of a model whose tokenizer writes every number; a list of words has to hold each that is drawn."""
+    text = HEAD + "from std.models import qwen3_4b\n"
+    text += rewarded("outcome", "wordings = [plain, within], wordings_per = question").replace(
+        "checkpoint(overthinker)", "qwen3_4b"
+    )
+    method = stage(spec(text)).method
     assert isinstance(method, Ppo)
     assert (method.wordings[1].low, method.wordings[1].high) == (16, 64)
     assert method.wordings_per == "question"
@@ -228,8 +232,8 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         ("selection best { trace = argmin(len(z) for z in group), size = 2 }", "E0203"),
         (SHORTEST.replace("correct(z)", "len(z)"), "E0301"),
         (SHORTEST.replace("correct(z)", 'python("s.py:f", z) > 0') + sequences("sft", f"best({POOL})"), "E0301"),
-        (SHORTEST + sequences("sft", f"best({POOL[:-1]}, wordings: [within]))"), "E0512"),
-        (rewarded("outcome", "wordings = [plain, brief, within]"), "E0511"),
+        (SHORTEST + sequences("sft", f"best({POOL[:-1]}, wordings: [known]))"), "E0512"),
+        (rewarded("outcome", "wordings = [plain, brief, known]"), "E0511"),
         (PAIRS + sequences("simpo", f"best({POOL}, ratio: 0.5)".replace("samples: 4", "samples: 1")), "E0513"),
         (SHORTEST + sequences("sft", f"best({POOL})").replace("prompts = 8", "prompts = 4097"), "E0513"),
         ("reward mine {\nmode(y) + 0.0\n}\n" + rewarded("mine"), "E0511"),

@@ -10,13 +10,14 @@ from reodsl.diagnostics.model import Diagnostic, Label, Span, error
 from reodsl.language.checks.cases import LIBRARY_PATH, Case, finding_at, place, root_model
 from reodsl.language.context import Context
 from reodsl.language.reward.selection import questions_of
-from reodsl.language.values import Compound, Record, records_of
+from reodsl.language.values import Bounds, Compound, Record, plain, records_of
 
 HOLE = re.compile(r"\{(start|steps|label|op|value|next|question|budget)\}")
 ALWAYS = frozenset({"<pad>", "<eos>", "<unk>", "<think>", "</think>"})
 OF_TASKS = ("values", "operations", "labels", "question", "step")
 OF_TRACES = ("open", "close", "again", "answer", "filler")
 OF_WORDINGS = ("question", "system", "prefix")
+ASKED = (*OF_WORDINGS, "budget")
 
 
 def check_vocabulary(ctx: Context, case: Case) -> Iterator[Diagnostic]:
@@ -49,6 +50,17 @@ def _lacked(ctx: Context, model: Record | None, texts: Iterable[_Text]) -> Itera
         ]
         message = f"the model's vocabulary has no `{word}`, which `{name}` of `{record.name}` needs"
         helps = "add it to the tokenizer's words, or write it otherwise"
+        if name == "budget":
+            message = (
+                f"`{record.name}` may write the budget `{word}`, and the model's vocabulary has no such word"
+            )
+            numbers = sorted(int(word) for word in _known(tokenizer) if word.isdecimal())
+            known = ", ".join(f"{number} tokens" for number in numbers[-4:] if number)
+            helps = (
+                f"draw budgets that are words of its own: `budget = [{known}]`"
+                if known
+                else "start from a model that knows numbers, or ask without a budget"
+            )
         if use is not None:
             helps = f"{use.helps}, or {helps}"
         yield finding_at(error, "E0721", message, labels, helps)
@@ -59,7 +71,8 @@ def _first_lacked(ctx: Context, tokenizer: Record, record: Record, name: str) ->
     known = ctx.once_of("words", tokenizer, lambda: _known(tokenizer))
 
     def first() -> str | None:
-        return next((word for word in _words(record.data(name)) if word not in known), None)
+        words = _words_of_budgets(record) if name == "budget" else _words(record.data(name))
+        return next((word for word in words if word not in known), None)
 
     # `known` is kept with the tokenizer, so no other gets its number.
     return ctx.once_of(f"{name} for {id(known)}", record, first)
@@ -73,6 +86,26 @@ def _words(text: object) -> tuple[str, ...]:
     """The words of a text or of a tuple of them, each once."""
     parts = text if isinstance(text, tuple) else (text,)
     return tuple(dict.fromkeys(word for part in parts for word in HOLE.sub(" ", str(part)).split()))
+
+
+def _words_of_budgets(wording: Record) -> Iterator[str]:
+    """The words that a wording's texts hold once a budget is written in, for every budget that may be drawn.
+
+    The bounds of a range may be far apart. A vocabulary is small, so a word that it lacks comes early.
+    """
+    drawn = wording.get("budget")
+    if drawn is None:
+        return
+    texts = " ".join(str(wording.data(name) or "") for name in OF_WORDINGS)
+    words = [word for word in dict.fromkeys(texts.split()) if "{budget}" in word]
+    if isinstance(drawn.data, Bounds):
+        low, high = plain(drawn)
+        budgets: Iterable[int] = range(low, high + 1)
+    else:
+        budgets = plain(drawn)
+    for budget in budgets if words else ():
+        for word in words:
+            yield from HOLE.sub(" ", word.replace("{budget}", str(budget))).split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +128,7 @@ def _asked_in(pool: Record) -> Iterator[_Text]:
             if task is not None and task.get(name) is not None:
                 yield task, name, place(task.fields.get(name), task.span), None
     for wording in records_of(pool, "wordings"):
-        for name in OF_WORDINGS:
+        for name in ASKED:
             if wording.get(name) is not None:
                 yield wording, name, place(wording.fields.get(name), wording.span), None
 
@@ -119,7 +152,7 @@ def _texts(case: Case) -> Iterator[_Text]:
             yield forcing, "text", span, use if span.path.startswith(LIBRARY_PATH) else None
     for wording, at in _wordings(case):
         use = _Use(Label(at, f"asks by `{wording.name}`"), "start from a model that knows it")
-        for name in OF_WORDINGS:
+        for name in ASKED:
             if wording.get(name) is not None:
                 span = place(wording.fields.get(name), wording.span)
                 yield wording, name, span, use if span.path.startswith(LIBRARY_PATH) else None
