@@ -20,7 +20,7 @@ from reodsl.language.checks.rewards import check_reward
 from reodsl.language.checks.rollouts import check_rollouts
 from reodsl.language.checks.runnable import runnable
 from reodsl.language.checks.studies import check_score, check_study
-from reodsl.language.checks.tables import check_table
+from reodsl.language.checks.tables import check_tables
 from reodsl.language.checks.unused import check_unused
 from reodsl.language.checks.vocabulary import check_vocabulary
 from reodsl.language.checks.wordings import check_asked, check_wording
@@ -76,7 +76,6 @@ def _check(program: Program) -> None:
             *check_grid(case),
             *check_overlap(ctx, case),
             *check_vocabulary(ctx, case),
-            *check_table(case),
         ):
             ctx.report(finding)
         for finding in check_asked(case.suite):
@@ -84,7 +83,7 @@ def _check(program: Program) -> None:
         if case.study is None and case.suite is not None:
             for finding in check_score(case.record, [(case.name, case.suite)]):
                 ctx.report(finding)
-    for finding in check_data(program):
+    for finding in (*check_tables(all_cases), *check_data(program)):
         ctx.report(finding)
     for study in program.of_type(Study, "study").values():
         findings = list(check_study(study, [case for case in all_cases if case.study is study]))
