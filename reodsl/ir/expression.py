@@ -15,6 +15,9 @@ WeightRule: TypeAlias = Literal["trapezoid", "uniform", "half_first"]
 Function: TypeAlias = Literal["sigmoid", "log", "exp", "sqrt", "cos", "abs", "floor", "min", "max", "clip"]
 Statistic: TypeAlias = Literal["mean", "std", "min", "max", "sum", "count", "median"]
 
+TRACK, STEP = "track.", "step"
+"""What the names of tracks begin with inside expressions, and the name of the steps that are done."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
@@ -172,6 +175,26 @@ class Aggregate(Node):
     empty: Expression | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History(Node):
+    """A statistic of `value` over responses of other times, in a track; `empty` where none meets `where`.
+
+    `steps` are those of the last `window` steps before the one at hand, `monitor` those that the monitor set was answered
+    with last. A `group` inside is of the question of `var`. `quantile` is the least value that the share `at` of all do
+    not exceed.
+    """
+
+    op: Literal["history"] = "history"
+    fn: Statistic | Literal["quantile"]
+    var: str
+    over: Literal["steps", "monitor"]
+    window: int = 1
+    value: Expression
+    at: Expression | None = None
+    where: Expression | None = None
+    empty: Expression | None = None
+
+
 class ByOp:
     """Tells pydantic that `op` says which expression it is. Pydantic is imported when a model is built, not before."""
 
@@ -197,7 +220,8 @@ Expression: TypeAlias = Annotated[
     | Binary
     | Call
     | If
-    | Aggregate,
+    | Aggregate
+    | History,
     ByOp(),
 ]
 

@@ -7,11 +7,22 @@ from dataclasses import dataclass
 from math import floor
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_serializer
 
 from reodsl.ir import expression
-from reodsl.ir.base import IR, walk
-from reodsl.ir.expression import Expression, Forced, Name, Number, Own, Previous, Weight, WeightRule
+from reodsl.ir.base import IR, walk, without_unsaid
+from reodsl.ir.expression import (
+    TRACK,
+    Expression,
+    Forced,
+    History,
+    Name,
+    Number,
+    Own,
+    Previous,
+    Weight,
+    WeightRule,
+)
 
 
 class Budgets(IR):
@@ -73,6 +84,16 @@ class Let(IR):
     value: Expression
 
 
+class Track(IR):
+    """A number that moves with training: found before each step from what came before it, or from the monitor set.
+
+    A reward reads it as the name `track.NAME`, and so do later tracks. `step` is the number of steps that are done.
+    """
+
+    name: str
+    value: Expression
+
+
 class Part(IR):
     """One term of a reward that is a sum of parts, each normalised by itself and then multiplied by `weight`.
 
@@ -105,14 +126,17 @@ def cuts_below(places: Iterable[int], length: float) -> tuple[int, ...]:
 
 
 class Reward(IR):
-    """One of `outcome`, one number a response, `dense`, and `parts`. `lets` are seen by all."""
+    """One of `outcome`, one number a response, `dense`, and `parts`. `lets` are seen by all, and so are `tracks`."""
 
     presentation = frozenset({"name"})
+    later = frozenset({"tracks"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     lets: tuple[Let, ...] = ()
     outcome: Expression | None = None
     dense: Dense | None = None
     parts: tuple[Part, ...] = ()
+    tracks: tuple[Track, ...] = ()
 
     @property
     def values(self) -> tuple[Expression, ...]:
@@ -124,6 +148,20 @@ class Reward(IR):
     def functions(self) -> tuple[str, ...]:
         """The user's functions that it calls, each once."""
         return tuple(dict.fromkeys(node.function for node in walk(self) if isinstance(node, Own)))
+
+    @property
+    def window(self) -> int:
+        """How many steps back its tracks look."""
+        return max((each.window for each in self._histories if each.over == "steps"), default=0)
+
+    @property
+    def monitors(self) -> bool:
+        """Whether one of its tracks is of the monitor set."""
+        return any(each.over == "monitor" for each in self._histories)
+
+    @property
+    def _histories(self) -> list[History]:
+        return [each for track in self.tracks for each in walk(track) if isinstance(each, History)]
 
     @property
     def weight_rule(self) -> WeightRule | None:
@@ -141,7 +179,7 @@ class Reward(IR):
         places = [
             each.cut for value in expressions for each in expression.walk(value) if isinstance(each, Forced)
         ]
-        lets = {let.name for let in self.lets}
+        lets = {let.name for let in self.lets} | {f"{TRACK}{track.name}" for track in self.tracks}
         at_splits = [
             self.dense is not None
             and (isinstance(place, Previous) or (isinstance(place, Name) and place.name not in lets))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from reodsl.ir.expression import (
+    TRACK,
     Aggregate,
     Bare,
     Binary,
@@ -14,6 +15,7 @@ from reodsl.ir.expression import (
     Expression,
     Forced,
     Given,
+    History,
     If,
     Length,
     Name,
@@ -39,8 +41,9 @@ _LEVELS: Mapping[str, tuple[int, int, int]] = {
 
 
 def reward_lines(reward: Reward) -> list[str]:
-    """The lines of a reward's body: its lets, then its value, its dense line without the split, or its parts."""
-    lines = [f"let {each.name} = {expression_text(each.value)}" for each in reward.lets]
+    """The lines of a reward's body: its tracks and lets, then its value, its dense line without the split, or its parts."""
+    lines = [f"track {each.name} = {expression_text(each.value)}" for each in reward.tracks]
+    lines += [f"let {each.name} = {expression_text(each.value)}" for each in reward.lets]
     if reward.outcome is not None:
         lines.append(expression_text(reward.outcome))
     if reward.dense is not None:
@@ -74,7 +77,7 @@ def _written(value: Expression) -> tuple[str, int]:
         case Number():
             return _number(value)
         case Name():
-            return value.name, _ATOM
+            return value.name.removeprefix(TRACK), _ATOM
         case Length():
             return f"len({value.of})", _ATOM
         case Correct():
@@ -107,7 +110,12 @@ def _written(value: Expression) -> tuple[str, int]:
             test = expression_text(value.test, _OR)
             return f"{then} if {test} else {expression_text(value.other)}", _IF
         case Aggregate():
-            return _aggregate(value), _ATOM
+            return _aggregate(value, value.over), _ATOM
+        case History():
+            steps = "step" if value.window == 1 else "steps"
+            return _aggregate(
+                value, "monitor" if value.over == "monitor" else f"steps({value.window} {steps})"
+            ), _ATOM
 
 
 def _number(constant: Number) -> tuple[str, int]:
@@ -119,12 +127,14 @@ def _number(constant: Number) -> tuple[str, int]:
     return number_text(value) + more * abs(unit), _PRODUCT
 
 
-def _aggregate(value: Aggregate) -> str:
+def _aggregate(value: Aggregate | History, over: str) -> str:
     counted = value.fn == "count" and isinstance(value.value, Number) and value.value.value == 1
     inner = value.var if counted else expression_text(value.value, _OR)
-    text = f"{inner} for {value.var} in {value.over}"
+    text = f"{inner} for {value.var} in {over}"
     if value.where is not None:
         text += f" if {expression_text(value.where, _OR)}"
+    if isinstance(value, History) and value.at is not None:
+        text += f", at: {expression_text(value.at)}"
     if value.empty is not None:
         text += f", empty: {expression_text(value.empty)}"
     return f"{value.fn}({text})"

@@ -27,8 +27,9 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A question's responses in one step, and the starting model's frozen samples of it."""
+    """A question's responses in one step, the starting model's frozen samples of it, and the values of tracks by name."""
 
     question: str
     rollouts: tuple[Rollout, ...]
     reference: tuple[Rollout, ...] = ()
+    tracks: Mapping[str, float] = field(default_factory=dict)

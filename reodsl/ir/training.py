@@ -80,6 +80,13 @@ class Loss(training_settings.Loss, IR):
         return self.entropy_share < 1.0 or self.token_share < 1.0
 
 
+class Monitor(training_settings.Monitor, IR):
+    """Before step 1 and after every `every` steps `questions` of the training data are answered `samples` times each.
+
+    The questions are drawn once, and what is sampled is learnt from by no step.
+    """
+
+
 class Ppo(training_settings.Ppo, IR):
     """PPO with clipped ratios and no critic.
 
@@ -96,6 +103,7 @@ class Ppo(training_settings.Ppo, IR):
     The responses of step n are sampled by the weights of step n - `lag`, or of the first one before that.
 
     `kl` weighs the divergence from the model that the stage began with, over all tokens, in the loss.
+    `monitor` is what the tracks of the reward are measured on, where they are not of the steps themselves.
     With `resample`, questions whose responses give no gradient are replaced by others, from that many further draws of
     `batch.prompts` questions at most.
     """
@@ -112,6 +120,7 @@ class Ppo(training_settings.Ppo, IR):
     wordings: tuple[Wording, ...] = ()
     wordings_per: Literal["rollout", "question"] = "rollout"
     loss: Loss = Loss()
+    monitor: Monitor | None = None
 
     @property
     def frozen(self) -> bool:

@@ -39,7 +39,18 @@ from reodsl.ir.model import (
     Wording,
     WordTokenizer,
 )
-from reodsl.ir.reward import Budgets, Dense, Let, OracleBudgets, Part, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.reward import (
+    Budgets,
+    Dense,
+    Let,
+    OracleBudgets,
+    Part,
+    QuestionBudgets,
+    Reward,
+    Split,
+    Steps,
+    Track,
+)
 from reodsl.ir.selection import Choice, Pick, Selection
 from reodsl.ir.study import Benchmark, Engine, Suite
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
@@ -54,6 +65,7 @@ from reodsl.ir.training import (
     Ipo,
     Loss,
     Method,
+    Monitor,
     Optimizer,
     Plateau,
     Pool,
@@ -214,6 +226,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
             "hub": Hub,
             "loss": Loss,
             "marks": Marks,
+            "monitor": Monitor,
             "package": Package,
             "prompt": Prompt,
             "python": Python,
@@ -371,6 +384,7 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     return Reward(
         name=record.name,
         lets=_lets(typed.lets),
+        tracks=tuple(Track(name=name, value=value) for name, value in typed.tracks),
         outcome=typed.outcome,
         dense=dense,
         parts=tuple(Part(value=part.value, weight=part.weight, on=part.on) for part in typed.parts),

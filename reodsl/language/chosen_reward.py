@@ -143,6 +143,7 @@ def _as_named(given: Reward, record: Definition) -> Reward:
     }
     return Reward(
         name=given.name,
+        tracks=given.tracks,
         lets=tuple(Let(name=names[let.name], value=_renamed(let.value, names)) for let in given.lets),
         outcome=None if given.outcome is None else _renamed(given.outcome, names),
         dense=None

@@ -102,6 +102,8 @@ class _Notes:
             match item:
                 case tree.Let():
                     self.place(f"{prefix}.lets", item.span)
+                case tree.Decl():
+                    self.place(f"{prefix}.tracks", item.span)
                 case tree.Dense():
                     self.place(f"{prefix}.dense", item.span)
                 case tree.ExprStatement():

@@ -54,6 +54,17 @@ REWARD_WORDS = (
     ),
     ("`A if C else B`, `and`, `or`, `not`, `==` `!=` `<` `<=` `>` `>=`", "conditions"),
     (
+        "`track usual = mean(len(z) for z in steps(20 steps), empty: 1K tokens)`",
+        "a number that moves with training, found before each step over the responses of the last 20;"
+        " `monitor`: those to the monitor set",
+    ),
+    (
+        "`track limit = quantile(len(z) for z in monitor if mean(correct(w) for w in group) > 0.5, at: 20%,"
+        " empty: 1K tokens)`",
+        "the least length that 20% do not exceed; `group` is the responses to the question of `z`",
+    ),
+    ("`track warm = min(1, step / 100 steps)`", "`step` is the number of the stage's steps that are done"),
+    (
         "`z(A) + 0.5 * z(B, on: prefix)`",
         "a whole value alone: parts, each normalised over the group; `on: prefix` is earned by the prefix's tokens",
     ),
@@ -62,8 +73,8 @@ REWARD_WORDS = (
 REWARDS = f"""
 ## Rewards
 
-A reward holds `let NAME = EXPRESSION` lines, and functions as `let NAME(A, B) = EXPRESSION`. It ends in one
-expression, a number for the whole response, or in
+A reward holds `let NAME = EXPRESSION` lines, functions as `let NAME(A, B) = EXPRESSION`,
+and `track NAME = EXPRESSION` lines. It ends in one expression, a number for the whole response, or in
 `dense L in SPLITS: EXPRESSION`, a number at each split.
 
 | in an expression | means |

@@ -94,6 +94,9 @@ def _at(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
             yield Completion(
                 "let", "kind", span, doc="Names a value: `let mu = mean(len(z) for z in group)`."
             )
+            if frame.body == "reward":
+                doc = "A number that moves with training: `track warm = min(1, step / 100 steps)`."
+                yield Completion("track", "kind", span, doc=doc)
         if not before or before[-1].type not in ("LET", "DENSE", "FOR"):  # else a new name
             yield from _formula(analysis, here, span)
         return
@@ -180,6 +183,9 @@ def _formula(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]
         runs = "FOR" if "FOR" in words and "DENSE" not in words[-4:] else "DENSE"
         for name in ("group", "ref") if runs == "FOR" else ():
             yield Completion(name, "name", span, "responses", _word_doc(name), first=True)
+        tracked = lines_of(analysis.text)[span.line - 1].lstrip().startswith("track ")
+        for name in ("steps", "monitor") if runs == "FOR" and tracked else ():
+            yield Completion(name, "name", span, "responses", _word_doc(name), first=True)
         if runs == "DENSE":
             for local in here.locals.values():
                 if local.what == "parameter":
@@ -188,7 +194,10 @@ def _formula(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]
         return
     for local in here.locals.values():
         # A `let` names what stands above it.
-        if local.what != "let" or (local.span.line, local.span.column) < (span.line, span.column):
+        if local.what not in ("let", "track") or (local.span.line, local.span.column) < (
+            span.line,
+            span.column,
+        ):
             yield Completion(local.name, "name", span, local.what, first=True)
     for name in ("y", "x", "group", "ref"):
         yield Completion(name, "name", span, "of a response", _word_doc(name), first=True)

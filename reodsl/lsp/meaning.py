@@ -11,7 +11,7 @@ from reodsl.ir.settings import KINDS
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.modules import Loaded
 from reodsl.language.reference import REWARD_WORDS, default_words
-from reodsl.language.reward.words import FUNCTIONS
+from reodsl.language.reward.words import FUNCTIONS, HISTORIES
 from reodsl.language.schema import type_words
 from reodsl.language.values import Budgets, Record, Section, Slot, Value, as_written, describe
 from reodsl.lsp.analysis import Analysis
@@ -104,7 +104,7 @@ def _name(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None
 
 def _in_reward(word: str) -> tuple[str, Span | None] | None:
     """Explain a word of a reward's formula, by every form in which it is used."""
-    if word not in (*FUNCTIONS, "y", "x", "group", "ref", "dense"):
+    if word not in (*FUNCTIONS, *HISTORIES, "y", "x", "group", "ref", "dense", "track"):
         return None
     forms = [f"- {code}: {means}" for code, means in REWARD_WORDS if re.search(rf"\b{word}\b", code + means)]
     return (f"**{word}** in a reward\n\n" + "\n".join(forms), None) if forms else None

@@ -232,6 +232,8 @@ def _locals(tokens: list[Token], start: int) -> dict[str, Local]:
         what = ""
         if above.type == "LET":
             what = "let"
+        elif above.type == "NAME" and above.text == "track" and below.type == "EQUAL":
+            what = "track"
         elif below.type == "IN" and above.type in ("FOR", "DENSE", "LPAR"):
             what = "variable"
         elif (

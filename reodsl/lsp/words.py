@@ -35,8 +35,8 @@ def words() -> Words:
     return Words(
         keywords=tuple(sorted(set(tables().words) - constants)),
         constants=tuple(sorted(constants)),
-        kinds=tuple(sorted({*DECLARED, *children})),
-        functions=tuple(sorted({*SIGNATURES, *FUNCTIONS, *called})),
+        kinds=tuple(sorted({*DECLARED, *children, "track"})),
+        functions=tuple(sorted({*SIGNATURES, *FUNCTIONS, "quantile", *called})),
         units=tuple(sorted(UNITS)),
         number=dict(tables().terminals)["NUMBER"],
     )

@@ -137,20 +137,23 @@ def _ppo(
     keeps = engine == "sglang" and devices.unit == "seconds"
     stays = memory.served_bytes(sizes, devices, cached) if keeps else 0.0
     beside = method.lag > 0 and devices.apart
+    watched, times = _monitored(method, steps)
+    watched_load = Load(watched, watched / method.monitor.samples if method.monitor else 0.0, prompt, lengths)
     sync = steps * _transfer(sizes, devices)
     seconds = {
         "start": devices.start,
-        "generation": _generation(load, method, drawn, sizes, devices),
+        "generation": _generation(load, method, drawn, sizes, devices)
+        + (times * generation_seconds(watched_load, sizes, devices) if times else 0.0),
         "forcing": drawn * forced.seconds,
-        "verification": drawn * verified / _rate(stage.data.verifier, devices),
+        "verification": (drawn * verified + times * watched) / _rate(stage.data.verifier, devices),
         "training": steps * _update(passes * sizes.forward_flops(tokens, context) + logits, devices) + sync,
     }
     return Price(
-        generated=drawn * responses * lengths.mean,
+        generated=(drawn * responses + times * watched) * lengths.mean,
         forced=drawn * forced.tokens,
         read_again=drawn * forced.read_again,
         trained=steps * responses * facts.trained_share * lengths.mean * method.epochs,
-        verified=drawn * verified,
+        verified=drawn * verified + times * watched,
         seconds=seconds,  # type: ignore[arg-type]
         gpus=devices.gpus,
         memory={
@@ -168,6 +171,14 @@ def _ppo(
         beside=beside,
         sync=sync,
     )
+
+
+def _monitored(method: Ppo, steps: int) -> tuple[int, int]:
+    """Responses to the monitor set at a time, and how many times a stage of so many steps asks for them."""
+    monitor = method.monitor
+    if monitor is None or not method.reward.monitors:
+        return 0, 0
+    return monitor.questions * monitor.samples, math.ceil(steps / monitor.every)
 
 
 def _generation(load: Load, method: Ppo, drawn: float, sizes: Sizes, devices: Devices) -> float:

@@ -48,7 +48,7 @@ class RewardInputs:
     """The responses of a step. Arrays are [questions, rollouts]; the reference's [questions, samples].
 
     `places` [questions, rollouts, splits] in tokens, or with 1 for an axis that it does not vary along; `present`
-    likewise says which splits a response has. An outcome reward has one split.
+    likewise says which splits a response has. An outcome reward has one split. `tracks` are their values at the step.
     """
 
     questions: tuple[str, ...]
@@ -60,6 +60,7 @@ class RewardInputs:
     reference_length: Floats | None = None
     reference_correct: Floats | None = None
     reference_given: Mapping[str, Floats] = field(default_factory=dict)
+    tracks: Mapping[str, float] = field(default_factory=dict)
 
 
 def pad_places(places: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Bools]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reodsl.ir.expression import (
+    TRACK,
     Aggregate,
     Bare,
     Binary,
@@ -18,6 +19,7 @@ from reodsl.ir.expression import (
     Expression,
     Forced,
     Given,
+    History,
     If,
     Length,
     Name,
@@ -61,7 +63,8 @@ class _Scope:
 def interpret(reward: Reward, group: Group, index: int, places: Sequence[int] = ()) -> list[float]:
     """The rewards of response `index`: one at each of `places` (its splits, in tokens), one in all for an outcome,
     or one for each of its parts."""
-    scope = _Scope(reward.name, group, {"y": group.rollouts[index]}, {}, places, 0)
+    tracks = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
+    scope = _Scope(reward.name, group, {"y": group.rollouts[index]}, tracks, places, 0)
     for let in reward.lets:
         value = _value(let.value, scope)
         scope = _Scope(reward.name, group, scope.responses, {**scope.numbers, let.name: value}, places, 0)
@@ -123,6 +126,8 @@ def _value(node: Expression, scope: _Scope) -> float:
             return _value(node.then if _value(node.test, scope) != 0 else node.other, scope)
         case Aggregate():
             return _aggregate(node, scope)
+        case History():
+            raise ValueError("what happened before is measured before a reward is")
 
 
 def _cut(node: Expression, scope: _Scope) -> int | None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from reodsl.ir.base import IR, parts_of
 from reodsl.ir.expression import (
+    TRACK,
     Aggregate,
     Bare,
     Binary,
@@ -24,6 +25,7 @@ from reodsl.ir.expression import (
     Expression,
     Forced,
     Given,
+    History,
     If,
     Length,
     Name,
@@ -86,13 +88,28 @@ def aggregate_depth(value: IR | Node) -> int:
     return inside + isinstance(value, Aggregate)
 
 
+def measure_each(
+    value: Expression, response: str, inputs: RewardInputs, numbers: Mapping[str, float]
+) -> Floats:
+    """A value for every response, [questions, rollouts], where it is called `response` and names are `numbers`."""
+
+    def never(at: Ints, cut: Ints) -> Bools:
+        raise ValueError("nothing is cut here")
+
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        evaluator = _Evaluator(Reward(name="", outcome=value), inputs, never, never)
+        measured = evaluator.value(value, evaluator.scope(response, numbers))
+    return np.broadcast_to(measured.reshape(measured.shape[:2]), inputs.length.shape)
+
+
 class _Evaluator:
     def __init__(self, reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> None:
         self.reward, self.inputs, self.forced, self.bare = reward, inputs, forced, bare
         self.axes = 3 + aggregate_depth(reward)
 
     def rewards(self) -> tuple[Floats, dict[str, Floats]]:
-        scope = _Scope({"y": _Response("group", 1)}, {})
+        scope = self.scope("y", {f"{TRACK}{name}": value for name, value in self.inputs.tracks.items()})
         lets: dict[str, Floats] = {}
         for let in self.reward.lets:
             lets[let.name] = self.value(let.value, scope)
@@ -107,6 +124,11 @@ class _Evaluator:
         shape = (*self.inputs.length.shape, 1)
         parts = [np.broadcast_to(value.reshape(value.shape[:3]), shape) for value in each]
         return np.concatenate(parts, axis=2), lets
+
+    def scope(self, response: str, numbers: Mapping[str, float]) -> _Scope:
+        """The name of one response of each rollout, and those of numbers that all share."""
+        arrays = {name: np.full((1,) * self.axes, value) for name, value in numbers.items()}
+        return _Scope({response: _Response("group", 1)}, arrays)
 
     def value(self, node: Expression, scope: _Scope) -> Floats:
         match node:
@@ -142,6 +164,8 @@ class _Evaluator:
                 return np.where(test != 0, self.value(node.then, scope), self.value(node.other, scope))
             case Aggregate():
                 return self.aggregate(node, scope)
+            case History():
+                raise ValueError("what happened before is measured before a reward is")
 
     def along(self, table: Floats, axis: int) -> Floats:
         """[questions, responses] with the responses along `axis`."""
@@ -234,6 +258,7 @@ def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: 
         "len(y)": float(inputs.length[question, rollout]),
         "correct(y)": float(inputs.correct[question, rollout]),
     }
+    seen.update(inputs.tracks)
     for name, value in lets.items():
         values_of_let = np.broadcast_to(
             value.reshape(value.shape[:3]), (*inputs.length.shape, value.shape[2])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -30,7 +30,7 @@ from runners.train.asking import Asking, longest_of
 from runners.train.batch import Batch
 from runners.train.beside import Beside
 from runners.train.draws import drawn
-from runners.train.gather import ROLLOUTS, gather
+from runners.train.gather import ROLLOUTS, Gathered, gather
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
 from runners.train.questions import Question, questions_of, read_table
@@ -38,6 +38,7 @@ from runners.train.rollouts import Collector, Reference, Rollouts, collect
 from runners.train.segments import Flow, collect_segments
 from runners.train.spread import await_value, weights_of
 from runners.train.steps import Numbers, Steps
+from runners.train.tracks import Tracks
 from runners.train.update import Learner
 from runners.train.waiting import Prepared, keep_waiting, load_waiting
 from runners.verify import Verifier, open_verifier
@@ -109,25 +110,38 @@ def ppo_steps(
     def draw(number: int) -> Sequence[int]:
         return drawn(seed, number, method.batch.prompts, len(pool.questions))
 
-    def sample(number: int) -> Rollouts:
-        return collect(collector, [pool.questions[i] for i in draw(number)], number)
+    def sample(informed: Collector, number: int) -> Rollouts:
+        return collect(informed, [pool.questions[i] for i in draw(number)], number)
+
+    tracks = Tracks(
+        method, collector, pool.questions, lambda number: _part(parts, number), job.work / "monitor"
+    )
+    for number, one in left.items():
+        tracks.keep(number, one.gathered.table)
+
+    def gathered_by(number: int, sample: Callable[[Collector, int], Rollouts]) -> Gathered:
+        """A step's batch, from rounds that know its tracks; their values are among its numbers."""
+        informed, row, seconds = tracks.at(number)
+        gathered = gather(lambda draw: sample(informed, draw), method, number)
+        tracks.keep(number, gathered.table)
+        return replace(gathered, row={**gathered.row, **row}, seconds={**gathered.seconds, **seconds})
 
     def make(number: int, before: Prepared | None) -> Prepared:
         """The batch of a step; with segments from what the step before left open."""
         segment, flow = method.segment, before.flow if before is not None else Flow()
         if segment is None:
-            return Prepared(gather(sample, method, number))
+            return Prepared(gathered_by(number, sample))
 
-        def go_on(_: int) -> Rollouts:
+        def go_on(informed: Collector, _: int) -> Rollouts:
             nonlocal flow
-            rollouts, flow = collect_segments(collector, pool.questions, draw, segment, flow)
+            rollouts, flow = collect_segments(informed, pool.questions, draw, segment, flow)
             return rollouts
 
-        gathered = gather(go_on, method, number)
+        gathered = gathered_by(number, go_on)
         return Prepared(gathered, flow)
 
     def take(number: int) -> Numbers:
-        gathered = gather(sample, method, number)
+        gathered = gathered_by(number, sample)
         began = now()
         engine.release()
         batch = learner.ranks.share(gathered.batch)
@@ -142,6 +156,7 @@ def ppo_steps(
 
     def write_tables(folder: Path, steps: int) -> None:
         join_parquet([_part(parts, number) for number in range(steps)], ROLLOUTS, folder / "rollouts.parquet")
+        tracks.write_table(folder, steps)
 
     closing = (engine.close, verifier.close, *(each.close for each in functions.values()))
     if not method.lag:

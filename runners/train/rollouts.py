@@ -42,7 +42,7 @@ class Collector:
 
     `places` are splits that all questions share; where it is None they are each question's own (`own_places`), or the
     reasoning steps of each response. `asking` says how questions are worded, where not all are asked as they come.
-    `functions` are the user's that the reward calls, by name.
+    `functions` are the user's that the reward calls, by name. `tracks` are the values of its tracks at the step.
     """
 
     engine: Engine
@@ -59,6 +59,7 @@ class Collector:
     asking: Asking | None = None
     readers: tuple[AnswerReader, ...] = BOXED
     functions: Mapping[str, OwnFunction] = field(default_factory=dict)
+    tracks: Mapping[str, float] = field(default_factory=dict)
 
     def ask(self, question: Question, number: int, position: int) -> list[Asked]:
         """What each rollout of the question at a position of a draw is generated from."""
@@ -225,6 +226,7 @@ def _ungraded(
         given=given,
         reference_length=np.array([r.lengths for r in references]) if references else None,
         reference_correct=np.array([r.correct for r in references]) if references else None,
+        tracks=collector.tracks,
     )
 
 

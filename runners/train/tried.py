@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+import polars as pl
 
+from reodsl.ir.expression import TRACK
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group
 from reodsl.ir.training import Advantage
 from reodsl.ir.trial import Tried
 from runners.rewards.inputs import pad_places
 from runners.rewards.interpret import interpret, measure
+from runners.rewards.tracks import track_values
 from runners.train.advantages import advantages_of, advantages_of_parts, normalised_parts, over_batch
 
 
@@ -20,9 +24,14 @@ def try_reward(
 ) -> tuple[Tried, ...]:
     """What each response of a group earns. `places` are each response's splits in tokens; none for an outcome.
 
-    `batch` normalises over this group alone. The advantages of parts are two: of a prefix, and of the rest.
+    A track is found from this group alone, before the first step. `batch` normalises over this group alone. The advantages
+    of parts are two: of a prefix, and of the rest.
     """
     size = len(group.rollouts)
+    if reward.tracks:
+        # There is no other step: a track is of this group alone.
+        table = _table(group)
+        group = replace(group, tracks=track_values(reward, 0, [table], table))
     splits = [list(each) for each in places] if reward.dense is not None else [[]] * size
     values = [interpret(reward, group, index, splits[index]) for index in range(size)]
     length = np.array([[float(each.length) for each in group.rollouts]])
@@ -54,9 +63,24 @@ def try_reward(
     )
 
 
+def _table(group: Group) -> pl.DataFrame:
+    """The group as a step's rollouts would have it."""
+    rollouts = group.rollouts
+    return pl.DataFrame(
+        {
+            "rollout": range(len(rollouts)),
+            "tokens": [each.length for each in rollouts],
+            "correct": [each.correct for each in rollouts],
+            **{name: [each.given.get(name) for each in rollouts] for name in ("mode", "budget")},
+        }
+    )
+
+
 def _lets(reward: Reward, group: Group, index: int) -> tuple[float, ...]:
     """The values of a reward's lets for one response."""
-    numbers: dict[str, float] = {}
+    numbers = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
+    values: list[float] = []
     for let in reward.lets:
-        numbers[let.name] = measure(reward.name, let.value, group, {"y": group.rollouts[index]}, numbers)
-    return tuple(numbers.values())
+        values.append(measure(reward.name, let.value, group, {"y": group.rollouts[index]}, numbers))
+        numbers[let.name] = values[-1]
+    return tuple(values)

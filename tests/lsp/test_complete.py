@@ -157,6 +157,11 @@ def test_a_reward_knows_its_scope(value: str) -> None:
 
 def test_what_can_be_run_over_in_a_reward() -> None:
     assert labels(in_reward("mean(len(z) for z in |)")) == {"group", "ref"}
+    in_track = in_reward("track a = mean(len(z) for z in |)")
+    assert labels(in_track) == {"group", "ref", "steps", "monitor"}
+    assert "the least length that 20% do not exceed" in next(
+        each.doc for each in in_track if each.label == "monitor"
+    )
     found = labels(in_reward("dense L in |"))
     assert {"at", "five"} <= found
     assert not {"mu", "group", "correct", "vanilla"} & found

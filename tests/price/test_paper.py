@@ -140,6 +140,44 @@ def test_a_bonus_for_entropy_takes_four_more_products_an_epoch(prices: Prices) -
     assert three == pytest.approx(9 / 7 * one + 2 * logits, rel=0.001)
 
 
+def test_a_monitor_set_is_generated_and_graded_besides(tmp_path: Path) -> None:
+    text = """from std.models import qwen3_4b
+from std.data import areal_boba_7b
+from std.recipes import ppo
+from std.suites import math_reg
+reward brief {
+  track usual = mean(len(z) for z in monitor)
+  correct(y) * (1 if len(y) <= usual else 0.5)
+}
+experiment mine = ppo {
+  base = qwen3_4b
+  data = areal_boba_7b
+  reward = brief
+  steps = 50 steps
+  eval = math_reg
+  MONITOR
+}
+"""
+    prices = []
+    for every in (20, 60):
+        path = tmp_path / "spec.reo"
+        path.write_text(
+            text.replace("MONITOR", f"monitor {{ questions = 64, samples = 8, every = {every} steps }}")
+        )
+        spec = compile_file(path, target="mine").spec
+        assert spec is not None
+        (task,) = [
+            each for name, each in price(lower(spec), spec).tasks.items() if name.startswith("mine.train")
+        ]
+        prices.append(task)
+    often, once = prices
+    # After 0, 20 and 40 steps, and after 0: two times 512 responses more, beside 50 steps of 128 x 16.
+    assert often.verified - once.verified == 2 * 512
+    assert once.verified == 50 * 128 * 16 + 512
+    assert often.generated / once.generated == pytest.approx(often.verified / once.verified)
+    assert often.seconds["generation"] > once.seconds["generation"]
+
+
 def test_preferences_against_the_start_take_it_and_a_pass_of_it() -> None:
     path = ROOT / "specs" / "miniature" / "dpo_shortest.reo"
     plain = compile_file(path, amends={"dpo_shortest.method": "simpo", "dpo_shortest.gamma": "1"}).spec

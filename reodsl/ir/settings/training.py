@@ -176,6 +176,12 @@ class Ppo:
         ),
     ] = 0.0
     loss: Annotated[Any, Setting(Block("loss"), "what the loss is made of", required=False, later=True)]
+    monitor: Annotated[
+        Any,
+        Setting(
+            Block("monitor"), "questions that a reward's tracks are measured on", required=False, later=True
+        ),
+    ]
     resample: Annotated[
         int,
         Setting(
@@ -414,6 +420,20 @@ class Clip:
     ]
     high: ClassVar[
         Annotated[Any, Setting(Num(low=0, high=10, above=True), "above 1", "high = 0.2", required=True)]
+    ]
+
+
+@kind("monitor", form="block")
+class Monitor:
+    """Questions of the training data, always the same, that the model answers from time to time for a reward's tracks."""
+
+    questions: Annotated[int, Setting(COUNT, "how many of the training data's questions", "questions = 64")]
+    samples: Annotated[int, Setting(COUNT, "responses a question", "samples = 8")]
+    every: Annotated[
+        int,
+        Setting(
+            STEPS, "steps from one time to the next; the first is before the first step", "every = 20 steps"
+        ),
     ]
 
 

@@ -38,6 +38,7 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         yield from _wide(record)
         yield from _unreached(stage)
         yield from _needs(stage)
+        yield from _monitored(stage)
         yield from _alike(record)
         yield from check_wordings(stage)
 
@@ -402,6 +403,32 @@ def _needs(stage: StageCase) -> Iterator[Diagnostic]:
             span,
             "uses `ref`",
             help="add `reference_samples = 16`",
+        )
+
+
+def _monitored(stage: StageCase) -> Iterator[Diagnostic]:
+    """E0530, W0531: tracks of a monitor set that is not there, and a monitor set that no track is of."""
+    record, reward = stage.record, stage.reward
+    slot = record.fields.get("monitor")
+    if reward is None:
+        return
+    span = place(record.fields.get("reward"), record.span)
+    monitor = record.sub("monitor")
+    if "monitor" in reward.uses and monitor is None:
+        yield error(
+            "E0530",
+            "the reward has a track of the monitor set, and there is none",
+            span,
+            "runs over `monitor`",
+            help="add `monitor { questions = 64, samples = 8, every = 20 steps }`",
+        )
+    if "monitor" not in reward.uses and monitor is not None and slot is not None and slot.span is not None:
+        yield warning(
+            "W0531",
+            "a monitor set is answered from time to time, and no track of the reward is of it",
+            place(slot, record.span),
+            others=[Label(span, "runs over no `monitor`")],
+            help="take `monitor` out, or write a track: `track usual = mean(len(z) for z in monitor)`",
         )
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from reodsl.diagnostics.model import Span, warning
-from reodsl.ir.expression import Expression, Name
+from reodsl.ir.expression import TRACK, Expression, History, Name
+from reodsl.ir.expression import walk as walk_expression
 from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
 from reodsl.language.evaluate import evaluate_splits
 from reodsl.language.reward.names import Body, Environment, Limits, LocalFunction, Typed, fail
 from reodsl.language.reward.parameters import environment, own_name
-from reodsl.language.reward.typing import type_expression
+from reodsl.language.reward.typing import OVER_STEPS, type_expression
 from reodsl.language.reward.warnings import report_blind, report_constant
 from reodsl.language.reward.words import FUNCTIONS
 from reodsl.language.units import PLAIN, TOKENS, Dimension, unit_words
@@ -48,6 +49,7 @@ class TypedReward:
     uses: frozenset[str]
     parts: tuple[TypedPart, ...] = ()
     cuts: tuple[tuple[float, Span], ...] = ()
+    tracks: tuple[tuple[str, Expression], ...] = ()
 
 
 def type_reward(
@@ -78,6 +80,7 @@ class _Read:
     """What the items of a body came to so far. `ends` are the places of its values, of which there is one."""
 
     lets: list[tuple[str, Expression]] = field(default_factory=list)
+    tracks: list[tuple[str, Expression]] = field(default_factory=list)
     outcome: Expression | None = None
     dense: Expression | None = None
     split: Record | None = None
@@ -118,6 +121,7 @@ def _body(
         frozenset(body.uses),
         reading.parts,
         tuple(body.cuts),
+        tuple(reading.tracks),
     )
 
 
@@ -134,6 +138,8 @@ def _item(body: Body, item: tree.BlockItem, so_far: _Read) -> bool:
     match item:
         case tree.Let():
             return _let(body, item, so_far.lets)
+        case tree.Decl(kind=tree.Ident("track")):
+            return _track(body, item, so_far.tracks)
         case tree.ExprStatement():
             so_far.ends.append(item.span)
             return _value(body, item.expr, so_far)
@@ -193,6 +199,48 @@ def _let(body: Body, item: tree.Let, lets: list[tuple[str, Expression]]) -> bool
     return good
 
 
+def _track(body: Body, item: tree.Decl, tracks: list[tuple[str, Expression]]) -> bool:
+    """Take a track into the names of the body, before whose responses it is found; whether it is sound."""
+    env, name = body.env, item.name.name
+    if item.value is None or item.params is not None:
+        helps = f"write `track {name} = mean(len(z) for z in {OVER_STEPS}, empty: 1K tokens)`"
+        body.ctx.fail("E0313", "a track is one number", item.span, help=helps)
+        env.broken.add(name)
+        return False
+    # Of what is there it knows numbers that do not depend on a response.
+    numbers = {
+        key: value
+        for key, value in env.values.items()
+        if value.constant
+        or value.open
+        or (isinstance(value.data, Name) and value.data.name.startswith(TRACK))
+    }
+    functions = {
+        key: replace(each, env=replace(each.env, responses={})) for key, each in env.functions.items()
+    }
+    inner = replace(env, values=numbers, responses={}, functions=functions)
+    value = type_expression(replace(body, env=inner, track=name), item.value)
+    good = own_name(body.ctx, item.name) and value is not None
+    if name in env.values or name in env.others or name in env.functions:
+        body.ctx.report(doubled(name, item.name.span, None, "give it another name"))
+        good = False
+    if value is None:
+        env.broken.add(name)
+        return False
+    if not any(isinstance(each, (History, Name)) for each in walk_expression(value.data)):
+        body.ctx.fail(
+            "E0313",
+            f"the track `{name}` does not move",
+            item.span,
+            help=f"write `let {name} = …`, or let it run over `{OVER_STEPS}`, over `monitor`, or use `step`",
+        )
+        env.broken.add(name)
+        return False
+    env.values[name] = Typed(Name(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.condition)
+    tracks.append((name, value.data))
+    return good
+
+
 def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
     """The units of the values that a body's `let`s name, by the names' places, whatever its parameters are given."""
     env_and_scope = environment(ctx, record, Environment(), symbolic=True)
@@ -235,6 +283,7 @@ def _unread(ctx: Context, reward: Definition) -> None:
         return
     ctx.read.add(item.name.span)
     named = [("let", part.name) for part in reward.body.items if isinstance(part, tree.Let)]
+    named += [("track", part.name) for part in reward.body.items if isinstance(part, tree.Decl)]
     read = {node.name for node in walk(reward.body) if isinstance(node, tree.Name)}
     named += [("parameter", param.name) for param in item.params or ()]
     for what, name in named:

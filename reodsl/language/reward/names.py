@@ -119,7 +119,8 @@ class Limits:
 class Body:
     """What typing one reward shares. `variable` is the name of the split in a `dense` line; `nonzero` holds facts.
 
-    `selects` is true for the body of a selection. `cuts` are the places at which responses are cut, each with the fewest
+    `selects` is true for the body of a selection, and `track` is the name of the track at hand, `tracked` the
+    response that its statistic is at. `cuts` are the places at which responses are cut, each with the fewest
     tokens that it can be.
     """
 
@@ -133,6 +134,8 @@ class Body:
     limits: Limits = Limits()
     depth: int = 0
     selects: bool = False
+    track: str | None = None
+    tracked: str | None = None
 
     def within(self, env: Environment, nonzero: frozenset[Expression] | None = None) -> Body:
         """The same reward with other names, and perhaps other facts: what it uses and where it cuts is kept together."""
@@ -146,6 +149,8 @@ class Body:
             self.nonzero if nonzero is None else nonzero,
             self.limits,
             self.depth,
+            track=self.track,
+            tracked=self.tracked,
         )
 
 

@@ -19,6 +19,7 @@ TAKEN = {
     "x": "the question",
     "group": "a question's responses",
     "ref": "those of the starting model",
+    "monitor": "the responses to the monitor set",
 }
 
 

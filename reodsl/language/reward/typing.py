@@ -12,12 +12,14 @@ from typing import Literal, TypeAlias
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.expression import (
+    STEP,
     Aggregate,
     Bare,
     Correct,
     Forced,
     Function,
     Given,
+    History,
     Length,
     Name,
     Own,
@@ -40,9 +42,9 @@ from reodsl.language.reward.operators import (
     number_function,
     opposite,
 )
-from reodsl.language.reward.words import FUNCTIONS, NUMERIC, RESPONSE, STATISTICS, WEIGHTS
+from reodsl.language.reward.words import FUNCTIONS, HISTORIES, NUMERIC, RESPONSE, STATISTICS, WEIGHTS
 from reodsl.language.suggest import advice
-from reodsl.language.units import PLAIN, TOKENS, Quantity
+from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity
 from reodsl.syntax import tree
 from reodsl.syntax.scanner import clipped
 
@@ -94,7 +96,7 @@ def _typed(body: Body, expr: tree.Expr) -> Typed | None:
             return _if_else(body, expr)
         case tree.Call():
             return _call(body, expr)
-        case tree.Attribute(value=tree.Name("x")):
+        case tree.Attribute(value=tree.Name("x")) if body.track is None:
             unit = TOKENS if expr.name.name.endswith("budget") else PLAIN
             body.uses.add(expr.name.name if unit == TOKENS else "given")
             return Typed(Given(of="y", field=expr.name.name), unit, -INF, INF)
@@ -131,6 +133,16 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         return env.values[name]
     if name in env.broken:
         return None
+    if body.track is not None and name == body.track:
+        return fail(
+            body,
+            "E0320",
+            f"the track `{name}` reads itself",
+            expr,
+            f"a track is found anew before each step: let it run over more steps, as in `mean(… for z in {OVER_STEPS})`",
+        )
+    if body.track is not None and name == STEP:
+        return Typed(Name(name=STEP), STEPS, 0.0, INF)
     if name in env.responses or name in ("group", "ref", "x"):
         hint = {"group": "mean(len(z) for z in group)", "ref": "mean(len(z) for z in ref)", "x": "x.budget"}
         return fail(
@@ -197,6 +209,14 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
     if not isinstance(expr.function, tree.Name):
         return fail(body, "E0301", "only a name can be called", expr.function, "write `NAME(…)`")
     name = expr.function.name
+    first = expr.args[0].value if expr.args else None
+    if (
+        body.track is not None
+        and body.tracked is None
+        and isinstance(first, tree.Comprehension)
+        and name in (*STATISTICS, "quantile")
+    ):
+        return _history(body, expr, first, name)
     statistic = next((each for each in STATISTICS if each == name), None)
     if statistic is not None and expr.args and isinstance(expr.args[0].value, tree.Comprehension):
         return _statistic(body, expr, expr.args[0].value, statistic)
@@ -235,6 +255,8 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
             body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`"
         )
     helps = advice(name, FUNCTIONS, "functions are")
+    if name == "quantile":
+        helps = "a track has it: `track most = quantile(len(z) for z in monitor, at: 90%)`"
     if is_reward(body.ctx, body.scope.module, name):
         helps = f"`{name}` is a reward, and no function: write its formula here as a `let`"
     return body.ctx.fail(
@@ -340,8 +362,9 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
     of = _response(body, second.value)
     if of is None:
         return None
-    if body.selects or of in body.env.sampled:
+    if body.selects or of in body.env.sampled or body.track is not None:
         what = "a selection's responses" if body.selects else "the starting model's responses"
+        what = "the responses of a track" if body.track is not None else what
         return fail(
             body,
             "E0301",
@@ -409,6 +432,14 @@ def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed |
             "the starting model's responses are graded whole, and not cut",
             expr,
             "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
+        )
+    if body.track is not None:
+        return fail(
+            body,
+            "E0301",
+            "a track's responses are graded whole, and not cut",
+            expr,
+            "measure `correct(z)`, `len(z)` or `mode(z)`",
         )
     body.uses.add(op)
     body.cuts.append((at.low, expr.upper.span))
@@ -523,12 +554,114 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
     return Typed(data, PLAIN if name == "count" else value.unit, low, high)
 
 
+OVER_STEPS = "steps(20 steps)"
+
+
+def _history(body: Body, expr: tree.Call, over: tree.Comprehension, name: str) -> Typed | None:
+    """A statistic of a track, over the responses of steps before or of the monitor set."""
+    window = _window(body, over.over)
+    if window is None:
+        return None
+    env = replace(body.env, responses={over.var.name: "z"})
+    inner = replace(body, env=env, tracked="z")
+    counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
+    value = constant(1.0, PLAIN) if counted else type_expression(inner, over.expr)
+    where = condition(inner, over.condition) if over.condition is not None else None
+    at = _share_at(body, expr, name)
+    rest = [arg for arg in expr.args[1:] if arg.name is None or arg.name.name != "at"]
+    given = _empty(body, rest, name)
+    if value is None or given is None or (over.condition is not None and where is None):
+        return None
+    if name == "quantile" and at is None:
+        return None
+    unit = " tokens" if value.unit == TOKENS else ""
+    if not given and name not in ("sum", "count") and (window or over.condition is not None):
+        return body.ctx.fail(
+            "E0306",
+            f"`{name}` may have nothing to run over: "
+            + (
+                "before the first step there are no responses"
+                if window
+                else "perhaps none meets the condition"
+            ),
+            over.span,
+            "may be nothing",
+            help=f"say what it is then: `{name}(…, empty: 1{unit})`",
+        )
+    span, empty = given[-1] if given else (over.span, None)
+    if (
+        empty is not None
+        and name != "count"
+        and not same_unit(body, empty, value, span, over.expr.span, "`empty`")
+    ):
+        return None
+    data = History(
+        fn=name,  # type: ignore[arg-type]
+        var="z",
+        over="steps" if window else "monitor",
+        window=window or 1,
+        value=value.data,
+        at=at.data if at is not None else None,
+        where=where.data if where is not None else None,
+        empty=empty.data if empty is not None else None,
+    )
+    low, high = _range_of(name, value, True, INF)
+    if empty is not None:
+        low, high = min(low, empty.low), max(high, empty.high)
+    return Typed(data, PLAIN if name == "count" else value.unit, low, high)
+
+
+def _window(body: Body, over: tree.Expr) -> int | None:
+    """How many steps a statistic of a track runs over, and 0 for the monitor set; None with what is wrong reported."""
+    match over:
+        case tree.Name("monitor"):
+            body.uses.add("monitor")
+            return 0
+        case tree.Call(function=tree.Name("steps"), args=(tree.Arg(name=None, value=count),)) if (
+            not isinstance(count, (tree.Binding, tree.Comprehension))
+        ):
+            value = type_expression(body, count)
+            if value is None:
+                return None
+            if value.unit == STEPS and value.constant and value.low >= 1 and value.low == int(value.low):
+                return int(value.low)
+            if value.unit == STEPS and value.open:
+                return 1
+    fail(
+        body,
+        "E0301",
+        "a track runs over the responses of steps before, or of the monitor set",
+        over,
+        f"write `for z in {OVER_STEPS}`, or `for z in monitor`",
+    )
+    return None
+
+
+def _share_at(body: Body, expr: tree.Call, name: str) -> Typed | None:
+    """The share of a quantile; None where there is none, or with what is wrong reported."""
+    given = [arg for arg in expr.args[1:] if arg.name is not None and arg.name.name == "at"]
+    if name != "quantile":
+        for arg in given:
+            fail(body, "E0310", f"`{name}` takes no share", arg, "take `at` out, or write `quantile(…)`")
+        return None
+    example = f"quantile(len(z) for z in {OVER_STEPS}, at: 50%, empty: 1K tokens)"
+    if len(given) != 1 or isinstance(given[0].value, (tree.Binding, tree.Comprehension)):
+        fail(body, "E0310", "`quantile` takes the share that it is at", expr, f"write `{example}`")
+        return None
+    value = type_expression(body, given[0].value)
+    if value is not None and (value.unit != PLAIN or value.high <= 0 or value.low > 1):
+        return fail(
+            body, "E0301", "a quantile is at a share above 0 and up to 1", given[0], f"write `{example}`"
+        )
+    return value
+
+
 def _source(body: Body, over: tree.Expr) -> Source | None:
     """What a statistic runs over; splits only inside a `dense` line."""
     match over:
         case tree.Name("group"):
             return "group"
-        case tree.Name("ref"):
+        case tree.Name("ref") if body.track is None:
             return "ref"
         case tree.Name("splits") if body.variable is not None:
             return "splits"
@@ -538,6 +671,25 @@ def _source(body: Body, over: tree.Expr) -> Source | None:
 def _nowhere(body: Body, name: str, at: tree.Expr) -> None:
     """E0301: a statistic over something that is neither responses nor splits."""
     helps = "`group` is the question's responses, `ref` the starting model's"
+    if body.track is not None:
+        fail(
+            body,
+            "E0301",
+            f"`{name}` runs over `group` here, the responses to the question of the one at hand",
+            at,
+            "a track's own statistic is the outermost one",
+        )
+        return
+    called = at.function if isinstance(at, tree.Call) else at
+    if isinstance(called, tree.Name) and called.name in HISTORIES:
+        fail(
+            body,
+            "E0301",
+            "only a track knows the responses of other steps, or of the monitor set",
+            at,
+            f"name the number: `track usual = {name}(… for z in …)`, and read `usual`",
+        )
+        return
     if body.variable is not None:
         helps += f", `splits` the places of this line: `sum(correct(y[:M]) for M in splits if M < {body.variable})`"
     elif isinstance(at, tree.Name) and at.name == "splits":

@@ -12,4 +12,7 @@ NUMERIC: tuple[Function, ...] = get_args(Function)
 RESPONSE = ("len", "correct", "answer", "mode", "python")
 FUNCTIONS = (*RESPONSE, *WEIGHTS, "before", "z", *dict.fromkeys((*STATISTICS, *NUMERIC)))
 
+HISTORIES = ("quantile", "steps", "monitor", "step")
+"""What a track alone may say: its own statistic, what it runs over, and the number of steps that are done."""
+
 RESPONSE_NAMES = frozenset({"y", "x", "group", "ref", *RESPONSE, *WEIGHTS, "before"})

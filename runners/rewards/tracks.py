@@ -1,0 +1,119 @@
+"""Find the values of a reward's tracks, from responses of steps before or to the monitor set.
+
+A table has a row for each response as `rollouts.parquet` has it, all responses to a question one after another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from reodsl.ir.expression import STEP, TRACK, History, Node, Number
+from reodsl.ir.reward import Reward
+from reodsl.ir.rollout import Group
+from runners.rewards.inputs import Floats, RewardInputs
+from runners.rewards.interpret import measure
+from runners.rewards.on_arrays import statistic
+from runners.rewards.vectorise import measure_each
+
+COLUMNS = ("rollout", "tokens", "correct", "mode", "budget")
+"""What a track may look at."""
+
+
+def track_values(
+    reward: Reward, step: int, recent: Sequence[pl.DataFrame], monitor: pl.DataFrame | None
+) -> dict[str, float]:
+    """The value of each track before step `step` (from 0), by name.
+
+    `recent` are the tables of the steps before it, the last one last; `monitor` is that of the monitor set's last responses.
+    """
+    values: dict[str, float] = {}
+    for track in reward.tracks:
+        numbers = {f"{TRACK}{name}": value for name, value in values.items()}
+
+        numbers[STEP] = float(step)
+
+        def put(node: History, numbers: Mapping[str, float] = numbers) -> Number:
+            return Number(value=_measured(node, recent, monitor, numbers, reward.name))
+
+        values[track.name] = measure(reward.name, _replaced(track.value, put), Group("", ()), {}, numbers)
+    return values
+
+
+def inputs_of(table: pl.DataFrame) -> RewardInputs:
+    """The responses of a table as arrays, [questions, rollouts]."""
+    rollouts = int(table["rollout"].max()) + 1  # type: ignore[arg-type]
+    shape = (table.height // rollouts, rollouts)
+    length = table["tokens"].to_numpy().astype(float).reshape(shape)
+    given = {
+        name: table[name].to_numpy().astype(float).reshape(shape)
+        for name in ("mode", "budget")
+        if not table[name].null_count()
+    }
+    correct = table["correct"].to_numpy().astype(float).reshape(shape)
+    return RewardInputs(
+        ("",) * shape[0], length, correct, length[:, :, None], np.ones((*shape, 1), dtype=np.bool_), given
+    )
+
+
+def quantile(values: Floats, at: float) -> float:
+    """The least of some values that the share `at` of them do not exceed."""
+    # A share that is a fraction of the count, such as 1/3 of 6, is not to fail by its rounding.
+    place = math.ceil(at * len(values) - 1e-9)
+    return float(np.sort(values)[min(max(place, 1), len(values)) - 1])
+
+
+def _measured(
+    node: History,
+    recent: Sequence[pl.DataFrame],
+    monitor: pl.DataFrame | None,
+    numbers: Mapping[str, float],
+    reward: str,
+) -> float:
+    """One statistic over the responses that meet its condition; what it is of nothing otherwise."""
+    nobody = Group("", ())
+    tables = (
+        list(recent[-node.window :]) if node.over == "steps" else [monitor] if monitor is not None else []
+    )
+    collected: list[Floats] = []
+    for table in tables:
+        if not table.height:
+            continue
+        inputs = inputs_of(table)
+        value = (
+            np.ones(inputs.length.shape)
+            if node.fn == "count"
+            else measure_each(node.value, node.var, inputs, numbers)
+        )
+        keep = (
+            np.ones(value.shape, dtype=np.bool_)
+            if node.where is None
+            else measure_each(node.where, node.var, inputs, numbers) != 0
+        )
+        collected.append(value[keep])
+    values = np.concatenate(collected) if collected else np.zeros(0)
+    if not len(values):
+        if node.empty is not None:
+            return measure(reward, node.empty, nobody, {}, numbers)
+        return 0.0 if node.fn in ("sum", "count") else math.nan
+    if node.fn == "quantile":
+        assert node.at is not None
+        return quantile(values, measure(reward, node.at, nobody, {}, numbers))
+    kept, counted = np.ones(values.shape, dtype=np.bool_), np.array([len(values)])
+    return float(statistic(node.fn, values, kept, counted, 0)[0])
+
+
+def _replaced(value: Any, put: Callable[[History], Number]) -> Any:
+    """An expression in which each look at other times is what `put` makes of it."""
+    if isinstance(value, History):
+        return put(value)
+    if isinstance(value, tuple):
+        return tuple(_replaced(item, put) for item in value)
+    if not isinstance(value, Node):
+        return value
+    return replace(value, **{each.name: _replaced(getattr(value, each.name), put) for each in fields(value)})

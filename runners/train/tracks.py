@@ -1,0 +1,118 @@
+"""Keep what a reward's tracks look at from step to step: tables of steps before, and responses to the monitor set.
+
+Both are on the disk before a step counts as done, so that an interrupted stage finds the values that it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import polars as pl
+
+from reodsl.ir.expression import Correct
+from reodsl.ir.reward import Reward
+from reodsl.ir.training import Monitor, Ppo
+from reodsl.store.files import sync
+from runners.clock import now, spent
+from runners.rewards.tracks import COLUMNS, track_values
+from runners.seeds import purpose
+from runners.train.draws import permutation
+from runners.train.gather import ROLLOUTS, rollout_columns, score
+from runners.train.metrics import join_parquet, write_parquet
+from runners.train.questions import Question
+from runners.train.rollouts import Collector, collect
+
+PREFIX = "track_"
+"""What the columns of `metrics.parquet` begin with that have the values of tracks."""
+PLAIN = Reward(name="monitor", outcome=Correct(of="y"))
+
+
+@dataclass(slots=True)
+class Tracks:
+    """The tracks of a stage's reward. `part(n)` is the file of step n's rollouts, `folder` where the monitor's are kept."""
+
+    method: Ppo
+    collector: Collector
+    questions: Sequence[Question]
+    part: Callable[[int], Path]
+    folder: Path
+    tables: dict[int, pl.DataFrame] = field(default_factory=dict)
+    asked: tuple[int, pl.DataFrame] | None = None
+
+    def at(self, number: int) -> tuple[Collector, dict[str, float], dict[str, float]]:
+        """A collector that knows the values before step `number` (from 0), these as metrics, and the seconds that it took.
+
+        The monitor set is answered by the weights that the engine has. Steps come in their order.
+        """
+        reward, monitor = self.method.reward, self.method.monitor
+        if not reward.tracks:
+            return self.collector, {}, {}
+        began, table = now(), None
+        if monitor is not None and reward.monitors:
+            table = self._monitored(monitor, number)
+        recent = [self._table(each) for each in range(max(0, number - reward.window), number)]
+        values = track_values(reward, number, recent, table)
+        seconds = spent("monitor", (began, now())) if table is not None else {}
+        row = {f"{PREFIX}{name}": value for name, value in values.items()}
+        return replace(self.collector, tracks=values), row, seconds
+
+    def keep(self, number: int, table: pl.DataFrame) -> None:
+        """Takes in the rollouts of a step, and lets go of those that no track looks at any more."""
+        window = self.method.reward.window
+        if window:
+            self.tables[number] = table.select(COLUMNS)
+            for old in [each for each in self.tables if each <= number - window]:
+                del self.tables[old]
+
+    def write_table(self, folder: Path, steps: int) -> None:
+        """`monitor.parquet`: all responses to the monitor set, `step` counted as the step after them."""
+        monitor = self.method.monitor
+        if monitor is not None and self.method.reward.monitors:
+            paths = [self._path(number) for number in range(0, steps, monitor.every)]
+            join_parquet(paths, ROLLOUTS, folder / "monitor.parquet")
+
+    def _table(self, number: int) -> pl.DataFrame:
+        if number not in self.tables:
+            self.tables[number] = pl.read_parquet(self.part(number), columns=list(COLUMNS))
+        return self.tables[number]
+
+    def _monitored(self, monitor: Monitor, number: int) -> pl.DataFrame:
+        """The last responses to the monitor set before a step; made now where it is time."""
+        last = number - number % monitor.every
+        if last == number and (self.asked is None or self.asked[0] != number):
+            table = self._answered(monitor, number)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_parquet(table, self._path(number))
+            # On the disk before any standing that takes this step for done.
+            sync(self._path(number))
+            self.asked = number, table
+        if self.asked is None or self.asked[0] != last:
+            self.asked = last, pl.read_parquet(self._path(last))
+        return self.asked[1]
+
+    def _answered(self, monitor: Monitor, number: int) -> pl.DataFrame:
+        collector = self.collector
+        seed = purpose(collector.seed, "monitor")
+        chosen = permutation(purpose(seed, "questions"), len(self.questions))[: monitor.questions]
+        asking = collector.asking
+        plain = replace(
+            collector,
+            reward=PLAIN,
+            rollouts=monitor.samples,
+            forcing=None,
+            places=(self.method.rollout.max_tokens,),
+            own_places={},
+            references={},
+            functions={},
+            seed=seed,
+            asking=None if asking is None else replace(asking, rollouts=monitor.samples, seed=seed),
+        )
+        rollouts = collect(plain, [self.questions[i] for i in chosen], number)
+        scored = score(rollouts, self.method.model_copy(update={"reward": PLAIN}))
+        columns: Mapping[str, Sequence[object]] = rollout_columns(scored, number + 1)
+        return pl.DataFrame(columns, schema=ROLLOUTS)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:08d}.parquet"

@@ -1,0 +1,89 @@
+"""Tracks of a reward: what they are lowered to and written as, what is refused, and the monitor set that they need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reodsl.ir.reward import Reward
+from reodsl.ir.reward_text import reward_lines
+from reodsl.language import check_file
+from reodsl.language.chosen_reward import choose_reward
+from reodsl.syntax.formatter import format_source
+from reodsl.syntax.source import Source
+
+TEXT = """reward laser(low: tokens = 16 tokens) {
+  let solved(z) = mean(correct(w) for w in group)
+  track usual = mean(len(z) for z in steps(5 steps) if correct(z), empty: 64 tokens)
+  track limit = max(low, quantile(len(z) for z in monitor if solved(z) >= 0.5, at: 0.2, empty: usual))
+  track warm  = min(1, step / 100 steps)
+  correct(y) + warm * (0.5 if correct(y) and len(y) <= limit else 0)
+}
+"""
+
+
+def chosen(path: Path, text: str) -> Reward:
+    path.write_text(text)
+    found = choose_reward(str(path), None)
+    assert found.reward is not None, found.diagnostics
+    return found.reward
+
+
+def test_a_reward_is_written_as_it_was_read(tmp_path: Path) -> None:
+    reward = chosen(tmp_path / "own.reo", TEXT)
+    assert [track.name for track in reward.tracks] == ["usual", "limit", "warm"]
+    assert (reward.window, reward.monitors) == (5, True)
+    lines = reward_lines(reward)
+    assert lines[:3] == [
+        "track usual = mean(len(z) for z in steps(5 steps) if correct(z), empty: 64 tokens)",
+        "track limit = max(16 tokens, quantile(len(z) for z in monitor"
+        " if mean(correct(z1) for z1 in group) >= 0.5, at: 0.2, empty: usual))",
+        "track warm = min(1, step / 100)",
+    ]
+
+
+def test_the_formatter_knows_tracks() -> None:
+    formatted = format_source(Source("own.reo", TEXT.replace("track warm  =", "track warm=")))
+    assert formatted.text == TEXT.replace("track warm  =", "track warm  =")
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("track a = 0.5 * a + mean(correct(z) for z in steps(2 steps), empty: 0)", "E0320"),
+        ("track a = mean(correct(z) for z in steps(a * 1 step), empty: 0)", "E0320"),
+        ("track a = mean(correct(z) for z in group)", "E0301"),
+        ("track a = mean(correct(z) for z in ref)", "E0301"),
+        ("track a = mean(correct(z) for z in steps(0 steps), empty: 0)", "E0301"),
+        ("track a = mean(correct(z) for z in steps(3), empty: 0)", "E0301"),
+        ("track a = mean(correct(z) for z in steps(3 steps))", "E0306"),
+        ("track a = mean(correct(z) for z in monitor if len(z) < 9 tokens)", "E0306"),
+        ("track a = mean(correct(y) for z in monitor)", "E0301"),
+        ("track a = mean(correct(answer(z[:4 tokens])) for z in monitor)", "E0301"),
+        ('track a = mean(python("a.py:f", z) for z in monitor)', "E0301"),
+        ("track a = mean(x.level for z in monitor)", "E0301"),
+        ("track a = mean(len(z) for z in monitor, empty: 1)", "E0302"),
+        ("track a = quantile(correct(z) for z in monitor)", "E0310"),
+        ("track a = quantile(correct(z) for z in monitor, at: 2)", "E0301"),
+        ("track a = mean(correct(z) for z in monitor, at: 0.5)", "E0310"),
+        ("track a = 3", "E0313"),
+        ("track a { b = 3 }", "E0313"),
+        ("track monitor = step / 1 step", "E0208"),
+        ("track correct = mean(correct(z) for z in group)", "E0301"),
+        ("let a = mean(correct(z) for z in monitor)", "E0301"),
+        ("let a = mean(correct(z) for z in steps(3 steps), empty: 0)", "E0301"),
+        ("let a = quantile(correct(z) for z in group, at: 0.5)", "E0213"),
+    ],
+)
+def test_one_mistake_is_told_of_once(tmp_path: Path, line: str, code: str) -> None:
+    name = line.split()[1]
+    path = tmp_path / "own.reo"
+    path.write_text(f"reward r {{\n  {line}\n  correct(y) * {'1' if name == 'correct' else name}\n}}\n")
+    assert [each.code for each in check_file(path).diagnostics if each.severity == "error"] == [code]
+
+
+def test_a_track_that_nothing_reads_is_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "own.reo"
+    path.write_text("reward r {\n  track warm = step / 1 step\n  correct(y)\n}\n")
+    assert [each.code for each in check_file(path).diagnostics] == ["W0203"]

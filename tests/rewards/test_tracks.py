@@ -1,0 +1,139 @@
+"""Tracks: their values against loops over rows, and rewards that read them, one by one and as arrays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reodsl.ir.expression import (
+    STEP,
+    TRACK,
+    Aggregate,
+    Binary,
+    Call,
+    Correct,
+    Expression,
+    Given,
+    History,
+    If,
+    Length,
+    Name,
+    Number,
+)
+from reodsl.ir.reward import Let, Reward, Track
+from reodsl.ir.rollout import Group, Rollout
+from runners.rewards.inputs import RewardInputs
+from runners.rewards.interpret import interpret
+from runners.rewards.tracks import quantile, track_values
+from runners.rewards.vectorise import vectorise
+
+Row = tuple[int, bool, int]
+"""Tokens, verdict and mode of a response."""
+
+
+def table(groups: list[list[Row]]) -> pl.DataFrame:
+    rows = [(rollout, *row) for group in groups for rollout, row in enumerate(group)]
+    columns = {"rollout": 0, "tokens": 1, "correct": 2, "mode": 3}
+    data = {name: [row[at] for row in rows] for name, at in columns.items()}
+    return pl.DataFrame({**data, "budget": [None] * len(rows)})
+
+
+def over(fn: str, over: str = "steps", **more: object) -> History:
+    return History(**{"fn": fn, "var": "z", "over": over, "value": Length(of="z"), **more})  # type: ignore[arg-type]
+
+
+def of(value: Expression, *earlier: Track) -> Reward:
+    return Reward(name="r", outcome=Correct(of="y"), tracks=(*earlier, Track(name="a", value=value)))
+
+
+ACCURACY = Aggregate(fn="mean", var="w", over="group", value=Correct(of="w"))
+HALF = Number(value=0.5)
+ROW = st.tuples(st.integers(1, 30), st.booleans(), st.integers(0, 1))
+GROUPS = st.lists(st.lists(ROW, min_size=3, max_size=3), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(GROUPS, max_size=4),
+    st.integers(1, 3),
+    st.sampled_from(["mean", "min", "max", "median", "sum", "std"]),
+)
+def test_a_statistic_over_steps_is_a_loop_over_their_rows(steps, window, fn):
+    """Of the last steps, over the responses in mode 1 to questions that half of the responses at least get right."""
+    where = Binary(
+        fn="and",
+        left=Binary(fn=">=", left=ACCURACY, right=HALF),
+        right=Binary(fn="==", left=Given(of="z", field="mode"), right=Number(value=1)),
+    )
+    reward = of(over(fn, window=window, where=where, empty=Number(value=7)))
+    kept = [
+        tokens
+        for groups in steps[-window:]
+        for group in groups
+        for tokens, _, mode in group
+        if mode == 1 and sum(right for _, right, _ in group) / len(group) >= 0.5
+    ]
+    slow = {
+        "mean": lambda: sum(kept) / len(kept),
+        "min": lambda: min(kept),
+        "max": lambda: max(kept),
+        "median": lambda: float(np.median(kept)),
+        "sum": lambda: sum(kept),
+        "std": lambda: math.sqrt(sum((x - sum(kept) / len(kept)) ** 2 for x in kept) / len(kept)),
+    }
+    expected = slow[fn]() if kept else 7
+    values = track_values(reward, len(steps), [table(groups) for groups in steps], None)
+    assert values == {"a": pytest.approx(expected)}
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(1, 20))
+def test_a_quantile_is_the_least_value_that_so_many_do_not_exceed(values, parts):
+    covered = [x for x in values if sum(v <= x for v in values) * parts >= len(values)]
+    assert quantile(np.array(values, dtype=float), 1 / parts) == min(covered)
+
+
+def test_over_nothing_before_the_first_step():
+    assert track_values(of(over("mean", empty=Number(value=9))), 0, [], None) == {"a": 9}
+    assert track_values(of(over("count", value=Number(value=1))), 0, [], None) == {"a": 0}
+    assert math.isnan(track_values(of(over("mean")), 0, [], None)["a"])
+
+
+def test_a_warm_up_and_a_track_that_reads_an_earlier_one():
+    ratio = Binary(fn="/", left=Name(name=STEP), right=Number(value=100))
+    warm = Track(name="warm", value=Call(fn="min", args=(Number(value=1), ratio)))
+    target = over(
+        "max", over="monitor", where=Binary(fn="<=", left=Length(of="z"), right=Name(name=f"{TRACK}cap"))
+    )
+    cap = Track(name="cap", value=Binary(fn="*", left=Name(name=f"{TRACK}warm"), right=Number(value=50)))
+    monitor = table([[(10, True, 0), (30, False, 0)]])
+    reward = of(target, warm, cap)
+    assert track_values(reward, 40, [], monitor) == {"warm": 0.4, "cap": 20, "a": 10}
+    assert track_values(reward, 300, [], monitor) == {"warm": 1, "cap": 50, "a": 30}
+
+
+def test_a_reward_reads_its_tracks_wherever_it_is_computed():
+    """1 for a right response no longer than the track, which a let has doubled."""
+    limit = Let(name="let1", value=Binary(fn="*", left=Number(value=2), right=Name(name=f"{TRACK}a")))
+    short = Binary(fn="<=", left=Length(of="y"), right=Name(name="let1"))
+    reward = Reward(
+        name="r",
+        lets=(limit,),
+        outcome=If(test=short, then=Correct(of="y"), other=Number(value=0)),
+        tracks=(Track(name="a", value=over("mean", empty=Number(value=6))),),
+    )
+    length = np.array([[10.0, 12.0, 13.0]])
+    inputs = RewardInputs(("q",), length, np.ones((1, 3)), length[:, :, None], np.ones((1, 3, 1), dtype=bool))
+
+    def never(*_: object) -> None:
+        raise AssertionError
+
+    found = vectorise(reward, replace(inputs, tracks={"a": 6.0}), never, never)  # type: ignore[arg-type]
+    assert found.tolist() == [[[1], [1], [0]]]
+    group = Group("q", tuple(Rollout(int(n), True) for n in length[0]), tracks={"a": 6.0})
+    assert [interpret(reward, group, i) for i in range(3)] == [[1], [1], [0]]

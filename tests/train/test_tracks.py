@@ -1,0 +1,73 @@
+"""Tracks in training: what each step reads is what the tables say, and an interruption changes nothing."""
+
+import polars as pl
+import pytest
+
+from reodsl.ir.expression import STEP, TRACK, Binary, Call, Correct, History, If, Length, Name, Number
+from reodsl.ir.reward import Reward, Track
+from reodsl.ir.training import Monitor
+from tests.train.conftest import Stopped
+from tests.train.test_train import ppo, same
+
+USUAL = History(fn="mean", var="z", over="steps", window=2, value=Length(of="z"), empty=Number(value=20))
+LIMIT = History(fn="quantile", var="z", over="monitor", value=Length(of="z"), at=Number(value=0.75))
+WARM = Call(fn="min", args=(Number(value=1), Binary(fn="/", left=Name(name=STEP), right=Number(value=4))))
+WITHIN = Binary(
+    fn="and",
+    left=Binary(fn="<=", left=Length(of="y"), right=Name(name=f"{TRACK}usual")),
+    right=Binary(fn="<=", left=Length(of="y"), right=Name(name=f"{TRACK}limit")),
+)
+BONUS = Binary(
+    fn="*", left=Name(name=f"{TRACK}warm"), right=If(test=WITHIN, then=Number(value=1), other=Number(value=0))
+)
+REWARD = Reward(
+    name="",
+    outcome=Binary(fn="+", left=Correct(of="y"), right=BONUS),
+    tracks=(
+        Track(name="usual", value=USUAL),
+        Track(name="limit", value=LIMIT),
+        Track(name="warm", value=WARM),
+    ),
+)
+STEPS, EVERY = 5, 2
+
+
+def stage(**changes):
+    plain = ppo(REWARD, steps=STEPS, forcing=None, save_every=changes.pop("save_every", 0))
+    monitor = Monitor(questions=3, samples=2, every=EVERY)
+    return plain.model_copy(update={"method": plain.method.model_copy(update={"monitor": monitor} | changes)})
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_every_step_reads_what_the_tables_say(bench, lag):
+    out = bench.train(stage(lag=lag), f"tracks_{lag}", start="base", data="questions")
+    metrics = pl.read_parquet(out / "metrics.parquet")
+    rollouts, monitor = (pl.read_parquet(out / f"{name}.parquet") for name in ("rollouts", "monitor"))
+    assert metrics["track_warm"].to_list() == [0, 0.25, 0.5, 0.75, 1]
+    for number, row in enumerate(metrics.iter_rows(named=True)):
+        before = rollouts.filter(pl.col("step").is_between(number - 1, number))["tokens"]
+        assert row["track_usual"] == pytest.approx(before.mean() if number else 20)
+        last = monitor.filter(pl.col("step") == number - number % EVERY + 1)["tokens"].sort()
+        # Of six the fifth is the least that 75% do not exceed.
+        assert (len(last), row["track_limit"]) == (6, last[4])
+        mine = rollouts.filter(pl.col("step") == number + 1)
+        within = (mine["tokens"] <= row["track_usual"]) & (mine["tokens"] <= row["track_limit"])
+        expected = mine["correct"].cast(float) + row["track_warm"] * within.cast(float)
+        assert mine["reward"].to_list() == pytest.approx(expected.to_list())
+    # The monitor set stays the same questions, and its responses are of each time's weights.
+    asked = monitor.group_by("step").agg(pl.col("question").unique().sort()).sort("step")
+    assert asked["step"].to_list() == [1, 3, 5]
+    assert len({tuple(each) for each in asked["question"].to_list()}) == 1
+    versions = monitor.group_by("step").agg(pl.col("weight_versions").explode().unique()).sort("step")
+    assert versions["weight_versions"].to_list() == [[max(0, step - 1 - lag)] for step in (1, 3, 5)]
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("stop_at", [1, 3])
+def test_an_interrupted_stage_finds_the_same_values(bench, stop_at, lag):
+    name = f"tracks_{lag}_{stop_at}"
+    whole = bench.train(stage(lag=lag), f"{name}_whole", start="base", data="questions")
+    saved = stage(lag=lag, save_every=1)
+    with pytest.raises(Stopped):
+        bench.train(saved, name, start="base", data="questions", stop_at=stop_at)
+    same(whole, bench.train(saved, name, start="base", data="questions"))
