@@ -88,6 +88,95 @@
   };
   hold();
   addEventListener("resize", hold);
+  // All responses: data is read, and a response put into the page, when a reader asks for it.
+  const place = document.getElementById("all-responses");
+  const list = () => {
+    const { arms, benchmarks, grids, texts, questions, responses } = read("responses");
+    const colours = read("colours");
+    const form = place.querySelector(".filters");
+    const said = place.querySelector("[role=status]");
+    const listed = place.querySelector(".listed");
+    const more = place.querySelector(".more");
+    const each = (name, attributes, ...children) => {
+      const element = document.createElement(name);
+      for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+      element.append(...children);
+      return element;
+    };
+    const text = (number) => (number < 0 ? "" : texts[number]);
+    const clip = (words, most) => { const flat = words.split(/\s+/).join(" "); return flat.length > most ? flat.slice(0, most - 1) + "…" : flat; };
+    const verdict = (right, answer) => each("span", { class: right ? "good" : "bad" }, (right ? "✓ " : "✗ ") + (clip(answer, 60) || "no answer"));
+    const dot = (arm) => { const mark = each("span", { class: "dot" }); mark.style.background = colours[arms[arm]]; return mark; };
+    const trace = ([arm, , , , response, tokens, , , , leftOut, right, answers]) => {
+      const whole = text(response);
+      const parts = [];
+      let at = 0;
+      grids[arm].forEach((budget, i) => {
+        // A mark at the first cut, where the verdict turns, and at the last.
+        const turns = i > 0 && right[i] !== right[i - 1];
+        const last = !(grids[arm][i + 1] < tokens);
+        if (leftOut || budget >= tokens || budget === 0 || i >= right.length || !(turns || i === 1 || last)) return;
+        const here = Math.max(at, Math.round(whole.length * budget / tokens));
+        const good = right[i] === "1";
+        parts.push(whole.slice(at, here), each("span", { class: "cut " + (good ? "good" : "bad") },
+          each("i", {}, "at " + budget.toLocaleString("en-US") + " "), verdict(good, text(answers[i]))));
+        at = here;
+      });
+      parts.push(whole.slice(at));
+      return each("div", { class: "trace" }, ...parts);
+    };
+    const open = (box, row) => {
+      const [, , asked, gold] = questions[row[2]];
+      const inside = each("div", { class: "inside" }, each("p", { class: "question" }, text(asked)),
+        each("p", { class: "note" }, "Reference answer: " + (text(gold).split("\u001e").join(" or ") || "none")), trace(row));
+      if (row[9]) inside.append(each("p", { class: "note" }, row[9].toLocaleString("en-US") + " characters of its middle are left out here."));
+      box.append(inside);
+    };
+    const line = (row) => {
+      const [arm, seed, question, sample, , tokens, cut, answer, right] = row;
+      const [benchmark, , asked] = questions[question];
+      const box = each("details", {}, each("summary", {}, dot(arm), arms[arm] + (seed === null ? "" : " seed " + seed) + " ", verdict(right, text(answer)),
+        each("span", { class: "quiet" }, " " + tokens.toLocaleString("en-US") + " tokens" + (cut ? ", cut off" : "") + " · " + benchmarks[benchmark] + " · sample " + sample + " · "), clip(text(asked), 80)));
+      box.addEventListener("toggle", () => { if (box.open && box.children.length === 1) open(box, row); });
+      return box;
+    };
+    let chosen = [];
+    let count = 0;
+    const next = () => {
+      for (const row of chosen.slice(count, count + 25)) listed.append(line(row));
+      count = Math.min(count + 25, chosen.length);
+      more.hidden = count >= chosen.length;
+      said.textContent = chosen.length.toLocaleString("en-US") + " of " + responses.length.toLocaleString("en-US") + " responses; " + count.toLocaleString("en-US") + " shown";
+    };
+    const filter = () => {
+      const want = Object.fromEntries([...form.querySelectorAll("[name]")].map((one) => [one.name, one.value]));
+      const words = want.question.toLowerCase();
+      chosen = responses.filter((row) => {
+        const [arm, , question, , , tokens, , , right, , forced] = row;
+        const [benchmark, id, asked] = questions[question];
+        if (want.arm !== "" && arm !== Number(want.arm)) return false;
+        if (want.benchmark !== "" && benchmark !== Number(want.benchmark)) return false;
+        if (want.verdict !== "" && right !== Number(want.verdict)) return false;
+        const turn = want["turns-right"] === "" ? -1 : grids[arm].indexOf(Number(want["turns-right"]));
+        if (want["turns-right"] !== "" && !(turn > 0 && forced[turn] === "1" && forced[turn - 1] === "0")) return false;
+        return !words || text(asked).toLowerCase().includes(words) || text(id) === want.question;
+      });
+      listed.replaceChildren();
+      count = 0;
+      next();
+    };
+    form.addEventListener("input", filter);
+    more.addEventListener("click", next);
+    filter();
+  };
+  if (place) {
+    const near = new IntersectionObserver((seen) => {
+      if (!seen.some((one) => one.isIntersecting)) return;
+      near.disconnect();
+      list();
+    }, { rootMargin: "400px" });
+    near.observe(place);
+  }
   // What is led to is shown, folded or not.
   const reveal = () => {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));

@@ -13,6 +13,7 @@ import polars as pl
 from reodsl.ir.study import Table
 from reodsl.numbers.curves import MEAN_NAMES
 from reodsl.report import (
+    all_responses,
     cards,
     copies,
     examples,
@@ -28,7 +29,7 @@ from reodsl.report import (
     theme,
 )
 from reodsl.report.balanced import Subset, balanced_table
-from reodsl.report.markup import Child, Markup, json_block, tag
+from reodsl.report.markup import Child, Markup, json_block, render, tag
 from reodsl.report.material import MEAN, Material
 from reodsl.report.space import require_space
 
@@ -56,9 +57,11 @@ def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, s
         ("tradeoff", "Accuracy, length and REG", _tradeoff(gallery, material, table)),
         ("training", "Training", training_section(gallery, material)),
         ("budgets", "Budgets and weights", _budgets(material)),
-        ("examples", "Responses", _examples(material, table)),
         ("provenance", "How this was made", provenance.section(material, installed)),
     ]
+    others = sum(len(str(render(body))) for _, _, body in sections) + _weight(gallery)
+    shown = _examples(material, table, all_responses.PAGE - others)
+    sections.insert(-1, ("examples", "Responses", shown))
     kept = [(key, name, body) for key, name, body in sections if body]
     body = [
         _top(material, table),
@@ -287,7 +290,14 @@ def _budgets(material: Material) -> list[Markup]:
     return [] if section is None else [tag("p", about, class_="about"), section]
 
 
-def _examples(material: Material, table: pl.DataFrame) -> list[Markup]:
+def _weight(gallery: figures.Gallery) -> int:
+    """The characters of a page beside its sections: charts, their rows, scripts and styles, and something to spare."""
+    fixed = len(vega_bundle()) + sum((_HERE / name).stat().st_size for name in ("page.js", "page.css"))
+    return fixed + sum(len(json_block("", block)) for block in gallery.blocks()) + 100_000
+
+
+def _examples(material: Material, table: pl.DataFrame, room: int) -> list[Markup]:
+    """A few questions with the arms beside each other, then all responses that fit into so many bytes."""
     score = material.study.score
     first = [score.relative_to] if score is not None and score.relative_to is not None else []
     arms = list(dict.fromkeys([*material.bases[:1], *first, *cards.headline_arms(material, table)]))
@@ -296,7 +306,10 @@ def _examples(material: Material, table: pl.DataFrame) -> list[Markup]:
         "The questions on which the arms' lengths differ most among those kept for reading. Marks show where a "
         "response was cut and what it answered when made to answer there."
     )
-    return [] if section is None else [tag("p", about, class_="about"), section]
+    parts = [] if section is None else [tag("p", about, class_="about"), section]
+    kept = all_responses.responses(material, room)
+    every = all_responses.section(material, kept, theme.colours(material.drawn, material.bases))
+    return parts if every is None else [*parts, every]
 
 
 def _hash(script: str) -> str:

@@ -1,0 +1,251 @@
+"""Every response that fits into the page: each text once, read by the page's script when a reader asks for it.
+
+Responses are taken in an order that is fair to arms and benchmarks: the first sample of each question under the first
+seed, from all arms; then the next seed, then the next sample. What does not fit is shown by `reodsl view`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.report.artifacts import reading
+from reodsl.report.markup import Markup, json_block, legible, tag
+from reodsl.report.material import Material
+
+PAGE = 10_000_000
+"""Bytes that a page may have with all its responses."""
+LONGEST = 100_000
+"""Characters of a response that are shown; a longer one loses its middle."""
+_A_TOKEN, _A_RESPONSE = 4, 120
+"""Bytes that a token and a response take at least, to choose what is read at all."""
+_KEYS = ["benchmark", "question", "sample"]
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """The data of the page's script, and how many responses it has of all."""
+
+    data: dict[str, Any]
+    shown: int
+    all: int
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Texts by their number, each once; `size` is the bytes that they take in the page."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    size: int = 0
+
+    def number(self, text: str | None) -> int:
+        """The number of a text; -1 for none."""
+        if text is None:
+            return -1
+        text = legible(text)
+        if text not in self.numbers:
+            self.numbers[text] = len(self.numbers)
+            self.size += _size(text)
+        return self.numbers[text]
+
+
+def responses(material: Material, room: int) -> Responses:
+    """The responses that fit into so many bytes. Only texts of those that may fit are read."""
+    arms = list(material.arms)
+    texts = _Texts()
+    questions: dict[tuple[str, str], int] = {}
+    asked: list[list[Any]] = []
+    rows: list[list[Any]] = []
+    grids: dict[str, list[int]] = {}
+    size = 2_000
+    for arm, seed, row, cuts in _read(material, room):
+        grid = grids.setdefault(arm, [budget for budget, _, _ in cuts])
+        before = texts.size
+        key = (row["benchmark"], row["question"])
+        if key not in questions:
+            questions[key] = len(questions)
+            names = (row["question"], row["text"], row["gold"])
+            asked.append(
+                [material.benchmarks.index(row["benchmark"]), *(texts.number(text) for text in names)]
+            )
+            size += 24
+        response, left_out = _clipped(row["response"] or "")
+        known = [cut for cut in cuts if cut[0] in grid]
+        entry = [
+            arms.index(arm),
+            seed,
+            questions[key],
+            row["sample"],
+            texts.number(response),
+            row["tokens"],
+            int(row["finish"] == "length"),
+            texts.number(row["answer"]),
+            int(bool(row["correct"])),
+            left_out,
+            "".join(str(int(bool(right))) for _, _, right in known),
+            [texts.number(answer) for _, answer, _ in known],
+        ]
+        size += texts.size - before + _size(entry)
+        if size > room:
+            break
+        rows.append(entry)
+    data = {
+        "arms": arms,
+        "benchmarks": list(material.benchmarks),
+        "grids": [grids.get(arm, []) for arm in arms],
+        "texts": list(texts.numbers),
+        "questions": asked,
+        "responses": rows,
+    }
+    return Responses(data, len(rows), sum(_count(folder) for folder in material.evaluations.values()))
+
+
+def section(material: Material, kept: Responses, colours: dict[str, str]) -> Markup | None:
+    """The filters, the place where the script lists responses, and the data; None where no response was kept."""
+    if not kept.shown:
+        return None
+    view = shlex.join(["reodsl", "view", material.study.name])
+    every = f"All {kept.all:,} responses are here"
+    some = f"{kept.shown:,} of {kept.all:,} responses fit on this page"
+    words = f"{every if kept.shown == kept.all else some}; "
+    grid = max(kept.data["grids"], key=len)
+    verdicts = {"": "right or wrong", "1": "right", "0": "wrong"}
+    return tag(
+        "div",
+        tag("h3", "All responses"),
+        tag(
+            "p",
+            words,
+            tag("code", view),
+            " shows every one, with a slider for the cut and two arms beside each other. "
+            "Here cuts are placed in proportion to the tokens.",
+            class_="about",
+        ),
+        tag(
+            "div",
+            _choice("arm", {"": "every arm"} | {str(i): arm for i, arm in enumerate(kept.data["arms"])}),
+            _choice(
+                "benchmark",
+                {"": "every benchmark"} | {str(i): name for i, name in enumerate(kept.data["benchmarks"])},
+            ),
+            _choice("verdict", verdicts),
+            _choice("turns right", {"": "at any budget"} | {str(b): f"at {b:,} tokens" for b in grid[1:]}),
+            tag("label", "question", tag("input", type="search", name="question", autocomplete="off")),
+            class_="filters",
+            role="search",
+            aria_label="Responses",
+        ),
+        tag("p", "", role="status", class_="note"),
+        tag("div", "", class_="listed"),
+        tag("button", "More", type="button", class_="more", hidden=True),
+        tag("noscript", "Responses are listed by the page's script."),
+        json_block("colours", colours),
+        json_block("responses", kept.data),
+        id="all-responses",
+    )
+
+
+def _choice(name: str, options: dict[str, str]) -> Markup:
+    shown = [tag("option", text, value=value) for value, text in options.items()]
+    return tag("label", name, tag("select", shown, name=name.replace(" ", "-")))
+
+
+def _read(
+    material: Material, room: int
+) -> Iterator[tuple[str, int | None, dict[str, Any], list[tuple[int, str | None, bool]]]]:
+    """Arm, seed, response and its forced answers (budget, answer, right), in the order in which they are taken."""
+    folders = {key: folder for key, folder in material.evaluations.items() if _count(folder)}
+    seeds = sorted({seed for _, seed in folders}, key=lambda seed: (seed is not None, seed or 0))
+    samples = 0
+    for folder in folders.values():
+        with reading(folder):
+            most = pl.scan_parquet(folder / "samples.parquet").select(pl.col("sample").max()).collect().item()
+        samples = max(samples, int(most or 0) + 1)
+    for sample in range(samples):
+        for seed in seeds:
+            of_seed = {arm: folder for (arm, s), folder in folders.items() if s == seed}
+            light = [
+                pl.scan_parquet(folder / "samples.parquet")
+                .filter(pl.col("sample") == sample)
+                .select("benchmark", "question", "tokens")
+                for folder in of_seed.values()
+            ]
+            with reading(next(iter(of_seed.values()))):
+                sizes = (
+                    pl.concat(light)
+                    .group_by("benchmark", "question")
+                    .agg((pl.col("tokens") * _A_TOKEN + _A_RESPONSE).sum().alias("size"))
+                    .sort("benchmark", "question")
+                    .collect(engine="streaming")
+                )
+            # A question of each benchmark in turn.
+            ordered = sizes.with_columns(pl.int_range(pl.len()).over("benchmark").alias("turn")).sort(
+                "turn", "benchmark"
+            )
+            fits = ordered.filter(pl.col("size").cum_sum() <= room)
+            yield from _whole(of_seed, seed, sample, fits.select("benchmark", "question").rows())
+            room -= int(fits["size"].sum())
+            if fits.height < ordered.height:
+                return
+
+
+def _whole(
+    folders: dict[str, Path], seed: int | None, sample: int, wanted: list[tuple[str, str]]
+) -> Iterator[tuple[str, int | None, dict[str, Any], list[tuple[int, str | None, bool]]]]:
+    """The responses of some questions with their texts, question by question, each by all arms."""
+    names = [question for _, question in wanted]
+    chosen = (pl.col("sample") == sample) & pl.col("question").is_in(names)
+    rows_of: dict[tuple[str, str], list[Any]] = {key: [] for key in wanted}
+    for arm, folder in folders.items():
+        with reading(folder):
+            rows = (
+                pl.scan_parquet(folder / "samples.parquet", parallel="prefiltered")
+                .filter(chosen)
+                .select(*_KEYS, "text", "gold", "response", "tokens", "finish", "answer", "correct")
+                .collect(engine="streaming")
+            )
+            cuts: dict[tuple[str, str], list[tuple[int, str | None, bool]]] = {}
+            if (folder / "forced.parquet").is_file():
+                forced = (
+                    pl.scan_parquet(folder / "forced.parquet")
+                    .filter(chosen)
+                    .select("benchmark", "question", "budget", "answer", "correct")
+                    .sort("benchmark", "question", "budget")
+                    .collect(engine="streaming")
+                )
+                for benchmark, question, budget, answer, correct in forced.iter_rows():
+                    cuts.setdefault((benchmark, question), []).append((budget, answer, bool(correct)))
+        for row in rows.iter_rows(named=True):
+            key = (row["benchmark"], row["question"])
+            if key in rows_of:
+                rows_of[key].append((arm, seed, row, cuts.get(key, [])))
+    for key in wanted:
+        yield from rows_of[key]
+
+
+def _clipped(text: str) -> tuple[str, int]:
+    """A response, and how many characters of its middle are left out."""
+    if len(text) <= LONGEST:
+        return text, 0
+    half = LONGEST // 2
+    return f"{text[:half]} … {text[-half:]}", len(text) - LONGEST
+
+
+def _count(folder: Path) -> int:
+    path = folder / "samples.parquet"
+    if not path.is_file():
+        return 0
+    with reading(path):
+        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+
+
+def _size(value: Any) -> int:
+    """The bytes that a value takes in a block of data, with the comma after it."""
+    text = json.dumps(value, separators=(",", ":"))
+    return len(text) + 1 + 5 * sum(text.count(char) for char in "<>&")
