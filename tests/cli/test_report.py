@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,12 +15,26 @@ from tests.bad_input.commands import SPEC
 Call = Callable[..., tuple[int, str, str]]
 
 
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small spec that ran."""
+    folder = tmp_path_factory.mktemp("ran")
+    (folder / "tiny.reo").write_text(SPEC)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("REODSL_STORE", raising=False)
+        assert main(["run", "tiny.reo", "--local", "--quiet"]) == 0
+    return folder
+
+
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Calls of commands in a folder with a small spec that ran."""
+def call(
+    ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Call:
+    """Calls of commands in a copy of that folder."""
+    shutil.copytree(ran, tmp_path, symlinks=True, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("REODSL_STORE", raising=False)
-    Path("tiny.reo").write_text(SPEC)
 
     def one(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -27,7 +42,6 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         out, err = capsys.readouterr()
         return code, out, err
 
-    assert one("run", "tiny.reo", "--local", "--quiet")[0] == 0
     return one
 
 
@@ -35,7 +49,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_lost_report_is_drawn_again(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_report_is_drawn_again(ran: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder that the run remembers, and to the same bytes, so that the others find it as it was."""
+    monkeypatch.chdir(ran)
+
     def nothing() -> None:
         pytest.fail("a report runs nothing")
 

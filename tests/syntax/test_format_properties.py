@@ -292,7 +292,7 @@ def strewn(text: str, draw: random.Random) -> str:
 def test_comments_anywhere_stay(path: Any) -> None:
     text = source(path).text
     added = 0
-    for seed in range(8):
+    for seed in range(4):
         commented = strewn(text, random.Random(seed))
         before = parse(Source("spec", commented))
         assert before.ok, before.diagnostics
@@ -303,4 +303,4 @@ def test_comments_anywhere_stay(path: Any) -> None:
         assert same(before.module, after.module)
         assert Counter(c.text for c in before.comments) == Counter(c.text for c in after.comments)
         assert format_source(Source("spec", once)).text == once
-    assert added > 8 * len(parse(Source("spec", text)).comments)
+    assert added > 4 * len(parse(Source("spec", text)).comments)

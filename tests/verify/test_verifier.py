@@ -31,6 +31,14 @@ def math() -> Iterator[PooledVerifier]:
     verifier.close()
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[PooledVerifier]:
+    """For tests that look at verdicts alone: its workers have read their packages."""
+    verifier = PooledVerifier("math", workers=2, seconds=1.0, memory_mib=1024, fast=True)
+    yield verifier
+    verifier.close()
+
+
 def alive(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -46,10 +54,10 @@ def gone(pids: list[int], within: float = 20.0) -> bool:
     return not any(alive(pid) for pid in pids)
 
 
-def test_verdicts_keep_the_order_of_the_answers(math: PooledVerifier) -> None:
+def test_verdicts_keep_the_order_of_the_answers(shared: PooledVerifier) -> None:
     answers = [Answer(f"{n}x + {n}", f"{n % 3}(x+1)") for n in range(12)]
-    assert [v.correct for v in math.grade(answers)] == [n == n % 3 for n in range(12)]
-    assert len(math.pids()) == 2
+    assert [v.correct for v in shared.grade(answers)] == [n == n % 3 for n in range(12)]
+    assert len(shared.pids()) == 2
 
 
 def test_plain_answers_start_no_process(math: PooledVerifier) -> None:
@@ -224,7 +232,13 @@ def test_what_no_worker_says_is_a_failed_answer(
     said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has the worker's pipe: the next answers are asked of another worker."""
-    fake = tmp_path / "worker.py"
+    fake, honest = tmp_path / "worker.py", tmp_path / "honest.py"
+    honest.write_text(
+        "import sys\n"
+        "print('{\"ready\": true}', flush=True)\n"
+        "for line in sys.stdin:\n"
+        '    print(\'{"correct": true, "outcome": "checked", "retire": false}\', flush=True)\n'
+    )
     fake.write_text(
         "import os, sys\n"
         f"said = b'{{\"ready\": true}}\\n', {SAID[said]!r}, b''\n"
@@ -235,8 +249,9 @@ def test_what_no_worker_says_is_a_failed_answer(
     (verdict,) = math.grade([Answer("x+1", "1+x")])
     # The first of two verdicts was asked for, and is this answer's; the second belongs to none.
     assert verdict == (Verdict(True, "checked") if said == "two verdicts" else Verdict(False, "failed"))
-    monkeypatch.undo()
+    monkeypatch.setattr(process_module, "WORKER", honest)
     assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+    assert math.stats().workers_started == 2
     math.close()
 
 
@@ -257,22 +272,22 @@ def test_a_scorer_may_read_and_import_at_any_time(tmp_path: Path) -> None:
     assert outcome(run_worker(load, 5.0)) == {"correct": False, "outcome": "failed", "retire": False}
 
 
-def test_grading_works_off_the_main_thread(math: PooledVerifier) -> None:
+def test_grading_works_off_the_main_thread(shared: PooledVerifier) -> None:
     found: list[list[Verdict]] = []
     thread = threading.Thread(
-        target=lambda: found.append(math.grade([Answer("x+1", "1+x"), Answer(TOWER, "1")]))
+        target=lambda: found.append(shared.grade([Answer("x+1", "1+x"), Answer(TOWER, "1")]))
     )
     thread.start()
     thread.join(30)
     assert [v.status for v in found[0]] == ["checked", "timeout"]
-    assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
+    assert shared.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
 
 
-def test_threads_share_a_verifier(math: PooledVerifier) -> None:
+def test_threads_share_a_verifier(shared: PooledVerifier) -> None:
     found: dict[int, list[Verdict]] = {}
 
     def grade(n: int) -> None:
-        found[n] = math.grade([Answer(f"{n}(x+{k})", f"{n}x+{n * k}") for k in range(3)])
+        found[n] = shared.grade([Answer(f"{n}(x+{k})", f"{n}x+{n * k}") for k in range(3)])
 
     threads = [threading.Thread(target=grade, args=(n,)) for n in range(2, 6)]
     for thread in threads:
@@ -369,17 +384,23 @@ def test_exact_grades_words_and_numbers() -> None:
     assert verifier.stats().fast == 4
 
 
-def test_mathematics_does_not_read_what_a_package_says_of_its_question(math: PooledVerifier) -> None:
-    assert math.grade([Answer("1+x", "x+1", '{"task": "sums"}')]) == [Verdict(True, "checked")]
+def test_mathematics_does_not_read_what_a_package_says_of_its_question(shared: PooledVerifier) -> None:
+    assert shared.grade([Answer("1+x", "x+1", '{"task": "sums"}')]) == [Verdict(True, "checked")]
 
 
-def test_any_of_several_references_will_do(math: PooledVerifier) -> None:
+def verdicts(verifier: PooledVerifier) -> int:
+    stats = verifier.stats()
+    return stats.fast + stats.cached + stats.checked
+
+
+def test_any_of_several_references_will_do(shared: PooledVerifier) -> None:
+    before = verdicts(shared)
     several = SEPARATOR.join(["1", "1+x", "\\boxed{7}"])
     answers = [Answer(text, several) for text in ("7", "x+1", "3", "1")]
-    assert [v.correct for v in math.grade(answers)] == [True, True, False, True]
+    assert [v.correct for v in shared.grade(answers)] == [True, True, False, True]
     assert [v.correct for v in make_verifier("exact").grade(answers)] == [True, False, False, True]
-    assert math.stats().checked + math.stats().fast == 4
-    assert math.grade([Answer(TOWER, several)]) == [Verdict(False, "timeout")]
+    assert verdicts(shared) == before + 4
+    assert shared.grade([Answer(TOWER, several)]) == [Verdict(False, "timeout")]
 
 
 def test_an_unknown_verifier_is_a_problem() -> None:
