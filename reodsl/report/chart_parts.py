@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import altair as alt
@@ -20,6 +21,23 @@ SHOWN = "datum.arm === focus"
 """Whether a mark belongs to the arm in focus."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cross:
+    """What a page's crosshair reads of a chart: the columns `x` and `y` of its `data`, a row for each arm and `x`.
+
+    `percent` says that `y` is a share, `share` that `x` is. `edge` is the frontier's data and `stages` that of changes
+    of a stage, by the same `x`.
+    """
+
+    x: str
+    y: str
+    data: Any
+    percent: bool = False
+    share: bool = False
+    edge: Any = None
+    stages: Any = None
+
+
 class Rows:
     """The data of one chart: frames in, named references out. Equal frames have equal names, in any chart."""
 
@@ -33,10 +51,12 @@ class Rows:
         self._datasets[name] = rows
         return alt.NamedData(name=name)
 
-    def put(self, chart: alt.LayerChart) -> alt.LayerChart:
-        """The chart with its data in it, so that it can be drawn by itself."""
+    def put(self, chart: alt.LayerChart, cross: Cross | None = None) -> alt.LayerChart:
+        """The chart with its data in it, so that it can be drawn by itself; `cross` is for the page's crosshair."""
         # Set last and in place: every other way of changing a chart copies the rows.
         chart.datasets = self._datasets
+        if cross is not None:
+            chart.usermeta = {"cross": asdict(cross)}
         return chart
 
 

@@ -287,6 +287,12 @@ def _merged(runs: Sequence[Run], names: Sequence[str]) -> Material:
             for (arm, seed), folder in run.material.evaluations.items()
             if _name(run, arm) in wanted
         },
+        trainings={
+            (_name(run, arm), seed, index): folder
+            for run in runs
+            for (arm, seed, index), folder in run.material.trainings.items()
+            if _name(run, arm) in wanted
+        },
         artifacts=artifacts,
         accepted=(),
         unfinished=(),

@@ -37,7 +37,7 @@ def draw(runs: Sequence[Run], installed: Mapping[str, str]) -> Drawn:
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(runs, comparison, scored)),
         ("curves", "Accuracy at every budget", _curves(gallery, comparison)),
-        ("lengths", "Lengths", _lengths(gallery, comparison)),
+        ("lengths", "Lengths, difficulty and rewards", _lengths(gallery, comparison)),
         ("training", "Training", training_section(gallery, comparison.trainings)),
         ("specs", "What differs in the specs", _specs(runs)),
         ("runs", "The runs", _runs(runs)),
@@ -174,7 +174,7 @@ def _curves(gallery: figures.Gallery, comparison: Comparison) -> list[Child]:
 
 
 def _lengths(gallery: figures.Gallery, comparison: Comparison) -> list[Child]:
-    groups = [figures.length_group(gallery, group.material) for group in comparison.groups]
+    groups = [figures.spread_group(gallery, group.material) for group in comparison.groups]
     return [group for group in groups if group is not None]
 
 

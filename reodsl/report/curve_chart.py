@@ -13,6 +13,7 @@ from reodsl.report.chart_parts import (
     ON,
     SHOWN,
     WIDTH,
+    Cross,
     Rows,
     Width,
     colour,
@@ -68,8 +69,9 @@ def curves(
     ]
     points = alt.Chart(data).transform_filter(ON).mark_point(filled=True, size=60, opacity=0)
     pointed = points.encode(x=x, y=y, color=tint, tooltip=tooltip)
-    if edges.height:
-        edge = alt.Chart(datasets.add(edges.with_columns(pl.lit("frontier").alias("line"))))
+    edge_data = datasets.add(edges.with_columns(pl.lit("frontier").alias("line"))) if edges.height else None
+    if edge_data is not None:
+        edge = alt.Chart(edge_data)
         tooltip = [
             alt.Tooltip("budget:Q", format=","),
             alt.Tooltip("accuracy:Q", title="frontier", format=".1%"),
@@ -85,7 +87,14 @@ def curves(
         chart = chart.resolve_scale(strokeDash="independent")
     about = f"Accuracy by budget in tokens, {title(benchmark)}: {ends(rows, 'budget', 'accuracy', '.1%')}."
     return datasets.put(
-        chart.properties(width=width, height=HEIGHT, title=title(benchmark), description=about)
+        chart.properties(width=width, height=HEIGHT, title=title(benchmark), description=about),
+        Cross(
+            "budget",
+            "accuracy",
+            data.name,
+            percent=True,
+            edge=edge_data.name if edge_data is not None else None,
+        ),
     )
 
 

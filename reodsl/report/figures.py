@@ -12,6 +12,15 @@ from altair.utils.schemapi import debug_mode
 
 from reodsl.report import tables, theme
 from reodsl.report.curve_chart import curves
+from reodsl.report.distribution_charts import (
+    difficulty,
+    difficulty_rows,
+    reference,
+    reward_rows,
+    rewards,
+    settled,
+    settled_rows,
+)
 from reodsl.report.length_chart import length_rows, lengths
 from reodsl.report.markup import Markup, legible, tag
 from reodsl.report.material import MEAN, Material, title
@@ -127,18 +136,36 @@ def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence
     )
 
 
-def length_group(gallery: Gallery, material: Material) -> Markup | None:
-    """How long responses are, a line an arm; None where no response was kept."""
-    rows = length_rows(material)
-    arms = [arm for arm in material.arms if arm in set(rows["arm"])]
+def spread_group(gallery: Gallery, material: Material) -> Markup | None:
+    """How responses are spread: lengths, difficulty, where answers settle, rewards; None where nothing was kept."""
+    charts: list[tuple[str, pl.DataFrame, Draw]] = [
+        ("lengths", length_rows(material), lambda: lengths(material)),
+        ("settled", settled_rows(material), lambda: settled(material)),
+        ("difficulty", difficulty_rows(material), lambda: difficulty(material)),
+        ("rewards", reward_rows(material), lambda: rewards(material)),
+    ]
+    there = {arm for _, rows, _ in charts for arm in rows["arm"]}
+    arms = [arm for arm in material.drawn if arm in there]
     if not arms:
         return None
-    figure = gallery.figure("lengths", lambda: lengths(material), wide=True)
+    shown = [gallery.figure(name, draw) for name, rows, draw in charts if rows.height]
+    about = (
+        "An answer has turned right for good at a budget if it is right there and at every larger one: what the accuracy "
+        "above has in addition turns wrong again. "
+    )
+    if charts[2][1].height:
+        about += (
+            f"How difficult a question is says {reference(material)}: the share of its own responses that are right, over "
+            "all seeds. "
+        )
+    if charts[3][1].height:
+        about += "Rewards are those of the last tenth of a training's steps, as shares of the arm's largest."
     return tag(
         "div",
-        tag("h3", "Response lengths"),
+        tag("h3", "How responses are spread"),
+        tag("p", about.strip(), class_="about"),
         legend(material, arms, frontier=False),
-        tag("div", figure, class_="charts"),
+        tag("div", shown, class_="charts two"),
         data_group=True,
     )
 
@@ -186,8 +213,29 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
         more = tag("details", tag("summary", "More measurements"), tag("div", rest, class_="charts inside"))
         keys = legend(material, [arm for arm in material.drawn if arm in arms], frontier=False)
         shown = tag("div", first, class_="charts")
-        groups.append(tag("div", tag("h3", heading), keys, shown, more if rest else None, data_group=True))
+        last = int(material.metrics.filter(pl.col("method") == method)["at"].max() or 1)  # type: ignore[arg-type]
+        parts = (tag("h3", heading), keys, _shaping(last), shown, more if rest else None)
+        groups.append(tag("div", parts, data_group=True))
     return groups
+
+
+def _shaping(last: int) -> Markup:
+    """What the page's script smooths curves with, and the steps that they show, up to the last."""
+    steps = {"min": 1, "max": last, "type": "number"}
+    return tag(
+        "div",
+        tag(
+            "label",
+            "smooth over",
+            tag("input", type="range", name="smooth", min=1, max=max(1, min(50, last // 2)), value=1),
+            tag("output", "1 step"),
+        ),
+        tag("label", "from step", tag("input", name="from", value=1, **steps)),
+        tag("label", "to", tag("input", name="to", value=last, **steps)),
+        tag("button", "all steps", type="button", name="whole"),
+        class_="filters shaping",
+        data_last=last,
+    )
 
 
 def declared_group(gallery: Gallery, material: Material) -> Markup | None:

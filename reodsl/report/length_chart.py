@@ -8,7 +8,7 @@ import altair as alt
 import polars as pl
 
 from reodsl.report.artifacts import reading
-from reodsl.report.chart_parts import ON, WIDTH, Rows, Width, colour, dash, faded, focus, switches
+from reodsl.report.chart_parts import ON, WIDTH, Cross, Rows, Width, colour, dash, faded, focus, switches
 from reodsl.report.material import Material
 
 HEIGHT = 210
@@ -45,7 +45,8 @@ def lengths(material: Material, width: Width = WIDTH) -> alt.LayerChart:
     chart = alt.layer(lined).add_params(focus(), switches())
     about = f"Share of responses by length in tokens: {said}."
     return datasets.put(
-        chart.properties(width=width, height=HEIGHT, title="response lengths", description=about)
+        chart.properties(width=width, height=HEIGHT, title="response lengths", description=about),
+        Cross("tokens", "share", data.name, percent=True),
     )
 
 

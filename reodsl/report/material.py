@@ -66,9 +66,10 @@ class Material:
     seed to its `budgets.json`; `selections` has a row for each arm, seed and stage that trained on what a selection
     picked: the `questions` of the pool, the rows that were `picked` of them, those that `drop` left out (`dropped`),
     and the questions that were `lost`, with nothing to pick; `evaluations` maps an arm and seed to the folder with its
-    samples; `artifacts` says of each role how it was made. `accepted` are the results that a person let stand although
-    what makes them changed: each with `task`, `because`, `changes` and `at`. `unfinished` says what is left out, where
-    not everything was there. `bases` are the arms where others start.
+    samples, and `trainings` an arm, seed and stage to that of its training; `artifacts` says of each role how it was
+    made. `accepted` are the results that a person let stand although what makes them changed: each with `task`,
+    `because`, `changes` and `at`. `unfinished` says what is left out, where not everything was there. `bases` are the
+    arms where others start.
     """
 
     spec: Spec
@@ -84,6 +85,7 @@ class Material:
     accepted: tuple[Mapping[str, Any], ...] = ()
     selections: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SELECTION))
     unfinished: tuple[str, ...] = ()
+    trainings: Mapping[tuple[str, int | None, int], Path] = field(default_factory=dict)
     bases: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -186,6 +188,7 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
         artifacts={text: made_of(folder) for text, folder in sorted(inputs.items())},
         accepted=tuple(accepted),
         selections=_selections(spec.study, dict(sorted_roles(roles, "select"))),
+        trainings={(r.name, r.seed, r.index or 0): folder for r, folder in trained.items()},
     )
 
 

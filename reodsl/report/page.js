@@ -22,7 +22,8 @@
     place.dataset.drawn = style;
     views.get(place)?.finalize();
     const result = await vegaEmbed(place, filled(charts[name]), {
-      mode: "vega-lite", renderer: "svg", ast: true, actions: false, config: configs[style], tooltip: { theme: "custom" },
+      mode: "vega-lite", renderer: "svg", ast: true, actions: false, config: configs[style],
+      tooltip: crossed(place) ? () => {} : { theme: "custom" },
     });
     views.set(place, result.view);
     // Vega calls its drawing a document of graphics; what is heard is the description.
@@ -30,6 +31,122 @@
     place.removeAttribute("aria-roledescription");
     const group = place.closest("[data-group]");
     if (group) apply(result.view, group);
+    shape(place);
+    crosshair(place);
+  };
+  const element = (name, attributes, ...children) => {
+    const made = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...children);
+    return made;
+  };
+
+  // Curves of a training: the steps that are wanted, each number a mean over so many steps around it.
+  const shaping = (place) => place.closest("[data-group]")?.querySelector(".shaping");
+  const shaped = (place, name) => {
+    const controls = shaping(place);
+    if (!controls || !rows[name].length || !("at" in rows[name][0])) return rows[name];
+    const [over, from, to] = ["smooth", "from", "to"].map((one) => Number(controls.querySelector(`[name=${one}]`).value));
+    const lines = new Map();
+    for (const row of rows[name]) {
+      const key = row.arm + "\u0000" + row.seed;
+      if (!lines.has(key)) lines.set(key, []);
+      lines.get(key).push(row);
+    }
+    const kept = [];
+    for (const line of lines.values()) line.forEach((row, i) => {
+      if (row.at < from || row.at > to) return;
+      const near = line.slice(Math.max(0, i - Math.floor((over - 1) / 2)), i + Math.floor(over / 2) + 1);
+      const mean = (key) => near.reduce((sum, one) => sum + one[key], 0) / near.length;
+      kept.push(Object.fromEntries(Object.entries(row).map(([key, value]) =>
+        [key, over > 1 && typeof value === "number" && key !== "at" && key !== "seed" ? mean(key) : value])));
+    });
+    return kept;
+  };
+  const shape = (place) => {
+    const controls = shaping(place);
+    const whole = controls && controls.querySelector("[name=smooth]").value === "1"
+      && controls.querySelector("[name=from]").value === "1" && controls.querySelector("[name=to]").value === controls.dataset.last;
+    const view = views.get(place);
+    if (!controls || !view || (whole && !place.dataset.shaped)) return;
+    place.dataset.shaped = "yes";
+    for (const name of charts[place.dataset.chart].rows)
+      try { view.data(name, structuredClone(shaped(place, name))); } catch { /* rows that nothing draws */ }
+    view.runAsync();
+  };
+
+  // The crosshair: a line where the pointer is, or where the arrow keys moved it, and what every arm has there.
+  const crossed = (place) => charts[place.dataset.chart].spec.usermeta?.cross;
+  const crosshair = (place) => {
+    const what = crossed(place);
+    if (!what || place.dataset.crossed) return;
+    place.dataset.crossed = "yes";
+    place.tabIndex = 0;
+    const figure = place.closest("figure");
+    const line = element("div", { class: "cross", hidden: "" });
+    const readout = element("div", { class: "readout", role: "status", hidden: "" });
+    figure.append(line, readout);
+    let at = null;
+    let pressed = null;
+    const frame = () => place.querySelector("svg .background").getBoundingClientRect();
+    const scale = () => views.get(place).scale("x");
+    const places = () => [...new Set(shaped(place, what.data).map((row) => row[what.x]))].sort((a, b) => a - b);
+    const number = (value, share) => value === null || value === undefined ? "–" : share ? (100 * value).toFixed(1) + "%"
+      : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(4)));
+    const hide = () => { at = null; line.hidden = readout.hidden = true; };
+    const show = (value) => {
+      at = value;
+      const off = new Set(hidden(place.closest("[data-group]") ?? figure));
+      const here = shaped(place, what.data).filter((row) => row[what.x] === value && !off.has(row.arm) && row[what.y] !== null)
+        .sort((a, b) => b[what.y] - a[what.y]);
+      const edge = what.edge && rows[what.edge].find((row) => row[what.x] === value);
+      const lines = here.slice(0, 14).map((row) => element("div", {}, key(place, row.arm), row.arm + " ", element("b", {}, number(row[what.y], what.percent))));
+      if (edge) lines.unshift(element("div", {}, "frontier ", element("b", {}, number(edge[what.y], what.percent)), edge.arms ? " " + edge.arms : ""));
+      if (here.length > 14) lines.push(element("div", {}, "and " + (here.length - 14) + " more"));
+      for (const row of what.stages ? rows[what.stages] : [])
+        if (row.at === value && !off.has(row.arm)) lines.push(element("div", {}, row.arm + ": " + row.stage + " begins"));
+      readout.replaceChildren(element("i", {}, ({ at: "step" }[what.x] ?? what.x) + " " + number(value, what.share)), ...lines);
+      line.hidden = readout.hidden = false;
+      const box = frame();
+      const outer = figure.getBoundingClientRect();
+      const left = box.left - outer.left + scale()(value);
+      Object.assign(line.style, { left: left + "px", top: box.top - outer.top + "px", height: box.height + "px" });
+      const room = outer.width - left > readout.offsetWidth + 14;
+      Object.assign(readout.style, { left: Math.max(4, room ? left + 10 : left - 10 - readout.offsetWidth) + "px", top: box.top - outer.top + 6 + "px" });
+    };
+    const nearest = (event) => {
+      const box = frame();
+      const wanted = scale().invert(Math.min(box.width, Math.max(0, event.clientX - box.left)));
+      return places().reduce((best, each) => (Math.abs(each - wanted) < Math.abs(best - wanted) ? each : best));
+    };
+    place.addEventListener("pointermove", (event) => { if (places().length) show(nearest(event)); });
+    place.addEventListener("pointerleave", hide);
+    place.addEventListener("blur", hide);
+    place.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (event.key === "Escape") hide();
+      if (!step || !places().length) return;
+      event.preventDefault();
+      const all = places();
+      show(at === null ? all[step > 0 ? 0 : all.length - 1] : all[Math.min(all.length - 1, Math.max(0, all.indexOf(at) + step))]);
+    });
+    const controls = shaping(place);
+    if (!controls) return;
+    // Dragging over a stretch of steps shows it alone, two clicks show all.
+    place.addEventListener("pointerdown", (event) => { pressed = [event.clientX, nearest(event)]; });
+    place.addEventListener("pointerup", (event) => {
+      if (pressed === null || Math.abs(event.clientX - pressed[0]) < 8) return;
+      const [from, to] = [pressed[1], nearest(event)].sort((a, b) => a - b);
+      pressed = null;
+      controls.querySelector("[name=from]").value = from;
+      controls.querySelector("[name=to]").value = to;
+      controls.dispatchEvent(new Event("input"));
+    });
+    place.addEventListener("dblclick", () => controls.querySelector("[name=whole]").click());
+  };
+  const key = (place, arm) => {
+    const button = [...(place.closest("[data-group]")?.querySelectorAll("button[data-arm]") ?? [])].find((one) => one.dataset.arm === arm);
+    return button ? button.querySelector(".dot").cloneNode() : "";
   };
   const hidden = (group) => [...group.querySelectorAll("button[data-arm][aria-pressed=false]")].map((each) => each.dataset.arm);
   const apply = (view, group) => { try { view.signal("off", hidden(group)).runAsync(); } catch { /* a chart without arms */ } };
@@ -68,6 +185,19 @@
         drawAll();
       });
   }
+  for (const controls of document.querySelectorAll(".shaping")) {
+    const changed = () => {
+      const over = Number(controls.querySelector("[name=smooth]").value);
+      controls.querySelector("output").textContent = over + (over === 1 ? " step" : " steps");
+      for (const place of controls.closest("[data-group]").querySelectorAll("[data-chart]")) shape(place);
+    };
+    controls.addEventListener("input", changed);
+    controls.querySelector("[name=whole]").addEventListener("click", () => {
+      controls.querySelector("[name=from]").value = 1;
+      controls.querySelector("[name=to]").value = controls.dataset.last;
+      changed();
+    });
+  }
   // The columns that stay while the others are scrolled: arm and Average, where they leave the others room.
   const hold = () => {
     for (const table of document.querySelectorAll("table.results")) {
@@ -97,12 +227,7 @@
     const said = place.querySelector("[role=status]");
     const listed = place.querySelector(".listed");
     const more = place.querySelector(".more");
-    const each = (name, attributes, ...children) => {
-      const element = document.createElement(name);
-      for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-      element.append(...children);
-      return element;
-    };
+    const each = element;
     const text = (number) => (number < 0 ? "" : texts[number]);
     const clip = (words, most) => { const flat = words.split(/\s+/).join(" "); return flat.length > most ? flat.slice(0, most - 1) + "…" : flat; };
     const verdict = (right, answer) => each("span", { class: right ? "good" : "bad" }, (right ? "✓ " : "✗ ") + (clip(answer, 60) || "no answer"));

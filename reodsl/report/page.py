@@ -269,7 +269,7 @@ def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame)
     declared = figures.declared_group(gallery, material)
     extra = [tag("h3", "Declared in the spec"), declared] if declared else []
     shown = [tag("p", about, class_="about"), figures.scatter_group(gallery, material, table), *extra]
-    spread = figures.length_group(gallery, material)
+    spread = figures.spread_group(gallery, material)
     return [*shown, spread] if spread is not None else shown
 
 

@@ -7,7 +7,19 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from reodsl.report.chart_parts import ON, WIDTH, Rows, Width, colour, dash, ends, faded, focus, switches
+from reodsl.report.chart_parts import (
+    ON,
+    WIDTH,
+    Cross,
+    Rows,
+    Width,
+    colour,
+    dash,
+    ends,
+    faded,
+    focus,
+    switches,
+)
 from reodsl.report.material import Material
 
 HEIGHT = 210
@@ -85,14 +97,16 @@ def training(
     ]
     dots = alt.OverlayMarkDef(size=14) if mean.height < 3 * len(arms) else False
     datasets = Rows()
-    bold = alt.Chart(datasets.add(mean)).transform_filter(ON).mark_line(strokeWidth=2, point=dots)
+    mean_data = datasets.add(mean)
+    bold = alt.Chart(mean_data).transform_filter(ON).mark_line(strokeWidth=2, point=dots)
     layers = [bold.encode(x=x, y=y, color=tint, opacity=faded(0.12), tooltip=tooltip, **dashed)]
     if rows["seed"].n_unique() > 1:
         thin = alt.Chart(datasets.add(rows)).transform_filter(ON).mark_line(strokeWidth=0.8, opacity=0.35)
         layers.insert(0, thin.encode(x=x, y=y, color=tint, detail="seed:N"))
     changes = stage_changes(material, method).filter(pl.col("arm").is_in(arms))
-    if changes.height:
-        rule = alt.Chart(datasets.add(changes)).transform_filter(ON)
+    changes_data = datasets.add(changes) if changes.height else None
+    if changes_data is not None:
+        rule = alt.Chart(changes_data).transform_filter(ON)
         about_stage = [
             alt.Tooltip("arm:N"),
             alt.Tooltip("stage:N", title="begins"),
@@ -103,7 +117,16 @@ def training(
         )
     chart = alt.layer(*layers).add_params(focus(), switches())
     about = f"{label} by step: {ends(mean, 'at', metric, '.4g')}."
-    return datasets.put(chart.properties(width=width, height=HEIGHT, title=label, description=about))
+    return datasets.put(
+        chart.properties(width=width, height=HEIGHT, title=label, description=about),
+        Cross(
+            "at",
+            drawn,
+            mean_data.name,
+            percent=share or apart,
+            stages=changes_data.name if changes_data is not None else None,
+        ),
+    )
 
 
 def stage_changes(material: Material, method: str) -> pl.DataFrame:
