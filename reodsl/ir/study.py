@@ -27,14 +27,15 @@ class Suite(studies_settings.Suite, IR):
     """How a checkpoint is evaluated: `samples` responses a question, forced at each budget of `grid`.
 
     `grid` holds whole tokens from 0 up; accuracy and length are those of whole responses up to `rollout.max_tokens`;
-    REG integrates up to `reg_to`. `expected_length`, in tokens, is for pricing alone.
+    REG integrates up to `reg_to`. A suite of accuracy alone has no `forcing`, and its grid is the longest response: no
+    response goes on there. `expected_length`, in tokens, is for pricing alone.
     """
 
     presentation = frozenset({"name"})
     name: str
     benchmarks: tuple[Benchmark, ...]
     rollout: Sampling
-    forcing: Forcing
+    forcing: Forcing | None = None
     wording: Wording | None = None
 
 

@@ -185,8 +185,10 @@ def fold_traces(record: Record) -> FoldTraces:
 
 
 def suite(record: Record) -> Suite:
-    """An evaluation suite."""
-    return build(Suite, record, rollout=build(Sampling, record), grid=grid_of(record))
+    """An evaluation suite. Without a grid its one budget is the longest response, which cuts none."""
+    rollout = build(Sampling, record)
+    grid = grid_of(record) or (rollout.max_tokens,)
+    return build(Suite, record, rollout=rollout, grid=grid, reg_to=record.data("reg_to") or grid[-1])
 
 
 def engine(record: Record) -> Engine:

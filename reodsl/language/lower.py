@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def _study(low: Lowering, record: values.Study) -> Study:
         else _tables(names, scored),
         charts=tuple(_chart(each) for each in record.charts)
         if record.tables or record.charts
-        else _charts(lines),
+        else _charts(lines, arms),
         cluster=low.cluster,
         engine=engine(record),
         limit=record.data("limit"),
@@ -120,7 +121,7 @@ def _lone(low: Lowering, record: values.Experiment) -> Study:
         frontiers=frontiers,
         score=scored,
         tables=_tables(names, scored),
-        charts=_charts((*names, *(each.name for each in frontiers))),
+        charts=_charts((*names, *(each.name for each in frontiers)), arms),
         cluster=low.cluster,
         engine=engine(record),
         limit=record.data("limit"),
@@ -176,5 +177,8 @@ def _tables(names: tuple[str, ...], score: Score | None) -> tuple[Table, ...]:
     return (Table(name="main", rows=names, columns=columns),)
 
 
-def _charts(lines: tuple[str, ...]) -> tuple[Chart, ...]:
+def _charts(lines: tuple[str, ...], arms: Sequence[Arm]) -> tuple[Chart, ...]:
+    """Accuracy over budgets, where any are measured."""
+    if all(arm.suite.forcing is None for arm in arms):
+        return ()
     return (Chart(name="curves", x="budget", y="accuracy", lines=lines),)

@@ -157,7 +157,8 @@ def _of_suite(suite: Suite) -> Iterator[Path]:
     for benchmark in suite.benchmarks:
         yield (benchmark.data.name,)
         yield (benchmark.name,)
-    yield (suite.forcing.name,)
+    if suite.forcing is not None:
+        yield (suite.forcing.name,)
     yield (suite.name,)
 
 

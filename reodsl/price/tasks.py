@@ -251,8 +251,9 @@ def _responses(
     prompt = facts.prompt or 0.0
     load = Load(responses, facts.questions, prompt, lengths)
     cuts = cuts_below(suite.grid, rollout.max_tokens) if suite is not None else ()
-    text = text_tokens(suite.forcing.text, words) if suite is not None else 0.0
-    answer = suite.forcing.answer_tokens if suite is not None else 0
+    forcing = suite.forcing if suite is not None else None
+    text = text_tokens(forcing.text, words) if forcing is not None else 0.0
+    answer = forcing.answer_tokens if forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, devices)
     verified = responses + forced.answers
     return Price(

@@ -153,8 +153,10 @@ def _conditions(suite: Suite, folder: Path) -> Conditions:
     conditions["the grid"] = digest(list(grid)), f"{len(grid)} budgets up to {grid[-1]:,} tokens"
     conditions["the longest response"] = str(rollout.max_tokens), f"{rollout.max_tokens:,} tokens"
     conditions["the sampling"] = digest(canonical(rollout)), f"temperature {rollout.temperature:g}"
-    conditions["how answers are forced"] = digest(canonical(suite.forcing)), repr(suite.forcing.text)
-    wording = suite.wording
+    forcing, wording = suite.forcing, suite.wording
+    conditions["how answers are forced"] = (
+        ("", "not at all") if forcing is None else (digest(canonical(forcing)), repr(forcing.text))
+    )
     conditions["the wording"] = (
         ("", "the model's") if wording is None else (digest(canonical(wording)), "its own")
     )

@@ -243,7 +243,7 @@ def spread_note(material: Material) -> str:
 
 
 def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
-    if not material.curves.height:
+    if all(arm.suite.forcing is None for arm in material.study.arms) or not material.curves.height:
         return []
     about = (
         "Responses are cut to a budget and made to answer at once; shorter ones are graded as they are. "

@@ -166,12 +166,13 @@ def _use(model: Model, one: Evaluated) -> str:
             else "A question is put into the template below, without a chat template."
         )
     ]
+    forcing = one.arm.suite.forcing
     shown = {
         "the question": prompt.template,
         "how every response begins": prompt.prefix,
         "reasoning begins": model.think_open,
         "reasoning ends": model.think_close,
-        "an answer is forced by": one.arm.suite.forcing.text,
+        "an answer is forced by": forcing.text if forcing is not None else None,
     }
     lines.append(_fenced("text", "\n".join(f"{name}: {text!r}" for name, text in shown.items() if text)))
     return "\n\n".join(lines)

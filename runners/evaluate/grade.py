@@ -127,7 +127,7 @@ def graded_samples(
 def graded_forced(
     sampled: Sequence[Sampled],
     whole: pl.DataFrame,
-    forcing: Forcing,
+    forcing: Forcing | None,
     grid: Sequence[int],
     reader: Reader,
     verifiers: Verifiers,
@@ -136,7 +136,8 @@ def graded_forced(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Rows of `forced.parquet` at every budget of the grid, and of `examples.parquet` for the questions in `shown`.
 
-    `whole` are the rows of `graded_samples`: a response no longer than the budget is graded as it is.
+    `whole` are the rows of `graded_samples`: a response no longer than the budget is graded as it is, and so is every one
+    without a forcing, whose grid is the longest response.
     """
     grader = _Grader(verifiers, gradings)
     pending: list[tuple[Sampled, int, str | None, str | None, tuple[Kind, int] | bool]] = []
@@ -144,7 +145,7 @@ def graded_forced(
         at_cut = {forced.cut: forced for forced in item.forced}
         cuts = cuts_below(grid, len(item.response.tokens))
         for budget in grid:
-            if budget not in cuts:
+            if forcing is None or budget not in cuts:
                 pending.append((item, budget, None, answer, bool(correct)))
                 continue
             text = reader.text(at_cut[budget].tokens)

@@ -74,8 +74,10 @@ def evaluate(job: Job) -> None:
             )
             return {"samples": whole, "forced": forced, "examples": examples}
 
-        room = suite.rollout.max_tokens + suite.forcing.answer_tokens
-        work_through(job, model, chunks, parts, (ask, graded), room, suite.forcing.text)
+        forcing = suite.forcing
+        room = suite.rollout.max_tokens + (forcing.answer_tokens if forcing is not None else 0)
+        text = forcing.text if forcing is not None else ""
+        work_through(job, model, chunks, parts, (ask, graded), room, text)
     for table in ("samples", "forced", "examples"):
         chunks.join(len(parts), table, job.out / f"{table}.parquet")
     write_json(job.out / "curves.json", curves(job.out / "forced.parquet", tuple(gradings)))
@@ -153,19 +155,20 @@ def respond(
     seed: int,
     suite: Suite | None = None,
 ) -> list[Sampled]:
-    """Responses to some questions; with a suite, answers forced at every budget of its grid below the response's end."""
-    if suite is not None:
-        require_written(reader.tokenizer, suite.forcing.text, "the text that forces an answer")
+    """Responses to some questions; with a suite that forces, answers at each budget of its grid below the end."""
+    forcing = suite.forcing if suite is not None else None
+    if forcing is not None:
+        require_written(reader.tokenizer, forcing.text, "the text that forces an answer")
     requests = [request for question in part for request in reader.requests(question, samples, seed)]
-    if suite is None:
+    if suite is None or forcing is None:
         responses = reader.engine.generate(requests, reader.sampling(rollout))
         forced: Sequence[Any] = [()] * len(requests)
     else:
-        grid, words = suite.grid, continuation_tokens(reader.tokenizer, suite.forcing.text)
+        grid, words = suite.grid, continuation_tokens(reader.tokenizer, forcing.text)
         ahead = Ahead(
             lambda _, response: cuts_below(grid, len(response.tokens)),
             words,
-            reader.forced_sampling(suite.forcing),
+            reader.forced_sampling(forcing),
         )
         responses = reader.engine.generate(requests, reader.sampling(rollout), ahead)
         cuts = [cuts_below(grid, len(response.tokens)) for response in responses]

@@ -53,6 +53,22 @@ def test_every_sample_has_an_answer_at_every_budget(job: MakeJob, checkpoint: Pa
     assert whole["answer"].equals(whole["answer_whole"].alias("answer"), null_equal=True)
 
 
+def test_without_a_forcing_whole_responses_alone_are_graded(
+    job: MakeJob, checkpoint: Path, questions: Path
+) -> None:
+    """The same responses and grades as of a suite that also forces answers."""
+    whole = done(job, checkpoint, questions, "whole", forcing=None, grid=[20])
+    forced = pl.read_parquet(whole / "forced.parquet")
+    samples = pl.read_parquet(whole / "samples.parquet")
+    assert samples.equals(
+        pl.read_parquet(done(job, checkpoint, questions) / "samples.parquet"), null_equal=True
+    )
+    assert forced.height == samples.height
+    assert not forced["forced"].any()
+    told = json.loads((whole / "summary.json").read_text())
+    assert told["one"]["accuracy"] == samples.filter(benchmark="one")["correct"].mean()
+
+
 def test_forced_answers_are_those_of_transformers(job: MakeJob, checkpoint: Path, questions: Path) -> None:
     out = done(job, checkpoint, questions, samples=1)
     samples = pl.read_parquet(out / "samples.parquet")

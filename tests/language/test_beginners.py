@@ -428,7 +428,7 @@ def test_a_stage_that_replaces_its_parents_says_so_where_it_lacks_something(tmp_
         ),
         (
             "suite mine {\n  samples = 4",
-            ["benchmarks", "max_tokens", "grid", "reg_to", "forcing"],
+            ["benchmarks", "max_tokens"],
         ),
     ],
 )

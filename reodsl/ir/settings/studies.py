@@ -64,14 +64,28 @@ class Suite:
         tuple[int, ...],
         Setting(
             Many(TOKENS0, 2),
-            "the budgets at which answers are forced",
+            "the budgets at which answers are forced; left out, whole responses alone are graded",
             "grid = every(64 tokens, to: 1K tokens)",
+            required=False,
         ),
     ]
-    reg_to: Annotated[int, Setting(TOKENS, "where REG's integral ends", "reg_to = 16K tokens")]
+    reg_to: Annotated[
+        int,
+        Setting(
+            TOKENS,
+            "where REG's integral ends; left out, at the end of the grid",
+            "reg_to = 16K tokens",
+            required=False,
+        ),
+    ]
     forcing: Annotated[
         Any,
-        Setting(A(("forcing",)), "how a cut response is made to answer", "forcing = dynasor", required=True),
+        Setting(
+            A(("forcing",)),
+            "how a cut response is made to answer: required with a grid",
+            "forcing = dynasor",
+            required=False,
+        ),
     ]
     wording: Annotated[
         Any, Setting(A(("wording",)), "how to ask; left out, the model's own prompt", required=False)

@@ -88,8 +88,17 @@ def check_grid(case: Case) -> Iterator[Diagnostic]:
     """E0404, E0407, W0403: the grid of the suite against its longest response, `reg_to`, and the budgets trained on."""
     suite = case.suite
     grid = grid_of(suite)
-    if suite is None or not grid:
+    if suite is None:
         return
+    if not grid:
+        yield from _twice(suite)
+        return
+    if suite.get("forcing") is None and "forcing" not in suite.broken:
+        labels = [Label(place(suite.fields.get("grid"), suite.span), "cuts responses")]
+        helps = "add `forcing = dynasor`, from `std.forcing`, or take the grid out: whole responses alone are then graded"
+        yield finding_at(
+            error, "E0304", f"`{suite.name}` needs `forcing`, how a cut response answers", labels, helps
+        )
     at = place(suite.fields.get("grid"), suite.span)
     reg_slot, longest_slot = suite.fields.get("reg_to"), suite.fields.get("max_tokens")
     reg_to, longest = suite.data("reg_to"), suite.data("max_tokens")

@@ -34,6 +34,7 @@ def check_study(study: Study, cases: Sequence[Case]) -> Iterator[Diagnostic]:
     yield from check_score(study, suites)
     yield from check_shared(study, study.arms)
     yield from _columns(study)
+    yield from _budgets_drawn(study)
     for table in study.tables:
         yield from check_table_of(study, table)
         yield from check_rows(study, table, rows_of(study, table))
@@ -113,7 +114,15 @@ def _reaches(study: Study, frontier: Frontier, envelope: Record) -> Iterator[Dia
     for arm, _ in members(frontier)[:1]:
         suite = arm_suite(study, arm)
         grid = grid_of(suite)
-        if suite is not None and grid and end > grid[-1]:
+        if suite is not None and _gridless(suite):
+            yield _without_grid(
+                "E0607",
+                f"the frontier `{frontier.name}` is over budgets",
+                suite,
+                frontier.span,
+                f"to {end} tokens",
+            )
+        elif suite is not None and grid and end > grid[-1]:
             yield error(
                 "E0607",
                 "the frontier goes on past the evaluation's grid",
@@ -177,6 +186,10 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
         )
     for name, suite in suites:
         grid = grid_of(suite)
+        if _gridless(suite):
+            at = place(owner.fields.get("score"), owner.span)
+            yield _without_grid("E0608", f"REG of `{name}` is over budgets", suite, at, f"to {to} tokens")
+            return
         if grid and to > grid[-1]:
             labels = [
                 Label(place(score.fields.get("to"), owner.span), f"{to} tokens"),
@@ -186,6 +199,34 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
             message = f"REG integrates to {to} tokens, and `{name}` is evaluated up to {grid[-1]}"
             yield finding_at(error, "E0608", message, labels, helps)
             return
+
+
+def _gridless(suite: Record) -> bool:
+    """Whether a suite grades whole responses alone."""
+    return suite.get("grid") is None and "grid" not in suite.broken
+
+
+def _without_grid(code: str, what: str, suite: Record, at: Span, text: str) -> Diagnostic:
+    """That curves are asked of a suite that has none."""
+    return error(
+        code,
+        f"{what}, and `{suite.name}` evaluates whole responses alone",
+        at,
+        text,
+        others=[Label(suite.span, "no `grid`")],
+        help="give the suite a grid: `grid = [0 tokens] + every(1K tokens, to: 16K tokens)`, and a `forcing`",
+    )
+
+
+def _budgets_drawn(study: Study) -> Iterator[Diagnostic]:
+    """E0609: a chart over budgets of arms that are evaluated at none."""
+    for chart in study.charts:
+        for arm in records_of(chart, "lines") if chart.data("x") == "budget" else ():
+            suite = arm_suite(study, arm) if isinstance(arm, Arm) else None
+            if suite is not None and _gridless(suite):
+                at = place(chart.fields.get("x"), chart.span)
+                yield _without_grid("E0609", f"`{chart.name}` is over budgets", suite, at, "`budget`")
+                break
 
 
 def _seeds(study: Study) -> Iterator[Diagnostic]:
