@@ -221,7 +221,10 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
 
 def _shaping(last: int) -> Markup:
     """What the page's script smooths curves with, and the steps that they show, up to the last."""
-    steps = {"min": 1, "max": last, "type": "number"}
+
+    def step(name: str, value: int) -> Markup:
+        return tag("input", type="number", name=name, min=1, max=last, value=value)
+
     return tag(
         "div",
         tag(
@@ -230,8 +233,8 @@ def _shaping(last: int) -> Markup:
             tag("input", type="range", name="smooth", min=1, max=max(1, min(50, last // 2)), value=1),
             tag("output", "1 step"),
         ),
-        tag("label", "from step", tag("input", name="from", value=1, **steps)),
-        tag("label", "to", tag("input", name="to", value=last, **steps)),
+        tag("label", "from step", step("from", 1)),
+        tag("label", "to", step("to", last)),
         tag("button", "all steps", type="button", name="whole"),
         class_="filters shaping",
         data_last=last,
