@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from reodsl.diagnostics import problem
 from reodsl.graph.identity import identity
@@ -59,6 +60,7 @@ class _Lowering:
         # Payloads that many arms share, and digests of what they identify, by the identity of the dictionary.
         self.payloads: dict[tuple[object, ...], Payload] = {}
         self.digests: dict[int, str] = {}
+        self.known: dict[int, Any] = {}
 
     def run(self, spec: Spec) -> Graph:
         report: dict[str, str] = {}
@@ -69,8 +71,10 @@ class _Lowering:
                 self._role(report, f"frontier:{frontier.name}", self.frontier(frontier.name, seed))
         if self.study.score is not None:
             self._role(report, "score", self.score(self.study.score))
-        self.add("report", "report", report_payload(spec), report)
-        return Graph(tuple(self.tasks.values()))
+        # No other task reads it or is equal to it: it is as large as the spec, and needs no identity here.
+        unique = self._unique("report")
+        whole = Task(unique, "report", report_payload(spec), report, cluster=self.study.cluster)
+        return Graph((*self.tasks.values(), whole))
 
     def add(
         self,
@@ -95,13 +99,18 @@ class _Lowering:
         mark = digest({"kind": kind, "payload": content, "inputs": sources})
         if mark in self.by_identity:
             return self.by_identity[mark]
+        unique = self._unique(base)
+        self.tasks[unique] = Task(unique, kind, payload, inputs, arm, seed, cluster or self.study.cluster)
+        self.by_identity[mark] = unique
+        self.identities[unique] = mark
+        return unique
+
+    def _unique(self, base: str) -> str:
+        """The first id of that name that no task has."""
         unique, count = base, 1
         while unique in self.tasks:
             count += 1
             unique = f"{base}~{count}"
-        self.tasks[unique] = Task(unique, kind, payload, inputs, arm, seed, cluster or self.study.cluster)
-        self.by_identity[mark] = unique
-        self.identities[unique] = mark
         return unique
 
     def shared(self, key: tuple[object, ...], kind: Kind, payload: Callable[[], Payload]) -> Payload:
@@ -145,7 +154,7 @@ class _Lowering:
         name = f"{experiment.name}.train"
         if len(experiment.stages) > 1:
             name += f".{stage.name or index}"
-        payload = train_payload(stage, experiment.model, seed, index)
+        payload = train_payload(stage, experiment.model, seed, index, self.known)
         self.done[key] = self.add(name, "train", payload, inputs, experiment.name, seed, experiment.cluster)
         return self.done[key]
 

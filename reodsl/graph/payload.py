@@ -12,6 +12,7 @@ from typing import Any
 
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import IR, Spec, canonical
+from reodsl.ir.base import dumped, names_of
 from reodsl.ir.data import Data, Grading
 from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Model
@@ -24,19 +25,36 @@ Payload = dict[str, Any]
 _NO_SOURCE = {"kind": "folder", "path": ""}
 
 
-def anonymous(value: Any) -> Any:
-    """`value` as JSON data in which every presentation field is an empty string."""
-    if isinstance(value, IR):
-        return {
-            name: "" if name in value.presentation else anonymous(getattr(value, name)) for name in value.said
-        }
-    if isinstance(value, Node):
-        return canonical(value)
+Known = dict[int, Any]
+"""What values that outlive it were made to, by their numbers: arms by the thousand share most of their settings."""
+
+
+def anonymous(value: Any, known: Known | None = None) -> Any:
+    """`value` as JSON data in which every presentation field is an empty string.
+
+    With `known`, what was made of a value before is given again: it is to be read, not changed.
+    """
+    names = names_of(type(value))
+    if names is not None:
+        if known is not None and id(value) in known:
+            return known[id(value)]
+        blank = canonical(value) if isinstance(value, Node) else _blank(value, known)
+        if known is not None:
+            known[id(value)] = blank
+        return blank
     if isinstance(value, (list, tuple)):
-        return [anonymous(item) for item in value]
+        return [anonymous(item, known) for item in value]
     if isinstance(value, dict):
-        return {str(key): anonymous(item) for key, item in value.items()}
+        return {str(key): anonymous(item, known) for key, item in value.items()}
     return value
+
+
+def _blank(value: IR, known: Known | None, but: frozenset[str] = frozenset()) -> Payload:
+    return {
+        name: "" if name in value.presentation else anonymous(getattr(value, name), known)
+        for name in value.said
+        if name not in but
+    }
 
 
 def model_payload(model: Model, seed: int) -> Payload:
@@ -50,18 +68,24 @@ def data_payload(data: Data) -> Payload:
     return {"data": anonymous(data) | anonymous(Grading())}
 
 
-def train_payload(stage: Stage, model: Model, seed: int, index: int) -> Payload:
+def train_payload(stage: Stage, model: Model, seed: int, index: int, known: Known | None = None) -> Payload:
     """`{"stage", "model", "seed", "index"}`; budgets that are found during the study come as an input."""
     # Where the data come from and what is selected of them is in the way of a study of thousands of arms.
-    blank = anonymous(stage.model_copy(update={"data": None, "selected": None}))
+    blank = _blank(stage, known, _APART)
     blank["data"] = _questions(stage.data)
     blank["selected"] = None
-    dense = (blank["method"].get("reward") or {}).get("dense")
-    if dense and dense["split"]["kind"] == "oracle":
-        dense["split"]["frontier"] = ""
-    if dense and dense["split"]["kind"] == "question":
-        dense["split"]["rollouts"] = []
-    return {"stage": blank, "model": _reader(model), "seed": seed, "index": index}
+    method = blank["method"]
+    dense = (method.get("reward") or {}).get("dense")
+    lasting = _FOUND_LATER.get(dense["split"]["kind"]) if dense else None
+    if dense and lasting:
+        split = dense["split"] | lasting
+        blank["method"] = method | {"reward": method["reward"] | {"dense": dense | {"split": split}}}
+    return {"stage": blank, "model": _reader(model, known), "seed": seed, "index": index}
+
+
+_APART = frozenset({"data", "selected"})
+_FOUND_LATER: dict[str, Payload] = {"oracle": {"frontier": ""}, "question": {"rollouts": []}}
+"""What of a split names arms, by its kind: which they are is an input."""
 
 
 def sample_payload(model: Model, rollout: Sampling, samples: int, grading: Grading, seed: int) -> Payload:
@@ -132,7 +156,7 @@ def score_payload(score: Score) -> Payload:
 
 def report_payload(spec: Spec) -> Payload:
     """`{"spec"}` with everything a reader sees: names, docstrings, params, changes, sources."""
-    return {"spec": spec.model_dump(mode="json")}
+    return {"spec": dumped(spec)}
 
 
 def sampled_by(engine: str, kind: Kind, payload: Payload) -> Payload:
@@ -155,6 +179,6 @@ def _questions(data: Data) -> dict[str, Any]:
     return {"name": "", "sources": [], **anonymous(data.grading), "duplicates": "error"}
 
 
-def _reader(model: Model) -> dict[str, Any]:
+def _reader(model: Model, known: Known | None = None) -> dict[str, Any]:
     """The model as one that reads its weights from a checkpoint sees it."""
-    return anonymous(model) | {"source": dict(_NO_SOURCE), "dimensions": None}  # type: ignore[no-any-return]
+    return anonymous(model, known) | {"source": dict(_NO_SOURCE), "dimensions": None}  # type: ignore[no-any-return]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
@@ -48,17 +48,23 @@ def named(form: Form) -> Any:
     return Field(pattern=f"^(?:{form.pattern})$", max_length=form.longest)
 
 
-def names_of(value: IR | Node) -> Iterable[str]:
-    """The names of a value's fields, in their order."""
-    return expression.names_of(value) if isinstance(value, Node) else type(value).model_fields
+@cache
+def names_of(kind: type[Any]) -> tuple[str, ...] | None:
+    """The names of the fields of a class of the representation, in their order; None for any other class.
+
+    Asked of a class once: whether a value is one of pydantic's is slow to find out for each.
+    """
+    if issubclass(kind, IR):
+        return _fields(kind)
+    return expression.names_of(kind) if issubclass(kind, Node) else None
 
 
 def parts_of(value: IR | Node) -> Iterator[IR | Node]:
     """The values directly inside one, in the order of its fields; what is in tuples counts as directly inside."""
-    for name in names_of(value):
+    for name in names_of(type(value)) or ():
         part = getattr(value, name)
         for item in part if isinstance(part, tuple) else (part,):
-            if isinstance(item, (IR, Node)):
+            if names_of(type(item)) is not None:
                 yield item
 
 
@@ -76,12 +82,38 @@ def without_unsaid(self: IR, dump: SerializerFunctionWrapHandler) -> dict[str, A
     return dumped if len(said) == len(dumped) else {name: dumped[name] for name in said}
 
 
+def dumped(value: IR) -> dict[str, Any]:
+    """What `model_dump(mode="json")` gives. What several parts of a value share is dumped once and shared in turn: it is to
+    be read, not changed.
+    """
+    dump: dict[str, Any] = _dumped(value, {})
+    return dump
+
+
+def _dumped(value: Any, known: dict[int, Any]) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    names = names_of(kind)
+    if names is not None:
+        dump = known.get(id(value))
+        if dump is None:
+            said = value.said if isinstance(value, IR) else names
+            dump = known[id(value)] = {name: _dumped(getattr(value, name), known) for name in said}
+        return dump
+    if isinstance(value, dict):
+        return {key: _dumped(item, known) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_dumped(item, known) for item in value]
+    raise TypeError(f"{kind.__name__} has no dump")
+
+
 def canonical(value: Any) -> Any:
     """`value` as plain JSON data without presentation fields; tuples become lists, keys are strings."""
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if isinstance(value, (IR, Node)):
+    if names_of(kind) is not None:
         return {name: canonical(getattr(value, name)) for name in identifying(value)}
     if isinstance(value, dict):
         return {str(key): canonical(item) for key, item in value.items()}
@@ -95,7 +127,7 @@ def canonical(value: Any) -> Any:
 def identifying(value: IR | Node) -> Sequence[str]:
     """The names of a value's fields that its canonical form has."""
     if isinstance(value, Node):
-        return [name for name in expression.names_of(value) if name not in value.presentation]
+        return [name for name in expression.names_of(type(value)) if name not in value.presentation]
     return _said(value, _counted(type(value)))
 
 
@@ -126,7 +158,6 @@ def _counted(kind: type[IR]) -> tuple[str, ...]:
     return tuple(name for name in names if name in kind.model_fields and name not in kind.presentation)
 
 
-_WORDS = {None: "null", True: "true", False: "false"}
 # Characters of a part's text that is kept while a whole is written.
 _LONGEST_KEPT = 1 << 16
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -141,6 +172,11 @@ def canonical_json(value: Any) -> str:
 
 def _text(value: Any, known: dict[int, str]) -> str:
     """The text of a value that is read as long as `known` is: what many parts of a spec share is written once."""
+    kind = type(value)
+    if kind is int:
+        return int.__repr__(value)
+    if kind in _PLAIN:
+        return _ENCODER.encode(value)
     if isinstance(value, IR):
         text = known.get(id(value))
         if text is None:
@@ -151,8 +187,7 @@ def _text(value: Any, known: dict[int, str]) -> str:
         return text
     if isinstance(value, (tuple, list)):
         return "[" + ",".join([_text(item, known) for item in value]) + "]"
-    word = _WORDS.get(value) if value is None or isinstance(value, bool) else None
-    return word or (int.__repr__(value) if type(value) is int else _ENCODER.encode(value))
+    return _ENCODER.encode(value)
 
 
 def digest(value: Any) -> str:

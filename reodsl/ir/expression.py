@@ -226,13 +226,9 @@ Expression: TypeAlias = Annotated[
 ]
 
 
-def names_of(value: Node) -> tuple[str, ...]:
-    """The names of an expression's fields, in their order."""
-    return _names(type(value))  # type: ignore[arg-type]
-
-
 @cache
-def _names(kind: type[Node]) -> tuple[str, ...]:
+def names_of(kind: type[Node]) -> tuple[str, ...]:
+    """The names of the fields of a class of expressions, in their order."""
     return tuple(each.name for each in fields(kind))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reodsl.ir.base import IR, names_of
-from reodsl.ir.expression import Node
+from reodsl.ir.base import names_of
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining
 
@@ -41,21 +40,32 @@ def _measured(top: object) -> tuple[int, int]:
     while open_:
         value = open_[-1]
         parts = _parts(value)
-        waiting = [part for part in parts if id(part) not in extents]
+        waiting = [part for part in parts if type(part) not in _SINGLE and id(part) not in extents]
         if waiting:
             open_ += waiting
             continue
         open_.pop()
-        below = [extents[id(part)] for part in parts]
-        values = 1 + len(value) // CHARACTERS_PER_VALUE if isinstance(value, str) else 1
-        deepest = max((depth for _, depth in below), default=0)
-        extents[id(value)] = values + sum(count for count, _ in below), deepest + 1
+        values, deepest = 1, 0
+        for part in parts:
+            count, depth = _single(part) if type(part) in _SINGLE else extents[id(part)]
+            values += count
+            deepest = max(deepest, depth)
+        extents[id(value)] = values, deepest + 1
     return extents[id(top)]
 
 
+_SINGLE = frozenset({str, int, float, bool, type(None)})
+"""Classes of values that hold no others."""
+
+
+def _single(value: object) -> tuple[int, int]:
+    return 1 + len(value) // CHARACTERS_PER_VALUE if isinstance(value, str) else 1, 1
+
+
 def _parts(value: object) -> list[object]:
-    if isinstance(value, (IR, Node)):
-        return [getattr(value, name) for name in names_of(value)]
+    names = names_of(type(value))
+    if names is not None:
+        return [getattr(value, name) for name in names]
     if isinstance(value, dict):
         return list(value.values())
     return list(value) if isinstance(value, (tuple, list)) else []

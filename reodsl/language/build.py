@@ -80,7 +80,7 @@ from reodsl.ir.training import (
 from reodsl.language import values
 from reodsl.language.context import Context
 from reodsl.language.resolve import ancestry, grid_of
-from reodsl.language.reward.body import type_reward
+from reodsl.language.reward.body import TypedReward, type_reward
 from reodsl.language.reward.selection import TypedChoice, TypedPick, type_selection
 from reodsl.language.stages import complete_stages
 from reodsl.language.units import PLAIN, Quantity
@@ -101,6 +101,7 @@ class Lowering:
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
     experiments: dict[int, tuple[Record, Experiment]] = field(default_factory=dict)
     built: dict[int, tuple[Record, Any]] = field(default_factory=dict)
+    equal: dict[tuple[object, ...], tuple[object, Any]] = field(default_factory=dict)
 
     def once(self, record: Record, make: Callable[[Record], T]) -> T:
         """What a record is built to, built once: arms by the hundred share their model, their data and their suite."""
@@ -109,6 +110,25 @@ class Lowering:
             self.built[id(record)] = record, make(record)
         value: T = self.built[id(record)][1]
         return value
+
+    def alike(self, cls: type[T], record: Record, **special: Any) -> T:
+        """`build`, once for records that have the very same values for it: arms by the hundred have those of one parent."""
+        values = [record.get(name) for name in cls.model_fields if name not in special]
+        parts = tuple(id(each) if isinstance(each, IR) else each for each in special.values())
+        key = cls, record.name, parts, tuple(map(id, values))
+        if key not in self.equal:
+            # The values are kept, so that no others get their numbers.
+            self.equal[key] = (values, special), build(cls, record, **special)
+        value: T = self.equal[key][1]
+        return value
+
+    def reward(self, typed: TypedReward, name: str, max_tokens: int) -> Reward:
+        """A reward in the representation, once for all that name it as it stands."""
+        key = Reward, name, id(typed), max_tokens
+        if key not in self.equal:
+            self.equal[key] = typed, _reward(self, typed, name, max_tokens)
+        built: Reward = self.equal[key][1]
+        return built
 
 
 def build(cls: type[T], record: Record, **special: Any) -> T:
@@ -361,7 +381,7 @@ def method(low: Lowering, record: Record) -> Method:
         return build(sequences, record, batch=batch.data("prompts"))
     rollout, clip = record.part("rollout"), record.part("clip")
     sampling = low.once(rollout, lambda each: build(Sampling, each))
-    return build(
+    return low.alike(
         Ppo,
         record,
         rollout=sampling,
@@ -369,7 +389,7 @@ def method(low: Lowering, record: Record) -> Method:
         clip_low=clip.data("low"),
         clip_high=clip.data("high"),
         reward=reward(low, record.part("reward"), sampling.max_tokens),
-        advantage=build(Advantage, record.part("advantage"), credit=record.data("credit")),
+        advantage=low.alike(Advantage, record.part("advantage"), credit=record.data("credit")),
         wordings=tuple(wording(each) for each in records_of(rollout, "wordings")),
         wordings_per=rollout.data("wordings_per"),
     )
@@ -380,11 +400,15 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     typed = type_reward(low.ctx, record) if isinstance(record, values.Definition) else None
     if typed is None:
         raise LookupError(f"reward `{record.name}` is not sound")
+    return low.reward(typed, record.name, max_tokens)
+
+
+def _reward(low: Lowering, typed: TypedReward, name: str, max_tokens: int) -> Reward:
     dense = None
     if typed.dense is not None and typed.split is not None:
         dense = Dense(split=split(low, typed.split, max_tokens), var="L", value=typed.dense)
     return Reward(
-        name=record.name,
+        name=name,
         lets=_lets(typed.lets),
         tracks=tuple(Track(name=name, value=value) for name, value in typed.tracks),
         outcome=typed.outcome,

@@ -61,6 +61,8 @@ class _Notes:
 
     def __init__(self) -> None:
         self.origins: dict[str, Origin] = {}
+        # Settings that many arms have from one parent are given at one place.
+        self.places: dict[tuple[str, int, str], Origin] = {}
         self.seen: set[tuple[int, str]] = set()
         # A number that identifies an object does so as long as the object is there.
         self.kept: list[Record] = []
@@ -116,9 +118,10 @@ class _Notes:
     def place(self, path: str, span: Span | None, doc: str = "") -> None:
         """A path and the line of it."""
         if path not in self.origins:
-            self.origins[path] = Origin(
-                path=span.path if span else "", line=span.line if span else 0, doc=doc
-            )
+            place = (span.path, span.line, doc) if span else ("", 0, doc)
+            if place not in self.places:
+                self.places[place] = Origin(path=place[0], line=place[1], doc=doc)
+            self.origins[path] = self.places[place]
 
 
 def _records(value: Value) -> Iterator[Record]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 _EULER = 0.5772156649015329
 
@@ -21,6 +22,7 @@ class Lengths:
     scale: float
 
     @staticmethod
+    @cache
     def of(mean: float, longest: float) -> Lengths:
         """The lengths with this mean; one at or past `longest` means that all are that long."""
         mean = max(mean, 1e-9)

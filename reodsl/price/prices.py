@@ -112,10 +112,10 @@ class _Pricer:
     ) -> None:
         self.graph, self.history = graph, history
         self.places: dict[Cluster | None, tuple[Devices | None, Measured | None]] = {}
-        self.models = {
-            _key(model): (model, sizes_of(model) or sizes.get(model.name)) for model in _models(spec)
-        }
+        models = {id(model): model for model in _models(spec)}.values()
+        self.models = {_key(model): (model, sizes_of(model) or sizes.get(model.name)) for model in models}
         self.known = Known(graph, history)
+        self.estimates: dict[tuple[object, ...], Price] = {}
 
     def place(self, cluster: Cluster | None) -> tuple[Devices | None, Measured | None]:
         """The devices of a cluster, and what past results on like ones told."""
@@ -138,10 +138,17 @@ class _Pricer:
             lacks = f"the sizes of {name} are not known: give it `dimensions`"
             return Price(gpus=devices.gpus, devices=devices.name, unpriced=lacks)
         words = model is not None and isinstance(model.source, Architecture)
-        ran = _of_kind(task.kind, devices)
-        estimate = price_task(task.kind, task.payload, sizes, self.known.facts(task), ran, words)
-        estimate = replace(estimate, devices=devices.name, capacity=devices.memory)
-        return estimate if measured is None else self._calibrated(task, estimate, measured)
+        # Arms by the thousand differ in a number that no price depends on.
+        facts, content = self.known.facts(task), canonical_json(_priced(task))
+        key = task.kind, content, facts, id(sizes), id(devices), words
+        if key not in self.estimates:
+            ran = _of_kind(task.kind, devices)
+            estimate = price_task(task.kind, task.payload, sizes, facts, ran, words)
+            estimate = replace(estimate, devices=devices.name, capacity=devices.memory)
+            if measured is not None:
+                estimate = self._calibrated(task, estimate, measured)
+            self.estimates[key] = estimate
+        return self.estimates[key]
 
     def _light(self, task: Task, sizes: Sizes | None, devices: Devices | None) -> Price:
         disk = LIGHT_BYTES.get(task.kind, 10e3)
@@ -172,6 +179,17 @@ class _Pricer:
         if task.kind != "model":
             return None, None
         return self.models.get(_text(task.payload["model"]), (None, None))
+
+
+def _priced(task: Task) -> dict[str, Any]:
+    """The payload without numbers that no price depends on: seeds, and of an optimizer all but what it keeps."""
+    payload = {
+        name: each for name, each in task.payload.items() if name not in ("seed", "replicate", "index")
+    }
+    if task.kind == "train":
+        stage = payload["stage"]
+        payload["stage"] = stage | {"optim": stage["optim"]["algorithm"]}
+    return payload
 
 
 def _ran_on(past: Past, devices: Devices) -> bool:
