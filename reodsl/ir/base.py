@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
@@ -48,15 +48,17 @@ def named(form: Form) -> Any:
     return Field(pattern=f"^(?:{form.pattern})$", max_length=form.longest)
 
 
-@cache
-def names_of(kind: type[Any]) -> tuple[str, ...] | None:
-    """The names of the fields of a class of the representation, in their order; None for any other class.
-
-    Asked of a class once: whether a value is one of pydantic's is slow to find out for each.
-    """
+def _names_of(kind: Any) -> tuple[str, ...] | None:
     if issubclass(kind, IR):
         return _fields(kind)
     return expression.names_of(kind) if issubclass(kind, Node) else None
+
+
+names_of: Callable[[Any], tuple[str, ...] | None] = cache(_names_of)
+"""The names of the fields of a class of the representation, in their order; None for any other class.
+
+Asked of a class once: whether a value is one of pydantic's is slow to find out for each.
+"""
 
 
 def parts_of(value: IR | Node) -> Iterator[IR | Node]:
@@ -127,7 +129,8 @@ def canonical(value: Any) -> Any:
 def identifying(value: IR | Node) -> Sequence[str]:
     """The names of a value's fields that its canonical form has."""
     if isinstance(value, Node):
-        return [name for name in expression.names_of(type(value)) if name not in value.presentation]
+        names: tuple[str, ...] = expression.names_of(type(value))  # type: ignore[arg-type]
+        return [name for name in names if name not in value.presentation]
     return _said(value, _counted(type(value)))
 
 

@@ -14,12 +14,14 @@ from reodsl.graph.identity import reads
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import Spec, canonical_json
+from reodsl.ir.base import dumped
 from reodsl.ir.data import Columns, Data, File
 from reodsl.ir.model import Model
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Stage
 from reodsl.language import compile_file
 from tests.graph import studies as make
+from tests.graph.everything import everything
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,6 +65,23 @@ def test_equal_work_under_two_names_is_one_task() -> None:
     assert kinds(graph)["train"] == 2  # the base and one of the two
     assert kinds(graph)["evaluate"] == 1
     assert graph["report"].inputs["evaluate:a@1"] == graph["report"].inputs["evaluate:b@1"]
+
+
+@pytest.mark.parametrize("spec", [everything(), make.four(seeds=(1, 2))])
+def test_a_dump_that_shares_its_parts_says_what_pydantic_does(spec: Spec) -> None:
+    assert dumped(spec) == spec.model_dump(mode="json")
+    assert Spec.model_validate(dumped(spec)) == spec
+
+
+def test_payloads_that_share_their_parts_leave_each_other_alone() -> None:
+    """A reward at an oracle's budgets loses the frontier's name in a payload, and there alone."""
+    reward = make.oracle()
+    stages = [make.ppo(reward, steps=steps) for steps in (2, 3)]
+    arms = [make.arm(f"a{n}", make.trained(f"e{n}", stage)) for n, stage in enumerate(stages)]
+    graph = lower(make.spec(make.arm("base", make.base()), *arms))
+    splits = [graph[f"e{n}.train.s1"].payload["stage"]["method"]["reward"]["dense"]["split"] for n in (0, 1)]
+    assert splits[0] == splits[1] == {"kind": "oracle", "frontier": "", "n": 2, "step": 1, "l_max": 16}
+    assert '"frontier":"edge"' in canonical_json(graph["report"].payload)
 
 
 def test_names_leave_no_trace_in_what_is_computed() -> None:

@@ -59,6 +59,21 @@ def test_every_task_has_a_price() -> None:
     assert {"trainer", "engine"} == set(train.memory)
 
 
+def test_arms_that_differ_in_a_rate_alone_cost_the_same_and_with_another_optimizer_not() -> None:
+    plain = make.ppo(make.outcome())
+    optims = [
+        plain.optim,
+        *(plain.optim.model_copy(update=it) for it in ({"lr": 0.5}, {"algorithm": "muon"})),
+    ]
+    arms = [
+        make.arm(f"a{n}", make.trained(f"e{n}", plain.model_copy(update={"optim": optim})))
+        for n, optim in enumerate(optims)
+    ]
+    found = priced(on(make.spec(*arms))).tasks
+    assert found["e0.train.s1"] == found["e1.train.s1"]
+    assert found["e0.train.s1"].disk > found["e2.train.s1"].disk
+
+
 def test_only_what_computes_takes_gpus() -> None:
     found = priced(on(make.four())).tasks
     paid = {name.split(".")[1] for name, each in found.items() if each.gpu_hours}
