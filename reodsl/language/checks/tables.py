@@ -15,11 +15,11 @@ _TITLE = re.compile(r'Table "[^"]*"|Table for \w+')
 
 def check_tables(cases: Sequence[Case]) -> Iterator[Diagnostic]:
     """N0501, once for each experiment and arm."""
-    told: set[int] = set()
+    compared: set[int] = set()
     for case in cases:
         # An arm that is an experiment as it stands may be beside the paper's numbers in its study alone.
-        if id(case.record) not in told and _compared(case):
-            told.add(id(case.record))
+        if id(case.record) not in compared and _compared(case):
+            compared.add(id(case.record))
             yield from _check_table(case)
 
 
