@@ -273,6 +273,8 @@ def _wide(record: Record) -> Iterator[Diagnostic]:
     loss = record.sub("loss")
     if loss is None or loss.data("ratio") != "sequence" or loss.data("clip") == "none":
         return
+    if loss.data("mode_tokens") == "shares":
+        return  # a mode's first token may be far from its share, and short responses with it
     for name in ("low", "high"):
         slot = record.at(f"clip.{name}")
         bound = amount(slot.value) if slot is not None else None
