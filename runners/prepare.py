@@ -12,7 +12,7 @@ from reodsl.graph.job import Job
 from reodsl.ir.data import Data
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot, package_file
-from runners.data.load import doubts, join_sources, read_sources
+from runners.data.load import doubts, join_sources, read_sources, take_rows
 from runners.models import architecture as sizes
 from runners.models.folder import Loaded, load_config, load_tokenizer, require_fit, save
 from runners.models.impossible import impossible
@@ -30,7 +30,7 @@ def data(job: Job) -> None:
     """
     declared = Data.model_validate(job.task.payload["data"])
     read = read_sources(declared, job.folder, job.resources)
-    join_sources(declared, read).write_parquet(job.out / "questions.parquet")
+    take_rows(join_sources(declared, read), declared.take).write_parquet(job.out / "questions.parquet")
     doubtful = doubts(declared, read)
     if doubtful is not None:
         (job.out / "references.json").write_text(

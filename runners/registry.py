@@ -13,6 +13,7 @@ from reodsl.ir.rollout import Group
 from reodsl.ir.training import Advantage
 from reodsl.ir.trial import Tried
 from reodsl.plan.registry import Execution, Machine, Part, Registry, Results
+from reodsl.rehearse import StandIns
 
 
 def _check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
@@ -41,6 +42,12 @@ def _try_reward(
     return try_reward(reward, rule, group, places)
 
 
+def _stand_ins(spec: Spec, folder: Path, place: Path) -> StandIns:
+    from runners.stand_ins import stand_ins
+
+    return stand_ins(spec, folder, place)
+
+
 REGISTRY = Registry(
     runners={
         "model": "runners.prepare:model",
@@ -58,4 +65,5 @@ REGISTRY = Registry(
     execute=_execute,
     survey=_survey,
     try_reward=_try_reward,
+    stand_ins=_stand_ins,
 )

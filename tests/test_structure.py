@@ -26,7 +26,8 @@ READS = {
     "graph": {"diagnostics", "ir", "numbers"},
     "store": {"diagnostics", "ir", "graph"},
     "price": {"diagnostics", "ir", "graph", "store"},
-    "plan": {"diagnostics", "ir", "numbers", "graph", "store", "price"},
+    "rehearse": {"ir", "price"},
+    "plan": {"diagnostics", "ir", "numbers", "graph", "store", "price", "rehearse"},
     "diff": {"diagnostics", "ir", "numbers", "graph", "store", "plan"},
     "report": {"diagnostics", "ir", "numbers", "graph", "store", "diff"},
     "watch": {"graph", "store"},
@@ -61,7 +62,8 @@ RUNNERS_READ = {
     | {"rewards", "rounded", "rows", "seats", "seeds", "verify"},
     "evaluate": {"answers", "engine", "models", "prompts", "seeds", "verify"},
     "execute": {"clock", "data", "engine", "models", "own", "sandbox", "scratch"},
-    "registry": {"execute", "train"},
+    "stand_ins": {"data", "models"},
+    "registry": {"execute", "stand_ins", "train"},
 }  # fmt: skip
 
 
@@ -115,7 +117,7 @@ def test_no_part_of_what_executes_reads_one_that_reads_it() -> None:
 
 
 # The arrows from a source to a plan, and from artifacts to a report: what they give depends on what they are given alone.
-PURE = ("syntax", "language", "ir", "numbers", "graph", "price", "plan", "diff", "report")
+PURE = ("syntax", "language", "ir", "numbers", "graph", "price", "rehearse", "plan", "diff", "report")
 CHANCE_AND_WORLD = {
     "random", "secrets", "uuid", "time", "datetime", "socket", "ssl", "http", "urllib", "subprocess", "threading",
     "multiprocessing", "concurrent", "asyncio",

@@ -132,12 +132,27 @@ def reader_words(reader: AnswerReader) -> str:
     return reader.kind
 
 
-Comparison = Literal["math", "exact", "package"] | Python
-"""How answers are compared: a verifier that is there, by its name, or the user's own."""
+Verifying = Literal["math", "exact", "package"] | Python
+
+
+class Chance(IR):
+    """Grades by `of`, and then counts half of all answers as right, whatever they say.
+
+    Rehearsals compare answers so: an untrained model is never right, and nothing would be selected or learnt.
+    """
+
+    kind: Literal["chance"] = "chance"
+    of: Verifying
+
+
+Comparison = Verifying | Chance
+"""How answers are compared: a verifier that is there, by its name, or the user's own; in a rehearsal by chance."""
 
 
 def verifier_words(verifier: Comparison) -> str:
     """A verifier for people: its name, or its function's."""
+    if isinstance(verifier, Chance):
+        return f"{verifier_words(verifier.of)}, then by chance"
     return verifier.function if isinstance(verifier, Python) else verifier
 
 
@@ -162,17 +177,18 @@ class Data(data_settings.Data, IR):
     `answer` and `tolerance` are those of `Grading`.
 
     `strip` takes marks off the questions, one after another, where a question has them. `questions`, how many there are,
-    is for pricing alone, before the sources are at hand.
+    is for pricing alone, before the sources are at hand. `take`, evenly spaced, are all that a rehearsal keeps.
     """
 
     presentation = frozenset({"name"})
-    later = frozenset({"strip"})
+    later = frozenset({"strip", "take"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     sources: tuple[DataSource, ...]
     verifier: Annotated[Comparison, Field(description="how answers are compared")] = "math"
     answer: tuple[AnswerReader, ...] = (Boxed(),)
     strip: tuple[Marks, ...] = ()
+    take: int | None = None
 
     @property
     def grading(self) -> Grading:

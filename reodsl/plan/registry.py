@@ -18,6 +18,7 @@ from reodsl.ir.rollout import Group
 from reodsl.ir.training import Advantage
 from reodsl.ir.trial import Tried
 from reodsl.plan.keys import Keys
+from reodsl.rehearse import StandIns
 from reodsl.store.store import Store
 
 GROUP = "reodsl.runners"
@@ -96,7 +97,8 @@ class Registry:
     missing, and how to get it; a warning for what is there and not as the spec says. `execute` runs a graph; it raises
     a `Problem` only when nothing can run at all.
     `survey` looks at what this machine has of what runs need, imports included. `try_reward` says what each response of
-    a group earns, given the splits of each in tokens; packages may do without it.
+    a group earns, given the splits of each in tokens; `stand_ins` what a rehearsal takes in the place of a spec's models and
+    data, by the spec's folder and one to write to. Packages may do without either.
     """
 
     runners: Mapping[Kind, str]
@@ -104,6 +106,7 @@ class Registry:
     execute: Callable[[Execution], Results]
     survey: Callable[[], tuple[Part, ...]] = tuple
     try_reward: Callable[[Reward, Advantage, Group, Sequence[Sequence[int]]], tuple[Tried, ...]] | None = None
+    stand_ins: Callable[[Spec, Path, Path], StandIns] | None = None
 
 
 def load_registry() -> Registry:

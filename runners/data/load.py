@@ -71,6 +71,13 @@ def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return settled
 
 
+def take_rows(table: pl.DataFrame, count: int | None) -> pl.DataFrame:
+    """`count` rows of a table, evenly spaced; all of them where it has no more, or where none is said."""
+    if count is None or count >= table.height:
+        return table
+    return table[[row * table.height // count for row in range(count)]]
+
+
 def doubts(data: Data, read: Sequence[pl.DataFrame]) -> dict[str, Any] | None:
     """What `doubtful_references` finds in the tables of the sources."""
     return doubtful_references(list(zip(map(_where, data.sources), read, strict=True)), data)

@@ -123,7 +123,7 @@ def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
 def _scorers(payload: Any) -> Iterator[str]:
     """What of a payload has to be confined: a package's scorer, and the user's functions."""
     if isinstance(payload, dict):
-        if payload.get("verifier") == "package":
+        if "package" in (payload.get("verifier"), payload.get("kind") == "chance" and payload["of"]):
             yield "verifier `package`"
         if is_code(payload):
             yield f"`{payload['function']}`"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
-from reodsl.ir.data import Comparison, Python
+from reodsl.ir.data import Chance, Comparison, Python
 from runners.own import OwnFunction, open_function
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import VerdictCache
@@ -225,6 +227,39 @@ class OwnVerifier:
         self._function.close()
 
 
+class ChanceVerifier:
+    """Grades by another verifier, then counts half of what it does not find right as right, as rehearsals do.
+
+    Which half depends on the question, the text and the answer's place among those that are graded together.
+    """
+
+    def __init__(self, verifier: Verifier) -> None:
+        """`verifier` is closed with this one."""
+        self._verifier = verifier
+
+    def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+        """The verdicts in the order of the answers."""
+        return [
+            replace(verdict, correct=verdict.correct or _drawn(place, answer))
+            for place, (answer, verdict) in enumerate(
+                zip(answers, self._verifier.grade(answers), strict=True)
+            )
+        ]
+
+    def stats(self) -> Stats:
+        """Those of the verifier."""
+        return self._verifier.stats()
+
+    def close(self) -> None:
+        """Close the verifier."""
+        self._verifier.close()
+
+
+def _drawn(place: int, answer: Answer) -> bool:
+    text = f"{place}\0{answer.question}\0{answer.text}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % 2 == 0
+
+
 def answer_row(answer: Answer) -> dict[str, object]:
     """An answer as own code is given it."""
     try:
@@ -243,6 +278,8 @@ def open_verifier(
 
     Raises E0743 for a file that cannot be used, and E0746 for one that may not run as it is now.
     """
+    if isinstance(chosen, Chance):
+        return ChanceVerifier(open_verifier(chosen.of, tolerance, folder, resources, workers))
     if not isinstance(chosen, Python):
         return make_verifier(chosen, workers=workers, tolerance=tolerance, confined=resources.confined)
     return OwnVerifier(open_function(chosen, "verifier", folder, resources, workers))

@@ -64,6 +64,7 @@ CALLS: dict[str, list[tuple[str, ...]]] = {
     "new": [("new", "--list")],
     "doctor": [("doctor", "tiny.reo", "absent.reo")],
     "run": [("run", "tiny.reo", "--local"), ("run", "far.reo", "--local", "--set", "length=3")],
+    "rehearse": [("rehearse", "far.reo")],
     "reward": [
         ("reward", "tiny.reo", "--length", "4,8", "--correct", "yes,no", "--forced", "8:no"),
         ("reward", "tiny.reo", "std.rewards.hgpo", "--length", "4", "--correct", "yes", "--given", "mode=0"),

@@ -13,6 +13,7 @@ from reodsl.ir import expression as ex
 from reodsl.ir.data import (
     After,
     Boxed,
+    Chance,
     Data,
     File,
     Generated,
@@ -120,6 +121,7 @@ def everything() -> Spec:
     traces = _data("traces", filled(Generated))
     asked, pooled = _data("asked"), _data("pooled")
     owned = _data("owned", verifier=filled(Python, function="own.py:check"))
+    by_chance = _data("by_chance", verifier=filled(Chance, of="math"))
     base = filled(
         Experiment,
         name="base",
@@ -138,6 +140,7 @@ def everything() -> Spec:
     experiments = {
         "vanilla": after("vanilla", rewarded),
         "owned": after("owned", filled(Sft), owned),
+        "by_chance": after("by_chance", filled(Sft), by_chance),
         "fixed": after("fixed", _split(filled(Budgets))),
         "steps": after("steps", _split(filled(Steps))),
         "oracle": after("oracle", _split(filled(OracleBudgets, frontier="edge"))),

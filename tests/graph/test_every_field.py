@@ -48,6 +48,7 @@ BUT = {
         for part, kind in (("data", "train"), ("held", "evaluate"))
         for field in ("Data.verifier", "Data.answer", "Data.tolerance", "After.marker", "Regex.pattern")
     },
+    "data Chance.of": "train",
     **{f"data Python.{field}": "train" for field in ("function", "batch", "seconds", "memory")},
     # Samples that a reward refers to are drawn as the stage draws.
     "stage Ppo.reference_samples": "train sample",

@@ -1,0 +1,161 @@
+"""`reodsl rehearse SPEC`: run the whole graph of a spec small, and say what that cannot show."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from reodsl.cli import completing
+from reodsl.cli.doubts import Doubts
+from reodsl.cli.options import Place, spec_options
+from reodsl.cli.place import prepare
+from reodsl.diagnostics import problem
+from reodsl.plan.ready import Ready, made_ready
+from reodsl.plan.registry import Machine, load_registry
+from reodsl.rehearse import Size, shrink, unshown
+from reodsl.run import Outcome, run
+
+PREFIX = ".reodsl-rehearsal-"
+"""What the folder beside the store is called in which a rehearsal keeps what it needs until it ends."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  reodsl rehearse specs/qwen3_4b_reo_exp.reo
+  reodsl rehearse specs/paper/qwen3_4b.reo --amend reo_exp.optim.lr=1e-6
+  reodsl rehearse specs/quickstart.reo --engine sglang
+  reodsl rehearse specs/quickstart.reo --out /tmp/rehearsed   (keeps its report)
+""",
+)
+@click.argument("spec", shell_complete=completing.files)
+@spec_options
+@click.option(
+    "--engine",
+    type=click.Choice(["embedded", "sglang"]),
+    default="embedded",
+    help="What generates. Default: embedded, which every machine has.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(16, 4096),
+    default=Size().longest,
+    show_default=True,
+    help="The longest response; all other lengths follow.",
+)
+@click.option("--out", type=Place(), metavar="DIR", help="Keep the report there.")
+@click.option(
+    "--without-sandbox",
+    is_flag=True,
+    help="Let a package's scorers evaluate what models wrote even where this machine cannot confine them.",
+)
+@click.option(
+    "--allow-python",
+    is_flag=True,
+    help="Let the Python that the spec names run where it is new to this machine, and remember it.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and what was not shown.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def command(
+    spec: str,
+    sets: tuple[str, ...],
+    amends: tuple[str, ...],
+    target: str | None,
+    store_dir: Path | None,
+    engine: str,
+    tokens: int,
+    out: Path | None,
+    without_sandbox: bool,
+    allow_python: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run all tasks of a spec small, before anything is spent.
+
+    It runs on this machine. Models are small doubles of the same architecture with the same tokenizer and chat template,
+    lengths are cut in proportion, and each stage takes two steps. Data are read as they are; questions that are not on this
+    machine have made-up ones in their place. What a rehearsal cannot show is listed. Results of runs are not touched.
+    Exits 0 when every task was done, 1 when one failed.
+    """
+    from reodsl.cli.run import Watcher
+
+    ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet)
+    registry = load_registry()
+    if registry.stand_ins is None:
+        raise problem("E0964", "these runners know nothing of rehearsals", help="take those of reodsl")
+    beside = ready.store.root.parent
+    beside.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=beside))
+    begun = time.monotonic()
+    try:
+        doubles = registry.stand_ins(ready.spec, ready.keys.folder, place / "models")
+        small = shrink(
+            ready.spec, Size(longest=tokens), doubles, "sglang" if engine == "sglang" else "embedded"
+        )
+        missing = unshown(ready.spec, small, doubles)
+        little = made_ready(small, Path(spec), place / "store").for_run()
+        plan = little.plan()
+        folder = out or place / "report"
+        watcher = Watcher(little, plan, folder, quiet, as_json)
+        # Of what a double writes nothing is to be taken with care.
+        watcher.doubts = Doubts(little, True)
+        machine = Machine(local=True, without_sandbox=without_sandbox, allow_python=allow_python)
+        outcome = run(little, plan, machine, folder, watcher)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    _tell(ready, little, outcome, missing, time.monotonic() - begun, out, as_json)
+    if outcome.results.failed:
+        raise SystemExit(1)
+
+
+def _tell(
+    ready: Ready,
+    little: Ready,
+    outcome: Outcome,
+    missing: tuple[str, ...],
+    seconds: float,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """The tasks that failed, how many were done, and what that does not show; or the same as JSON."""
+    from reodsl.cli.output import located, print_json, show
+    from reodsl.diagnostics.render import to_json
+    from reodsl.plan.faults import at_their_lines
+
+    results = outcome.results
+    faults = list(located(at_their_lines(little.spec, little.graph, results.failed)))
+    show(faults, ready.spec.sources)
+    if as_json:
+        tasks = [
+            {
+                "id": task.id,
+                "kind": task.kind,
+                "status": "failed"
+                if task.id in results.failed
+                else "done"
+                if task.id in results.keys
+                else "blocked",
+            }
+            for task in little.graph.tasks
+        ]
+        print_json(
+            {
+                "study": ready.spec.study.name,
+                "status": "failed" if results.failed else "finished",
+                "tasks": tasks,
+                "unshown": list(missing),
+                "diagnostics": to_json(faults),
+            }
+        )
+        return
+    done, whole = len(results.keys), len(little.graph.tasks)
+    click.echo(f"Rehearsed {ready.spec.study.name}: {done} of {whole} tasks done in {seconds:.0f} s.")
+    click.echo("What this did not show:")
+    for each in missing:
+        click.echo(f"  - {each}")
+    if out is not None and outcome.page is not None:
+        click.echo(f"report: {outcome.page}")

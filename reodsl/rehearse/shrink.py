@@ -1,0 +1,311 @@
+"""Make a spec small: the same graph with short responses, few questions, few steps, and small models.
+
+Every length in tokens, be it of responses, budgets, grids, frontiers or inside a reward, is multiplied by one factor, so
+that they stay in their order. What was one value before is one value after, and so work that was shared is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from reodsl.ir import IR, Spec
+from reodsl.ir.data import Chance, Data, DataSource, Generated, PackageData
+from reodsl.ir.expression import Node, Number, names_of
+from reodsl.ir.model import Forcing, Model, Wording
+from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.selection import Selection
+from reodsl.ir.study import Arm, Benchmark, Engine, Frontier, PublishedCurve, Study, Suite
+from reodsl.ir.training import (
+    Batch,
+    Experiment,
+    FromModel,
+    Method,
+    Pool,
+    Ppo,
+    Sampling,
+    Selected,
+    Sft,
+    Stage,
+    Start,
+)
+from reodsl.rehearse.stand_ins import StandIns, values_of
+
+T = TypeVar("T", bound=IR)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How small a rehearsal is.
+
+    `longest`: tokens of the longest response of the spec. `steps` of each stage. `prompts` and `rollouts` of a step.
+    `questions` of each benchmark, with `samples` responses each, forced at about `cuts` budgets. `pool`: questions to
+    train on. `answer`: tokens of a forced answer.
+    """
+
+    longest: int = 64
+    steps: int = 2
+    prompts: int = 2
+    rollouts: int = 4
+    questions: int = 2
+    samples: int = 2
+    cuts: int = 4
+    pool: int = 8
+    answer: int = 4
+
+
+MADE_UP = 8
+"""Tokens of a made-up tokenizer, whose tokens are bytes, for one of a true one's; more than any text needs."""
+
+
+def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = None) -> Spec:
+    """The spec as a rehearsal runs it: without a limit and of the first seed alone.
+
+    With an `engine` it runs on this machine, by that engine and without a cluster; else where the spec says.
+    """
+    study = spec.study
+    lengths = [each.max_tokens for each in values_of(spec, Sampling)]
+    factor = min(1.0, size.longest / max(lengths, default=size.longest))
+    return spec.model_copy(
+        update={"study": _Shrinking(size, stand_ins, factor, engine, _ends(study)).study(study)}
+    )
+
+
+def _ends(study: Study) -> frozenset[int]:
+    """The budgets that scores and frontiers end at, which every thinner grid has to keep."""
+    tos = [each.to for each in study.frontiers] + ([study.score.to] if study.score else [])
+    return frozenset((0, *tos, *(arm.suite.reg_to for arm in study.arms)))
+
+
+@dataclass(slots=True)
+class _Shrinking:
+    """One pass over a study. `done` has what became of each value, by the value itself, so that it is made once."""
+
+    size: Size
+    stand_ins: StandIns
+    factor: float
+    engine: Engine | None
+    ends: frozenset[int]
+    done: dict[tuple[int, str], Any] = field(default_factory=dict)
+
+    def tokens(self, count: int, least: int = 1) -> int:
+        """A number of tokens made small; 0 stays 0."""
+        return max(least, round(count * self.factor)) if count else 0
+
+    def once(self, value: T, change: Callable[[T], T], role: str = "") -> T:
+        """What becomes of a value in a role."""
+        key = (id(value), role)
+        if key not in self.done:
+            self.done[key] = change(value)
+        small: T = self.done[key]
+        return small
+
+    def study(self, study: Study) -> Study:
+        here = {} if self.engine is None else {"cluster": None, "engine": self.engine}
+        changes = {
+            "seeds": study.seeds[:1],
+            "arms": tuple(map(self.arm, study.arms)),
+            "frontiers": tuple(map(self.frontier, study.frontiers)),
+            "score": None if study.score is None else _with(study.score, to=self.tokens(study.score.to)),
+            "limit": None,
+        }
+        return _with(study, **changes, **here)
+
+    def arm(self, arm: Arm) -> Arm:
+        return _with(arm, checkpoint=self.start(arm.checkpoint), suite=self.once(arm.suite, self.suite))
+
+    def frontier(self, frontier: Frontier) -> Frontier:
+        return _with(
+            frontier, to=self.tokens(frontier.to), published=tuple(map(self.curve, frontier.published))
+        )
+
+    def curve(self, curve: PublishedCurve) -> PublishedCurve:
+        """The first point of those that fall on one budget."""
+        points: dict[int, float] = {}
+        for budget, accuracy in zip(curve.budgets, curve.accuracy, strict=True):
+            points.setdefault(self.tokens(budget), accuracy)
+        return _with(curve, budgets=tuple(points), accuracy=tuple(points.values()))
+
+    def suite(self, suite: Suite) -> Suite:
+        whole = sorted({self.tokens(budget) for budget in suite.grid})
+        kept = {self.tokens(end) for end in self.ends} & set(whole)
+        thin = sorted({*whole[:: max(1, len(whole) // self.size.cuts)], *kept, whole[0], whole[-1]})
+        return _with(
+            suite,
+            benchmarks=tuple(self.once(each, self.benchmark) for each in suite.benchmarks),
+            rollout=self.sampling(suite.rollout),
+            samples=min(suite.samples, self.size.samples),
+            grid=tuple(thin),
+            reg_to=self.tokens(suite.reg_to),
+            forcing=self.forcing(suite.forcing),
+            wording=None if suite.wording is None else self.once(suite.wording, self.wording),
+            expected_length=None,
+        )
+
+    def benchmark(self, benchmark: Benchmark) -> Benchmark:
+        return _with(benchmark, data=self.data(benchmark.data, self.size.questions))
+
+    def data(self, data: Data, count: int) -> Data:
+        return self.once(data, lambda value: self.fewer(value, count), f"{count} questions")
+
+    def fewer(self, data: Data, count: int) -> Data:
+        """A data set with that many questions, whose answers are right by chance."""
+        other = self.stand_ins.sources(data)
+        verifier = data.verifier if other is None or data.verifier != "package" else "math"
+        sources = tuple(_counted(source, count) for source in (other or data.sources))
+        return _with(
+            data,
+            sources=sources,
+            strip=() if other is not None else data.strip,
+            verifier=verifier if isinstance(verifier, Chance) else Chance(of=verifier),
+            questions=None,
+            take=count,
+        )
+
+    def model(self, model: Model) -> Model:
+        double = self.stand_ins.model(model)
+        if double is None:
+            return model
+        return _with(model, source=double.source, dimensions=None, precision="auto")
+
+    def start(self, start: Start) -> Start:
+        if isinstance(start, FromModel):
+            return _with(start, model=self.once(start.model, self.model))
+        return _with(start, experiment=self.once(start.experiment, self.experiment))
+
+    def experiment(self, experiment: Experiment) -> Experiment:
+        double = self.stand_ins.model(experiment.model)
+        byte_level = double is not None and double.byte_level
+        return _with(
+            experiment,
+            start=self.start(experiment.start),
+            stages=tuple(self.stage(each, byte_level) for each in experiment.stages),
+            cluster=experiment.cluster if self.engine is None else None,
+        )
+
+    def stage(self, stage: Stage, byte_level: bool) -> Stage:
+        plateau = stage.plateau
+        return _with(
+            stage,
+            method=self.method(stage.method, byte_level),
+            data=self.data(stage.data, self.size.pool),
+            optim=_with(stage.optim, warmup_steps=min(1, stage.optim.warmup_steps)),
+            steps=min(stage.steps, self.size.steps),
+            plateau=None if plateau is None else _with(plateau, window=1),
+            selected=None if stage.selected is None else self.selected(stage.selected),
+            expected_length=None,
+            save_every=min(1, stage.save_every),
+        )
+
+    def method(self, method: Method, byte_level: bool) -> Method:
+        if not isinstance(method, Ppo):
+            longest = method.max_tokens * (MADE_UP if byte_level and isinstance(method, Sft) else 1)
+            return _with(method, batch=min(method.batch, self.size.prompts), max_tokens=longest)
+        batch = Batch(
+            prompts=min(method.batch.prompts, self.size.prompts),
+            rollouts=min(method.batch.rollouts, self.size.rollouts),
+        )
+        reward = self.once(method.reward, self.reward)
+        changes = {
+            "rollout": self.sampling(method.rollout),
+            "batch": batch,
+            "max_prompt": method.max_prompt * (MADE_UP if byte_level else 1),
+            "minibatches": min(method.minibatches, batch.prompts),
+            "epochs": min(method.epochs, 2),
+            "reward": reward,
+            "forcing": None if method.forcing is None else self.forcing(method.forcing),
+            "wordings": tuple(self.once(each, self.wording) for each in method.wordings),
+            "reference_samples": min(method.reference_samples, self.size.rollouts),
+            "resample": min(method.resample, 1),
+            "lag": min(method.lag, self.size.steps - 1),
+            "segment": None if method.segment is None else self.segment(method.segment, reward),
+        }
+        return _with(method, **changes)
+
+    def segment(self, tokens: int, reward: Reward) -> int:
+        """As long as the narrowest gap of the reward's budgets at least, which rounding may have made wider."""
+        split = reward.dense.split if reward.dense is not None else None
+        ends = (0, *split.budgets, split.l_max) if isinstance(split, Budgets) else (0, 1)
+        return self.tokens(tokens, min(after - before for before, after in pairwise(ends)))
+
+    def selected(self, selected: Selected) -> Selected:
+        selection = self.once(selected.selection, self.selection)
+        return _with(selected, selection=selection, pool=self.once(selected.pool, self.pool))
+
+    def pool(self, pool: Pool) -> Pool:
+        return _with(
+            pool,
+            start=self.start(pool.start),
+            rollout=self.sampling(pool.rollout),
+            samples=min(pool.samples, self.size.rollouts),
+            wordings=tuple(self.once(each, self.wording) for each in pool.wordings),
+        )
+
+    def sampling(self, rule: Sampling) -> Sampling:
+        return _with(rule, max_tokens=self.tokens(rule.max_tokens, 2))
+
+    def forcing(self, forcing: Forcing) -> Forcing:
+        return _with(forcing, answer_tokens=min(forcing.answer_tokens, self.size.answer))
+
+    def wording(self, wording: Wording) -> Wording:
+        return _with(
+            wording,
+            budgets=_distinct(map(self.tokens, wording.budgets)),
+            low=None if wording.low is None else self.tokens(wording.low),
+            high=None if wording.high is None else self.tokens(wording.high),
+        )
+
+    def reward(self, reward: Reward) -> Reward:
+        smaller: Reward = self.scaled(reward)
+        if reward.dense is None:
+            return smaller
+        assert smaller.dense is not None
+        return _with(smaller, dense=_with(smaller.dense, split=self.split(reward.dense.split)))
+
+    def selection(self, selection: Selection) -> Selection:
+        smaller: Selection = self.scaled(selection)
+        return smaller
+
+    def split(self, split: Split) -> Split:
+        longest = self.tokens(split.l_max, 2)
+        match split:
+            case Budgets():
+                budgets = [each for each in _distinct(map(self.tokens, split.budgets)) if each < longest]
+                return _with(split, budgets=tuple(budgets) or (1,), l_max=longest)
+            case OracleBudgets():
+                step = self.tokens(split.step)
+                fitting = max(1, (longest - 1) // step)
+                return _with(split, l_max=longest, step=step, n=min(split.n, fitting))
+            case QuestionBudgets() | Steps():
+                return _with(split, l_max=longest)
+
+    def scaled(self, value: Any) -> Any:
+        """A value whose constants in tokens, or in powers of them, are made small, however deep they stand."""
+        if isinstance(value, Number):
+            return replace(value, value=value.value * self.factor**value.unit)
+        if isinstance(value, tuple):
+            return tuple(map(self.scaled, value))
+        if isinstance(value, Node):
+            return replace(value, **{name: self.scaled(getattr(value, name)) for name in names_of(value)})
+        if isinstance(value, IR):
+            return _with(
+                value, **{name: self.scaled(getattr(value, name)) for name in type(value).model_fields}
+            )
+        return value
+
+
+def _with(value: T, /, **changes: Any) -> T:
+    return value.model_copy(update=changes)
+
+
+def _distinct(counts: Iterable[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(counts))
+
+
+def _counted(source: DataSource, count: int) -> DataSource:
+    """A source that draws no more questions than are kept."""
+    if isinstance(source, (Generated, PackageData)):
+        return _with(source, count=min(source.count, count))
+    return source

@@ -1,0 +1,61 @@
+"""What takes the place of weights and questions in a rehearsal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from reodsl.ir import Spec
+from reodsl.ir.base import IR, digest, parts_of
+from reodsl.ir.data import Data, DataSource
+from reodsl.ir.expression import Node
+from reodsl.ir.model import Model, ModelSource
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A model's small double. `words` say what it is; `byte_level` ones have a made-up tokenizer, a token a byte."""
+
+    source: ModelSource
+    words: str
+    byte_level: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """Doubles of models and of data sets whose own are not to be used, or are not at hand, by what they stand for."""
+
+    models: Mapping[str, StandIn] = field(default_factory=dict)
+    data: Mapping[str, tuple[DataSource, ...]] = field(default_factory=dict)
+
+    def model(self, model: Model) -> StandIn | None:
+        """The double of a model, if it has one."""
+        return self.models.get(digest(model.source))
+
+    def sources(self, data: Data) -> tuple[DataSource, ...] | None:
+        """What is asked in the place of a data set's questions, if anything."""
+        return self.data.get(of_data(data))
+
+
+def of_data(data: Data) -> str:
+    """What a data set is known by: its sources."""
+    return digest(list(data.sources))
+
+
+def values_of(spec: Spec, kind: type[T]) -> list[T]:
+    """The values of a class in a spec's study, equal ones once, in time linear in its objects."""
+    met: set[int] = set()
+    values: dict[T, None] = {}
+    waiting: list[IR | Node] = [spec.study]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in met:
+            continue
+        met.add(id(value))
+        if isinstance(value, kind):
+            values[value] = None
+        waiting += reversed(tuple(parts_of(value)))
+    return list(values)

@@ -1,0 +1,130 @@
+"""Specs made small: the same tasks, with lengths in proportion, and nothing of a real run's keys changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reodsl.graph.lower import lower
+from reodsl.ir import Spec
+from reodsl.ir.data import Chance, Data
+from reodsl.ir.expression import Binary, Length, Number
+from reodsl.ir.reward import Budgets, Reward
+from reodsl.ir.study import Suite
+from reodsl.ir.training import FromTraining, Ppo, Sampling, Stage
+from reodsl.language import compile_file
+from reodsl.rehearse import Size, StandIns, shrink, unshown
+from reodsl.rehearse.stand_ins import values_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SPECS = (
+    "specs/qwen3_4b_reo_exp.reo",
+    "specs/quickstart.reo",
+    "specs/paper/qwen3_4b.reo",
+    "specs/paper/l1.reo",
+)
+
+
+def compiled(path: str, **options: object) -> Spec:
+    spec = compile_file(ROOT / path, **options).spec  # type: ignore[arg-type]
+    assert spec is not None
+    return spec
+
+
+def small(path: str) -> Spec:
+    return shrink(compiled(path), Size(), StandIns(), "embedded")
+
+
+@pytest.mark.parametrize("path", SPECS)
+def test_the_tasks_are_those_of_the_spec(path: str) -> None:
+    spec = compiled(path)
+    assert [(task.id, task.kind, task.inputs) for task in lower(small(path)).tasks] == [
+        (task.id, task.kind, task.inputs) for task in lower(spec).tasks
+    ]
+
+
+@pytest.mark.parametrize("path", SPECS)
+def test_all_is_as_small_as_it_says(path: str) -> None:
+    spec, size = small(path), Size()
+    assert max(each.max_tokens for each in values_of(spec, Sampling)) == size.longest
+    for stage in values_of(spec, Stage):
+        assert stage.steps <= size.steps
+        if isinstance(stage.method, Ppo):
+            assert stage.method.batch.prompts <= size.prompts
+            assert stage.method.batch.rollouts <= size.rollouts
+            assert stage.method.minibatches <= stage.method.batch.prompts
+    for suite in values_of(spec, Suite):
+        assert {0, suite.reg_to} <= set(suite.grid)
+        assert list(suite.grid) == sorted(set(suite.grid))
+        assert max(suite.grid) <= suite.rollout.max_tokens
+        assert all(each.data.take == size.questions for each in suite.benchmarks)
+    assert all(isinstance(each.verifier, Chance) for each in values_of(spec, Data))
+    assert (spec.study.cluster, spec.study.limit, spec.study.engine) == (None, None, "embedded")
+
+
+def test_budgets_keep_their_order_and_their_weights_proportions() -> None:
+    spec = small("specs/qwen3_4b_reo_exp.reo")
+    (split,) = (each.dense.split for each in values_of(spec, Reward) if each.dense is not None)
+    assert isinstance(split, Budgets)
+    assert (split.budgets, split.l_max) == ((2, 4, 8, 16, 32), 64)
+
+
+def test_a_published_frontier_is_as_long_as_what_is_scored_by_it() -> None:
+    study = small("specs/qwen3_4b_reo_exp.reo").study
+    assert study.score is not None
+    (frontier,) = study.frontiers
+    assert (frontier.to, study.score.to) == (64, 32)
+    for curve in frontier.published:
+        assert list(curve.budgets) == sorted(set(curve.budgets))
+        assert (curve.budgets[0], curve.budgets[-1]) == (0, 64)
+        assert len(curve.budgets) == len(curve.accuracy)
+
+
+def test_constants_of_a_reward_follow_their_power_of_tokens() -> None:
+    """x tokens, x per token and a plain x."""
+    spec = compiled("specs/qwen3_4b_reo_exp.reo")
+    value = Binary(
+        fn="+",
+        left=Binary(fn="*", left=Number(value=0.5, unit=-1), right=Length(of="y")),
+        right=Binary(fn="-", left=Number(value=1024, unit=1), right=Number(value=3)),
+    )
+    experiment = spec.study.arms[-1].checkpoint
+    assert isinstance(experiment, FromTraining)
+    (stage,) = experiment.experiment.stages
+    assert isinstance(stage.method, Ppo)
+    method = stage.method.model_copy(update={"reward": Reward(name="r", outcome=value)})
+    changed = experiment.experiment.model_copy(
+        update={"stages": (stage.model_copy(update={"method": method}),)}
+    )
+    arm = spec.study.arms[-1].model_copy(
+        update={"checkpoint": experiment.model_copy(update={"experiment": changed})}
+    )
+    study = spec.study.model_copy(update={"arms": (arm,)})
+    (reward,) = values_of(
+        shrink(spec.model_copy(update={"study": study}), Size(), StandIns(), "embedded"), Reward
+    )
+    assert isinstance(reward.outcome, Binary)
+    assert reward.outcome.left == Binary(fn="*", left=Number(value=256.0), right=Length(of="y"))
+    assert reward.outcome.right == Binary(fn="-", left=Number(value=2.0), right=Number(value=3))
+
+
+def test_a_real_spec_says_nothing_of_rehearsals() -> None:
+    """`take` and `chance` are in no payload of a run, so no key knows them."""
+    texts = [json.dumps(task.payload) for task in lower(compiled("specs/qwen3_4b_reo_exp.reo")).tasks]
+    assert not [text for text in texts if '"take"' in text or '"chance"' in text]
+
+
+def test_what_is_not_shown_names_the_cluster_the_lengths_and_the_steps() -> None:
+    path = "specs/qwen3_4b_reo_exp.reo"
+    said = "\n".join(unshown(compiled(path), small(path), StandIns()))
+    for words in (
+        "16 x 8 H800",
+        "64 tokens and not 32,768",
+        "2 steps in all and not 250",
+        "sglang",
+        "chance",
+    ):
+        assert words in said
+    assert "weights" not in said
