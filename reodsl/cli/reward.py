@@ -194,6 +194,10 @@ def _facts(shown: _Shown) -> dict[str, Any]:
                 "lets": {
                     let.name: _finite(value) for let, value in zip(reward.lets, tried.lets, strict=True)
                 },
+                "metrics": {
+                    metric.name: _finite(value)
+                    for metric, value in zip(reward.metrics, tried.metrics, strict=True)
+                },
                 "sections": sections,
                 "parts": parts,
                 "prefix_advantage": _finite(tried.advantages[0]) if parts else None,
@@ -230,7 +234,7 @@ def _lines(shown: _Shown) -> list[str]:
     lets = [let.name for let in reward.lets]
     fields = list(shown.group.group.rollouts[0].given)
     dense = reward.dense is not None
-    head = ["response", "length", "correct", *fields, *lets]
+    head = ["response", "length", "correct", *fields, *lets, *(each.name for each in reward.metrics)]
     if reward.parts:
         head += [f"part {number + 1}" for number in range(len(reward.parts))]
         head += ["advantage", "of a prefix"]
@@ -243,7 +247,7 @@ def _lines(shown: _Shown) -> list[str]:
             str(response.length),
             "yes" if response.correct else "no",
             *(f"{value:g}" for value in response.given.values()),
-            *map(_number, tried.lets),
+            *map(_number, (*tried.lets, *tried.metrics)),
         ]
         if reward.parts:
             rows.append(
@@ -270,6 +274,7 @@ def _lines(shown: _Shown) -> list[str]:
     lines += ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
     lines.append("")
     lines += [f"{let.name} = {expression_text(let.value)}" for let in reward.lets]
+    lines += [f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics]
     if reward.outcome is not None:
         lines.append(f"reward = {expression_text(reward.outcome)}")
     if reward.dense is not None:

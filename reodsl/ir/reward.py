@@ -94,6 +94,13 @@ class Track(IR):
     value: Expression
 
 
+class Metric(IR):
+    """A number that is logged and not learnt from: its mean over a step's responses is the column `metric_NAME`."""
+
+    name: str
+    value: Expression
+
+
 class Part(IR):
     """One term of a reward that is a sum of parts, each normalised by itself and then multiplied by `weight`.
 
@@ -126,10 +133,13 @@ def cuts_below(places: Iterable[int], length: float) -> tuple[int, ...]:
 
 
 class Reward(IR):
-    """One of `outcome`, one number a response, `dense`, and `parts`. `lets` are seen by all, and so are `tracks`."""
+    """One of `outcome`, one number a response, `dense`, and `parts`. `lets` are seen by all, and so are `tracks`.
+
+    `metrics` are logged beside it.
+    """
 
     presentation = frozenset({"name"})
-    later = frozenset({"tracks"})
+    later = frozenset({"tracks", "metrics"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     lets: tuple[Let, ...] = ()
@@ -137,6 +147,7 @@ class Reward(IR):
     dense: Dense | None = None
     parts: tuple[Part, ...] = ()
     tracks: tuple[Track, ...] = ()
+    metrics: tuple[Metric, ...] = ()
 
     @property
     def values(self) -> tuple[Expression, ...]:
@@ -175,7 +186,11 @@ class Reward(IR):
 
         Cuts are whole tokens, rounded down. `runners.rewards.cuts` finds the places that depend on responses.
         """
-        expressions = (*(let.value for let in self.lets), *self.values)
+        expressions = (
+            *(let.value for let in self.lets),
+            *self.values,
+            *(metric.value for metric in self.metrics),
+        )
         places = [
             each.cut for value in expressions for each in expression.walk(value) if isinstance(each, Forced)
         ]

@@ -41,9 +41,12 @@ _LEVELS: Mapping[str, tuple[int, int, int]] = {
 
 
 def reward_lines(reward: Reward) -> list[str]:
-    """The lines of a reward's body: its tracks and lets, then its value, its dense line without the split, or its parts."""
+    """The lines of a reward's body: its tracks, lets and metrics, then its value, its dense line without the split, or its
+    parts.
+    """
     lines = [f"track {each.name} = {expression_text(each.value)}" for each in reward.tracks]
     lines += [f"let {each.name} = {expression_text(each.value)}" for each in reward.lets]
+    lines += [f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics]
     if reward.outcome is not None:
         lines.append(expression_text(reward.outcome))
     if reward.dense is not None:

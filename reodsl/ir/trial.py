@@ -18,3 +18,4 @@ class Tried:
     places: tuple[int, ...]
     advantages: tuple[float, ...]
     tokens: tuple[int, ...]
+    metrics: tuple[float, ...] = ()

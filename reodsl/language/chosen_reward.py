@@ -144,6 +144,9 @@ def _as_named(given: Reward, record: Definition) -> Reward:
     return Reward(
         name=given.name,
         tracks=given.tracks,
+        metrics=tuple(
+            metric.model_copy(update={"value": _renamed(metric.value, names)}) for metric in given.metrics
+        ),
         lets=tuple(Let(name=names[let.name], value=_renamed(let.value, names)) for let in given.lets),
         outcome=None if given.outcome is None else _renamed(given.outcome, names),
         dense=None

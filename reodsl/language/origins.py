@@ -105,7 +105,7 @@ class _Notes:
                 case tree.Let():
                     self.place(f"{prefix}.lets", item.span)
                 case tree.Decl():
-                    self.place(f"{prefix}.tracks", item.span)
+                    self.place(f"{prefix}.{item.kind.name}s", item.span)
                 case tree.Dense():
                     self.place(f"{prefix}.dense", item.span)
                 case tree.ExprStatement():

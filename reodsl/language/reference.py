@@ -65,6 +65,10 @@ REWARD_WORDS = (
     ),
     ("`track warm = min(1, step / 100 steps)`", "`step` is the number of the stage's steps that are done"),
     (
+        "`metric spread = std(len(z) for z in group)`",
+        "a line of its own: logged each step as the mean over responses, in `metric_spread`, and learnt from by none",
+    ),
+    (
         "`z(A) + 0.5 * z(B, on: prefix)`",
         "a whole value alone: parts, each normalised over the group; `on: prefix` is earned by the prefix's tokens",
     ),
@@ -74,7 +78,8 @@ REWARDS = f"""
 ## Rewards
 
 A reward holds `let NAME = EXPRESSION` lines, functions as `let NAME(A, B) = EXPRESSION`,
-and `track NAME = EXPRESSION` lines. It ends in one expression, a number for the whole response, or in
+`track NAME = EXPRESSION` lines, and `metric NAME = EXPRESSION` lines.
+It ends in one expression, a number for the whole response, or in
 `dense L in SPLITS: EXPRESSION`, a number at each split.
 
 | in an expression | means |

@@ -97,6 +97,8 @@ def _at(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion]:
             if frame.body == "reward":
                 doc = "A number that moves with training: `track warm = min(1, step / 100 steps)`."
                 yield Completion("track", "kind", span, doc=doc)
+                doc = "A number that is logged each step: `metric spread = std(len(z) for z in group)`."
+                yield Completion("metric", "kind", span, doc=doc)
         if not before or before[-1].type not in ("LET", "DENSE", "FOR"):  # else a new name
             yield from _formula(analysis, here, span)
         return

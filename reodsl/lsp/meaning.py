@@ -104,7 +104,7 @@ def _name(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None
 
 def _in_reward(word: str) -> tuple[str, Span | None] | None:
     """Explain a word of a reward's formula, by every form in which it is used."""
-    if word not in (*FUNCTIONS, *HISTORIES, "y", "x", "group", "ref", "dense", "track"):
+    if word not in (*FUNCTIONS, *HISTORIES, "y", "x", "group", "ref", "dense", "track", "metric"):
         return None
     forms = [f"- {code}: {means}" for code, means in REWARD_WORDS if re.search(rf"\b{word}\b", code + means)]
     return (f"**{word}** in a reward\n\n" + "\n".join(forms), None) if forms else None

@@ -35,7 +35,7 @@ def words() -> Words:
     return Words(
         keywords=tuple(sorted(set(tables().words) - constants)),
         constants=tuple(sorted(constants)),
-        kinds=tuple(sorted({*DECLARED, *children, "track"})),
+        kinds=tuple(sorted({*DECLARED, *children, "track", "metric"})),
         functions=tuple(sorted({*SIGNATURES, *FUNCTIONS, "quantile", *called})),
         units=tuple(sorted(UNITS)),
         number=dict(tables().terminals)["NUMBER"],

@@ -11,7 +11,7 @@ from reodsl.ir.expression import Bare, Correct, Forced, Name, Node, Own
 from reodsl.ir.reward import Reward
 from runners.rewards.inputs import Bools, Ints, RewardInputs
 from runners.rewards.problems import cut_needs_verdict
-from runners.rewards.vectorise import evaluate
+from runners.rewards.vectorise import evaluate, vectorise_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
     _require_places_without_verdicts(reward)
     forced, bare = _Recorder(inputs.length.size), _Recorder(inputs.length.size)
     evaluate(reward, inputs, forced, bare)
+    vectorise_metrics(reward, inputs, forced, bare)
     return Cuts(forced.cuts(), bare.cuts())
 
 
@@ -61,7 +62,7 @@ def _require_places_without_verdicts(reward: Reward) -> None:
         _check(let.value, reward, judged)
         if _needs_verdict(let.value, judged):
             judged.add(let.name)
-    for node in reward.values:
+    for node in (*reward.values, *(metric.value for metric in reward.metrics)):
         _check(node, reward, judged)
 
 

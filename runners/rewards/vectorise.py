@@ -82,6 +82,17 @@ def evaluate(
         return _Evaluator(reward, inputs, forced, bare).rewards()
 
 
+def vectorise_metrics(
+    reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts
+) -> dict[str, Floats]:
+    """The value of each of a reward's metrics for each response, [questions, rollouts], NaN where it has none."""
+    if not reward.metrics:
+        return {}
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return _Evaluator(reward, inputs, forced, bare).metrics()
+
+
 def aggregate_depth(value: IR | Node) -> int:
     """The deepest nesting of aggregates in an expression, or in a reward."""
     inside = max(map(aggregate_depth, parts_of(value)), default=0)
@@ -108,12 +119,24 @@ class _Evaluator:
         self.reward, self.inputs, self.forced, self.bare = reward, inputs, forced, bare
         self.axes = 3 + aggregate_depth(reward)
 
-    def rewards(self) -> tuple[Floats, dict[str, Floats]]:
+    def lets(self) -> tuple[_Scope, dict[str, Floats]]:
         scope = self.scope("y", {f"{TRACK}{name}": value for name, value in self.inputs.tracks.items()})
         lets: dict[str, Floats] = {}
         for let in self.reward.lets:
             lets[let.name] = self.value(let.value, scope)
             scope = replace(scope, numbers={**scope.numbers, let.name: lets[let.name]})
+        return scope, lets
+
+    def metrics(self) -> dict[str, Floats]:
+        scope, _ = self.lets()
+        values = {metric.name: self.value(metric.value, scope) for metric in self.reward.metrics}
+        shape = self.inputs.length.shape
+        return {
+            name: np.broadcast_to(value.reshape(value.shape[:2]), shape) for name, value in values.items()
+        }
+
+    def rewards(self) -> tuple[Floats, dict[str, Floats]]:
+        scope, lets = self.lets()
         if self.reward.dense is not None:
             places = self.inputs.places.reshape(*self.inputs.places.shape, *([1] * (self.axes - 3)))
             scope = replace(scope, numbers={**scope.numbers, self.reward.dense.var: places})

@@ -15,15 +15,18 @@ import numpy as np
 import polars as pl
 import torch
 
+from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Ppo
 from runners.rewards.inputs import Floats, Ints
-from runners.rewards.vectorise import vectorise
+from runners.rewards.vectorise import vectorise, vectorise_metrics
 from runners.train.advantages import advantages_of, advantages_of_parts, normalised_parts, over_batch
 from runners.train.batch import Batch
 from runners.train.rollouts import Rollouts
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
+METRIC = "metric_"
+"""What the columns of `metrics.parquet` begin with that a reward's own metrics have."""
 WEIGHTS = {"entropy": "tokens", "forced_accuracy": "forced_answers"}
 """Means over something that rounds have unlike amounts of, and its number."""
 
@@ -58,7 +61,7 @@ def gather(sample: Callable[[int], Rollouts], method: Ppo, number: int) -> Gathe
         if round_ == 0:
             first = every
         parts.append(_of_groups(every, groups))
-        rows.append(step_metrics(rollouts))
+        rows.append({**step_metrics(rollouts), **logged(rollouts, method.reward)})
         tables.append(pl.DataFrame(rollout_columns(rollouts, number + 1), schema=ROLLOUTS))
         seconds.append(rollouts.seconds)
         wanted -= len(groups)
@@ -198,6 +201,16 @@ def step_metrics(rollouts: Rollouts) -> dict[str, float]:
         metrics["forced_answers"] = float(len(rollouts.forced.values))
         metrics["forced_accuracy"] = float(rollouts.forced.values.mean())
     return metrics
+
+
+def logged(rollouts: Rollouts, reward: Reward) -> dict[str, float]:
+    """The reward's metrics, each the mean over the responses that have a number for it; none where no response has."""
+    values = vectorise_metrics(reward, rollouts.inputs, rollouts.forced.look_up, rollouts.bare.look_up)
+    return {
+        f"{METRIC}{name}": float(each[np.isfinite(each)].mean())
+        for name, each in values.items()
+        if np.isfinite(each).any()
+    }
 
 
 ROLLOUTS: dict[str, Any] = {

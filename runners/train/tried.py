@@ -53,7 +53,8 @@ def try_reward(
             advantages = over_batch(advantages, tokens, rule)
     return tuple(
         Tried(
-            lets=_lets(reward, group, index),
+            lets=_measured(reward, group, index)[: len(reward.lets)],
+            metrics=_measured(reward, group, index)[len(reward.lets) :],
             rewards=tuple(values[index]),
             places=tuple(splits[index]),
             advantages=tuple(advantages[0, index, : 2 if reward.parts else len(values[index])].tolist()),
@@ -76,11 +77,13 @@ def _table(group: Group) -> pl.DataFrame:
     )
 
 
-def _lets(reward: Reward, group: Group, index: int) -> tuple[float, ...]:
-    """The values of a reward's lets for one response."""
+def _measured(reward: Reward, group: Group, index: int) -> tuple[float, ...]:
+    """The values of a reward's lets for one response, then those of its metrics."""
     numbers = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     values: list[float] = []
     for let in reward.lets:
         values.append(measure(reward.name, let.value, group, {"y": group.rollouts[index]}, numbers))
         numbers[let.name] = values[-1]
+    of = {"y": group.rollouts[index]}
+    values += [measure(reward.name, each.value, group, of, numbers) for each in reward.metrics]
     return tuple(values)

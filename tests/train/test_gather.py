@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 import torch
 
+from reodsl.ir.expression import Aggregate, Binary, Correct, Length
+from reodsl.ir.reward import Metric
 from reodsl.ir.training import Advantage, Batch, Ppo
 from runners.rewards.inputs import CutVerdicts
 from runners.train import gather as module
@@ -234,6 +236,29 @@ def test_means_over_tokens_and_forced_answers_count_each_of_them_once() -> None:
         (rows[0]["forced_accuracy"] + rows[1]["forced_accuracy"]) / 2
     )
     assert found["length"] == pytest.approx((rows[0]["length"] + rows[1]["length"]) / 2)
+
+
+def test_metrics_of_a_reward_are_logged() -> None:
+    """Beside its numbers, over all rounds: the mean over the responses that have one."""
+    draws = Draws([0, 2])
+    share = Binary(
+        fn="/", left=Length(of="y"), right=Aggregate(fn="max", var="z", over="group", value=Length(of="z"))
+    )
+    right = Aggregate(fn="mean", var="z", over="group", where=Correct(of="z"), value=Length(of="z"))
+    rule = method(resample=1)
+    reward = rule.reward.model_copy(
+        update={"metrics": (Metric(name="share", value=share), Metric(name="right", value=right))}
+    )
+    row = gather(draws, rule.model_copy(update={"reward": reward}), 0).row
+    length = draws.base.inputs.length
+    assert row["metric_share"] == pytest.approx((length / length.max(axis=1, keepdims=True)).mean())
+    means = []
+    for round_ in (0, 2):
+        solved = np.array(VERDICTS[round_], dtype=bool)
+        # Questions that nobody solves have no length of right responses, and count nowhere.
+        means.append(np.mean([of[ok].mean() for of, ok in zip(length, solved, strict=True) if ok.any()]))
+    assert row["metric_right"] == pytest.approx(np.mean(means))
+    assert "metric_right" not in gather(Draws([1]), method(), 0).row
 
 
 def test_rollouts_say_how_each_response_was_asked() -> None:

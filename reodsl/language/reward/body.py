@@ -50,6 +50,7 @@ class TypedReward:
     parts: tuple[TypedPart, ...] = ()
     cuts: tuple[tuple[float, Span], ...] = ()
     tracks: tuple[tuple[str, Expression], ...] = ()
+    metrics: tuple[tuple[str, Expression], ...] = ()
 
 
 def type_reward(
@@ -81,6 +82,7 @@ class _Read:
 
     lets: list[tuple[str, Expression]] = field(default_factory=list)
     tracks: list[tuple[str, Expression]] = field(default_factory=list)
+    metrics: list[tuple[str, Expression]] = field(default_factory=list)
     outcome: Expression | None = None
     dense: Expression | None = None
     split: Record | None = None
@@ -122,6 +124,7 @@ def _body(
         reading.parts,
         tuple(body.cuts),
         tuple(reading.tracks),
+        tuple(reading.metrics),
     )
 
 
@@ -140,6 +143,8 @@ def _item(body: Body, item: tree.BlockItem, so_far: _Read) -> bool:
             return _let(body, item, so_far.lets)
         case tree.Decl(kind=tree.Ident("track")):
             return _track(body, item, so_far.tracks)
+        case tree.Decl(kind=tree.Ident("metric")):
+            return _metric(body, item, so_far.metrics)
         case tree.ExprStatement():
             so_far.ends.append(item.span)
             return _value(body, item.expr, so_far)
@@ -241,6 +246,23 @@ def _track(body: Body, item: tree.Decl, tracks: list[tuple[str, Expression]]) ->
     return good
 
 
+def _metric(body: Body, item: tree.Decl, metrics: list[tuple[str, Expression]]) -> bool:
+    """Take a number that is logged, of any unit; whether it is sound. Nothing can read it."""
+    name = item.name.name
+    if item.value is None or item.params is not None:
+        helps = f"write `metric {name} = len(y) / max(len(z) for z in group)`"
+        body.ctx.fail("E0313", "a metric is one number", item.span, help=helps)
+        return False
+    value = type_expression(body, item.value)
+    if any(name == each for each, _ in metrics):
+        body.ctx.report(doubled(name, item.name.span, None, "give it another name"))
+        return False
+    if value is None:
+        return False
+    metrics.append((name, value.data))
+    return True
+
+
 def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
     """The units of the values that a body's `let`s name, by the names' places, whatever its parameters are given."""
     env_and_scope = environment(ctx, record, Environment(), symbolic=True)
@@ -283,7 +305,11 @@ def _unread(ctx: Context, reward: Definition) -> None:
         return
     ctx.read.add(item.name.span)
     named = [("let", part.name) for part in reward.body.items if isinstance(part, tree.Let)]
-    named += [("track", part.name) for part in reward.body.items if isinstance(part, tree.Decl)]
+    named += [
+        ("track", part.name)
+        for part in reward.body.items
+        if isinstance(part, tree.Decl) and part.kind.name == "track"
+    ]
     read = {node.name for node in walk(reward.body) if isinstance(node, tree.Name)}
     named += [("parameter", param.name) for param in item.params or ()]
     for what, name in named:
