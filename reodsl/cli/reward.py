@@ -273,6 +273,9 @@ def _lines(shown: _Shown) -> list[str]:
     lines = [_title(shown), ""]
     lines += ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
     lines.append("")
+    lines += [
+        f"track {each.name} = {expression_text(each.value)}, of this group alone" for each in reward.tracks
+    ]
     lines += [f"{let.name} = {expression_text(let.value)}" for let in reward.lets]
     lines += [f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics]
     if reward.outcome is not None:

@@ -25,7 +25,7 @@ from reodsl.report.length_chart import length_rows, lengths
 from reodsl.report.markup import Markup, legible, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.tradeoff_charts import gaps, scatter
-from reodsl.report.training_chart import COUNTS, LABELS, training, training_rows
+from reodsl.report.training_chart import COUNTS, metrics_of, training, training_rows
 
 Draw = Callable[[], alt.LayerChart]
 
@@ -201,7 +201,7 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
     for method, heading in METHODS.items():
         figures: dict[str, Markup] = {}
         arms: set[str] = set()
-        for metric in LABELS:
+        for metric in metrics_of(material):
             rows = training_rows(material, metric, method)
             if rows.height and not (metric in COUNTS and rows[metric].max() == 0):
                 arms |= set(rows["arm"])

@@ -52,6 +52,9 @@ LABELS = {
 }
 """The metrics that are drawn, in this order, and their names."""
 
+TRACK = "track_"
+"""What the metrics begin with that have the values of a reward's tracks; they are drawn after the others."""
+
 COUNTS = ("verifier_timeouts", "verifier_failures")
 """Of these a chart that stays at 0 says nothing."""
 
@@ -73,7 +76,7 @@ def training(
     rows = rows.filter(pl.col("arm").is_in(arms))
     tint, dashed = colour(material, arms), dash(material, arms)
     share = metric in ("accuracy", "clip_fraction")
-    label = LABELS.get(metric, metric)
+    label = LABELS.get(metric, metric.replace(TRACK, "track ", 1))
     apart = metric == "reward" and _far_apart(rows)
     drawn = metric
     if apart:
@@ -148,6 +151,11 @@ def _far_apart(rows: pl.DataFrame) -> bool:
     largest = rows.group_by("arm").agg(pl.col("reward").abs().max())["reward"]
     largest = largest.filter(largest > 0)
     return len(largest) > 1 and float(largest.max()) > FAR * float(largest.min())  # type: ignore[arg-type]
+
+
+def metrics_of(material: Material) -> tuple[str, ...]:
+    """The metrics that may be drawn: those with a name of their own, then tracks."""
+    return (*LABELS, *(name for name in material.metrics.columns if name.startswith(TRACK)))
 
 
 def training_rows(material: Material, metric: str, method: str) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from reodsl.report.labels import sides
 from reodsl.report.material import Material
 from reodsl.report.theme import COLOURS, UNTRAINED, colours
 from reodsl.report.tradeoff_charts import gaps, scatter
-from reodsl.report.training_chart import MOST_POINTS, training, training_rows
+from reodsl.report.training_chart import LABELS, MOST_POINTS, metrics_of, training, training_rows
 
 
 def test_every_chart_meets_the_schema(material: Material, of_seeds: Material) -> None:
@@ -81,6 +81,14 @@ def test_long_runs_are_thinned_to_means(material: Material) -> None:
     assert rows["reward"][0] == pytest.approx(sum(i % 11 for i in range(11)) / 11)
     assert training_rows(long, "reward", "sft").height == 0
     assert training_rows(long, "entropy", "ppo").height == 0
+
+
+def test_values_of_tracks_are_drawn_after_the_metrics(material: Material) -> None:
+    assert metrics_of(material) == tuple(LABELS)
+    tracked = replace(material, metrics=material.metrics.with_columns(track_usual=pl.lit(7.0)))
+    assert metrics_of(tracked) == (*LABELS, "track_usual")
+    drawn = training(tracked, "track_usual", "ppo").to_dict()["layer"][-1]["encoding"]["y"]
+    assert (drawn["field"], drawn["title"]) == ("track_usual", "track usual")
 
 
 def test_metrics_that_are_no_numbers_are_left_out(material: Material) -> None:
