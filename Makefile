@@ -159,6 +159,7 @@ $(READY): | $(VENV)/bin/python
 
 $(DEV): $(READY)
 	$(BIN)/python $(HASHED) $(LIST) -r constraints/dev.txt
+	$(BIN)/python $(HASHED) --no-deps -r constraints/axe.txt
 	@touch $@
 
 $(SITE): $(READY)

@@ -59,6 +59,7 @@ SPELLED = {
 EXCEPTIONS = {
     r"(nvidia|cuda)-.*": "the maker's terms: installed by the user with a CUDA build of torch, and never passed on by us",
     r"reodsl": "this project",
+    r"axe-playwright-python": "MIT by the file in it, which its metadata does not name; axe itself is MPL-2.0",
     r"zss": "BSD-3-Clause by the file in it, which its metadata does not name",
 }
 """Packages whose licence does not count here, and why."""

@@ -23,7 +23,7 @@ GROUPS = {"dev": ("dev",), "docs": ("docs",), "gym": ("gym",)}
 """Lists of what tests, the site of the documents, and tasks with verifiers of their own need besides."""
 ALONE = ("sbom",)
 """Extras that have an environment to themselves, without what the project takes."""
-WHOLE = ("sglang-cpu", "sglang-cuda", "smollm2")
+WHOLE = ("sglang-cpu", "sglang-cuda", "smollm2", "axe")
 """Environments that are listed whole, where nothing is resolved: only their hashes are looked up."""
 HEADS = {
     "cpu": "What running takes, for CPUs. Made by `make lock`.",
@@ -33,6 +33,7 @@ HEADS = {
     "docs": "What the site of the documents takes besides. Made by `make lock`.",
     "gym": "What tasks with verifiers of their own take besides. Made by `make lock`.",
     "smollm2": "A package whose weights alone are read: what it imports is not installed. Hashes by `make lock`.",
+    "axe": "A package of which one script is read: what it imports is not installed. Hashes by `make lock`.",
     "sglang-cpu": "All of the environment that serves models with SGLang on a CPU. Hashes by `make lock`.",
     "sglang-cuda": "All of the environment that serves models with SGLang on CUDA. Hashes by `make lock`.",
 }

@@ -65,7 +65,7 @@ def _card(row: dict[str, Any], colour: str, baseline: str | None, confidence: fl
     apart = formats.apart(row.get("accuracy_change_low"), row.get("accuracy_change_high"))
     return tag(
         "div",
-        tag("h3", tag("span", class_="dot", style=f"background:{colour}"), row["arm"]),
+        tag("h2", tag("span", class_="dot", style=f"background:{colour}"), row["arm"]),
         tag(
             "dl",
             tag("dd", big, class_="big"),

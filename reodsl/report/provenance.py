@@ -77,7 +77,14 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
         for i, (path, text) in enumerate(
             sorted(spec.sources.items(), key=lambda item: (item[0] != spec.path, item[0]))
         ):
-            parts.append(tag("details", tag("summary", path, class_="mono"), tag("pre", text), open=i == 0))
+            parts.append(
+                tag(
+                    "details",
+                    tag("summary", path, class_="mono"),
+                    tag("pre", text, tabindex="0", role="region", aria_label=path),
+                    open=i == 0,
+                )
+            )
     if material.artifacts:
         parts.append(artifacts(material))
     return parts

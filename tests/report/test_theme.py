@@ -82,3 +82,19 @@ def test_text_has_a_contrast_of_four_and_a_half(block: str) -> None:
     for ink in ("ink", "muted", "faint", "good", "bad"):
         for ground in grounds:
             assert contrast(named[ink], ground) >= 4.5, (ink, named[ink], ground)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_of_charts_has_a_contrast_of_four_and_a_half(dark: bool) -> None:
+    chosen = theme.config(dark=dark)
+    ground = chosen["style"]["halo"]["stroke"]
+    parts = [chosen[part] for part in ("axis", "title", "legend", "header", "text")]
+    inks = {
+        ink
+        for part in parts
+        for key, ink in part.items()
+        if key.lower().endswith("color") and key != "gridColor"
+    }
+    assert len(inks) > 1
+    for ink in inks:
+        assert contrast(ink, ground) >= 4.5, (ink, ground)

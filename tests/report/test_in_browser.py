@@ -1,0 +1,282 @@
+"""The page in a real browser: axe finds nothing, the layout holds at three widths, and every control works."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reodsl.report.compare import Run
+from reodsl.report.compare_page import draw
+from reodsl.report.figures import FOREMOST, Gallery
+from reodsl.report.material import Material
+from reodsl.report.page import page
+from reodsl.report.training_chart import LABELS
+from tests.hostile.browser import Browser, find, running
+
+pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium here: apt-get install chromium")
+AXE = importlib.util.find_spec("axe_playwright_python")
+WIDTHS = (1400, 1024, 390)
+NEAR = 11
+"""Pixels by which the sides of a box may differ from those that are kept: scroll bars are of other widths elsewhere."""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, material: Material) -> dict[str, Path]:
+    """A report and a comparison, each with a few of the measurements of trainings: a chart more says nothing more."""
+    folder = tmp_path_factory.mktemp("pages")
+    drawn = [name for name in LABELS if name in material.metrics.columns and name not in FOREMOST["ppo"]]
+    material = replace(material, metrics=material.metrics.drop(each for each in drawn if each != "loss"))
+    texts = {
+        "report": page(material, Gallery(), {}),
+        "compared": draw([Run(label, f"2026-{label}", material) for label in ("one", "two")], {}).html,
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in texts}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    path = find()
+    assert path is not None
+    with running(path, tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+def wait(browser: Browser, expression: str) -> None:
+    end = time.monotonic() + 60
+    while not browser.value(expression):
+        assert time.monotonic() < end, f"never true: {expression}"
+        time.sleep(0.05)
+
+
+def visit(browser: Browser, path: Path, width: int, *, dark: bool = False) -> None:
+    browser.resize(width, dark=dark)
+    browser.open(path)
+    wait(browser, "document.documentElement.dataset.ready === 'yes'")
+
+
+@pytest.mark.skipif(AXE is None, reason="no axe here: make test installs it")
+@pytest.mark.parametrize(("name", "width", "dark"), [("report", 390, False), ("compared", 1400, True)])
+def test_axe_finds_nothing(
+    browser: Browser, pages: dict[str, Path], name: str, width: int, dark: bool
+) -> None:
+    assert AXE is not None
+    assert AXE.origin is not None
+    visit(browser, pages[name], width, dark=dark)
+    # What is folded is looked at as well.
+    browser.value("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    browser.value("document.getElementById('all-responses')?.scrollIntoView()")
+    if name == "report":
+        wait(browser, "document.querySelectorAll('.listed details').length > 0")
+        browser.value("document.querySelectorAll('.listed details').forEach((each) => { each.open = true; })")
+    browser.value((Path(AXE.origin).parent / "axe.min.js").read_text("utf-8") + "; 0")
+    found = browser.value(
+        # To whoever hears it a chart is one image; the colours of its texts are looked at in tests/report/test_theme.py.
+        "axe.run({exclude: ['.vega svg']}, {resultTypes: ['violations']}).then((all) => all.violations.map((one) => "
+        "[one.id, one.help, one.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))]))"
+    )
+    assert found == []
+
+
+BOXES = """
+(() => {
+  const named = {h1: 'h1', cards: '.cards', nav: 'nav', table: '.scroll', legend: '.legend', chart: 'figure.wide',
+    filters: '.filters', listed: '.listed', footer: 'footer'};
+  for (const section of document.querySelectorAll('main > section')) named['#' + section.id] = '#' + section.id;
+  return Object.fromEntries(Object.entries(named).flatMap(([name, selector]) => {
+    const element = document.querySelector(selector);
+    if (!element) return [];
+    const box = element.getBoundingClientRect();
+    return [[name, [box.left, box.right, box.top + scrollY, box.bottom + scrollY].map(Math.round)]];
+  }));
+})()
+"""
+
+
+def settled(browser: Browser, width: int, *, dark: bool) -> Any:
+    """The boxes of the page in a window of this width, once they no longer change."""
+    browser.resize(width, dark=dark)
+    boxes = None
+    end = time.monotonic() + 60
+    while boxes != (boxes := browser.value(BOXES)):
+        assert time.monotonic() < end, "the layout never comes to rest"
+        browser.value("new Promise((done) => setTimeout(done, 150))")
+    return boxes
+
+
+@pytest.mark.parametrize("name", ["report", "compared"])
+def test_the_layout_is_as_it_was_and_nothing_overflows_or_overlaps(
+    browser: Browser,
+    pages: dict[str, Path],
+    golden: Callable[[str, str], None],
+    name: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Sides of boxes rather than pixels: fonts differ between machines, and with them every letter and every height."""
+    visit(browser, pages[name], WIDTHS[0])
+    sides: dict[str, dict[str, list[int]]] = {}
+    for width in WIDTHS:
+        boxes = settled(browser, width, dark=False)
+        assert settled(browser, width, dark=True) == boxes, "light and dark differ in more than colours"
+        window = browser.value("document.documentElement.clientWidth")
+        assert browser.value("document.documentElement.scrollWidth") <= window, width
+        sections = [box for each, box in boxes.items() if each.startswith("#")]
+        for above, below in pairwise(sections):
+            assert above[3] <= below[2], "two sections overlap"
+        # From the middle of the window, which a scroll bar moves by half of its width.
+        sides[str(width)] = {
+            each: [round(left - window / 2), round(right - window / 2)]
+            for each, (left, right, *_) in boxes.items()
+        }
+    kept = Path(__file__).parents[1] / "goldens" / "report" / f"layout-{name}.json"
+    if request.config.getoption("--update-goldens") or not kept.is_file():
+        golden(f"report/layout-{name}.json", json.dumps(sides, indent=1) + "\n")
+    before = json.loads(kept.read_text())
+    # How wide a row of names is depends on the font; it begins where it began.
+    loose = {"h1", "legend", "filters"}
+    for width, here in sides.items():
+        assert set(here) == set(before[width])
+        for each, (left, right) in here.items():
+            assert abs(left - before[width][each][0]) <= NEAR, (width, each)
+            assert each in loose or abs(right - before[width][each][1]) <= NEAR, (width, each)
+
+
+def test_the_average_stays_while_benchmarks_are_scrolled(browser: Browser, pages: dict[str, Path]) -> None:
+    visit(browser, pages["report"], WIDTHS[0])
+    first = "document.querySelector('table.results tbody tr')"
+    for width in WIDTHS:
+        settled(browser, width, dark=False)
+        window = browser.value("document.documentElement.clientWidth")
+        browser.value("document.querySelector('.scroll').scrollLeft = 9999")
+        box = f"{first}.querySelector('td.fixed').getBoundingClientRect()"
+        assert 0 <= browser.value(f"{box}.left") < browser.value(f"{box}.right") <= window
+        label = browser.value(f"{first}.querySelector('td').dataset.label")
+        assert label.startswith("Average REG − vanilla's")
+    rights = f"[...{first}.querySelectorAll('td')].map((each) => each.getBoundingClientRect().right)"
+    assert max(browser.value(rights)) <= window, "a number is out of sight at 390 pixels"
+
+
+def key(browser: Browser, name: str) -> None:
+    for kind in ("keyDown", "keyUp"):
+        codes = {"Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "Escape": 27, "Enter": 13}
+        typed: dict[str, Any] = {"text": "\r"} if name == "Enter" and kind == "keyDown" else {}
+        browser.call(
+            "Input.dispatchKeyEvent",
+            type=kind,
+            key=name,
+            code=name,
+            windowsVirtualKeyCode=codes[name],
+            **typed,
+        )
+
+
+def test_the_keyboard_alone_reaches_and_works_everything(
+    browser: Browser, pages: dict[str, Path], material: Material
+) -> None:
+    visit(browser, pages["report"], 1400)
+    browser.value("document.body.focus()")
+    reached = set()
+    for _ in range(160):
+        key(browser, "Tab")
+        reached.add(
+            browser.value(
+                "(() => { const e = document.activeElement; return e.dataset.chart ? 'chart ' + e.dataset.chart"
+                " : e.dataset.arm ? 'arm ' + e.dataset.arm : e.dataset.copy ? 'copy' : e.matches('.scroll') ? 'table'"
+                " : e.matches('a.made') ? 'number' : e.name || e.id || e.tagName; })()"
+            )
+        )
+        if "more" in reached:
+            break
+    arms = {f"arm {arm}" for arm in material.arms}
+    assert (
+        arms | {"theme", "table", "number", "copy", "chart curves-Average-linear", "smooth", "from"}
+        <= reached
+    )
+    browser.value("document.querySelector('[data-chart=curves-Average-linear]').focus()")
+    for _ in range(3):
+        key(browser, "ArrowRight")
+    readout = "document.querySelector('[data-chart=curves-Average-linear]').closest('figure').querySelector('.readout')"
+    said = browser.value(f"{readout}.textContent")
+    value = material.curves.filter(name="vanilla", benchmark="mean", budget=4)["accuracy"][0]
+    assert said.startswith("budget 4")
+    assert f"vanilla {100 * value:.1f}%" in said
+    assert "frontier" in said
+    assert browser.value(f"{readout}.getAttribute('role')") == "status"
+    # An arm that is switched off is not read out; one that the chart began without can be switched on.
+    off = "document.querySelector('#curves button[data-arm=\"vanilla\"]')"
+    browser.value(f"{off}.focus()")
+    key(browser, "Enter")
+    assert browser.value(f"{off}.getAttribute('aria-pressed')") == "false"
+    browser.value("document.querySelector('#curves button[data-arm=\"reo_oracle\"]').focus()")
+    key(browser, "Enter")
+    browser.value("document.querySelector('[data-chart=curves-Average-linear]').focus()")
+    key(browser, "ArrowLeft")
+    said = browser.value(f"{readout}.textContent")
+    assert "vanilla" not in said
+    assert "reo_oracle" in said
+    key(browser, "Escape")
+    assert browser.value(f"{readout}.hidden")
+
+
+def test_training_curves_are_smoothed_and_cut(
+    browser: Browser, pages: dict[str, Path], material: Material
+) -> None:
+    visit(browser, pages["report"], 1400)
+    browser.value(
+        "(() => { const c = document.querySelector('.shaping'); c.querySelector('[name=smooth]').value = 3;"
+        " c.querySelector('[name=from]').value = 10; c.querySelector('[name=to]').value = 12;"
+        " c.dispatchEvent(new Event('input')); const place = document.querySelector('[data-chart=ppo-length]');"
+        " place.focus(); for (const key of ['ArrowRight', 'ArrowRight'])"
+        " place.dispatchEvent(new KeyboardEvent('keydown', {key})); })()"
+    )
+    said = browser.value(
+        "document.querySelector('[data-chart=ppo-length]').closest('figure').querySelector('.readout').textContent"
+    )
+    rows = material.metrics.filter(arm="vanilla", method="ppo").sort("at")
+    lengths = dict(zip(rows["at"], rows["length"], strict=True))
+    mean = sum(lengths[at] for at in (10, 11, 12)) / 3
+    assert said.startswith("step 11")
+    shown = float(
+        said.split("vanilla ")[1]
+        .split("vanilla")[0]
+        .split("base")[0][:5]
+        .rstrip("abcdefghijklmnopqrstuvwxyz_")
+    )
+    assert shown == pytest.approx(mean, rel=2e-3)
+    browser.value("document.querySelector('.shaping [name=whole]').click()")
+    assert browser.value("document.querySelector('.shaping [name=to]').value") == "24"
+
+
+def test_responses_are_filtered_and_opened(
+    browser: Browser, pages: dict[str, Path], material: Material
+) -> None:
+    visit(browser, pages["report"], 1024)
+    # Nothing of them is in the document before a reader comes to it.
+    assert browser.value("document.querySelectorAll('.listed details').length") == 0
+    browser.value("document.getElementById('all-responses').scrollIntoView()")
+    wait(browser, "document.querySelectorAll('.listed details').length === 25")
+    status = "document.querySelector('#all-responses [role=status]').textContent"
+    assert browser.value(status) == "72 of 72 responses; 25 shown"
+    browser.value("document.querySelector('#all-responses .more').click()")
+    assert browser.value(status) == "72 of 72 responses; 50 shown"
+    browser.value(
+        "(() => { for (const [name, text] of [['arm', 'vanilla'], ['benchmark', 'hard']]) {"
+        " const each = document.querySelector(`#all-responses [name=${name}]`);"
+        " each.value = [...each.options].find((one) => one.textContent === text).value;"
+        " each.dispatchEvent(new Event('input', {bubbles: true})); } })()"
+    )
+    assert browser.value(status) == "4 of 72 responses; 4 shown"
+    assert browser.value("document.querySelector('.listed .trace') === null")
+    browser.value("document.querySelector('.listed details').open = true")
+    wait(browser, "document.querySelector('.listed .trace') !== null")
+    assert "Reference answer: " in browser.value("document.querySelector('.listed .inside').textContent")
+    assert browser.complaints() == []
