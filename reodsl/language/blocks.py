@@ -49,6 +49,8 @@ def lay_block(ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str)
                     result = _setting(ctx, result, item, scope, doc)
             case tree.Nested(name=tree.Ident("stages")) if "stage" in kind.children:
                 stages.extend(read_stages_over(ctx, item, scope))
+            case tree.Nested(name=tree.Ident("arms")) if "arm" in kind.children:
+                pass  # `language/sweep.py` spells its arms out
             case tree.Nested():
                 if _first(ctx, item.name, seen):
                     result = _nested(ctx, result, item, scope, doc)

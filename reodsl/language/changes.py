@@ -9,6 +9,7 @@ from dataclasses import replace
 from reodsl.ir.setting import Block, Type
 from reodsl.ir.settings import KINDS, TRAINING
 from reodsl.language.context import Context
+from reodsl.language.members import declarations
 from reodsl.language.modules import Loaded
 from reodsl.language.suggest import advice
 from reodsl.language.units import dimension, scaled
@@ -124,13 +125,8 @@ def _studies(main: Loaded) -> list[tree.Decl]:
     return [item for item in items if isinstance(item, tree.Decl) and item.kind.name == "study"]
 
 
-def _members(study: tree.Decl) -> list[tree.Decl]:
-    items = study.block.items if study.block is not None else ()
-    return [item for item in items if isinstance(item, tree.Decl)]
-
-
 def _declarations(main: Loaded) -> list[str]:
-    members = [member.name.name for study in _studies(main) for member in _members(study)]
+    members = [member.name.name for study in _studies(main) for member in declarations(study)]
     return [*main.items, *main.imports, *members]
 
 
@@ -151,7 +147,9 @@ def _owners(ctx: Context, main: Loaded, path: tuple[str, ...]) -> list[tuple[Own
         imported = main.imports.get(head)
         if imported is not None and imported.module is not None:
             return [((imported.module, imported.name), rest, False)]
-        arms = [study for study in _studies(main) for member in _members(study) if member.name.name == head]
+        arms = [
+            study for study in _studies(main) for member in declarations(study) if member.name.name == head
+        ]
         if arms:
             return [((main.key, f"{study.name.name}.{head}"), rest, False) for study in arms]
     studies = _studies(main)
@@ -196,7 +194,7 @@ def _from_elsewhere(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) ->
     return [
         (main.key, f"{study.name.name}.{member.name.name}")
         for study in studies
-        for member in _members(study)
+        for member in declarations(study)
         if member.kind.name == "arm"
         and (
             isinstance(member.value, tree.Call)
@@ -220,7 +218,7 @@ def _trained(ctx: Context, studies: Iterable[tree.Decl], main: Loaded) -> list[O
         if isinstance(item, tree.Decl) and item.kind.name == "experiment"
     ]
     for study in studies:
-        for member in _members(study):
+        for member in declarations(study):
             if member.kind.name == "arm" and isinstance(member.value, tree.Amend):
                 owners.append((main.key, f"{study.name.name}.{member.name.name}"))
     return owners

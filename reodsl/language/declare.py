@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from reodsl.ir.setting import Flag, Kind, Many, Num, Text, Type
@@ -19,12 +19,14 @@ from reodsl.language.modules import Loaded, Modules
 from reodsl.language.schema import kinds_of
 from reodsl.language.stages import complete_experiment
 from reodsl.language.suggest import nearest, there_is
+from reodsl.language.sweep import Member, members_of
 from reodsl.language.values import (
     Arm,
     Compound,
     Definition,
     Experiment,
     Frontier,
+    Items,
     Owner,
     Record,
     Scope,
@@ -323,12 +325,10 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
             "E0313", "a study is a block", item.name.span, help=f"write `study {item.name.name} {{ … }}`"
         )
     owner = (module.key, item.name.name)
-    members = [
-        each
-        for each in item.block.items
-        if isinstance(each, tree.Decl) and each.kind.name in ("arm", "frontier")
-    ]
-    count = sum(each.kind.name == "arm" for each in members)
+    members = members_of(ctx, module, item)
+    if members is None:
+        return None
+    count = sum(each.item.kind.name == "arm" for each in members)
     if count > MOST_ARMS:
         return ctx.fail(
             "E0216",
@@ -339,12 +339,14 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
         )
     thunks: dict[str, Callable[[], Value | None]] = {}
     for member in members:
-        thunks.setdefault(member.name.name, _thunk(ctx, module, item, member, thunks))
+        thunks.setdefault(member.name, _thunk(ctx, module, item, member, thunks))
+    for written in dict.fromkeys(member.written for member in members if member.values):
+        thunks.setdefault(written, _together(thunks, [each for each in members if each.written == written]))
     scope = Scope(module).inner(thunks)
     start = Study("study", {}, item.name.span, item.name.name, item.doc or "", owner)
     result = lay_block(ctx, start, item.block, scope, item.doc or "")
     result = apply_amends(ctx, result, owner, scope)
-    values = [thunks[member.name.name]() for member in members]
+    values = [thunks[member.name]() for member in members]
     records = [value.data for value in values if value is not None and isinstance(value.data, Record)]
     tables, charts, sound = _report(ctx, result, owner)
     complete = fill_defaults(ctx, result, KINDS["study"])
@@ -364,23 +366,40 @@ def study(ctx: Context, module: Loaded, item: tree.Decl) -> Value | None:
     )
 
 
+def _together(
+    thunks: dict[str, Callable[[], Value | None]], members: Sequence[Member]
+) -> Callable[[], Value | None]:
+    """The list of the arms that a sweep makes of one declaration, which goes by the declaration's name."""
+
+    def compute() -> Value | None:
+        values = [thunks[member.name]() for member in members]
+        whole = tuple(value for value in values if value is not None)
+        return Value(Items(whole), members[0].item.name.span) if len(whole) == len(values) else None
+
+    return compute
+
+
 def _thunk(
     ctx: Context,
     module: Loaded,
     item: tree.Decl,
-    member: tree.Decl,
+    named: Member,
     thunks: dict[str, Callable[[], Value | None]],
 ) -> Callable[[], Value | None]:
-    owner = (module.key, f"{item.name.name}.{member.name.name}")
+    member = named.item
+    owner = (module.key, f"{item.name.name}.{named.name}")
+    amended_as = (module.key, f"{item.name.name}.{named.written}")
 
     def compute() -> Value | None:
         ctx.spend("arms", member.name.span)
         # A member's own name means what is outside of the study, if there is such: `arm vanilla = vanilla`.
-        name = member.name.name
+        name = named.written
         outside = name in module.items or name in module.imports or module.path in ctx.broken_files()
         scope = Scope(module).inner(thunks, name if outside else None)
+        if named.values:
+            scope = scope.inner(named.values)
         return (
-            _arm(ctx, member, scope, owner)
+            _arm(ctx, member, scope, owner, amended_as)
             if member.kind.name == "arm"
             else _frontier(ctx, member, scope, owner)
         )
@@ -388,7 +407,10 @@ def _thunk(
     return lambda: ctx.once(owner, member.name.span, compute)
 
 
-def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value | None:
+def _arm(
+    ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str], amended_as: tuple[str, str]
+) -> Value | None:
+    """The value of an arm. The command line changes it as `amended_as`, by which all arms of a sweep go."""
     parent, block = split_amend(member)
     name = member.name.name
     if parent is None:
@@ -402,12 +424,12 @@ def _arm(ctx: Context, member: tree.Decl, scope: Scope, owner: tuple[str, str]) 
     start: Experiment | None = None
     if value is not None:
         start = _underlying(ctx, value, name, member, owner)
-    if block is not None or owner in ctx.amends:
+    if block is not None or amended_as in ctx.amends:
         experiment = start or Experiment("experiment", {}, member.name.span)
         experiment = replace(experiment, name=name, owner=owner, span=member.name.span)
         if block is not None:
             experiment = lay_block(ctx, experiment, block, scope, member.doc or experiment.doc)
-        experiment = apply_amends(ctx, experiment, owner, scope)
+        experiment = apply_amends(ctx, experiment, amended_as, scope)
         start = experiment if start is not None else None
     if start is None:
         return None

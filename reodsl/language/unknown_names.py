@@ -5,6 +5,7 @@ from __future__ import annotations
 from reodsl.language.context import Context
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.library import provided
+from reodsl.language.members import declarations
 from reodsl.language.reward.words import RESPONSE_NAMES
 from reodsl.language.suggest import advice, nearest, there_is
 from reodsl.language.values import Scope
@@ -102,10 +103,8 @@ def _help(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
 def study_of_arm(scope: Scope, name: str) -> str | None:
     """The study of this file that has an arm of that name."""
     for study in scope.module.items.values():
-        items = study.block.items if isinstance(study, tree.Decl) and study.block is not None else ()
-        if any(
-            isinstance(each, tree.Decl) and each.kind.name == "arm" and each.name.name == name
-            for each in items
+        if isinstance(study, tree.Decl) and any(
+            each.kind.name == "arm" and each.name.name == name for each in declarations(study)
         ):
             return study.name.name
     return None

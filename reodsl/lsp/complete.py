@@ -126,6 +126,8 @@ def _settings(analysis: Analysis, here: Site, span: Span) -> Iterator[Completion
         )
     for child in kind.children if kind is not None else ():
         yield Completion(child, "kind", span, doc=KINDS[child].doc if child in KINDS else "")
+        if child == "arm":
+            yield Completion("arms", "kind", span, doc="An arm for each value of a list, or of several.")
         if child == "stage":
             yield Completion("stages", "kind", span, doc="A stage for each value of a list.")
 

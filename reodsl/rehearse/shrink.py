@@ -139,7 +139,7 @@ class _Shrinking:
             samples=min(suite.samples, self.size.samples),
             grid=tuple(thin),
             reg_to=self.tokens(suite.reg_to),
-            forcing=self.forcing(suite.forcing),
+            forcing=None if suite.forcing is None else self.forcing(suite.forcing),
             wording=None if suite.wording is None else self.once(suite.wording, self.wording),
             expected_length=None,
         )
