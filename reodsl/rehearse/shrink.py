@@ -23,6 +23,7 @@ from reodsl.ir.training import (
     Experiment,
     FromModel,
     Method,
+    Monitor,
     Pool,
     Ppo,
     Sampling,
@@ -219,10 +220,20 @@ class _Shrinking:
             "wordings": tuple(self.once(each, self.wording) for each in method.wordings),
             "reference_samples": min(method.reference_samples, self.size.rollouts),
             "resample": min(method.resample, 1),
+            "monitor": None if method.monitor is None else self.monitor(method.monitor),
             "lag": min(method.lag, self.size.steps - 1),
             "segment": None if method.segment is None else self.segment(method.segment, reward),
         }
         return _with(method, **changes)
+
+    def monitor(self, monitor: Monitor) -> Monitor:
+        """Answered before every step."""
+        return _with(
+            monitor,
+            questions=min(monitor.questions, self.size.prompts),
+            samples=min(monitor.samples, self.size.rollouts),
+            every=1,
+        )
 
     def segment(self, tokens: int, reward: Reward) -> int:
         """As long as the narrowest gap of the reward's budgets at least, which rounding may have made wider."""

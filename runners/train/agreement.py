@@ -75,7 +75,7 @@ def old_logprobs(
 def opened_by_share(batch: Batch, logprobs: Tensor, modes: int) -> Tensor:
     """The log-probabilities that a batch was sampled with, where each of so many modes is given to as many responses.
 
-    The first token of a prefix opens its mode, so its probability is 1 / `modes` (Zhang et al. 2025, AdaptThink, eq. 6);
+    The first token of a prefix opens its mode, so its probability is 1 / `modes` (Zhang et al. 2025, AdaptThink);
     `logprobs` are those of the policy [tokens], which the other tokens keep.
     """
     firsts = (batch.trained.cumsum(0) - batch.trained)[batch.trained > 0]

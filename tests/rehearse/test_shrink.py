@@ -64,6 +64,15 @@ def test_all_is_as_small_as_it_says(path: str) -> None:
     assert (spec.study.cluster, spec.study.limit, spec.study.engine) == (None, None, "embedded")
 
 
+def test_a_monitor_set_is_small_and_asked_again() -> None:
+    spec = small("specs/miniature/laser_d.reo")
+    (monitor,) = (each.monitor for each in values_of(spec, Ppo) if each.monitor is not None)
+    assert (monitor.questions, monitor.samples, monitor.every) == (2, 4, 1)
+    (reward,) = (each for each in values_of(spec, Reward) if each.tracks)
+    # The longest response, 128 tokens, is what a track is before there is anything else.
+    assert {track.value.empty.value for track in reward.tracks} == {64}  # type: ignore[union-attr]
+
+
 def test_budgets_keep_their_order_and_their_weights_proportions() -> None:
     spec = small("specs/qwen3_4b_reo_exp.reo")
     (split,) = (each.dense.split for each in values_of(spec, Reward) if each.dense is not None)

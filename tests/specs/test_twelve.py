@@ -126,7 +126,7 @@ def groups(seed: int, size: int = 6, count: int = 12) -> list[Group]:
 
 
 def slow_lead(asked: Group) -> list[float]:
-    """Zhang and Zuo 2025, eq. 2 to 6, with their code's alpha .05 and weights from 1.5 to .4 around .75, k = 10."""
+    """Zhang and Zuo 2025, with their code's alpha .05 and weights from 1.5 to .4 around .75, k = 10."""
     right = [r.length for r in asked.rollouts if r.correct]
     rewards = []
     for r in asked.rollouts:
@@ -154,7 +154,7 @@ def test_grpo_lead() -> None:
 
 
 def slow_gfpo(asked: Group, k: int) -> list[float]:
-    """Shrivastava et al. 2025, eq. 2 and 3: mean and deviation of the k shortest, and nothing for the others."""
+    """Shrivastava et al. 2025: mean and deviation of the k shortest, and nothing for the others."""
     limit = sorted(r.length for r in asked.rollouts)[k - 1]
     kept = [float(r.correct) for r in asked.rollouts if r.length <= limit]
     spread = pstdev(kept)
@@ -171,7 +171,7 @@ def test_gfpo() -> None:
 
 
 def test_adapt_think() -> None:
-    """Zhang et al. 2025, eq. 4: 1[y_1 = </think>] delta + R(y) - the reference's mean; tests/train has the objective."""
+    """Zhang et al. 2025: 1[y_1 = </think>] delta + R(y) - the reference's mean; tests/train has the objective."""
     method = ppo("adapt_think")
     assert (method.loss.ratio, method.loss.mode_tokens, method.loss_mean) == (
         "sequence",
@@ -187,7 +187,7 @@ def test_adapt_think() -> None:
 
 
 def test_laser() -> None:
-    """Liu et al. 2025, Table 1: C(y) + .5 I(C) I(|y| <= L)."""
+    """Liu et al. 2025: C(y) + .5 I(C) I(|y| <= L)."""
     method = ppo("laser")
     for asked in groups(4):
         slow = [r.correct * (1 + 0.5 * (r.length <= 32)) for r in asked.rollouts]
@@ -233,7 +233,7 @@ def test_laser_d(seed: int) -> None:
 
 
 def test_lcpo() -> None:
-    """Aggarwal and Welleck 2025, eq. 2 and 3, and a length for each question from a range."""
+    """Aggarwal and Welleck 2025, and a length for each question from a range."""
     exact, most = ppo("l1_ranges", "exactly"), ppo("l1_ranges", "atmost")
     assert [(w.low, w.high) for w in (*exact.wordings, *most.wordings)] == [(16, 48)] * 3
     assert most.wordings_per == "question"
@@ -246,7 +246,7 @@ def test_lcpo() -> None:
 
 
 def slow_serial(verdicts: list[bool]) -> list[float]:
-    """Dai et al. 2025, eq. 3 and 4: the n-th right exit earns 1 / 2^(n - 1), less the mean over all exits."""
+    """Dai et al. 2025: the n-th right exit earns 1 / 2^(n - 1), less the mean over all exits."""
     rewards, right = [], 0
     for verdict in verdicts:
         right += verdict
@@ -270,7 +270,7 @@ def test_s_grpo() -> None:
 
 
 def test_dler() -> None:
-    """Liu et al. 2025, eq. 3 and 4: rewards less their group's mean, z-scored over the batch's tokens; then its settings."""
+    """Liu et al. 2025: rewards less their group's mean, z-scored over the batch's tokens; then its settings."""
     method = ppo("dler")
     assert (method.resample, method.clip_low, method.clip_high, method.rollout.max_tokens) == (
         10,
@@ -295,7 +295,7 @@ def test_dler() -> None:
 
 
 def test_dr_grpo() -> None:
-    """Liu et al. 2025, eq. 2: the sum over tokens by one constant, of rewards less their group's mean alone."""
+    """Liu et al. 2025: the sum over tokens by one constant, of rewards less their group's mean alone."""
     method = ppo("dr_grpo")
     responses = [([(-1.0, 0.3), (-0.5, -0.4)], 1.0), ([(-2.0, 0.1)], 0.0), ([(-0.1, 0.0)] * 3, 0.0)]
     old, new, mask, rewards = rows(responses)

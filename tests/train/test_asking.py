@@ -168,7 +168,7 @@ def test_a_prefix_that_is_learnt_is_trained_as_if_it_had_been_sampled():
 
 
 def slow_adapt_think(model, found, lead, low, high):
-    """Zhang et al. 2025, AdaptThink, eq. 5 and 6, response by response, for one token that opens each of two modes.
+    """Zhang et al. 2025, AdaptThink, response by response, for one token that opens each of two modes.
 
     The loss is -min(r A, clip(r) A) over all responses, with r = (pi(y) / pi_IS(y)) ^ (1 / |y|), as their code has it;
     pi_IS gives the first token 1/2, and the others what the policy before the step did.
