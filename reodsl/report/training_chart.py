@@ -49,6 +49,7 @@ LABELS = {
     "seconds_grade": "seconds to grade",
     "seconds_update": "seconds to update",
     "seconds_wait": "seconds waited for responses",
+    "seconds_monitor": "seconds to answer the monitor set",
 }
 """The metrics that are drawn, in this order, and their names."""
 

@@ -427,7 +427,12 @@ class Clip:
 class Monitor:
     """Questions of the training data, always the same, that the model answers from time to time for a reward's tracks."""
 
-    questions: Annotated[int, Setting(COUNT, "how many of the training data's questions", "questions = 64")]
+    questions: Annotated[
+        int,
+        Setting(
+            COUNT, "how many of the training data's questions; all, where it has fewer", "questions = 64"
+        ),
+    ]
     samples: Annotated[int, Setting(COUNT, "responses a question", "samples = 8")]
     every: Annotated[
         int,
