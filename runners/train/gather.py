@@ -25,6 +25,8 @@ from runners.train.rollouts import Rollouts
 
 SUMS = ("tokens", "forced_answers", "verifier_timeouts", "verifier_failures")
 """Numbers of a step that add up over its rounds; all others are means."""
+KEPT_TEXT = 1 << 20
+"""Characters of responses that are kept of a step: all of a small model's, and a share of a large one's."""
 METRIC = "metric_"
 """What the columns of `metrics.parquet` begin with that a reward's own metrics have."""
 WEIGHTS = {"entropy": "tokens", "forced_accuracy": "forced_answers"}
@@ -228,11 +230,12 @@ ROLLOUTS: dict[str, Any] = {
     "forced": pl.List(pl.Boolean),
     "bare_cuts": pl.List(pl.Int64),
     "bare": pl.List(pl.Boolean),
+    "text": pl.String,
 }
 """`rollouts.parquet`: `forced[k]` is the verdict on the answer forced at `cuts[k]` tokens. The bare prefix's verdict is
 `bare[k]` from `bare_cuts[k]` tokens on until the next, and false before the first. `weight_versions` counts the steps of
 the stage that the engine's weights had behind them. `mode` is the position of the response's
-wording and `budget` what was written into its prompt, both null where there is none."""
+wording and `budget` what was written into its prompt, both null where there is none. `text` is null past `KEPT_TEXT`."""
 
 
 def rollout_columns(rollouts: Rollouts, number: int) -> Mapping[str, Sequence[object]]:
@@ -257,7 +260,23 @@ def rollout_columns(rollouts: Rollouts, number: int) -> Mapping[str, Sequence[ob
         "forced": [verdicts for _, verdicts in forced],
         "bare_cuts": [[at for at, _ in answers] for answers in rollouts.prefixes],
         "bare": [[correct for _, correct in answers] for answers in rollouts.prefixes],
+        "text": kept_texts(rollouts.texts, size) or [None] * len(rollouts.responses),
     }
+
+
+def kept_texts(texts: Sequence[str], size: int) -> list[str | None]:
+    """The texts of a step up to `KEPT_TEXT` characters: every question's first rollout, then every second one, …
+
+    `texts` stand question by question, `size` of each. From the first that does not fit on they are left out.
+    """
+    kept: list[str | None] = [None] * len(texts)
+    room = KEPT_TEXT
+    for at in sorted(range(len(texts)), key=lambda number: (number % size, number)):
+        room -= len(texts[at])
+        if room < 0:
+            break
+        kept[at] = texts[at]
+    return kept
 
 
 def _drawn_numbers(rollouts: Rollouts, name: str) -> list[int | None]:

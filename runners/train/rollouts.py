@@ -87,6 +87,7 @@ class Rollouts:
     wherever a boxed answer closes. `leads[i]` is how many tokens at the end of request i's prompt are trained with the
     response. `unsettled` counts answers, whole, forced or of prefixes, that the verifier could not judge, by the reason.
     `answered` is the share of the responses that ended in which there is an answer; 1 where fewer than `LEAST_ENDED` did.
+    `texts` are the responses' own.
 
     `score` fills in the rest. `rewards` are [questions, rollouts, splits], 0 for an absent split. `advantages` are those of
     sections, [questions, rollouts, sections], before any normalisation over the batch; `sections` says how many tokens
@@ -104,6 +105,7 @@ class Rollouts:
     seconds: dict[str, float]
     unsettled: Mapping[Unsettled, int] = field(default_factory=dict)
     answered: float = 1.0
+    texts: tuple[str, ...] = ()
     rewards: Floats = field(default_factory=_nothing)
     advantages: Floats = field(default_factory=_nothing)
     sections: Ints = field(default_factory=lambda: _nothing().astype(np.int64))
@@ -165,6 +167,7 @@ def finish(
         },
         unsettled=Counter(verdict.unsettled for verdict in verdicts if verdict.unsettled is not None),
         answered=_share_answered([answers.asked[i] for i in answers.whole], responses),
+        texts=tuple(texts),
     )
 
 

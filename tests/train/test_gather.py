@@ -17,7 +17,7 @@ from runners.rewards.inputs import CutVerdicts
 from runners.train import gather as module
 from runners.train.batch import Batch as Columns
 from runners.train.gather import _merged as merged
-from runners.train.gather import batch_of, gather, score, step_metrics
+from runners.train.gather import batch_of, gather, kept_texts, score, step_metrics
 from runners.train.rollouts import Rollouts
 from tests.train.models import small_model
 from tests.train.test_update import QUESTIONS, ROLLOUTS, experience, method
@@ -259,6 +259,16 @@ def test_metrics_of_a_reward_are_logged() -> None:
         means.append(np.mean([of[ok].mean() for of, ok in zip(length, solved, strict=True) if ok.any()]))
     assert row["metric_right"] == pytest.approx(np.mean(means))
     assert "metric_right" not in gather(Draws([1]), method(), 0).row
+
+
+def test_the_text_of_responses_is_kept_as_far_as_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every question's first response comes before any second one."""
+    texts = [f"{question}{rollout}" * 5 for question in "abc" for rollout in range(4)]
+    assert kept_texts(texts, 4) == texts
+    monkeypatch.setattr(module, "KEPT_TEXT", 10 * 4 + 9)
+    kept = kept_texts(texts, 4)
+    assert [at for at, text in enumerate(kept) if text is not None] == [0, 1, 4, 8]
+    assert kept[4] == "b0" * 5
 
 
 def test_rollouts_say_how_each_response_was_asked() -> None:

@@ -151,6 +151,7 @@ def test_what_a_ppo_stage_leaves(bench):
         assert timings[f"processor_{part}"].sum() >= 0
         assert timings[f"seconds_{part}"].sum() > 0
     rollouts = pl.read_parquet(out / "rollouts.parquet")
+    assert rollouts["text"].null_count() == 0
     assert rollouts.height == 5 * 4 * 3
     for row in rollouts.iter_rows(named=True):
         assert row["weight_versions"] == [row["step"] - 1]
