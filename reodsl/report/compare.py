@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from reodsl.ir import canonical, digest
@@ -32,7 +33,8 @@ Conditions = dict[str, tuple[str, str]]
 
 _QUESTIONS = "the questions of "
 CONFIDENCE = 0.95
-_MEASURES = ("accuracy", "length", "difference", "accuracy_change", "length_change")
+_CHANGES = ("difference", "accuracy_change", "length_change")
+_MEASURES = ("accuracy", "length", *_CHANGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +323,10 @@ def _scores(
         for seed, folder in folders[name].items():
             with reading(folder):
                 read[name][seed], budgets = arm_scores(folder, name)
-    points = integration_grid(to, budgets)
-    weights = column_weights(budgets, points)
+    # Of whole responses alone there is no curve, and no area under it.
+    whole_alone = len(budgets) < 2
+    weights = np.zeros(1) if whole_alone else column_weights(budgets, integration_grid(to, budgets))
+    changes = _CHANGES[whole_alone:]
     benchmarks = tuple(next(iter(read[reference].values())).forced)
     places = {**{b: (b,) for b in benchmarks}, MEAN: benchmarks}
     rows: list[dict[str, Any]] = []
@@ -342,7 +346,7 @@ def _scores(
             row = _row(scores(name, title, where, whole, None, CONFIDENCE), ("accuracy", "length"))
             if paired is not None:
                 difference = scores(name, title, where, *paired, CONFIDENCE)
-                row |= _row(difference, ("difference", "accuracy_change", "length_change"))
+                row |= _row(difference, changes)
             rows.append(row)
     ends = [f"{measure}{end}" for measure in _MEASURES for end in ("", "_low", "_high")]
     schema = {"arm": pl.String, "benchmark": pl.String} | dict.fromkeys(ends, pl.Float64)

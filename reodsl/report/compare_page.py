@@ -94,6 +94,8 @@ def _top(runs: Sequence[Run], names: str, comparison: Comparison, scored: Sequen
 
 def _answer(group: Group, table: pl.DataFrame) -> str:
     """What came out, in a sentence: the arms that are apart from the reference, the best first."""
+    if not table["difference"].drop_nulls().len():
+        return ""
     rows = [
         row
         for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()
@@ -152,11 +154,16 @@ def _results(runs: Sequence[Run], comparison: Comparison, scored: Sequence[pl.Da
 def _words(group: Group, table: pl.DataFrame) -> str:
     score = group.material.study.score
     assert score is not None
+    curved = table["difference"].drop_nulls().len() > 0
     words = [
-        f"Differences from {group.reference} are paired by question and seed. REG is up to {score.to:,} tokens, and its "
-        f"difference is the same against any frontier. [ ] {100 * score.confidence:g}% interval, * leaves out 0."
+        f"Differences from {group.reference} are paired by question and seed. "
+        f"[ ] {100 * score.confidence:g}% interval, * leaves out 0."
     ]
-    if "reg" not in table.columns:
+    if curved:
+        words.append(
+            f"REG is up to {score.to:,} tokens, and its difference is the same against any frontier."
+        )
+    if curved and "reg" not in table.columns:
         words.append("REG itself is left out: the runs were not scored against one frontier.")
     if group.unpaired:
         arms = ", ".join(f"{arm} ({why})" for arm, why in group.unpaired.items())
@@ -167,6 +174,8 @@ def _words(group: Group, table: pl.DataFrame) -> str:
 def _curves(gallery: figures.Gallery, comparison: Comparison) -> list[Child]:
     parts: list[Child] = []
     for place, group in enumerate(comparison.groups):
+        if all(arm.suite.forcing is None for arm in group.material.study.arms):
+            continue
         if place:
             parts.append(tag("h3", f"Not comparable with the above: {', '.join(group.material.arms)}"))
         parts.append(figures.curve_group(gallery, group.material, f"curves-{place + 1}", None))

@@ -186,6 +186,8 @@ def settled_rows(material: Material) -> pl.DataFrame:
                 .select(pl.col("budget").unique().sort())
                 .collect(engine="streaming")["budget"]
             )
+        if len(grid) < 2:
+            continue
         total = int(wrong["count"].sum())
         settles = [
             int(wrong.filter(pl.col("last").is_null() | (pl.col("last") < budget))["count"].sum()) / total

@@ -25,7 +25,10 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 
 def run(label: str, material: Material) -> Run:
-    return Run(label, f"20260101T000000-{label}", material)
+    """A run with one measurement of its trainings: a chart for each says nothing more."""
+    measured = ("arm", "seed", "index", "stage", "method", "at", "step", "reward", "loss")
+    few = material.metrics.select(name for name in measured if name in material.metrics.columns)
+    return Run(label, f"20260101T000000-{label}", replace(material, metrics=few))
 
 
 def difference(one: Path, other: Path) -> float:
@@ -101,6 +104,25 @@ def test_what_was_evaluated_otherwise_stands_apart_with_the_reason(
     assert "Not comparable with the above: second/base" in drawn.html
     assert drawn.html.count('class="results"') == 2
     assert set(drawn.tables["main"]["group"]) == {1, 2}
+
+
+def test_runs_of_whole_responses_alone_are_compared_by_accuracy_and_length(tmp_path: Path) -> None:
+    made = world(tmp_path, benchmarks=("easy",), rename={"study": "whole"})
+    for role, folder in made.inputs.items():
+        if role.startswith("evaluate:"):
+            last = pl.read_parquet(folder / "forced.parquet").filter(pl.col("budget") == 128)
+            last.write_parquet(folder / "forced.parquet")
+    suite = made.spec.study.arms[0].suite.model_copy(update={"grid": (128,), "forcing": None})
+    arms = tuple(arm.model_copy(update={"suite": suite}) for arm in made.spec.study.arms)
+    study = made.spec.study.model_copy(update={"arms": arms, "score": None})
+    spec = made.spec.model_copy(update={"study": study})
+    only = {role: folder for role, folder in made.inputs.items() if role.startswith("evaluate:")}
+    runs = [run("one", read(spec, only)), run("two", read(spec, only))]
+    drawn = draw(runs, {})
+    main = drawn.tables["main"]
+    assert main["difference"].drop_nulls().len() == 0
+    assert main["accuracy_change"].drop_nulls().len() > 0
+    assert 'id="curves"' not in drawn.html
 
 
 def test_other_code_that_evaluated_is_told(tmp_path: Path, material: Material) -> None:
