@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from reodsl.graph.task import Task
+
+Determinism = Literal["exact", "seeded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +29,13 @@ class Resources:
     those of the trainers in turn or, with `apart`, their own. `devices` names those of each engine that shares them
     (as CUDA_VISIBLE_DEVICES does on its node), once the trainers have them. With `confined`, a scorer that evaluates
     answers as code runs only where its process can be confined. `python` are the checksums of the user's code that may
-    run (`reodsl.store.code`).
+    run (`reodsl.store.code`). `determinism` is the cluster's.
     """
 
     device: str = "cpu"
     threads: int = 1
     engine: str = "embedded"
+    determinism: Determinism = "exact"
     trainers: int = 1
     engines: int = 1
     tensor_parallel: int = 1

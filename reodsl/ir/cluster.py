@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from reodsl.ir.base import IR
+from pydantic import model_serializer
+
+from reodsl.ir.base import IR, without_unsaid
 from reodsl.ir.settings import studies as studies_settings
 
 
@@ -20,9 +22,11 @@ class Cluster(studies_settings.Cluster, IR):
     """Where training and rollouts run. `placement`: on the same devices in turn, or on devices of their own.
 
     With `apart`, `rollout_share` of the GPUs generate and the others train. `hardware` is for pricing alone.
+    `determinism`: whether SGLang's kernels give one seed the same tokens in every batch (`exact`), or are faster (`seeded`).
     """
 
     presentation = frozenset({"name"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     memory_gib: float
     hardware: Hardware | None = None

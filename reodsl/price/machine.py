@@ -28,6 +28,8 @@ PROCESSOR = Hardware(
 """One core of a laptop in float32, before any run has measured it: a matrix product's peak, what wide models reach of it."""
 PROCESSOR_HALF = PROCESSOR.model_copy(update={"flops": 240e9})
 """The same with products in bfloat16: whole passes of a model 576 wide took 0.41 of the time that they take in float32."""
+SEEDED = 1.35
+"""How much faster engines decode without deterministic kernels: by SGLang's own figures these cost 25% to 45%."""
 NARROW = 115.0
 """The width of a model at which a processor reaches half of that: a token costs each layer a time that no width shortens."""
 
@@ -40,7 +42,7 @@ class Devices:
     that reaches half of the hardware's utilisation, `width` the bytes of a weight in use, `memory` the bytes of one device
     (None: not known). `start` is the seconds before work begins. `unit` is what is paid: GPU hours, or plain time on
     this machine. `beside` are bytes that training keeps on a device while the engine
-    that takes turns with it generates.
+    that takes turns with it generates. `decodes` is how fast engines decode, over what `hardware` says of exact ones.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Devices:
     apart: bool
     beside: float = 0.0
     narrow: float = 0.0
+    decodes: float = 1.0
 
     @property
     def engines(self) -> int:
@@ -154,4 +157,5 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
         microbatch=49152,
         recompute=True,
         apart=cluster.placement == "apart" and gpus > 1,
+        decodes=SEEDED if cluster.determinism == "seeded" else 1.0,
     )

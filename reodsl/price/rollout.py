@@ -179,6 +179,6 @@ def force(
 def _decode(moved: float, flops: float, steps: float, devices: Devices) -> float:
     """Seconds to decode: bytes over bandwidth, or FLOPs over FLOP/s, or the floor of a step, whichever is longest."""
     hardware = devices.hardware
-    bandwidth = devices.tensor_parallel * hardware.bandwidth * hardware.mbu_decode
+    bandwidth = devices.tensor_parallel * hardware.bandwidth * hardware.mbu_decode * devices.decodes
     compute = devices.tensor_parallel * hardware.flops * hardware.mfu_prefill
     return max(moved / bandwidth, flops / compute, steps * STEP_FLOOR)

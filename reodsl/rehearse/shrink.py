@@ -43,7 +43,7 @@ class Size:
 
     `longest`: tokens of the longest response of the spec. `steps` of each stage. `prompts` and `rollouts` of a step.
     `questions` of each benchmark, with `samples` responses each, forced at about `cuts` budgets. `pool`: questions to
-    train on. `answer`: tokens of a forced answer.
+    train on, with `drawn` responses each where some are selected. `answer`: tokens of a forced answer.
     """
 
     longest: int = 64
@@ -54,6 +54,7 @@ class Size:
     samples: int = 2
     cuts: int = 4
     pool: int = 8
+    drawn: int = 8
     answer: int = 4
 
 
@@ -190,7 +191,7 @@ class _Shrinking:
         plateau = stage.plateau
         return _with(
             stage,
-            method=self.method(stage.method, byte_level),
+            method=self.method(stage.method, byte_level, stage.selected is not None),
             data=self.data(stage.data, self.size.pool),
             optim=_with(stage.optim, warmup_steps=min(1, stage.optim.warmup_steps)),
             steps=min(stage.steps, self.size.steps),
@@ -200,10 +201,12 @@ class _Shrinking:
             save_every=min(1, stage.save_every),
         )
 
-    def method(self, method: Method, byte_level: bool) -> Method:
+    def method(self, method: Method, byte_level: bool, selected: bool) -> Method:
         if not isinstance(method, Ppo):
+            # Chance may leave a selection little more than nothing.
+            batch_size = min(method.batch, 1 if selected else self.size.prompts)
             longest = method.max_tokens * (MADE_UP if byte_level and isinstance(method, Sft) else 1)
-            return _with(method, batch=min(method.batch, self.size.prompts), max_tokens=longest)
+            return _with(method, batch=batch_size, max_tokens=longest)
         batch = Batch(
             prompts=min(method.batch.prompts, self.size.prompts),
             rollouts=min(method.batch.rollouts, self.size.rollouts),
@@ -218,7 +221,7 @@ class _Shrinking:
             "reward": reward,
             "forcing": None if method.forcing is None else self.forcing(method.forcing),
             "wordings": tuple(self.once(each, self.wording) for each in method.wordings),
-            "reference_samples": min(method.reference_samples, self.size.rollouts),
+            "reference_samples": min(method.reference_samples, self.size.drawn),
             "resample": min(method.resample, 1),
             "monitor": None if method.monitor is None else self.monitor(method.monitor),
             "lag": min(method.lag, self.size.steps - 1),
@@ -250,7 +253,7 @@ class _Shrinking:
             pool,
             start=self.start(pool.start),
             rollout=self.sampling(pool.rollout),
-            samples=min(pool.samples, self.size.rollouts),
+            samples=min(pool.samples, self.size.drawn),
             wordings=tuple(self.once(each, self.wording) for each in pool.wordings),
         )
 

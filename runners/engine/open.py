@@ -77,6 +77,7 @@ def _sglang(
         token_bytes=_token_bytes(config, 4 if resources.device == "cpu" else 2),
         device=resources.device,
         tensor_parallel=resources.tensor_parallel,
+        determinism=resources.determinism,
         patience=patience(),
     )
     if beside is not None and not given():

@@ -10,6 +10,8 @@ from reodsl.store.files import write_atomic
 PLACE = "engine"
 """What an engine writes while it runs is in this folder of a task's work folder."""
 
+DETERMINISM = "determinism"
+"""What stands beside the packages: how exactly they drew, `exact` or `seeded`, of every attempt."""
 _FILE = "versions.json"
 
 

@@ -49,13 +49,15 @@ def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str =
     if kind not in COMPUTES:
         return Resources()
     if cluster is None or device == "cpu":
-        return Resources(device=device, engine=engine)
+        chosen = cluster.determinism if cluster is not None else "exact"
+        return Resources(device=device, engine=engine, determinism=chosen)
     generating, training = generating_and_training(cluster)
     servers = engine != "embedded"
     gpus = cluster.nodes * cluster.gpus_per_node if kind != "train" else generating
     return Resources(
         device=device,
         engine=engine,
+        determinism=cluster.determinism,
         trainers=training if kind == "train" else 1,
         engines=max(1, gpus // cluster.tensor_parallel) if servers else 1,
         tensor_parallel=cluster.tensor_parallel if servers else 1,

@@ -222,3 +222,21 @@ def test_sft_of_the_small_model_by_hand() -> None:
     # What asks for its responses first has them sampled: RL on 64 GPUs. Others sample on their own 128.
     assert (tasks["harmonizing.reference"].gpus, tasks["reo_exp.train.s1"].gpus) == (64, 64)
     assert (tasks["sft_tops.pool.0"].gpus, tasks["base.eval"].gpus) == (128, 128)
+
+
+def test_seeded_kernels_decode_faster_by_what_deterministic_ones_cost(prices: Prices) -> None:
+    """Decoding is bound by memory here, so all of generation but the reading of prompts is 1.35 times as fast."""
+    path = ROOT / "specs" / "qwen3_4b_reo_exp.reo"
+    seeded = compile_file(path, amends={"cluster.determinism": "seeded"}).spec
+    assert seeded is not None
+    assert seeded.study.cluster is not None
+    assert seeded.study.cluster.determinism == "seeded"
+    graph = lower(seeded)
+    hours = price(graph, seeded).tasks[TASK].step_hours
+    exact = prices.tasks[TASK].step_hours
+    assert exact["generation"] / hours["generation"] == pytest.approx(1.35, rel=0.02)
+    assert hours["training"] == exact["training"]
+    # Results keep their keys.
+    plain = compile_file(path).spec
+    assert plain is not None
+    assert [task.payload for task in graph.tasks[:-1]] == [task.payload for task in lower(plain).tasks[:-1]]

@@ -114,6 +114,16 @@ class Cluster:
         float,
         Setting(Num(low=0, high=1, above=True, below=True), "GPUs that generate, where placement is `apart`"),
     ] = 0.75
+    determinism: Annotated[
+        Literal["exact", "seeded"],
+        Setting(
+            WORDS,
+            "what SGLang draws: `exact`, the same tokens from a seed whatever else is in the batch, or `seeded`, faster"
+            " kernels whose last bits depend on the batch",
+            "determinism = seeded",
+            later=True,
+        ),
+    ] = "exact"
     hardware: Annotated[
         Any, Setting(Block("hardware"), "what one GPU can do, which pricing needs", required=False)
     ]

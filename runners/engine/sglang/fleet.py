@@ -18,7 +18,7 @@ from runners.engine.sglang.host import Host
 from runners.engine.sglang.server import Address
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.silence import Hung, Lost
-from runners.engine.versions import record
+from runners.engine.versions import DETERMINISM, record
 from runners.models.tensors import tensor_shapes
 
 _LOG = logging.getLogger("reodsl.engine")
@@ -115,6 +115,7 @@ class Fleet:
         """Starts a host, and writes down which SGLang it is: servers are no packages of this process."""
         address = host.start()
         record(self._aside, "sglang", address.version)
+        record(self._aside, DETERMINISM, self._settings.determinism)
         return address
 
     def _start(self, number: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import errno
+import importlib.util
 import os
 import runpy
 import signal
@@ -16,9 +17,11 @@ import socket
 import stat
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_SEEDED = os.environ.get("REODSL_SGLANG_DETERMINISM") == "seeded"
 _ON_CPU = os.environ.get("SGLANG_USE_CPU_ENGINE") == "1"
 
 
@@ -70,11 +73,13 @@ def draw_by_token() -> None:
     """Lets cut distributions be drawn from as whole ones are, and cut in the order that this project defines.
 
     SGLang gives its random numbers to tokens by id where nothing in a batch is cut, and by rank where anything is (a
-    greedy request does): what is drawn from one seed would depend on the batch. Here they always go by id. And top-p
-    keeps its share of what top-k left.
+    greedy request does): what is drawn from one seed would depend on the batch. Here they always go by id, and each row is
+    drawn by its own kind.
     """
     import torch
     from sglang.srt.layers import sampler
+
+    drawing = _beside("drawing")
 
     def draw(
         probs: Any,
@@ -88,26 +93,45 @@ def draw_by_token() -> None:
         return_filtered_probs: bool = False,
         max_top_k: int | None = None,
     ) -> Any:
-        falling, ids = probs.sort(dim=-1, descending=True, stable=True)
-        rank = torch.arange(probs.shape[-1], device=probs.device)
-        falling = falling.masked_fill(rank >= top_ks.view(-1, 1), 0.0)
-        share = falling / falling.sum(dim=-1, keepdim=True)
-        before = torch.cumsum(share, dim=-1) - share
-        top_ps = top_ps.view(-1, 1)
-        falling = falling.masked_fill((before >= top_ps) & (top_ps < 1.0) & (rank > 0), 0.0)
-        if need_min_p_sampling:
-            falling = falling.masked_fill(falling < falling[:, :1] * min_ps.view(-1, 1), 0.0)
-        kept = torch.zeros_like(probs).scatter_(-1, ids, falling)
-        if sampling_seed is None:
-            drawn = torch.multinomial(kept, num_samples=1)
-        else:
-            drawn = sampler.multinomial_with_seed(kept.double().log(), sampling_seed, positions)
-        tokens = drawn.view(-1).to(torch.int32)
-        if return_filtered_probs:
-            return tokens, falling, ids.to(torch.int32), kept.gather(1, drawn).view(-1)
-        return tokens
+        def pick(kept: Any, rows: Any) -> Any:
+            if sampling_seed is None:
+                return torch.multinomial(kept, num_samples=1)
+            return sampler.multinomial_with_seed(kept.double().log(), sampling_seed[rows], positions[rows])
+
+        tokens, weights, ids, drawn = drawing.draw_rows(
+            probs, top_ks, top_ps, min_ps if need_min_p_sampling else None, pick
+        )
+        tokens = tokens.view(-1).to(torch.int32)
+        return (tokens, weights, ids.to(torch.int32), drawn) if return_filtered_probs else tokens
 
     sampler.top_k_top_p_min_p_sampling_from_probs_torch = draw
+
+
+def seed_draws() -> None:
+    """Lets requests be drawn by their seeds without deterministic kernels too; SGLang ignores seeds there."""
+    import torch
+    from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+
+    original = SamplingBatchInfo.from_schedule_batch.__func__
+
+    def seeded(cls: Any, batch: Any, *args: Any, **named: Any) -> Any:
+        info = original(cls, batch, *args, **named)
+        if info.sampling_seed is None:
+            seeds = [each.sampling_params.sampling_seed or 0 for each in batch.reqs]
+            info.sampling_seed = torch.tensor(seeds, dtype=torch.int64, device=info.temperatures.device)
+        return info
+
+    SamplingBatchInfo.from_schedule_batch = classmethod(seeded)
+
+
+def _beside(name: str) -> Any:
+    """A module in this folder, by its file: it is not on the path of SGLang's Python."""
+    spec = importlib.util.spec_from_file_location(f"reodsl_{name}", Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def tell_plain_logprobs() -> None:
@@ -192,6 +216,8 @@ if _ON_CPU:
     suit_cpu()
 tell_drawn_probability()
 draw_by_token()
+if _SEEDED:
+    seed_draws()
 
 if __name__ == "__main__":
     tell_plain_logprobs()

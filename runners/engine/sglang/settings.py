@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reodsl.diagnostics import problem
+from reodsl.graph.job import Determinism
 from reodsl.price.machine import USABLE
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +33,8 @@ class Settings:
     token's keys and values take. `patience` is how long a server may take until it is healthy, in seconds.
 
     `in_turn` says that a trainer uses the same devices between rollouts, and `memory_saver` that the server can give
-    their memory back for that time. `memory_fraction` is of what is free on a GPU when the server starts.
+    their memory back for that time. `memory_fraction` is of what is free on a GPU when the server starts. `determinism` is
+    the cluster's.
     """
 
     model: Path
@@ -45,6 +47,7 @@ class Settings:
     patience: float = 900.0
     in_turn: bool = False
     memory_saver: bool = False
+    determinism: Determinism = "exact"
 
     @property
     def on_cpu(self) -> bool:
@@ -83,7 +86,12 @@ class Settings:
             }
         else:
             given |= {"dtype": "bfloat16"}
-        flags = ["skip-tokenizer-init", "skip-server-warmup", "enable-deterministic-inference"]
+        flags = ["skip-tokenizer-init", "skip-server-warmup"]
+        if self.determinism == "exact":
+            flags.append("enable-deterministic-inference")
+        else:
+            # The one that draws by seed; kernels are those that SGLang takes for itself.
+            given["sampling-backend"] = "pytorch"
         # Answers that are forced out of a response go before prompts that have not begun; nothing that runs is stopped.
         flags += ["enable-priority-scheduling", "disable-priority-preemption"]
         if self.memory_saver:
@@ -105,6 +113,7 @@ class Settings:
         environment |= {
             KEY: key,
             "HF_HUB_OFFLINE": "1",
+            "REODSL_SGLANG_DETERMINISM": self.determinism,
             "TOKENIZERS_PARALLELISM": "false",
             # Log-probabilities are those of the model, not of the tempered distribution.
             "SGLANG_RETURN_ORIGINAL_LOGPROB": "1",
