@@ -66,9 +66,10 @@ bench: $(DEV) $(PEER)/.ready
 	@$(BIN)/python -m compileall -q reodsl runners
 	$(BIN)/python -m benchmarks --peer $(PEER)/bin/python
 
-# On a machine with a GPU: the tests of engine and trainer there, and benchmarks/GPU.md.
+# On a machine with a GPU: the tests of engine and trainer there, and benchmarks/GPU.md. Goes on where it was cut off;
+# MORE="--within 9" stops after nine minutes.
 gpu: $(DEV) $(SMOLLM2)
-	$(BIN)/python -m benchmarks.gpu
+	$(BIN)/python -m benchmarks.gpu $(MORE)
 
 intervals: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.intervals

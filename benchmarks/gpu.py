@@ -1,7 +1,11 @@
 """`make gpu`: every measurement that needs a GPU, one after another; with the hardware named they go to benchmarks/GPU.md.
 
-The tests of engine and trainer on CUDA come first, then training, forced answers, and a language model's study to its end.
-What fails is written down as failed, with its last words, and the rest still runs.
+The tests of engine and trainer on CUDA come first, then training, forced answers, a rehearsal on SGLang, and a language
+model's study to its end. What fails is written down as failed, with its last words, and the rest still runs.
+
+A part that was done is kept in `gpu-state.json` beside the page, and the same command goes on after it: where a machine is
+lent for ten minutes at a time, `--within 9` stops in time. Parts are done again on another machine, torch or commit. The
+page says what was run, what was not, and what no part covers.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +27,25 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_train import name_of, numbered
+from reodsl.store.files import write_atomic
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 TESTS = ("tests/devices", "tests/engine", "tests/train")
 SMALL = ("--shapes", "tiny", "--tokens", "64")
+SHAPES = ("qwen3-0.6b", "qwen3-4b")
+UNCOVERED = (
+    "a trainer and an engine on two GPUs",
+    "three steps of a colocated cluster on Ray",
+    "the seconds that engines wait for weights",
+    "the mismatch of engine and trainer",
+)
+"""What is worth measuring on GPUs and no part does yet."""
+CUT = 124
+"""The exit status of a part that had no time left."""
+STATE = "gpu-state.json"
+GRACE = 20.0
+"""Seconds that a part has to end once it is told to."""
 PUBLISHED = {"qwen3-0.6b": 11.1, "qwen3-4b": 14.7}
 """MFU in percent that prime-rl publishes for training at 16K tokens."""
 
@@ -55,44 +75,115 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
     on = ("--device", str(device))
     steps = ("--steps", "1", "--rows", "2") if tiny else ()
     few = ("--responses", "3", "--dtype", "float32") if tiny else ()
+    reodsl = (*python, "reodsl.cli.main")
+    test = (*python, "pytest", "-q", "-p", "no:cacheprovider")
     # Names of tests hold the device in their brackets.
-    tests = (*TESTS[:1], "-k", "counted") if tiny else (*TESTS, "-k", device.type)
     listed = [
-        Part("tests", (*python, "pytest", "-q", "-p", "no:cacheprovider", *tests), False),
-        Part("training", (*python, "benchmarks.gpu_train", *on, *small, *steps), True),
+        Part(folder.replace("/", " of ", 1), (*test, folder, "-k", "counted" if tiny else device.type), False)
+        for folder in (TESTS[:1] if tiny else TESTS)
+    ]
+    for shape in ("tiny",) if tiny else SHAPES:
+        shaped = small or ("--shapes", shape)
+        listed.append(
+            Part(f"training {shape}", (*python, "benchmarks.gpu_train", *on, *shaped, *steps), True)
+        )
+    listed += [
         Part("forcing", (*python, "benchmarks.gpu_forcing", *on, *small, *few), True),
-        Part(
-            "study",
-            (*python, "reodsl.cli.main", "run", str(spec), "--local", "--quiet", "--out", str(out)),
-            False,
-        ),
+        Part("rehearsal", (*reodsl, "rehearse", str(spec), "--engine", "sglang", "--quiet"), False),
+        Part("study", (*reodsl, "run", str(spec), "--local", "--quiet", "--out", str(out)), False),
     ]
     return {part.name: part for part in listed}
 
 
-def do(part: Part) -> Found:
-    """One part in a process of its own, whose errors are seen as they come."""
+def do(part: Part, seconds: float | None = None) -> Found:
+    """One part in a process group of its own, whose errors are seen as they come; ended after so many seconds."""
     print(f"{part.name}: {' '.join(part.command[1:])}", file=sys.stderr, flush=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))}
-    done = subprocess.run(part.command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
-    said = [line for line in done.stdout.splitlines() if line.strip()]
-    lines = tuple(json.loads(line) for line in said if line.startswith("{")) if part.lines else ()
-    return Found(part, done.returncode, lines, said[-1] if said else "")
+    process = subprocess.Popen(
+        part.command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment, start_new_session=True
+    )
+    try:
+        said, _ = process.communicate(timeout=seconds)
+        code = process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            said, _ = process.communicate(timeout=GRACE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, _ = process.communicate()
+        code = CUT
+    spoken = [line for line in said.splitlines() if line.strip()]
+    lines = tuple(json.loads(line) for line in spoken if line.startswith("{")) if part.lines else ()
+    return Found(part, code, lines, spoken[-1] if spoken else "")
 
 
-def page(machine: str, outcomes: Sequence[Found]) -> str:
-    """All that was found, as a page."""
+def read_state(place: Path, machine: str) -> dict[str, dict[str, Any]]:
+    """What parts gave before, by name; nothing of another machine, torch or commit."""
+    try:
+        state = json.loads(place.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return dict(state["parts"]) if state.get("of") == identity(machine) else {}
+
+
+def identity(machine: str) -> dict[str, str]:
+    """What figures depend on: the machine, torch, and the commit."""
+    asked = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return {"machine": machine, "torch": str(torch.__version__), "commit": asked.stdout.strip()}
+
+
+def run_parts(
+    every: dict[str, Part], wanted: Sequence[str], out: Path, machine: str, within: float | None, again: bool
+) -> list[Found]:
+    """Do what is wanted and not done, each kept as soon as it ends, until the time is over. All that is known then."""
+    place, begun = out / STATE, time.monotonic()
+    known = {} if again else read_state(place, machine)
+    for name in wanted:
+        left = None if within is None else within - (time.monotonic() - begun)
+        if known.get(name, {}).get("code", CUT) == CUT and (left is None or left > 0):
+            outcome = do(every[name], left)
+            known[name] = {"code": outcome.code, "lines": outcome.lines, "words": outcome.words}
+        # What was done stays, whatever ends this process.
+        write_atomic(place, json.dumps({"of": identity(machine), "parts": known}, indent=1).encode())
+        write_atomic(out / "GPU.md", page(machine, _outcomes(every, known), every).encode())
+    return _outcomes(every, known)
+
+
+def _outcomes(every: dict[str, Part], known: dict[str, dict[str, Any]]) -> list[Found]:
+    return [
+        Found(part, known[name]["code"], tuple(known[name]["lines"]), known[name]["words"])
+        for name, part in every.items()
+        if name in known
+    ]
+
+
+def page(machine: str, outcomes: Sequence[Found], every: Iterable[str] = ()) -> str:
+    """All that was found, as a page, which ends with what of `every` part was not run."""
     blocks = [f"# Measured on {machine}", f"Made by `make gpu` with torch {torch.__version__}."]
     for one in outcomes:
+        if one.code == CUT:
+            continue
         blocks.append(f"## {one.part.name.capitalize()}")
         if one.code:
             blocks.append(f"Failed with exit status {one.code}: {one.words or 'it said nothing'}")
-        if one.lines and one.part.name == "training":
+        if one.lines and one.part.name.startswith("training"):
             blocks.append(_training(one.lines))
         elif one.lines:
             blocks.append(_forcing(one.lines))
         elif not one.code:
             blocks.append(f"`{' '.join(('python', *one.part.command[1:]))}`: {one.words or 'done'}")
+    codes = {one.part.name: one.code for one in outcomes}
+    rest = [
+        f"- {name}: {'cut off' if name in codes else 'not begun'}"
+        for name in every
+        if codes.get(name, CUT) == CUT
+    ]
+    lacking = [f"- {words}: no part measures it yet" for words in UNCOVERED]
+    blocks.append("## Not run")
+    blocks.append("\n".join((*rest, *lacking)))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -129,13 +220,17 @@ def _forcing(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exits with 1 where a part failed."""
+    """Exits with 1 where a part failed, or was not done."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", type=numbered, default="cuda")
-    parser.add_argument("--only", nargs="+", choices=["tests", "training", "forcing", "study"])
+    parser.add_argument("--only", nargs="+", metavar="PART", help="these alone")
     parser.add_argument("--spec", type=Path, default=ROOT / "specs" / "smollm2_reo_exp.reo")
+    parser.add_argument(
+        "--within", type=float, metavar="MINUTES", help="stop after so long, to go on another time"
+    )
+    parser.add_argument("--again", action="store_true", help="do all parts anew")
     parser.add_argument("--tiny", action="store_true", help="the smallest form of each, to see that it runs")
     parser.add_argument(
         "--out", type=Path, default=HERE, help="the folder of GPU.md and of the study's report"
@@ -147,14 +242,16 @@ def main(arguments: list[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         every = parts(args.device, args.tiny, args.spec.resolve(), Path(folder) / "study")
-        outcomes = [do(every[name]) for name in args.only or every]
+        wanted = args.only or list(every)
+        if unknown := set(wanted) - set(every):
+            parser.error(f"no part is called {', '.join(sorted(unknown))}; there is {', '.join(every)}")
+        within = None if args.within is None else 60 * args.within
+        outcomes = run_parts(every, wanted, args.out, name_of(args.device), within, args.again)
         report = Path(folder) / "study" / "report.html"
         if report.is_file():
             shutil.copy(report, args.out / "gpu-study.html")
-    text = page(name_of(args.device), outcomes)
-    (args.out / "GPU.md").write_text(text, encoding="utf-8")
-    print(text)
-    return int(any(one.code for one in outcomes))
+    print((args.out / "GPU.md").read_text("utf-8"))
+    return int(any(one.code for one in outcomes if one.part.name in wanted) or len(outcomes) < len(wanted))
 
 
 if __name__ == "__main__":

@@ -58,15 +58,25 @@ def test_parts_run_and_the_page_tells_of_each(tmp_path: Path, capsys: pytest.Cap
     assert gpu.main(wanted) == 0
     text = (tmp_path / "GPU.md").read_text()
     assert text.strip() == capsys.readouterr().out.strip()
+    assert "- study: not begun" in text
     assert "| tiny, float32 | 3 of 64 tokens |" in text
     assert "| 32 |" in text
 
 
 def test_every_part_of_the_real_form_names_the_device() -> None:
     found = parts(torch.device("cuda"), False, SPEC, Path("there"))
-    assert list(found) == ["tests", "training", "forcing", "study"]
-    assert found["tests"].command[-2:] == ("-k", "cuda")
-    assert found["training"].command[-2:] == ("--device", "cuda")
+    assert list(found) == [
+        *(
+            "tests of devices",
+            "tests of engine",
+            "tests of train",
+            "training qwen3-0.6b",
+            "training qwen3-4b",
+        ),
+        *("forcing", "rehearsal", "study"),
+    ]
+    assert found["tests of engine"].command[-3:] == ("tests/engine", "-k", "cuda")
+    assert found["training qwen3-4b"].command[-4:] == ("--device", "cuda", "--shapes", "qwen3-4b")
     assert str(SPEC) in found["study"].command
 
 
@@ -80,8 +90,56 @@ def test_what_fails_is_told_and_the_rest_still_runs(tmp_path: Path, monkeypatch:
     assert "all done" in text
 
 
+def test_what_is_done_is_not_done_again_and_what_was_cut_off_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second part takes all the time that there is, by a clock of the test's own; the third is not begun then."""
+    stubs = {name: Part(name, ("python",), False) for name in ("first", "slow", "last")}
+    begun: list[str] = []
+    now = [0.0]
+
+    def do(part: Part, seconds: float | None) -> Found:
+        begun.append(part.name)
+        needs = 90.0 if part.name == "slow" else 1.0
+        cut = seconds is not None and needs > seconds
+        now[0] += seconds if cut and seconds is not None else needs
+        return Found(part, gpu.CUT if cut else 0, (), "done")
+
+    monkeypatch.setattr(gpu, "parts", lambda *_: stubs)
+    monkeypatch.setattr(gpu, "do", do)
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: now[0])
+    wanted = ["--device", "cpu", "--out", str(tmp_path)]
+    assert gpu.main([*wanted, "--within", "1"]) == 1
+    text = (tmp_path / "GPU.md").read_text()
+    assert "- slow: cut off" in text
+    assert "- last: not begun" in text
+    assert "- first" not in text
+    assert gpu.main(wanted) == 0
+    assert begun == ["first", "slow", "slow", "last"]
+    text = (tmp_path / "GPU.md").read_text()
+    assert "cut off" not in text
+    assert "no part measures it yet" in text
+    assert gpu.main(wanted) == 0
+    assert len(begun) == 4
+    # On another commit all is measured anew.
+    monkeypatch.setattr(gpu, "identity", lambda machine: {"machine": machine, "commit": "another"})
+    assert gpu.main(wanted) == 0
+    assert begun[4:] == ["first", "slow", "last"]
+
+
+def test_a_part_past_its_time_is_ended() -> None:
+    part = Part("slow", (sys.executable, "-c", "import time; time.sleep(600)"), False)
+    assert gpu.do(part, 0.1).code == gpu.CUT
+
+
+def test_a_part_that_there_is_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        gpu.main(["--device", "cpu", "--only", "trainnig", "--out", str(tmp_path)])
+    assert "no part is called trainnig" in capsys.readouterr().err
+
+
 def test_memory_that_ran_out_is_a_line_of_the_table() -> None:
-    part = parts(torch.device("cuda"), False, SPEC, Path("there"))["training"]
+    part = parts(torch.device("cuda"), False, SPEC, Path("there"))["training qwen3-4b"]
     lines = (
         {"shape": "qwen3-4b", "tokens": 16384, "error": "memory ran out in the optimizer's step"},
         {"shape": "qwen3-0.6b", "tokens": 16384, "train_tokens_per_second": 31250.4, "mfu": 0.123, "seconds_a_step": 2.0},
