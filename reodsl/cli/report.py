@@ -33,7 +33,7 @@ Examples:
 def command(
     runs: tuple[str, ...], store_dir: Path | None, out: Path | None, compare: bool, as_json: bool
 ) -> None:
-    """Draw the report of a run, finished or not; or with --compare one page of several runs.
+    """Draw the report of a run, finished or not, or compare several.
 
     RUN is a study, or the start of a run's name. The report is made from what the store holds; nothing is trained
     or evaluated, and nothing in the store changes. Use it for a run that is still going, to see what is there so
