@@ -23,12 +23,18 @@ def browser() -> str | None:
     return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
-def picture(page: Path, image: Path, program: str) -> None:
-    """Draw the top of `page` into `image`, in light colours and without a network.
+def picture(page: Path, image: Path, program: str, *, dark: bool = False) -> None:
+    """Draw the top of `page` into `image`, in light or dark colours and without a network.
 
     The browser's own sandbox is off, as the page is one that this project draws: it does not start for root otherwise.
     """
     with tempfile.TemporaryDirectory() as profile:
+        shown = Path(profile) / "page.html"
+        theme = "dark" if dark else "light"
+        text = page.read_text("utf-8").replace(
+            '<html lang="en">', f'<html lang="en" data-theme="{theme}">', 1
+        )
+        shown.write_text(text, "utf-8")
         subprocess.run(
             [
                 program,
@@ -41,7 +47,7 @@ def picture(page: Path, image: Path, program: str) -> None:
                 f"--window-size={WIDTH},{HEIGHT}",
                 "--virtual-time-budget=5000",
                 f"--screenshot={image.resolve()}",
-                page.resolve().as_uri(),
+                shown.as_uri(),
             ],
             check=True,
             capture_output=True,

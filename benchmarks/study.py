@@ -2,15 +2,16 @@
 
     python -m benchmarks.study runs/quickstart-…
 
-Also copies the study's main chart to docs/, and pictures the top of its report there where the machine has Chromium.
+Also draws the study's curves with all arms into docs/, and pictures the top of its report there where the machine has
+Chromium: each light and dark.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 
+from benchmarks.figure import write_figure
 from benchmarks.ordering import worded
 from benchmarks.picture import browser, picture
 
@@ -65,7 +66,9 @@ def main() -> None:
         print("docs/report.png stays as it was: no Chromium here (apt-get install chromium)")
     else:
         picture(run / "report.html", ROOT / "docs" / "report.png", program)
-    shutil.copy(run / "charts" / "curves-Average-linear.png", ROOT / "docs" / "quickstart-curves.png")
+        picture(run / "report.html", ROOT / "docs" / "report-dark.png", program, dark=True)
+    write_figure(run, ROOT / "docs" / "quickstart-curves.png")
+    write_figure(run, ROOT / "docs" / "quickstart-curves-dark.png", dark=True)
 
 
 if __name__ == "__main__":

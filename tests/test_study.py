@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from benchmarks import study
+from benchmarks import figure, study
+from reodsl.report import export, tables
+from reodsl.report.material import read
+from tests.report.synthetic import world
 
 
 @pytest.fixture
@@ -15,8 +19,6 @@ def run(tmp_path: Path) -> Path:
     """Two arms and three seeds, the columns that the table reads; of several benchmarks only the mean is told."""
     tables = tmp_path / "run" / "tables"
     tables.mkdir(parents=True)
-    (tmp_path / "run" / "charts").mkdir()
-    (tmp_path / "run" / "charts" / "curves-Average-linear.png").write_bytes(b"picture")
     arms = {"vanilla": (0.97, 53.3, 21.04, None), "reo_exp": (0.974, 29.81, 0.6, -20.44)}
     main = [
         {
@@ -69,8 +71,38 @@ def test_the_table_goes_between_the_readmes_markers(run: Path, monkeypatch: pyte
     (root / "README.md").write_text(f"before\n{study.BEGIN}\nold\n{study.END}\nafter\n")
     monkeypatch.setattr(study, "ROOT", root)
     monkeypatch.setattr(study, "browser", lambda: None)
+    monkeypatch.setattr(
+        study, "write_figure", lambda run, image, dark=False: image.write_text(f"{run.name} {dark}")
+    )
     monkeypatch.setattr("sys.argv", ["study", str(run)])
     study.main()
     text = (root / "README.md").read_text()
     assert text == f"before\n{study.BEGIN}\n{study.table(run)}\n{study.END}\nafter\n"
-    assert (root / "docs" / "quickstart-curves.png").read_bytes() == b"picture"
+    assert (root / "docs" / "quickstart-curves.png").read_text() == "run False"
+    assert (root / "docs" / "quickstart-curves-dark.png").read_text() == "run True"
+
+
+def test_the_figure_has_all_arms_and_says_what_its_data_say(tmp_path: Path) -> None:
+    made = world(tmp_path / "world", benchmarks=("easy",))
+    material = read(made.spec, made.inputs)
+    export.write_tables(tmp_path / "tables", export.report_tables(material))
+    export.write_spec(tmp_path / "spec.reo.json", material)
+    spec = figure.chart(tmp_path)
+    drawn = {row["arm"] for rows in spec["datasets"].values() for row in rows if "arm" in row}
+    assert drawn == set(material.arms)
+    table = tables.main(material)
+    best = table.filter(benchmark="mean").sort("difference", nulls_last=True).row(0, named=True)
+    assert spec["title"]["text"].startswith(
+        f"{best['arm']} is {-best['difference']:.1f} tokens of REG ahead of vanilla"
+    )
+    none = table.with_columns(difference_high=pl.lit(1.0))
+    assert figure.finding(none, "vanilla") == "No arm is ahead of vanilla in REG"
+    one = table.filter(pl.col("arm").is_in([best["arm"], "vanilla"]))
+    assert figure.finding(one, "vanilla").endswith(f"{-best['difference_low']:.1f}")
+
+
+def test_the_readmes_pictures_are_there_in_light_and_dark() -> None:
+    text = (study.ROOT / "README.md").read_text()
+    shown = re.findall(r'(?:src|srcset)="([^"]+)"', text)
+    assert len(shown) == 4
+    assert all((study.ROOT / name).is_file() for name in shown)

@@ -27,6 +27,7 @@ WHOLE = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 """Pages at the top of the repository; the README is the site's first."""
 FENCE = re.compile(r"^```.*?^```[^\S\n]*$", re.M | re.S)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+PICTURE = re.compile(r'<picture>.*?<img src="([^"]+)" alt="([^"]*)">\s*</picture>', re.S)
 LANGUAGES = {".py": "python", ".reo": "reo", ".json": "json", ".toml": "toml", ".yaml": "yaml", ".sh": "sh"}
 COMMAND = "reodsl"
 FAMILIES = {
@@ -97,6 +98,8 @@ class Site:
             place = os.path.relpath(self.place((base / name).resolve()), here)
             return f"{mark}[{label}]({place}{'#' + anchor if anchor else ''})"
 
+        # A picture in light and dark is one image here, on a site that is light.
+        text = PICTURE.sub(r"![\2](\1)", text)
         return outside_fences(with_equations(text), lambda part: LINK.sub(point, part))
 
 

@@ -1,0 +1,84 @@
+"""The README's figure: a finished run in, its curves with all arms and with what came out as the title out, as PNG.
+
+The title is made of the run's own table, never written by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from reodsl.ir import Spec
+from reodsl.report import theme
+from reodsl.report.curve_chart import curves
+from reodsl.report.material import MEAN, Material, read
+
+WIDTH, HEIGHT = 760, 360
+PAPER = {False: "#ffffff", True: "#171a1f"}
+
+
+def finding(main: pl.DataFrame, baseline: str) -> str:
+    """What a study's table says of REG, in one sentence: the arm that is furthest ahead of the baseline."""
+    rows = main.filter((pl.col("benchmark") == MEAN) & pl.col("difference_high").is_not_null())
+    ahead = rows.filter(pl.col("difference_high") < 0).sort("difference")
+    if not ahead.height:
+        return f"No arm is ahead of {baseline} in REG"
+    best = ahead.row(0, named=True)
+    said = (
+        f"{best['arm']} is {-best['difference']:.1f} tokens of REG ahead of {baseline}, "
+        f"95% interval {-best['difference_high']:.1f} to {-best['difference_low']:.1f}"
+    )
+    others = ahead.height - 1
+    return said if not others else f"{said}; {others} other arm{'s are' if others > 1 else ' is'} ahead too"
+
+
+def read_tables(run: Path) -> Material:
+    """What a run's folder holds of its curves, as a report's material."""
+    material = read(Spec.model_validate_json((run / "spec.reo.json").read_bytes()), {})
+    tables = run / "tables"
+    measured = pl.read_parquet(tables / "curves.parquet")
+    score = material.study.score
+    edge = pl.read_parquet(tables / "frontier.parquet").drop("arms", strict=False)
+    names = measured.select("arm", "seed", "benchmark").unique(maintain_order=True)
+    return replace(
+        material,
+        curves=measured.rename({"arm": "name"}),
+        summary=names,
+        frontiers=edge.with_columns(pl.lit(score.frontier if score is not None else "").alias("name")),
+    )
+
+
+def chart(run: Path) -> dict[str, Any]:
+    """The chart as Vega-Lite: the mean over benchmarks, every arm, the frontier, and what came out above."""
+    material = read_tables(run)
+    score = material.study.score
+    baseline = (score.relative_to if score is not None else None) or "the baseline"
+    spec: dict[str, Any] = curves(material, MEAN, width=WIDTH).to_dict()
+    seeds = len(material.study.seeds)
+    spec["title"] = {
+        "text": finding(pl.read_parquet(run / "tables" / "main.parquet"), baseline),
+        "subtitle": "Accuracy when made to answer at a budget"
+        + (f": mean of {seeds} seeds, their range shaded" if seeds > 1 else ""),
+        "limit": WIDTH,
+        "subtitlePadding": 6,
+    }
+    return spec | {"height": HEIGHT}
+
+
+def write_figure(run: Path, image: Path, *, dark: bool = False) -> None:
+    """Draw the chart into a PNG, light or dark."""
+    import vl_convert
+
+    config = theme.config(dark=dark)
+    ink = config["title"]["color"]
+    config["title"] |= {"subtitleColor": config["axis"]["labelColor"], "fontSize": 14, "limit": WIDTH}
+    config |= {"background": PAPER[dark], "padding": 18}
+    spec = chart(run)
+    for layer in spec["layer"]:
+        dashes = layer["encoding"].get("strokeDash", {})
+        if dashes.get("field") == "line":
+            dashes["legend"]["symbolStrokeColor"] = ink
+    image.write_bytes(vl_convert.vegalite_to_png({**spec, "config": config}, scale=1.5))
