@@ -14,7 +14,7 @@ from reodsl.cli.inputs import token_count, token_grid
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.base import walk
 from reodsl.ir.expression import Aggregate, Given
-from reodsl.ir.reward import Budgets, QuestionBudgets, Reward, Steps
+from reodsl.ir.reward import Budgets, Exits, QuestionBudgets, Reward, Steps
 from reodsl.ir.rollout import Group, Rollout
 
 ANSWERS = {"yes": True, "no": False, "1": True, "0": False, "true": True, "false": False}
@@ -220,6 +220,8 @@ def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple
         why = (
             "are where its reasoning steps end"
             if isinstance(split, Steps)
+            else "are drawn for each response"
+            if isinstance(split, Exits)
             else "follow from other trainings"
             if isinstance(split, QuestionBudgets)
             else "are found on a frontier of the study"
@@ -227,7 +229,7 @@ def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple
         raise _refuse(
             f"the splits of `{reward.name}` {why}",
             "say where they are, the longest response last: `--splits 16,64,128`"
-            + (", once for each response" if isinstance(split, Steps) else ""),
+            + (", once for each response" if isinstance(split, (Steps, Exits)) else ""),
         )
     places = [_lengths("--splits", text) for text in splits]
     for each in places:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from reodsl.ir.base import IR, canonical, identifying
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.expression import Expression, Node
-from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Steps
+from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Steps
 from reodsl.ir.reward_text import expression_text, reward_lines
 from reodsl.ir.study import Arm, Study
 from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
@@ -146,6 +146,8 @@ def form(reward: Reward) -> str:
             return "dense over one budget a question"
         case Steps():
             return "dense over reasoning steps"
+        case Exits(n=n):
+            return f"dense over {n} random exits and the end"
 
 
 def second_generation(reward: Reward) -> str:
@@ -161,6 +163,8 @@ def second_generation(reward: Reward) -> str:
             count += n
         case QuestionBudgets():
             count += 1
+        case Exits(n=n):
+            count += n
         case Steps():
             return "a forced answer per reasoning step"
     return f"{count} forced answer{'' if count == 1 else 's'} per response"

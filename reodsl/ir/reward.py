@@ -66,7 +66,15 @@ class Steps(IR):
     l_max: int
 
 
-Split = Annotated[Budgets | OracleBudgets | QuestionBudgets | Steps, Field(discriminator="kind")]
+class Exits(IR):
+    """`n` places of each response that are drawn from all before its end, or all of them where it has fewer, and its end."""
+
+    kind: Literal["exits"] = "exits"
+    n: int
+    l_max: int
+
+
+Split = Annotated[Budgets | OracleBudgets | QuestionBudgets | Steps | Exits, Field(discriminator="kind")]
 
 
 class Dense(IR):

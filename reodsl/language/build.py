@@ -42,6 +42,7 @@ from reodsl.ir.model import (
 from reodsl.ir.reward import (
     Budgets,
     Dense,
+    Exits,
     Let,
     Metric,
     OracleBudgets,
@@ -429,6 +430,8 @@ def split(low: Lowering, record: Record, max_tokens: int) -> Split:
     if record.kind == "question_budgets":
         names = tuple(arm_name(low, each) for each in records_of(record, "rollouts"))
         return build(QuestionBudgets, record, rollouts=names, l_max=l_max)
+    if record.kind == "exits_split":
+        return build(Exits, record, l_max=l_max)
     return build(Steps, record, l_max=l_max)
 
 

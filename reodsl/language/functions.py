@@ -89,6 +89,14 @@ SIGNATURES: dict[str, Kind] = {
             },
         ),
         _signature(
+            "random_exits",
+            "Splits each response at places of its own, drawn evenly from all before its end, and at its end.",
+            {
+                "n": _need(COUNT, "how many, besides its end", "random_exits(n: 8)"),
+                "to": Field(TOKENS, "the longest response; left out, the longest of the rollout"),
+            },
+        ),
+        _signature(
             "halve",
             "`from`, then half of it each time, down to `to`.",
             {
@@ -239,6 +247,10 @@ def _question_min(ctx: Context, args: Arguments, call: tree.Call) -> Value | Non
     return Value(Record("question_budgets", args, call.span), call.span)
 
 
+def _random_exits(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    return Value(Record("exits_split", args, call.span), call.span)
+
+
 def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     try:
         caps = halve(_number(args, "from"), _number(args, "to"))
@@ -277,6 +289,7 @@ _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value | No
     "explicit": _explicit,
     "greedy": _greedy,
     "question_min": _question_min,
+    "random_exits": _random_exits,
     "halve": _halve,
     "every": _every,
     "words": _words,

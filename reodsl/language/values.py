@@ -366,6 +366,7 @@ def plain(value: Value) -> Any:
 SPOKEN = {
     "stage_of": "stage",
     "steps_split": "split at reasoning steps",
+    "exits_split": "split at random exits",
     "oracle_budgets": "budgets schedule",
     "question_budgets": "budgets schedule",
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from reodsl.graph.task import Kind
 from reodsl.ir.data import Comparison
-from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
+from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
 from reodsl.price import memory
@@ -76,6 +76,8 @@ def _places(split: Split) -> tuple[int, ...]:
             return tuple(round(split.l_max / 2 ** (split.n - i)) for i in range(split.n))
         case QuestionBudgets():
             return (split.l_max // 4,)
+        case Exits():
+            return tuple(split.l_max * i // (split.n + 1) for i in range(1, split.n + 1))
         case Steps():
             return tuple(split.l_max * i // STEP_SPLITS for i in range(1, STEP_SPLITS))
 

@@ -15,7 +15,7 @@ from reodsl.ir import IR, Spec
 from reodsl.ir.data import Chance, Data, DataSource, Generated, PackageData
 from reodsl.ir.expression import Node, Number, names_of
 from reodsl.ir.model import Forcing, Model, Wording
-from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.selection import Selection
 from reodsl.ir.study import Arm, Benchmark, Engine, Frontier, PublishedCurve, Study, Suite
 from reodsl.ir.training import (
@@ -292,7 +292,7 @@ class _Shrinking:
                 step = self.tokens(split.step)
                 fitting = max(1, (longest - 1) // step)
                 return _with(split, l_max=longest, step=step, n=min(split.n, fitting))
-            case QuestionBudgets() | Steps():
+            case QuestionBudgets() | Steps() | Exits():
                 return _with(split, l_max=longest)
 
     def scaled(self, value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward, Steps
+from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Steps
 from reodsl.ir.study import Arm
 from reodsl.ir.training import FromTraining, Ppo
 from reodsl.numbers.budgets import Schedule
@@ -47,7 +47,7 @@ def selected(material: Material) -> list[Selected]:
     for arm in material.study.arms:
         reward = _reward(arm)
         dense = None if reward is None else reward.dense
-        if reward is None or dense is None or isinstance(dense.split, Steps):
+        if reward is None or dense is None or isinstance(dense.split, (Steps, Exits)):
             continue
         rule = reward.weight_rule
         if isinstance(dense.split, Budgets):

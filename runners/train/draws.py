@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reodsl.ir.reward import Exits
 from runners.engine.streams import starts
 from runners.seeds import purpose
 
@@ -29,3 +32,14 @@ def drawn(seed: int, step: int, batch: int, count: int) -> list[int]:
     """
     positions = range(step * batch, (step + 1) * batch)
     return [int(_epoch(seed, position // count, count)[position % count]) for position in positions]
+
+
+def exit_places(split: Exits, tokens: Sequence[int], seed: int) -> tuple[int, ...]:
+    """`n` of the places before a response's end, rising, and its end.
+
+    They are a function of the seed and of the response, which has the same ones whenever it is looked at.
+    """
+    digest = hashlib.sha256(np.asarray(tokens, dtype=np.int64).tobytes()).digest()
+    order = permutation(purpose(seed, "exits", int.from_bytes(digest[:8], "big")), max(0, len(tokens) - 1))
+    exits = sorted(1 + int(place) for place in order[: split.n])
+    return tuple(min(place, split.l_max) for place in (*exits, len(tokens)))

@@ -14,7 +14,7 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job
 from reodsl.ir.data import Grading, Python
 from reodsl.ir.model import Model
-from reodsl.ir.reward import QuestionBudgets, Reward
+from reodsl.ir.reward import Exits, QuestionBudgets, Reward
 from reodsl.ir.reward import Steps as ReasoningSteps
 from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
@@ -322,8 +322,8 @@ def _places(
 
 
 def _own_steps(reward: Reward) -> bool:
-    """Whether each response is split at its own reasoning steps."""
-    return reward.dense is not None and isinstance(reward.dense.split, ReasoningSteps)
+    """Whether each response is split at places of its own: reasoning steps, or exits."""
+    return reward.dense is not None and isinstance(reward.dense.split, (ReasoningSteps, Exits))
 
 
 def _references(job: Job, method: Ppo) -> dict[str, Reference]:

@@ -12,7 +12,7 @@ import numpy as np
 from reodsl.diagnostics import Problem
 from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
-from reodsl.ir.reward import Reward, Steps
+from reodsl.ir.reward import Exits, Reward, Steps
 from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text
 from runners.clock import Moment, now, spent
 from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
@@ -24,6 +24,7 @@ from runners.rewards.inputs import CutVerdicts, Floats, Ints, RewardInputs, pad_
 from runners.rewards.splits import step_places
 from runners.seeds import purpose
 from runners.train.asking import Asked, Asking, given_arrays
+from runners.train.draws import exit_places
 from runners.train.questions import Question, shared_given
 from runners.verify import Answer, Unsettled, Verifier, answer_row, read_answer
 
@@ -246,9 +247,17 @@ def _places(
             return response_text(collector.tokenizer, tokens, ())
 
         places = [step_places(split, response.tokens, decode) for response in responses]
-        size = collector.rollouts
-        return pad_places([places[start : start + size] for start in range(0, len(places), size)])
+        return _of_groups(places, collector.rollouts)
+    if dense is not None and isinstance(dense.split, Exits):
+        exits = dense.split
+        places = [exit_places(exits, response.tokens, collector.seed) for response in responses]
+        return _of_groups(places, collector.rollouts)
     return pad_places([[collector.own_places[question.id]] for question in questions])
+
+
+def _of_groups(places: Sequence[tuple[int, ...]], size: int) -> tuple[Floats, Any]:
+    """The places of responses, a question's one after another."""
+    return pad_places([places[start : start + size] for start in range(0, len(places), size)])
 
 
 def _force(

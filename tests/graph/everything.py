@@ -25,7 +25,7 @@ from reodsl.ir.data import (
 )
 from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
-from reodsl.ir.reward import Budgets, Dense, OracleBudgets, QuestionBudgets, Reward, Split, Steps
+from reodsl.ir.reward import Budgets, Dense, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite
 from reodsl.ir.training import (
     Dpo,
@@ -143,6 +143,7 @@ def everything() -> Spec:
         "by_chance": after("by_chance", filled(Sft), by_chance),
         "fixed": after("fixed", _split(filled(Budgets))),
         "steps": after("steps", _split(filled(Steps))),
+        "exits": after("exits", _split(filled(Exits))),
         "oracle": after("oracle", _split(filled(OracleBudgets, frontier="edge"))),
         "question": after("question", _split(filled(QuestionBudgets, rollouts=("arm vanilla", "arm fixed")))),
         "worded": selected("worded", filled(Sft)),

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 import torch
 
-from reodsl.ir.reward import Reward
+from reodsl.ir.reward import Exits, Reward
 from reodsl.ir.rollout import Group, Rollout
 from reodsl.ir.training import Dpo, Experiment, FromTraining, Ppo
 from reodsl.language import compile_file
@@ -257,6 +257,8 @@ def slow_serial(verdicts: list[bool]) -> list[float]:
 def test_s_grpo() -> None:
     method = ppo("s_grpo")
     assert (method.advantage.credit, method.advantage.normalise) == ("causal", "none")
+    assert method.reward.dense is not None
+    assert method.reward.dense.split == Exits(n=8, l_max=128)
     draw, places = random.Random(9), (4, 8, 12)
     for _ in range(20):
         verdicts = [draw.random() < 0.5 for _ in places]

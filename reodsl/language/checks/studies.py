@@ -146,7 +146,7 @@ def _judged(study: Study, frontier: Frontier, cases: Sequence[Case]) -> Iterator
             stage.reward is not None
             and {"forced", "weight"} <= stage.reward.uses
             and stage.reward.split is not None
-            and stage.reward.split.kind != "steps_split"
+            and stage.reward.split.kind not in ("steps_split", "exits_split")
             for stage in case.stages
         )
     }
