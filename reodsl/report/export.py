@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
+from reodsl.ir.base import dumped
 from reodsl.report import schedules, tables, theme
 from reodsl.report.balanced import balanced_table
 from reodsl.report.figures import Gallery
@@ -76,7 +77,7 @@ def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
 
 def write_spec(path: Path, material: Material) -> None:
     """The resolved spec as JSON, presentation fields included."""
-    path.write_text(json.dumps(material.spec.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(dumped(material.spec), indent=1) + "\n", encoding="utf-8")
 
 
 def _numbered(svg: str) -> str:

@@ -68,8 +68,8 @@ class Material:
     and the questions that were `lost`, with nothing to pick; `evaluations` maps an arm and seed to the folder with its
     samples, and `trainings` an arm, seed and stage to that of its training; `artifacts` says of each role how it was
     made. `accepted` are the results that a person let stand although what makes them changed: each with `task`,
-    `because`, `changes` and `at`. `unfinished` says what is left out, where not everything was there. `bases` are the
-    arms where others start.
+    `because`, `changes` and `at`. `unfinished` says what is left out, where not everything was there. `foremost` are
+    the arms that charts show, where they do not show all. `bases` are the arms where others start.
     """
 
     spec: Spec
@@ -86,6 +86,7 @@ class Material:
     selections: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SELECTION))
     unfinished: tuple[str, ...] = ()
     trainings: Mapping[tuple[str, int | None, int], Path] = field(default_factory=dict)
+    foremost: tuple[str, ...] = ()
     bases: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,9 +106,14 @@ class Material:
 
     @property
     def drawn(self) -> tuple[str, ...]:
-        """Names of the arms that there is anything of to draw, evaluated or only trained so far, in the study's order."""
+        """Names of the arms that there is anything of to draw, evaluated or only trained so far, in the study's order.
+
+        Those that charts show come first, so that each has one look in all of the report.
+        """
         there = set(self.summary["arm"]) | set(self.metrics["arm"])
-        return tuple(arm.name for arm in self.study.arms if arm.name in there)
+        names = tuple(arm.name for arm in self.study.arms if arm.name in there)
+        first = set(self.foremost)
+        return tuple(sorted(names, key=lambda name: name not in first)) if first else names
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
@@ -137,7 +143,9 @@ class Material:
 def bases(study: Study) -> tuple[str, ...]:
     """Arms that are where others start: models as they come, and checkpoints that further training began at."""
     trained = [a.checkpoint for a in study.arms if isinstance(a.checkpoint, FromTraining)]
-    starts = {checkpoint.experiment.start.model_dump_json() for checkpoint in trained}
+    # Arms by the hundred start from one value, which is written out once.
+    values = {id(each.experiment.start): each.experiment.start for each in trained}
+    starts = {start.model_dump_json() for start in values.values()}
     return tuple(
         arm.name for arm in study.arms if not arm.trained or arm.checkpoint.model_dump_json() in starts
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from reodsl.report import (
     theme,
 )
 from reodsl.report.balanced import Subset, balanced_table
+from reodsl.report.leading import leading, left_out, only
 from reodsl.report.markup import Child, Markup, json_block, render, tag
 from reodsl.report.material import MEAN, Material
 from reodsl.report.space import require_space
@@ -51,11 +53,16 @@ def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, s
     """The whole report. Charts are registered in `gallery`, so that they can be written as files too."""
     study = material.study
     table = tables.main(material)
+    material = replace(material, foremost=leading(material, table))
+    charts, few = material, left_out(material, material.foremost)
+    if few is not None:
+        charts = only(material, material.foremost)
+    chosen = table.filter(pl.col("arm").is_in(list(charts.drawn)))
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
-        ("curves", "Accuracy at every budget", _curves(gallery, material)),
-        ("tradeoff", "Accuracy, length and REG", _tradeoff(gallery, material, table)),
-        ("training", "Training", training_section(gallery, material)),
+        ("curves", "Accuracy at every budget", _after(few, _curves(gallery, charts))),
+        ("tradeoff", "Accuracy, length and REG", _after(few, _tradeoff(gallery, charts, chosen))),
+        ("training", "Training", _after(few, training_section(gallery, charts))),
         ("budgets", "Budgets and weights", _budgets(material)),
         ("provenance", "How this was made", provenance.section(material, installed)),
     ]
@@ -71,6 +78,11 @@ def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, s
         tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
     ]
     return document(study.name, body, gallery)
+
+
+def _after(note: Markup | None, parts: Sequence[Child]) -> list[Child]:
+    """The parts of a section below a note, where there are both."""
+    return [note, *parts] if note is not None and parts else list(parts)
 
 
 def navigation(sections: Sequence[tuple[str, str]]) -> Markup:

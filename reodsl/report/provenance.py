@@ -133,24 +133,20 @@ def why(spec: Spec, task: str) -> str:
     return shlex.join(words)
 
 
-def line_of(spec: Spec, role: str) -> str:
-    """Where the spec sets the arm that a result is of: `specs/quickstart.reo:41`, its first line that is known."""
-    name = parse_role(role).name
-    there = [
-        (origin.path != spec.path, origin.line, origin.path)
-        for path, origin in spec.origins.items()
-        if name and path.split(".")[0] == name and not origin.path.startswith("--")
-    ]
-    if not there:
-        return ""
-    _, line, path = min(there)
-    return f"{path}:{line}"
+def lines_of(spec: Spec) -> dict[str, str]:
+    """Where a spec sets each arm: `specs/quickstart.reo:41`, its first line that is known; arms without one are left out."""
+    first: dict[str, tuple[bool, int, str]] = {}
+    for path, origin in spec.origins.items():
+        if not origin.path.startswith("--"):
+            name, place = path.partition(".")[0], (origin.path != spec.path, origin.line, origin.path)
+            first[name] = min(first.get(name, place), place)
+    return {name: f"{path}:{line}" for name, (_, line, path) in first.items()}
 
 
 def artifacts(material: Material, label: str = "") -> Markup:
     """The results behind a report, one a row, folded; `label` sets those of several runs on a page apart."""
     tasks = lower(material.spec)["report"].inputs
-    rows = []
+    rows, lines = [], lines_of(material.spec)
     for place, (role, artifact) in enumerate(material.artifacts.items()):
         task = tasks.get(role, role)
         rows.append(
@@ -158,7 +154,7 @@ def artifacts(material: Material, label: str = "") -> Markup:
                 "tr",
                 tag("th", task, class_="text mono", scope="row"),
                 tag("td", tag("code", why(material.spec, task)), class_="text"),
-                tag("td", line_of(material.spec, role), class_="text mono"),
+                tag("td", lines.get(parse_role(role).name, ""), class_="text mono"),
                 tag("td", artifact.key[:16], class_="text mono", title=artifact.key),
                 tag("td", artifact.device, class_="text"),
                 tag("td", formats.number(artifact.seconds)),

@@ -1,0 +1,69 @@
+"""Charts of more arms than can be told apart: which they show, and that the page says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from reodsl.report import leading as module
+from reodsl.report import tables, theme
+from reodsl.report.figures import Gallery
+from reodsl.report.leading import leading, only
+from reodsl.report.material import MEAN, Material
+from reodsl.report.page import page
+
+FEW = 3
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(module, "MOST", FEW)
+    return FEW
+
+
+def chart_arms(gallery: Gallery) -> set[str]:
+    rows = [row for spec in gallery.specs.values() for data in spec["datasets"].values() for row in data]
+    return {row["arm"] for row in rows if "arm" in row}
+
+
+def test_few_arms_are_all_shown_and_nothing_is_said(material: Material) -> None:
+    table = tables.main(material)
+    assert leading(material, table) == ()
+    gallery = Gallery()
+    html = page(material, gallery, {})
+    assert "Charts show" not in html
+    assert chart_arms(gallery) == set(material.drawn)
+
+
+def test_of_many_the_ones_asked_for_and_the_best_are_shown(material: Material, few: int) -> None:
+    table = tables.main(material)
+    shown = leading(material, table)
+    assert len(shown) == few < len(material.drawn)
+    means = table.filter(pl.col("benchmark") == MEAN).sort("reg")
+    score = material.study.score
+    assert score is not None
+    assert score.relative_to in shown
+    rest = [arm for arm in means["arm"] if arm != score.relative_to]
+    assert set(shown) == {score.relative_to, *rest[: few - 1]}
+    assert list(shown) == [arm for arm in material.drawn if arm in shown]
+
+
+def test_the_page_says_what_charts_leave_out_and_tables_have_all(material: Material, few: int) -> None:
+    gallery = Gallery()
+    html = page(material, gallery, {})
+    shown = leading(material, tables.main(material))
+    assert f"Charts show {few} of {len(material.drawn)} arms" in html
+    assert chart_arms(gallery) == set(shown)
+    results = html.split('id="results"')[1].split("</section>")[0]
+    assert all(f">{arm}<" in results for arm in material.arms)
+
+
+def test_an_arm_has_one_colour_in_all_of_a_report(material: Material) -> None:
+    last = material.drawn[-2:]
+    whole = replace(material, foremost=last)
+    part = only(whole, last)
+    assert part.drawn == whole.drawn[:2] == last
+    every = theme.colours(whole.drawn, whole.bases)
+    assert theme.colours(part.drawn, part.bases) == {arm: every[arm] for arm in last}
