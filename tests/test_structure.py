@@ -58,9 +58,10 @@ RUNNERS_READ = {
     "engine": {"exhaustion", "models", "rounded", "rows", "scratch", "seats"},
     "prepare": {"data", "models", "seeds"},
     "select": {"rewards"},
-    "train": {"answers", "clock", "engine", "exhaustion", "models", "own", "prompts"}
+    "draws": {"engine", "seeds"},
+    "train": {"answers", "clock", "draws", "engine", "exhaustion", "models", "own", "prompts"}
     | {"rewards", "rounded", "rows", "seats", "seeds", "verify"},
-    "evaluate": {"answers", "engine", "models", "prompts", "seeds", "verify"},
+    "evaluate": {"answers", "draws", "engine", "models", "prompts", "seeds", "verify"},
     "execute": {"clock", "data", "engine", "models", "own", "sandbox", "scratch"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "stand_ins", "train"},

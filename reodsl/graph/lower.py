@@ -246,10 +246,19 @@ class _Lowering:
         payload = sample_payload(
             experiment.model, method.rollout, method.reference_samples, stage.data.grading, task_seed or 0
         )
+        met = _met(stage, method, index, seed, 1 if task_seed is not None else len(self.study.seeds))
+        if met is not None:
+            payload["met"] = met
         sources = {"start": inputs["start"], "data": inputs["data"]}
         name = f"{experiment.name}.reference"
         inputs["reference"] = self.add(
-            name, "sample", payload, sources, experiment.name, task_seed, experiment.cluster
+            name,
+            "sample",
+            payload,
+            sources,
+            experiment.name,
+            task_seed if met is None else seed,
+            experiment.cluster,
         )
 
     def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:
@@ -294,6 +303,29 @@ def split_of(stage: Stage) -> object | None:
     """The split of a dense reward, if the stage has one."""
     reward = stage.method.reward if isinstance(stage.method, Ppo) else None
     return reward.dense.split if reward is not None and reward.dense is not None else None
+
+
+def _met(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[str, int] | None:
+    """Which questions a stage's steps meet, as `runners.draws.met` finds them; None where that may be all.
+
+    A start that no seed changes is sampled once for all `seeds`, unless that is more than each of them meets. Rollouts that
+    lag begin draws that no step learns from, and a monitor set has questions of its own.
+    """
+    draws = stage.steps * (1 + method.resample)
+    counts: list[int | None] = [getattr(source, "count", None) for source in stage.data.sources]
+    apart = method.lag or method.segment is not None or method.monitor is not None
+    if apart or isinstance(split_of(stage), QuestionBudgets) or stage.selected is not None:
+        return None
+    known = [count for count in counts if count is not None]
+    if len(known) == len(counts) and draws * method.batch.prompts * seeds >= sum(known):
+        return None
+    return {
+        "seed": seed,
+        "index": index,
+        "prompts": method.batch.prompts,
+        "draws": draws,
+        "max_prompt": method.max_prompt,
+    }
 
 
 def _model_of(start: Start) -> Model:

@@ -54,6 +54,10 @@ class Known:
             count = self.history.questions.get(source) if count is None else count
             counts.append(count if count is None else times * count)
             prompts.append((prompt_tokens(data, longest), count or 1))
+        met = task.payload.get("met") if task.kind == "sample" else None
+        if met is not None:
+            most = met["prompts"] * met["draws"]
+            counts = [count if count is None else min(count, most) for count in counts]
         known = [count for count in counts if count is not None]
         weight = sum(count for _, count in prompts)
         mean = sum(tokens * count for tokens, count in prompts) / weight if weight else None

@@ -21,14 +21,16 @@ from reodsl.ir.model import Model
 from reodsl.ir.reward import cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
+from runners.draws import met
 from runners.engine.protocol import Ahead
 from runners.engine.versions import PLACE
 from runners.evaluate.chunks import Chunks
 from runners.evaluate.grade import Sampled, Verifiers, graded_forced, graded_samples, kind_of
 from runners.evaluate.reader import Question, Reader, open_reader
 from runners.evaluate.summary import curves, summary
+from runners.models.folder import load_tokenizer
 from runners.models.tokenizer import require_written
-from runners.prompts import continuation_tokens
+from runners.prompts import continuation_tokens, prompt_tokens
 from runners.seeds import purpose
 from runners.verify import open_verifier
 
@@ -102,6 +104,8 @@ def sample(job: Job) -> None:
     samples, seed = int(payload["samples"]), int(payload["seed"])
     gradings = {"": Grading.model_validate(payload["grading"])}
     questions = {question.id: question for question in read_questions(job.inputs["data"], "")}
+    if "met" in payload:
+        questions = {name: questions[name] for name in met_by(job, model)}
     parts = chunked(list(questions.values()), samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
     with verifiers_of(gradings.values(), job) as verifiers:
@@ -114,6 +118,22 @@ def sample(job: Job) -> None:
 
         work_through(job, model, chunks, parts, (ask, graded), rollout.max_tokens)
     chunks.join(len(parts), "samples", job.out / "samples.parquet")
+
+
+def met_by(job: Job, model: Model) -> list[str]:
+    """The ids of the questions that the steps of a training meet, which `met` in the payload is about, each once."""
+    rule = job.task.payload["met"]
+    tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint")
+    table = pl.read_parquet(job.inputs["data"] / "questions.parquet")
+    prompts = prompt_tokens(model.prompt, tokenizer, table["question"].to_list())
+    # What is too long for the training's prompts is drawn by no step.
+    ids = [
+        str(name)
+        for name, prompt in zip(table["id"], prompts, strict=True)
+        if len(prompt) <= int(rule["max_prompt"])
+    ]
+    seed = purpose(int(rule["seed"]), "stage", int(rule["index"]))
+    return list(dict.fromkeys(ids[at] for at in met(seed, rule["draws"], rule["prompts"], len(ids))))
 
 
 def read_questions(folder: Path, benchmark: str) -> list[Question]:

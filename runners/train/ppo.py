@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from reodsl.ir.training import Ppo
+from runners.draws import permutation
 from runners.seeds import purpose
 from runners.train.agreement import Gaps, agreement, old_logprobs, require_agreement
 from runners.train.batch import Batch
-from runners.train.draws import permutation
 from runners.train.ppo_loss import divergence, most_uncertain, policy_loss, token_weights
 from runners.train.update import Learner, Loss, Stepped, take_step
 

@@ -19,6 +19,7 @@ from reodsl.ir.reward import Steps as ReasoningSteps
 from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
 from runners.clock import now, spent
+from runners.draws import drawn, met
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Sampling, Weights
 from runners.engine.versions import PLACE
@@ -29,7 +30,6 @@ from runners.rewards.splits import budget_places, question_places
 from runners.train.asking import Asking, longest_of
 from runners.train.batch import Batch
 from runners.train.beside import Beside
-from runners.train.draws import drawn
 from runners.train.gather import ROLLOUTS, Gathered, gather
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
@@ -75,7 +75,7 @@ def ppo_steps(
     if not method.reward.name:
         reward = method.reward.model_copy(update={"name": job.task.arm or ""})
         method = method.model_copy(update={"reward": reward})
-    pool = _pool(method, model, job, loaded)
+    pool = _pool(method, model, job, loaded, seed)
     rollout, stop = method.rollout, stop_tokens(loaded.tokenizer, job.inputs["start"] / "checkpoint")
     sampling = Sampling(rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, stop)
     asking = _asking(method, model, loaded, seed)
@@ -225,7 +225,7 @@ class _Pool:
     facts: dict[str, int]
 
 
-def _pool(method: Ppo, model: Model, job: Job, loaded: Loaded) -> _Pool:
+def _pool(method: Ppo, model: Model, job: Job, loaded: Loaded, seed: int) -> _Pool:
     """The questions that can be trained on. Raises E0927, E0930 and E0932 where there are none, or not all they need."""
     table = read_table(job.inputs["data"])
     questions, too_long = questions_of(table, model.prompt, loaded.tokenizer, method.max_prompt)
@@ -234,7 +234,9 @@ def _pool(method: Ppo, model: Model, job: Job, loaded: Loaded) -> _Pool:
     if places is None and not _own_steps(method.reward):
         questions = [question for question in questions if question.id in own_places]
     references = _references(job, method) if "reference" in job.inputs else {}
-    _require(questions, references, job)
+    draws = int(job.task.payload["stage"]["steps"]) * (1 + method.resample)
+    places_met = met(seed, draws, method.batch.prompts, len(questions))
+    _require([questions[at] for at in places_met], references, job)
     facts = {
         "questions": len(questions),
         "left_out_too_long": too_long,

@@ -15,6 +15,7 @@ from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Exits, Reward, Steps
 from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text
 from runners.clock import Moment, now, spent
+from runners.draws import exit_places
 from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
 from runners.own import OwnFunction
@@ -24,7 +25,6 @@ from runners.rewards.inputs import CutVerdicts, Floats, Ints, RewardInputs, pad_
 from runners.rewards.splits import step_places
 from runners.seeds import purpose
 from runners.train.asking import Asked, Asking, given_arrays
-from runners.train.draws import exit_places
 from runners.train.questions import Question, shared_given
 from runners.verify import Answer, Unsettled, Verifier, answer_row, read_answer
 

@@ -9,9 +9,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from runners.draws import drawn, permutation
 from runners.seeds import purpose
 from runners.train.batch import Batch
-from runners.train.draws import drawn, permutation
 from runners.train.questions import Trace
 from runners.train.update import Learner, take_step
 

@@ -14,8 +14,8 @@ from reodsl.graph.job import Job
 from reodsl.ir.model import Model
 from reodsl.ir.training import Preference, Sft
 from runners.clock import now, spent
+from runners.draws import drawn
 from runners.models.folder import Loaded
-from runners.train.draws import drawn
 from runners.train.preference import preference_step
 from runners.train.questions import pairs_of, read_table, traces_of
 from runners.train.saved import Row

@@ -16,9 +16,9 @@ from reodsl.ir.reward import Reward
 from reodsl.ir.training import Monitor, Ppo
 from reodsl.store.files import sync
 from runners.clock import now, spent
+from runners.draws import permutation
 from runners.rewards.tracks import COLUMNS, track_values
 from runners.seeds import purpose
-from runners.train.draws import permutation
 from runners.train.gather import ROLLOUTS, rollout_columns, score
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.questions import Question

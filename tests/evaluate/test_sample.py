@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.answers import bare_answers
+from runners.draws import drawn
 from runners.evaluate import run
+from runners.seeds import purpose
 from runners.verify import final_answer
 from tests.evaluate.conftest import MakeJob, payload
 
@@ -48,6 +50,29 @@ def test_samples_are_graded_responses_to_every_question(
     for row in samples.iter_rows(named=True):
         assert (row["answer"] or "") == final_answer(row["response"])
         assert row["correct"] == (row["answer"] == golds[row["question"]])
+
+
+@pytest.mark.parametrize(("prompts", "draws", "count"), [(2, 2, 4), (3, 1, 3), (3, 3, 7)])
+def test_questions_that_training_meets_are_sampled_alone(
+    job: MakeJob, checkpoint: Path, questions: Path, prompts: int, draws: int, count: int
+) -> None:
+    """Those that `drawn` gives its steps, with the same responses as among all questions."""
+    told = payload()
+    wanted = {"model": told["model"], "rollout": told["suite"]["rollout"], "samples": 2, "seed": 1}
+    wanted |= {"grading": {"verifier": "exact"}}
+    inputs = {"start": checkpoint, "data": questions}
+    met = {"seed": 4, "index": 0, "prompts": prompts, "draws": draws, "max_prompt": 64}
+    some, whole = job("sample", wanted | {"met": met}, inputs, "some"), job("sample", wanted, inputs, "all")
+    run.sample(some)
+    run.sample(whole)
+    ids = pl.read_parquet(questions / "questions.parquet")["id"]
+    steps = [drawn(purpose(4, "stage", 0), step, prompts, len(ids)) for step in range(draws)]
+    names = {ids[at] for step in steps for at in step}
+    found, every = (pl.read_parquet(each.out / "samples.parquet") for each in (some, whole))
+    assert set(found["question"]) == names
+    assert len(names) == count
+    key = ["question", "sample", "response"]
+    assert found.select(key).equals(every.filter(pl.col("question").is_in(names)).select(key))
 
 
 def test_other_seeds_draw_other_samples(job: MakeJob, checkpoint: Path, questions: Path) -> None:

@@ -18,7 +18,7 @@ from reodsl.ir.base import dumped
 from reodsl.ir.data import Columns, Data, File
 from reodsl.ir.model import Model
 from reodsl.ir.study import Suite
-from reodsl.ir.training import Stage
+from reodsl.ir.training import Optimizer, Stage
 from reodsl.language import compile_file
 from tests.graph import studies as make
 from tests.graph.everything import everything
@@ -201,11 +201,31 @@ def test_questions_with_ids_of_their_own_are_told_by_their_data(
     assert caught.value.diagnostics[0].code == "E0405"
 
 
+def test_references_are_of_the_questions_that_training_meets() -> None:
+    """Two steps of two questions each meet four; as many steps as meet all share the samples of all."""
+    stages = {
+        "few": make.ppo(make.outcome(), references=4),
+        "again": make.ppo(make.outcome(), references=4, optim=Optimizer(algorithm="adam", lr=1e-3)),
+        "all": make.ppo(make.outcome(), steps=10_000, references=4),
+    }
+    graph = lower(make.spec(*(make.arm(name, make.trained(name, each)) for name, each in stages.items())))
+    reference = {name: graph[graph[f"{name}.train.s1"].inputs["reference"]] for name in stages}
+    assert reference["few"].payload["met"] == {
+        "seed": 1,
+        "index": 0,
+        "prompts": 2,
+        "draws": 2,
+        "max_prompt": 8,
+    }
+    assert reference["again"] is reference["few"]
+    assert "met" not in reference["all"].payload
+
+
 def test_a_reward_with_references_samples_the_start_once() -> None:
     spec = make.spec(
         make.arm("base", make.base()),
-        make.arm("one", make.trained("one", make.ppo(make.outcome(), references=4))),
-        make.arm("two", make.trained("two", make.ppo(make.outcome(), steps=5, references=4))),
+        make.arm("one", make.trained("one", make.ppo(make.outcome(), steps=9_000, references=4))),
+        make.arm("two", make.trained("two", make.ppo(make.outcome(), steps=9_005, references=4))),
     )
     graph = lower(spec)
     assert kinds(graph)["sample"] == 1

@@ -16,11 +16,11 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from reodsl.ir.training import Loss, Sampling
 from reodsl.price.tasks import scored_again
+from runners.draws import permutation
 from runners.engine.embedded import engine as embedded
 from runners.seeds import purpose
 from runners.train.agreement import Disagreement, agreement, old_logprobs, require_agreement
 from runners.train.batch import Batch
-from runners.train.draws import permutation
 from runners.train.gather import batch_of, score
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update

@@ -10,12 +10,12 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Correct
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Batch, Loss, Optimizer, Ppo, Sampling
+from runners.draws import permutation
 from runners.engine.protocol import Request, Response
 from runners.rewards.inputs import CutVerdicts, RewardInputs, pad_places
 from runners.seeds import purpose
 from runners.train import logprobs
 from runners.train import update as module
-from runners.train.draws import permutation
 from runners.train.gather import batch_of, rollout_columns, score, step_metrics
 from runners.train.optimizers import build_optimizers
 from runners.train.ppo import update

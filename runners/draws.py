@@ -43,3 +43,10 @@ def exit_places(split: Exits, tokens: Sequence[int], seed: int) -> tuple[int, ..
     order = permutation(purpose(seed, "exits", int.from_bytes(digest[:8], "big")), max(0, len(tokens) - 1))
     exits = sorted(1 + int(place) for place in order[: split.n])
     return tuple(min(place, split.l_max) for place in (*exits, len(tokens)))
+
+
+def met(seed: int, draws: int, batch: int, count: int) -> list[int]:
+    """Which of `count` things any of the first `draws` steps takes, in their order."""
+    if draws * batch >= count:
+        return list(range(count))
+    return sorted({position for step in range(draws) for position in drawn(seed, step, batch, count)})

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reodsl.ir.reward import Exits
+from runners.draws import drawn, exit_places, permutation
 from runners.seeds import purpose
-from runners.train.draws import drawn, exit_places, permutation
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 60), st.integers(1, 25))
