@@ -91,7 +91,8 @@ def test_the_page_shows_both(material: Material) -> None:
 def evaluation(folder: Path, draw: random.Random, p: float, samples: int) -> list[dict[str, object]]:
     """Samples of five questions on each of two benchmarks, in no order."""
     rows: list[dict[str, object]] = [
-        {"benchmark": name, "question": f"q{q}", "sample": s, "tokens": draw.randint(1, 90), "correct": draw.random() < p}
+        {"benchmark": name, "question": f"q{q}", "sample": s, "tokens": draw.randint(1, 90), "correct": draw.random() < p,
+         "text": "1 + 1", "gold": "2", "response": "so 2", "finish": "stop", "answer": "2"}
         for name in ("easy", "hard")
         for q in range(5)
         for s in range(samples)
