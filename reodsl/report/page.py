@@ -154,24 +154,8 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     study, score = material.study, material.study.score
     if not table.height:
         return [tag("p", "Nothing is evaluated yet.", class_="about")]
-    words = ["Accuracy and mean length (in tokens) of whole responses"]
-    if score is not None:
-        words.append(
-            f"; REG, the reasoning efficiency gap, is the signed area between the frontier {score.frontier} and the arm's "
-            f"curve up to {score.to:,} tokens, in tokens: smaller is better, and below 0 an arm beats the frontier"
-        )
-        words.append(_printed(material, score.frontier))
-    words.append(f". {spread_note(material)} Arrows in the heads show which way is better")
-    if score is not None and score.relative_to is not None:
-        words.append(
-            f", those beside numbers the difference from {score.relative_to}, which is paired by seed and question and "
-            "the same against any frontier; it is given in percent only where the denominator's interval leaves out 0. "
-            "Each interval stands for itself: of 20 arms that are equal to the baseline, one is marked by chance"
-        )
-    words.append(f". {notes.frontiers(study)}")
-    if material.framed:
-        words.append(" Tinted arms are judged by the frontier and not part of it.")
-    parts: list[Child] = [tag("p", "".join(words), class_="about"), _unjudged(material)]
+    least = "REG is in tokens: smaller is better. " if score is not None else ""
+    parts: list[Child] = [tag("p", least, spread_note(material), class_="about"), _unjudged(material)]
     if study.tables:
         for wanted in study.tables:
             if len(study.tables) > 1:
@@ -180,7 +164,35 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
     else:
         parts.append(main_table.main_table(material, table))
         parts.append(copies.buttons("main", material, table))
-    return parts + _accepted(material)
+    lines = [tag("p", line) for line in _reading(material) if line]
+    how = tag("details", tag("summary", "How to read this"), tag("div", lines, class_="inside"))
+    return [*parts, how, *_accepted(material)]
+
+
+def _reading(material: Material) -> list[str]:
+    """What the table's numbers are, how they were made and how they err, a paragraph for each."""
+    study, score = material.study, material.study.score
+    words = ["Accuracy and length are means over whole responses; length is in tokens."]
+    if score is not None:
+        words.append(
+            f"REG, the reasoning efficiency gap, is the signed area between the frontier {score.frontier} and the arm's "
+            f"curve up to {score.to:,} tokens. Below 0 an arm beats the frontier."
+        )
+        words.append(_printed(material, score.frontier))
+    words.append("Arrows in the heads show which way is better.")
+    if score is not None and score.relative_to is not None:
+        words.append(
+            f"Arrows beside numbers show the difference from {score.relative_to}, paired by seed and question. "
+            "Differences are the same against any frontier. "
+            "They are given in percent only where the denominator's interval leaves out 0."
+        )
+        words.append(
+            "Each interval stands for itself: of 20 arms that are equal to the baseline, one is marked by chance."
+        )
+    words.append(notes.frontiers(study))
+    if material.framed:
+        words.append("Tinted arms are judged by the frontier and not part of it.")
+    return words
 
 
 def _printed(material: Material, name: str) -> str:
@@ -189,8 +201,8 @@ def _printed(material: Material, name: str) -> str:
     if not any(curve.benchmark.lower() in MEAN_NAMES for curve in curves):
         return ""
     return (
-        f". {name} is published, a mean over its own benchmarks; beside it stands each arm's mean over "
-        f"{', '.join(material.benchmarks)}"
+        f"{name} is published, a mean over its own benchmarks. Beside it stands each arm's mean over "
+        f"{', '.join(material.benchmarks)}."
     )
 
 

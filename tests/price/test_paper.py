@@ -220,7 +220,7 @@ def test_sft_of_the_small_model_by_hand() -> None:
     assert found.seconds["training"] == near(steps * seconds)
     assert found.gpu_hours == near(128 * (60 + steps * seconds) / 3600)
     # What asks for its responses first has them sampled: RL on 64 GPUs. Others sample on their own 128.
-    assert (tasks["harmonizing.reference"].gpus, tasks["reo_exp.train.s1"].gpus) == (64, 64)
+    assert (tasks["harmonizing.reference.s1"].gpus, tasks["reo_exp.train.s1"].gpus) == (64, 64)
     assert (tasks["sft_tops.pool.0"].gpus, tasks["base.eval"].gpus) == (128, 128)
 
 

@@ -265,7 +265,7 @@ def test_beside_a_published_mean_the_arms_benchmarks_are_named(material: Materia
         spec = material.spec.model_copy(update={"study": study})
         return page_of(replace(material, spec=spec), Gallery(), {})
 
-    words = "edge is published, a mean over its own benchmarks; beside it stands each arm&#x27;s mean over easy, medium"
+    words = "edge is published, a mean over its own benchmarks. Beside it stands each arm&#x27;s mean over easy, medium"
     assert words in shown("Average")
     assert "is published, a mean" not in shown("easy")
     assert "is published, a mean" not in page_of(material, Gallery(), {})
