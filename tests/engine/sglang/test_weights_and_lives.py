@@ -24,7 +24,7 @@ from runners.engine.sglang import silence, weights
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import KEY
-from runners.engine.versions import recorded
+from runners.engine.versions import DETERMINISM, recorded
 from runners.scratch import sweep
 from tests.engine.engine_reference import STOP, engine_of, make_model, make_requests
 
@@ -193,7 +193,7 @@ def test_the_version_that_answers_is_noted_beside_the_logs(
 ) -> None:
     code = "from importlib.metadata import version; print(version('sglang'))"
     told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    assert recorded(server.log.parent) == {"sglang": [told.stdout.strip()]}
+    assert recorded(server.log.parent) == {"sglang": [told.stdout.strip()], DETERMINISM: ["exact"]}
 
 
 def test_impossible_requests_are_refused_before_they_are_sent(engine: SGLangEngine) -> None:
