@@ -133,7 +133,7 @@ def counted(seeds: int) -> str:
 
 
 def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
-    """A sentence on which pairs of trained arms are apart in REG, each pair by its own interval."""
+    """How many pairs of trained arms are apart in REG, each by its own interval, and for each arm those that it is below."""
     gap = numbers(study, "reg")
     pairs = [pair for pair in combinations(gap, 2) if not set(pair) & set(left_out)]
     compared = [(one, two, compare(gap[one], gap[two])) for one, two in pairs]
@@ -145,12 +145,10 @@ def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
     beaten: dict[str, list[str]] = {}
     for low, high, _ in apart:
         beaten.setdefault(low, []).append(high)
-    listed = "; ".join(f"{low} below {', '.join(highs)}" for low, highs in beaten.items())
-    chance = f"about {0.05 * len(pairs):.1f} would be by chance alone if all were equal"
-    return (
-        f"{len(apart)} of {len(pairs)} pairs of trained arms are apart in REG ({chance})"
-        f"{': ' + listed if listed else ''}."
-    )
+    listed = "".join(f"\n- {low} is below {', '.join(highs)}." for low, highs in beaten.items())
+    chance = f"If all were equal, about {0.05 * len(pairs):.1f} would be by chance."
+    summary = f"{len(apart)} of {len(pairs)} pairs of trained arms are apart in REG. {chance}"
+    return f"{summary}\n{listed}" if listed else summary
 
 
 def groups() -> str:

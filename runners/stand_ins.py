@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from reodsl.ir import Spec
-from reodsl.ir.base import digest
+from reodsl.ir.base import digest, values_of
 from reodsl.ir.data import Data, DataSource, File, Generated, HubData
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package
 from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
-from reodsl.rehearse.stand_ins import StandIn, StandIns, of_data, values_of
+from reodsl.rehearse.stand_ins import StandIn, StandIns, of_data
 from reodsl.store.external import hub_snapshot, package_file
 from runners.data.load import source_problems
 
@@ -24,12 +24,12 @@ def stand_ins(spec: Spec, folder: Path, place: Path) -> StandIns:
     Problem for a model or data set that is here and cannot be read.
     """
     models: dict[str, StandIn] = {}
-    for model in values_of(spec, Model):
+    for model in values_of(spec.study, Model):
         known = digest(model.source)
         if known not in models and not isinstance(model.source, Architecture):
             models[known] = _double(model, folder, place / known[:16])
     data: dict[str, tuple[DataSource, ...]] = {}
-    for each in values_of(spec, Data):
+    for each in values_of(spec.study, Data):
         if _is_absent(each, folder):
             data.setdefault(of_data(each), (_sums(each, len(data)),))
     return StandIns(models, data)

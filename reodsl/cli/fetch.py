@@ -37,15 +37,15 @@ def command(
     """
     from humanize import naturalsize
 
+    from reodsl.ir.base import values_of
     from reodsl.ir.data import HubData
     from reodsl.ir.model import Hub
-    from reodsl.rehearse.stand_ins import values_of
     from reodsl.share.fetch import Wanted, fetch, look_up
 
     ready = prepare(spec, sets, amends, target, store_dir)
     folder = ready.keys.folder
-    asked = [Wanted("models", each.repo, each.revision) for each in values_of(ready.spec, Hub)]
-    asked += [Wanted("datasets", each.repo, each.revision) for each in values_of(ready.spec, HubData)]
+    asked = [Wanted("models", each.repo, each.revision) for each in values_of(ready.spec.study, Hub)]
+    asked += [Wanted("datasets", each.repo, each.revision) for each in values_of(ready.spec.study, HubData)]
     missing = [each for each in dict.fromkeys(asked) if not each.is_here(folder)]
     if not missing:
         click.echo("Nothing to fetch: every model and data set is here.")

@@ -69,6 +69,24 @@ def spec_options(command: Command) -> Command:
     return command
 
 
+def trust_options(command: Command) -> Command:
+    """What every command takes that runs tasks: --without-sandbox and --allow-python, in this order."""
+    for option in (
+        click.option(
+            "--allow-python",
+            is_flag=True,
+            help="Let the Python that the spec names run where it is new to this machine, and remember it.",
+        ),
+        click.option(
+            "--without-sandbox",
+            is_flag=True,
+            help="Let a package's scorers evaluate what models wrote even where this machine cannot confine them.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
     """`NAME=VALUE` texts as a mapping, in order. Raises `Problem` for a text without `=` and for a name given twice."""
     assigned: dict[str, str] = {}

@@ -11,7 +11,7 @@ import click
 
 from reodsl.cli import completing
 from reodsl.cli.doubts import Doubts
-from reodsl.cli.options import Place, spec_options
+from reodsl.cli.options import Place, spec_options, trust_options
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import problem
 from reodsl.plan.ready import Ready, made_ready
@@ -48,16 +48,7 @@ Examples:
     help="The longest response; all other lengths follow.",
 )
 @click.option("--out", type=Place(), metavar="DIR", help="Keep the report there.")
-@click.option(
-    "--without-sandbox",
-    is_flag=True,
-    help="Let a package's scorers evaluate what models wrote even where this machine cannot confine them.",
-)
-@click.option(
-    "--allow-python",
-    is_flag=True,
-    help="Let the Python that the spec names run where it is new to this machine, and remember it.",
-)
+@trust_options
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and what was not shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(

@@ -13,7 +13,7 @@ import click
 from reodsl.cli import completing
 from reodsl.cli.destination import folder_to_fill
 from reodsl.cli.doubts import Doubts
-from reodsl.cli.options import Place, spec_options
+from reodsl.cli.options import Place, spec_options, trust_options
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import Diagnostic, problem
 from reodsl.graph.event import Event
@@ -64,16 +64,7 @@ Examples:
     type=click.Choice(TRACKERS),
     help="Send the steps of trainings there as they are done. Repeatable. Default: `track` in the user's config.toml.",
 )
-@click.option(
-    "--without-sandbox",
-    is_flag=True,
-    help="Let a package's scorers evaluate what models wrote even where this machine cannot confine them.",
-)
-@click.option(
-    "--allow-python",
-    is_flag=True,
-    help="Let the Python that the spec names run where it is new to this machine, and remember it.",
-)
+@trust_options
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 def command(

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from reodsl.ir import IR, Spec
+from reodsl.ir.base import values_of
 from reodsl.ir.data import Chance, Data, DataSource, Generated, PackageData
 from reodsl.ir.expression import Node, Number, names_of
 from reodsl.ir.model import Forcing, Model, Wording
@@ -32,7 +33,7 @@ from reodsl.ir.training import (
     Stage,
     Start,
 )
-from reodsl.rehearse.stand_ins import StandIns, values_of
+from reodsl.rehearse.stand_ins import StandIns
 
 T = TypeVar("T", bound=IR)
 
@@ -68,7 +69,7 @@ def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = 
     With an `engine` it runs on this machine, by that engine and without a cluster; else where the spec says.
     """
     study = spec.study
-    lengths = [each.max_tokens for each in values_of(spec, Sampling)]
+    lengths = [each.max_tokens for each in values_of(spec.study, Sampling)]
     factor = min(1.0, size.longest / max(lengths, default=size.longest))
     return spec.model_copy(
         update={"study": _Shrinking(size, stand_ins, factor, engine, _ends(study)).study(study)}

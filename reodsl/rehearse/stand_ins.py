@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from reodsl.ir import Spec
-from reodsl.ir.base import IR, digest, parts_of
+from reodsl.ir.base import digest
 from reodsl.ir.data import Data, DataSource
-from reodsl.ir.expression import Node
 from reodsl.ir.model import Model, ModelSource
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +38,3 @@ class StandIns:
 def of_data(data: Data) -> str:
     """What a data set is known by: its sources."""
     return digest(list(data.sources))
-
-
-def values_of(spec: Spec, kind: type[T]) -> list[T]:
-    """The values of a class in a spec's study, equal ones once, in time linear in its objects."""
-    met: set[int] = set()
-    values: dict[T, None] = {}
-    waiting: list[IR | Node] = [spec.study]
-    while waiting:
-        value = waiting.pop()
-        if id(value) in met:
-            continue
-        met.add(id(value))
-        if isinstance(value, kind):
-            values[value] = None
-        waiting += reversed(tuple(parts_of(value)))
-    return list(values)

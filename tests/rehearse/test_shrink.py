@@ -9,6 +9,7 @@ import pytest
 
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
+from reodsl.ir.base import values_of
 from reodsl.ir.data import Chance, Data
 from reodsl.ir.expression import Binary, Length, Number
 from reodsl.ir.reward import Budgets, Reward
@@ -16,7 +17,6 @@ from reodsl.ir.study import Suite
 from reodsl.ir.training import FromTraining, Ppo, Sampling, Stage
 from reodsl.language import compile_file
 from reodsl.rehearse import Size, StandIns, shrink, unshown
-from reodsl.rehearse.stand_ins import values_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECS = (
@@ -48,34 +48,34 @@ def test_the_tasks_are_those_of_the_spec(path: str) -> None:
 @pytest.mark.parametrize("path", SPECS)
 def test_all_is_as_small_as_it_says(path: str) -> None:
     spec, size = small(path), Size()
-    assert max(each.max_tokens for each in values_of(spec, Sampling)) == size.longest
-    for stage in values_of(spec, Stage):
+    assert max(each.max_tokens for each in values_of(spec.study, Sampling)) == size.longest
+    for stage in values_of(spec.study, Stage):
         assert stage.steps <= size.steps
         if isinstance(stage.method, Ppo):
             assert stage.method.batch.prompts <= size.prompts
             assert stage.method.batch.rollouts <= size.rollouts
             assert stage.method.minibatches <= stage.method.batch.prompts
-    for suite in values_of(spec, Suite):
+    for suite in values_of(spec.study, Suite):
         assert {0, suite.reg_to} <= set(suite.grid)
         assert list(suite.grid) == sorted(set(suite.grid))
         assert max(suite.grid) <= suite.rollout.max_tokens
         assert all(each.data.take == size.questions for each in suite.benchmarks)
-    assert all(isinstance(each.verifier, Chance) for each in values_of(spec, Data))
+    assert all(isinstance(each.verifier, Chance) for each in values_of(spec.study, Data))
     assert (spec.study.cluster, spec.study.limit, spec.study.engine) == (None, None, "embedded")
 
 
 def test_a_monitor_set_is_small_and_asked_again() -> None:
     spec = small("specs/miniature/laser_d.reo")
-    (monitor,) = (each.monitor for each in values_of(spec, Ppo) if each.monitor is not None)
+    (monitor,) = (each.monitor for each in values_of(spec.study, Ppo) if each.monitor is not None)
     assert (monitor.questions, monitor.samples, monitor.every) == (2, 4, 1)
-    (reward,) = (each for each in values_of(spec, Reward) if each.tracks)
+    (reward,) = (each for each in values_of(spec.study, Reward) if each.tracks)
     # The longest response, 128 tokens, is what a track is before there is anything else.
     assert {track.value.empty.value for track in reward.tracks} == {64}  # type: ignore[union-attr]
 
 
 def test_budgets_keep_their_order_and_their_weights_proportions() -> None:
     spec = small("specs/qwen3_4b_reo_exp.reo")
-    (split,) = (each.dense.split for each in values_of(spec, Reward) if each.dense is not None)
+    (split,) = (each.dense.split for each in values_of(spec.study, Reward) if each.dense is not None)
     assert isinstance(split, Budgets)
     assert (split.budgets, split.l_max) == ((2, 4, 8, 16, 32), 64)
 
