@@ -92,7 +92,7 @@ def command(
         plan = little.plan()
         folder = out or place / "report"
         watcher = Watcher(little, plan, folder, quiet, as_json)
-        # Of what a double writes nothing is to be taken with care.
+        # What a double writes is noise, so warnings about its responses say nothing.
         watcher.doubts = Doubts(little, True)
         machine = Machine(local=True, without_sandbox=without_sandbox, allow_python=allow_python)
         outcome = run(little, plan, machine, folder, watcher)
