@@ -70,7 +70,7 @@ def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     config = {**theme.config(), "background": "white", "padding": 16}
     for name, spec in gallery.specs.items():
-        svg = _numbered(vl_convert.vegalite_to_svg({**spec, "width": width, "config": config}))
+        svg = _unlayered(_numbered(vl_convert.vegalite_to_svg({**spec, "width": width, "config": config})))
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
         (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PIXELS))
 
@@ -88,6 +88,25 @@ def _numbered(svg: str) -> str:
         return match[1] + match[2] + numbers.setdefault(match[2] + match[3], str(len(numbers)))
 
     return re.sub(r'(id="|url\(#)(gradient_|clip)(\d+)', renumber, svg)
+
+
+def _unlayered(svg: str) -> str:
+    """The same picture, for a tenth of the time that a PNG of it takes.
+
+    A renderer gives a shape with an `opacity` a layer as large as the picture. A shape that has either a fill or a stroke
+    looks the same with the opacity of that one, and needs no layer.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        shape = match[0]
+        painted = [
+            name for name in ("fill", "stroke") if f' {name}="' in shape and f' {name}="none"' not in shape
+        ]
+        if len(painted) != 1 or f" {painted[0]}-opacity=" in shape:
+            return shape
+        return shape.replace(' opacity="', f' {painted[0]}-opacity="', 1)
+
+    return re.sub(r'<(?:path|line) [^<>]* opacity="[^<>]*>', replace, svg)
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:

@@ -75,6 +75,7 @@ def test_differences_are_paired_by_question_over_the_seeds_in_common(
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_without_a_seed_in_common_have_no_difference(material: Material, other: Material) -> None:
     second = replace(
         other, evaluations={key: folder for key, folder in other.evaluations.items() if key[1] == 2}
@@ -85,6 +86,7 @@ def test_runs_without_a_seed_in_common_have_no_difference(material: Material, ot
     assert "Without a difference: second/base (no seed in common)" in html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_was_evaluated_otherwise_stands_apart_with_the_reason(
     tmp_path: Path, material: Material
 ) -> None:
@@ -106,6 +108,7 @@ def test_what_was_evaluated_otherwise_stands_apart_with_the_reason(
     assert set(drawn.tables["main"]["group"]) == {1, 2}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_of_whole_responses_alone_are_compared_by_accuracy_and_length(tmp_path: Path) -> None:
     made = world(tmp_path, benchmarks=("easy",), rename={"study": "whole"})
     for role, folder in made.inputs.items():
@@ -134,6 +137,7 @@ def test_other_code_that_evaluated_is_told(tmp_path: Path, material: Material) -
     assert two.apart == ("the code that evaluated (unknown there, number 3 here)",)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_result_that_two_runs_share_stands_there_once(material: Material) -> None:
     comparison = compare([run("first", material), run("second", material)])
     (group,) = comparison.groups
@@ -145,6 +149,7 @@ def test_a_result_that_two_runs_share_stands_there_once(material: Material) -> N
     assert "REG itself is left out" not in html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_without_an_evaluation_gives_its_trainings(material: Material, other: Material) -> None:
     bare = replace(
         other,

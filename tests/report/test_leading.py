@@ -23,18 +23,25 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
     return FEW
 
 
+@pytest.fixture
+def plain(material: Material) -> Material:
+    """The study of one seed with one measurement of its trainings: a chart for each says nothing more."""
+    measured = ("arm", "seed", "index", "stage", "method", "at", "step", "reward", "loss")
+    return replace(material, metrics=material.metrics.select(measured))
+
+
 def chart_arms(gallery: Gallery) -> set[str]:
     rows = [row for spec in gallery.specs.values() for data in spec["datasets"].values() for row in data]
     return {row["arm"] for row in rows if "arm" in row}
 
 
-def test_few_arms_are_all_shown_and_nothing_is_said(material: Material) -> None:
-    table = tables.main(material)
-    assert leading(material, table) == ()
+def test_few_arms_are_all_shown_and_nothing_is_said(plain: Material) -> None:
+    table = tables.main(plain)
+    assert leading(plain, table) == ()
     gallery = Gallery()
-    html = page(material, gallery, {})
+    html = page(plain, gallery, {})
     assert "Charts show" not in html
-    assert chart_arms(gallery) == set(material.drawn)
+    assert chart_arms(gallery) == set(plain.drawn)
 
 
 def test_of_many_the_ones_asked_for_and_the_best_are_shown(material: Material, few: int) -> None:
@@ -50,14 +57,14 @@ def test_of_many_the_ones_asked_for_and_the_best_are_shown(material: Material, f
     assert list(shown) == [arm for arm in material.drawn if arm in shown]
 
 
-def test_the_page_says_what_charts_leave_out_and_tables_have_all(material: Material, few: int) -> None:
+def test_the_page_says_what_charts_leave_out_and_tables_have_all(plain: Material, few: int) -> None:
     gallery = Gallery()
-    html = page(material, gallery, {})
-    shown = leading(material, tables.main(material))
-    assert f"Charts show {few} of {len(material.drawn)} arms" in html
+    html = page(plain, gallery, {})
+    shown = leading(plain, tables.main(plain))
+    assert f"Charts show {few} of {len(plain.drawn)} arms" in html
     assert chart_arms(gallery) == set(shown)
     results = html.split('id="results"')[1].split("</section>")[0]
-    assert all(f">{arm}<" in results for arm in material.arms)
+    assert all(f">{arm}<" in results for arm in plain.arms)
 
 
 def test_an_arm_has_one_colour_in_all_of_a_report(material: Material) -> None:

@@ -56,6 +56,7 @@ def test_a_damaged_artifact_is_one_clear_error(
     refusal("commands/E0981.txt", caught.value, (reason, "REASON"))
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("kept", "gone"),
     [

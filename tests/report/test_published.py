@@ -78,6 +78,7 @@ def test_what_is_missing_is_said(material: Material) -> None:
     ]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_shows_both(material: Material) -> None:
     table = wanted(published=PRINTED)
     study = material.study.model_copy(update={"tables": (table,)})
@@ -147,6 +148,7 @@ def test_the_balanced_subset_question_by_question(material: Material, tmp_path: 
     assert balanced_table(replace(material, evaluations=folders), ("vanilla",)).questions[0] >= size
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_balanced_table_on_the_page(material: Material, tmp_path: Path) -> None:
     draw = random.Random(3)
     folders = {}

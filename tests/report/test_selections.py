@@ -39,6 +39,7 @@ def counted(questions: int, picked: int, lost: int) -> dict[str, object]:
     return {"questions": questions, "picked": picked, "lost": lost, "lost_by_pick": [lost]}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_was_lost_is_told(tmp_path: Path) -> None:
     found = material(tmp_path, {"select:group_norm:0@1": counted(4096, 3000, 1096)})
     words = shown(found)
@@ -79,6 +80,7 @@ def test_seeds_are_averaged_and_what_a_margin_left_out_is_told(tmp_path: Path) -
     assert report_tables(found)["selections"]["seed"].to_list() == [1, 2, None]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_a_selection_nothing_is_told(tmp_path: Path) -> None:
     found = material(tmp_path, {})
     assert selections.section(found) == []
