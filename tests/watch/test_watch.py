@@ -214,7 +214,7 @@ def test_a_report_says_what_it_cannot_read(place: Path, capsys: pytest.CaptureFi
     assert [each["code"] for each in json.loads(out)["diagnostics"]] == ["W0805"] * 2
     assert "the report leaves out 1 of " in err
     assert "left out: tiny.eval.s1" in err
-    assert "tiny.1: The report leaves out" in Path("both/report.html").read_text()
+    assert "tiny-2: The report leaves out 1 of 3 results" in Path("both/report.html").read_text()
 
 
 def test_steps_alone_are_nothing_to_go_on_from(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
