@@ -376,7 +376,8 @@ def _hub(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
         "E0850",
         f"the weights of `{repo}` are not on this machine",
         where=str(hub_cache()),
-        help=f"fetch the weights where there is a network: `hf download {repo}{option}` (HF_HOME says where to)",
+        help="fetch them where there is a network: `reodsl run --fetch`, or "
+        f"`hf download {repo}{option}` (HF_HOME says where to)",
     )
 
 
