@@ -1,4 +1,4 @@
-"""Shared by all tests: `golden` and `refusal`, which compare with committed files, `--update-goldens`, and `calls`."""
+"""Shared by all tests: `golden` and `refusal`, which compare with committed files, `--update-goldens`, `calls`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reodsl.diagnostics.render import render
 GOLDENS = Path(__file__).with_name("goldens")
 
 # How long an example takes says how busy the machine is.
-settings.register_profile("reodsl", deadline=None)
+settings.register_profile("reodsl", deadline=None, max_examples=60)
 settings.load_profile("reodsl")
 
 
@@ -61,6 +61,14 @@ def refusal(golden: Callable[[str, str], None], tmp_path: Path) -> Callable[...,
         golden(name, told)
 
     return compare
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have no charts, which take most of a small run's time; tests/report and tests/cli/test_report.py draw them."""
+    from tests.undrawn import undraw
+
+    undraw(monkeypatch.setattr)
 
 
 @pytest.fixture

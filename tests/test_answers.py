@@ -40,7 +40,7 @@ def closing(text: str, place: int) -> int | None:
     return None
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 def test_boxes_close_where_each_does_by_itself(text: str) -> None:
     ends = {closing(text, opening.end()) for opening in answers._BOX.finditer(text)}

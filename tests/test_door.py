@@ -52,6 +52,7 @@ experiment tiny = sft {
     return path
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_spec_is_loaded_overridden_planned_and_run(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

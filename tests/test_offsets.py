@@ -34,7 +34,7 @@ def of_context(tokens: Sequence[int]) -> str:
 
 
 @pytest.mark.parametrize("decode", [of_bytes, of_words, of_context])
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, len(PIECES) - 1), max_size=30), st.integers(1, 5))
 def test_prefixes_and_places_are_those_of_decoding_each(
     decode: Decode, tokens: list[int], block: int

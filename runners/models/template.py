@@ -1,6 +1,7 @@
 """Try a chat template in a process of its own, because it may never end.
 
-Run as a script it renders the templates that stand on its standard input, and nothing else is imported.
+Run as a script it renders the templates that stand on its standard input, for so many seconds of a processor, and nothing
+else is imported.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def require_ending(templates: Any, folder: Path) -> None:
 def _failure(text: str) -> str | None:
     if len(text) > LARGEST:
         return f"has {len(text):,} characters, and at most {LARGEST:,} are read"
-    command = [sys.executable, "-I", __file__]
+    command = [sys.executable, "-I", __file__, str(SECONDS)]
     try:
         done = subprocess.run(
             command,
@@ -96,6 +97,6 @@ def _render(text: str) -> None:
 
 
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[1]),) * 2)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     _render(json.loads(sys.stdin.read()))

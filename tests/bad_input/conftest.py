@@ -10,7 +10,9 @@ from tests.bad_input.commands import SPEC, Place
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Place:
+def place(
+    tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Place:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("REODSL_STORE", raising=False)
     made = Place(tmp_path, capsys)

@@ -23,7 +23,7 @@ def spaced(tokens: object) -> str:
     return " ".join(WORDS[t] for t in tokens)  # type: ignore[attr-defined]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, len(WORDS) - 1), max_size=14))
 def test_bare_answers_are_those_of_every_prefix(tokens: list[int]) -> None:
     changes = bare_answers(tokens, spaced)

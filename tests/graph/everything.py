@@ -14,7 +14,6 @@ from reodsl.ir.data import (
     After,
     Boxed,
     Chance,
-    Code,
     Data,
     File,
     Generated,
@@ -24,14 +23,10 @@ from reodsl.ir.data import (
     Python,
     Regex,
 )
-from reodsl.ir.data import (
-    Tests as ByTests,
-)
 from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
 from reodsl.ir.reward import Budgets, Dense, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite
-from reodsl.ir.task import Programs
 from reodsl.ir.training import (
     Dpo,
     Experiment,
@@ -97,7 +92,7 @@ def _every_expression() -> Any:
 
 
 def _data(name: str, *sources: Any, **more: Any) -> Any:
-    readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex, Code))
+    readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex))
     return filled(
         Data, name=name, sources=sources or (filled(Generated, traces=None),), answer=readers, **more
     )
@@ -126,7 +121,6 @@ def everything() -> Spec:
     traces = _data("traces", filled(Generated))
     asked, pooled = _data("asked"), _data("pooled")
     owned = _data("owned", verifier=filled(Python, function="own.py:check"))
-    tested = _data("tested", filled(Generated, task=filled(Programs), traces=None), verifier=filled(ByTests))
     by_chance = _data("by_chance", verifier=filled(Chance, of="math"))
     base = filled(
         Experiment,
@@ -146,7 +140,6 @@ def everything() -> Spec:
     experiments = {
         "vanilla": after("vanilla", rewarded),
         "owned": after("owned", filled(Sft), owned),
-        "tested": after("tested", filled(Sft), tested),
         "by_chance": after("by_chance", filled(Sft), by_chance),
         "fixed": after("fixed", _split(filled(Budgets))),
         "steps": after("steps", _split(filled(Steps))),

@@ -137,7 +137,7 @@ def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(body=st.recursive(LEAVES, grown, max_leaves=6))
 def test_any_body_reads_back_as_it_was(body: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()

@@ -35,7 +35,7 @@ def holds(seed: int, folder: Path) -> None:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_mutations(block: int, tmp_path: Path) -> None:
-    for seed in range(block * 40, block * 40 + 40):
+    for seed in range(block * 20, block * 20 + 20):
         holds(seed, tmp_path)
 
 

@@ -63,7 +63,7 @@ def frontiers(draw):
     return curves, l_max
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(frontiers(), st.integers(1, 3), st.sampled_from([1, 1, 2, 3]))
 def test_greedy_is_the_brute_force(drawn, n, step):
     curves, l_max = drawn

@@ -40,7 +40,7 @@ DRAWN += ("paper/more_baselines", "paper/qwen3_4b", "paper/qwen3_8b", "paper/z1"
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the flagship spec and the published data beside it; a hub's cache that is empty."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from reodsl.report.figures import Gallery
-from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material, read
 from tests.report.synthetic import World, world
 
@@ -38,17 +35,6 @@ def material(one_seed: World) -> Material:
 def of_seeds(three_seeds: World) -> Material:
     """What the study of three seeds gives a report."""
     return read(three_seeds.spec, three_seeds.inputs)
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages have the places of their charts and no charts, which take most of the time: for tests of what a page says."""
-
-    def figure(gallery: Gallery, name: str, draw: object, kind: str | None = None, **options: Any) -> Markup:
-        return tag("figure", tag("div", class_="vega", data_chart=name), data_kind=kind)
-
-    monkeypatch.setattr(Gallery, "figure", figure)
-    monkeypatch.setattr("reodsl.report.page.vega_bundle", str)
 
 
 @pytest.fixture

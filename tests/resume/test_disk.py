@@ -43,7 +43,7 @@ def grow(disk: Path, kib: int) -> None:
     mount("-o", f"remount,size={kib}k", disk)
 
 
-SOME, MANY = (64, 700, 1500), (64, 100, 200, *range(400, 4000, 200))
+SOME, MANY = (64, 500, 900), (64, 100, 200, *range(400, 4000, 200))
 
 
 @pytest.mark.parametrize("sizes", [SOME, pytest.param(MANY, marks=pytest.mark.heavy)])

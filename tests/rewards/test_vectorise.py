@@ -150,7 +150,7 @@ def steps(draw):
     return groups, places
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @forall(rewards(), steps())
 def test_equal_to_the_interpreter(reward, step):
     groups, places = step

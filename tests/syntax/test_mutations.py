@@ -18,7 +18,7 @@ from reodsl.syntax.formatter import format_source
 from reodsl.syntax.tree import same, walk
 from tests.syntax.trees import EVERY_SPEC
 
-COUNT = int(os.environ.get("REODSL_MUTATIONS", "600"))
+COUNT = int(os.environ.get("REODSL_MUTATIONS", "300"))
 PARTS = 12
 TEXTS = [path.read_bytes() for path in EVERY_SPEC]
 TOKENS = re.compile(rb"\w+|\s+|[^\w\s]")

@@ -39,7 +39,7 @@ def need(name: str) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a small spec, where every tracker keeps what it gets, and no network."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("REODSL_STORE", raising=False)

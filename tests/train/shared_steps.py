@@ -30,7 +30,8 @@ PAIRS = [(TRACES[1], TRACES[4]), (TRACES[3], TRACES[0]), (TRACES[2], TRACES[6])]
 RULE = Simpo(batch=3, max_tokens=64, beta=2.0, gamma=0.5)
 ADAM = Optimizer(algorithm="adamw", lr=1e-3, weight_decay=0.05, grad_norm=0.5)
 MUON = Optimizer(algorithm="muon", lr=1e-3, grad_norm=0.5)
-CASES = ("sft", "muon", "simpo", "ppo", "ppo_tempered", "ppo_held", "checkpointed")
+CASES = ("muon", "simpo", "ppo", "ppo_held", "checkpointed")
+"""Of what differs between processes: `checkpointed` is `sft` with less kept, and a temperature is within one process."""
 BOUND = 40
 """Tokens of a micro-batch: some hold one row, some several."""
 

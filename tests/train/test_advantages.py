@@ -71,7 +71,7 @@ def groups(draw):
     return rewards, present, length, np.array([places] * rollouts)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     groups(),
     st.sampled_from(["causal", "as_printed", "own"]),

@@ -14,6 +14,7 @@ from reodsl.view.evaluations import Evaluation
 from tests.bad_input.commands import SPEC
 from tests.called import call
 from tests.report.conftest import HOSTILE
+from tests.undrawn import undraw
 
 GRID = (0, 4, 8, 16)
 KEYS = ["benchmark", "question", "sample"]
@@ -75,19 +76,10 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     place = tmp_path_factory.mktemp("viewed")
     (place / "tiny.reo").write_text(SPEC)
     store = place / ".reodsl"
-    assert (
-        call(
-            "run",
-            str(place / "tiny.reo"),
-            "--local",
-            "--quiet",
-            "--store",
-            str(store),
-            "--out",
-            str(place / "out"),
-        )
-        == 0
-    )
+    where = ("--store", str(store), "--out", str(place / "out"))
+    with pytest.MonkeyPatch.context() as patch:
+        undraw(patch.setattr)
+        assert call("run", str(place / "tiny.reo"), "--local", "--quiet", *where) == 0
     for path in store.glob("objects/*/*/samples.parquet"):
         path.parent.chmod(0o755)
         path.chmod(0o644)

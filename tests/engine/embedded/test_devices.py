@@ -18,19 +18,19 @@ from tests.devices.module import MEMORY, NAME
 from tests.devices.simulated import simulated, waits
 from tests.engine.engine_reference import STOP, engine_of, make_requests
 
-SAMPLED = Sampling(26, stop_ids=(STOP, 5))
+SAMPLED = Sampling(14, stop_ids=(STOP, 5))
 WAYS = {
     "sampled": SAMPLED,
     "greedy": replace(SAMPLED, temperature=0.0),
     "tempered and cut": replace(SAMPLED, temperature=0.7, top_p=0.9, top_k=7),
 }
-REQUESTS = make_requests(5, 4, seed=2, lengths=(2, 9))
-CUTS = [[0, 1, 4, 9, 16, 25, 300][number % 3 :] for number in range(len(REQUESTS))]
+REQUESTS = make_requests(4, 3, seed=2, lengths=(2, 9))
+CUTS = [[0, 1, 4, 9, 13, 300][number % 3 :] for number in range(len(REQUESTS))]
 
 
 def work(model: Any, sampling: Sampling, device: str) -> tuple[Any, ...]:
     """Responses of cohorts that overlap, answers forced from the kept caches, from none, and without a text."""
-    engine = engine_of(model, device=device, rows=9)
+    engine = engine_of(model, device=device, rows=5)
     responses = engine.generate(REQUESTS, sampling)
     fresh = engine_of(model, device=device, prefill_tokens=64)
     answers = replace(sampling, max_tokens=4)

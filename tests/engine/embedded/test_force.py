@@ -13,14 +13,14 @@ from runners.engine.protocol import Forced, Request, Sampling
 from runners.engine.streams import forced_seed
 from tests.engine.engine_reference import STOP, engine_of, make_requests, prefilled, reference_continue
 
-GENERATION = Sampling(26, stop_ids=(STOP, 5))
+GENERATION = Sampling(18, stop_ids=(STOP, 5))
 FORCING = (11, 3, 8)
 GREEDY = Sampling(1, temperature=0.0, stop_ids=(STOP,))
 
 
 def rollouts(model: Any, **settings: Any) -> tuple[Any, Any, Any]:
     engine = engine_of(model, **settings)
-    requests = make_requests(4, 3, seed=5, lengths=(2, 9))
+    requests = make_requests(3, 2, seed=5, lengths=(2, 9))
     return engine, requests, engine.generate(requests, GENERATION)
 
 
@@ -40,13 +40,13 @@ def naive(model: Any, requests: Any, responses: Any, cuts: Any, forcing: Any, sa
 
 
 def fixed(responses: Any) -> list[list[int]]:
-    return [[0, 1, 4, 9, 16, 25, 26, 300] for _ in responses]
+    return [[0, 1, 4, 9, 17, 18, 300] for _ in responses]
 
 
 def ragged(responses: Any) -> list[list[int]]:
     rng = random.Random(2)
     return [
-        [*rng.choices(range(30), k=rng.randint(0, 6)), 3, 3][index % 3 :] for index in range(len(responses))
+        [*rng.choices(range(22), k=rng.randint(0, 6)), 3, 3][index % 3 :] for index in range(len(responses))
     ]
 
 
@@ -105,7 +105,7 @@ def test_many_branches_at_once(one_model: Any, monkeypatch: pytest.MonkeyPatch) 
     from runners.engine.embedded import branches as module
 
     engine, requests, responses = rollouts(one_model)
-    cuts = [list(range(26)) for _ in responses]
+    cuts = [list(range(18)) for _ in responses]
     want = engine.force(requests, responses, cuts, FORCING, GREEDY)
     monkeypatch.setattr(module, "_CPU_SCORES", 1)
     assert engine.force(requests, responses, cuts, FORCING, GREEDY) == want
