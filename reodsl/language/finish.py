@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error
@@ -61,7 +62,7 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: Stage | None = Non
             missing[number] = replace(each, example=example)
             imports += lacked
         ctx.report(_lacking(what, missing, record.span, stage, with_imports(imports)))
-    return None if missing or _lacks_broken(done) else done
+    return None if missing or (has_broken(ctx, done) and _lacks_broken(done)) else done
 
 
 def _lacking(
@@ -101,6 +102,16 @@ def _together(missing: Sequence[_Missing], depth: int = 0) -> str:
     return ", ".join(written)
 
 
+def has_broken(ctx: Context, record: Record) -> bool:
+    """Whether a setting of the record or of a block in it was given wrongly. Stages by the thousand have the blocks of one
+    experiment: each is looked at once.
+    """
+    if record.broken:
+        return True
+    blocks = [data for slot in record.fields.values() if isinstance(data := slot.value.data, Section)]
+    return any(ctx.once_of("has broken", each, partial(has_broken, ctx, each)) for each in blocks)
+
+
 def _lacks_broken(record: Record) -> bool:
     """Whether a setting was given wrongly and has no value from a parent or a default to stand in."""
     if any(name not in record.fields for name in record.broken):
@@ -137,7 +148,7 @@ def _filled(
     if isinstance(until, Until):
         # `until = … or steps(400)` says how many steps there are at most.
         fields["steps"] = replace(fields["until"], value=until.steps)
-    at = tree.Ident(record.name, record.span)
+    defaults = _defaults(ctx, record, kind)
     for name, field in kind.fields.items():
         if field.methods and method not in field.methods:
             continue
@@ -147,7 +158,7 @@ def _filled(
             if inner is None and (
                 field.required or name in needed_blocks(kind, method) or _all_default(inner_kind)
             ):
-                inner = Section(inner_kind.name, {}, record.span, name)
+                inner = defaults.block(name, inner_kind)
             if inner is not None and inner_kind.form == "block" and name != "report":
                 filled, lacked = _filled_section(ctx, inner, inner_kind, method, (*blocks, name))
                 missing += lacked
@@ -161,8 +172,35 @@ def _filled(
         if field.required:
             missing.append(_Missing(blocks, name, field, field.example))
         elif field.default is not None:
-            fields[name] = Slot(default_value(field, at), None, field.doc)
+            fields[name] = defaults.slot(name, field)
     return replace(record, fields=fields)
+
+
+class _Defaults:
+    """What stands in for settings and blocks of records at one place, such as the stages of an experiment: made once."""
+
+    def __init__(self, name: str, span: Span) -> None:
+        self._at = tree.Ident(name, span)
+        self._slots: dict[str, Slot] = {}
+        self._blocks: dict[str, Section] = {}
+
+    def slot(self, name: str, field: Field) -> Slot:
+        """The default of a setting."""
+        if name not in self._slots:
+            self._slots[name] = Slot(default_value(field, self._at), None, field.doc)
+        return self._slots[name]
+
+    def block(self, name: str, kind: Kind) -> Section:
+        """A block without a setting."""
+        if name not in self._blocks:
+            self._blocks[name] = Section(kind.name, {}, self._at.span, name)
+        return self._blocks[name]
+
+
+def _defaults(ctx: Context, record: Record, kind: Kind) -> _Defaults:
+    span = record.span
+    place = f"defaults of {record.name} at {span.path}:{span.line}:{span.column}:{span.end_line}:{span.end_column}"
+    return ctx.once_of(place, kind, lambda: _Defaults(record.name, span))
 
 
 def needed_blocks(kind: Kind, method: str | None) -> tuple[str, ...]:

@@ -19,9 +19,6 @@ from tests.language.test_large import HEAD
 
 SECONDS = 2.0
 MEGABYTES = 300.0
-NOT_YET = {"stages": 4.0, "calls of a function": 4.0}
-"""Inputs that still take about two seconds, and what they may take until they are quicker."""
-
 LOOP = 0.016
 """Seconds that the loop takes on an idle core of the machine on which the bound is held: 32 nanoseconds a round."""
 
@@ -103,7 +100,7 @@ def test_is_checked_soon(name: str, tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text(CASES[name])
     found = spent(path)
-    assert found.seconds < NOT_YET.get(name, SECONDS)
+    assert found.seconds < SECONDS
     assert found.megabytes < MEGABYTES
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span
+from reodsl.language.finish import has_broken
 from reodsl.language.modules import STD
 from reodsl.language.program import Program
 from reodsl.language.resolve import ancestry, arm_suite, own_suite
@@ -91,7 +92,8 @@ def _case(program: Program, name: str, record: Experiment, suite: Record | None,
             reward = value.data if value is not None and isinstance(value.data, Definition) else None
             at = value.span if value is not None else None
             typed = type_reward(program.context, reward, at=at) if reward is not None else None
-            stages.append(StageCase(part, stage.understood(), typed, _selection(program, stage)))
+            sound = stage.understood() if has_broken(program.context, stage) else stage
+            stages.append(StageCase(part, sound, typed, _selection(program, stage)))
     broken = any("method" in each.record.broken for each in stages)
     methods = None if broken else frozenset(each.method for each in stages)
     return Case(name, record, suite, tuple(stages), study, methods=methods)

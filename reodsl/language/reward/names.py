@@ -66,7 +66,8 @@ class Environment:
     """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets.
 
     `sampled` are the variables that run over the starting model's responses. `inside` are the functions whose bodies are
-    being written out. Names that begin with `?` stand for variables of the place that calls one.
+    being written out. Names that begin with `?` stand for variables of the place that calls one. `places` says how many
+    variables over `splits` there are.
     """
 
     values: dict[str, Typed] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Environment:
     sampled: frozenset[str] = frozenset()
     functions: dict[str, LocalFunction] = field(default_factory=dict)
     inside: tuple[str, ...] = ()
+    places: int = 0
 
     @property
     def size(self) -> int:
@@ -85,6 +87,10 @@ class Environment:
     def with_value(self, name: str, value: Typed) -> Environment:
         """This environment with one more number in it."""
         return replace(self, values={**self.values, name: value})
+
+    def with_place(self, name: str, value: Typed) -> Environment:
+        """This environment with one more variable over `splits` in it."""
+        return replace(self, values={**self.values, name: value}, places=self.places + 1)
 
     def with_response(self, name: str, canonical: str, over: str = "group") -> Environment:
         """This environment with one more response in it, of `group` or of `ref`."""
@@ -98,6 +104,7 @@ class Environment:
             sampled,
             self.functions,
             self.inside,
+            self.places,
         )
 
     def names(self) -> list[str]:

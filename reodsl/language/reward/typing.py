@@ -278,11 +278,14 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
         )
     outer, closure = body.env, function.env
     body.ctx.spend("names", expr.span, outer.size + closure.size)
-    values = closure.values | {
-        f"?{each.data.name}": each
-        for each in outer.values.values()
-        if isinstance(each.data, Name) and each.data.name[0] == "M"
-    }
+    values = dict(closure.values)
+    # A reward may call functions by the thousand, and have names by the thousand.
+    if outer.places:
+        values |= {
+            f"?{each.data.name}": each
+            for each in outer.values.values()
+            if isinstance(each.data, Name) and each.data.name[0] == "M"
+        }
     responses = closure.responses | {f"?{each}": each for each in outer.responses.values()}
     others = dict(closure.others)
     variable = None
@@ -308,6 +311,7 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
         others=others,
         sampled=outer.sampled,
         inside=(*outer.inside, function.name),
+        places=outer.places,
     )
     inner = replace(body, env=env, variable=variable)
     typed = type_expression(inner, function.value)
@@ -718,7 +722,7 @@ def _over(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, s
     variable = f"M{inside or ''}"
     at_hand = body.env.values[body.variable or ""]
     place = Typed(Name(name=variable), TOKENS, at_hand.low, at_hand.high)
-    return body.within(body.env.with_value(name, place)), variable
+    return body.within(body.env.with_place(name, place)), variable
 
 
 def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]] | None:
