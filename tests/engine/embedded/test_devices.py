@@ -102,5 +102,5 @@ def test_memory_that_runs_out_is_told_with_numbers(
         with pytest.raises(Problem) as caught:
             engine.generate(REQUESTS, SAMPLED)
         golden("engine/E0816-memory.txt", render(caught.value.diagnostics, {}))
-        with pytest.raises(Problem, match="memory ran out while forcing 121 answers"):
+        with pytest.raises(Problem, match="memory ran out while forcing 60 answers"):
             engine.force(REQUESTS, responses, CUTS, (11,), SAMPLED)
