@@ -40,6 +40,7 @@ Examples:
   reodsl run specs/quickstart.reo --amend reo_exp.steps=12 --out /tmp/short
   reodsl run specs/quickstart.reo --local            (in this process, without Ray)
   reodsl run plan.json                               (a plan saved by `reodsl plan --out`)
+  reodsl run specs/qwen3_4b.reo --fetch              (gets models and data sets that are missing)
   reodsl run specs/qwen3_4b.reo --address 10.0.0.7:6379 --store /shared/reo
 """,
 )
@@ -64,6 +65,12 @@ Examples:
     type=click.Choice(TRACKERS),
     help="Send the steps of trainings there as they are done. Repeatable. Default: `track` in the user's config.toml.",
 )
+@click.option(
+    "--fetch",
+    "fetching",
+    is_flag=True,
+    help="Get missing models and data sets from their hub, after saying how large they are. A terminal is asked.",
+)
 @trust_options
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
@@ -78,6 +85,7 @@ def command(
     out: Path | None,
     tensorboard: bool,
     track: tuple[str, ...],
+    fetching: bool,
     without_sandbox: bool,
     allow_python: bool,
     quiet: bool,
@@ -98,6 +106,10 @@ def command(
         spec, sets, amends, target = asked.spec, asked.sets, asked.amends, asked.target
         store_dir = Path(asked.store)
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet).for_run()
+    if fetching or sys.stdin.isatty():
+        from reodsl.cli.offers import fetch_missing
+
+        fetch_missing(ready, fetching)
     plan = ready.plan()
     if saved is not None:
         _still_holds(saved, ready, plan)

@@ -11,7 +11,7 @@ from pydantic import Field, model_serializer
 from reodsl.ir.base import IR, named, without_unsaid
 from reodsl.ir.names import OWN_CODE, PACKAGE, PART, REPO, REVISION
 from reodsl.ir.settings import data as data_settings
-from reodsl.ir.task import FoldTask, FoldTraces
+from reodsl.ir.task import FoldTask, FoldTraces, Programs
 
 
 def normal_question(question: str) -> str:
@@ -20,7 +20,10 @@ def normal_question(question: str) -> str:
 
 
 class Columns(data_settings.Columns, IR):
-    """Which columns of the source hold what the questions table needs."""
+    """Which columns of the source hold what the questions table needs; those of `meta` keep their names."""
+
+    later = frozenset({"meta"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
 
 
 class Python(data_settings.Python, IR):
@@ -34,6 +37,15 @@ class Python(data_settings.Python, IR):
     function: Annotated[str, named(OWN_CODE)]
 
 
+class Tests(data_settings.Tests, IR):
+    """Answers are programs: right where all tests of the question pass, which its reference answer holds.
+
+    An answer has `seconds` of processor time and `memory` GiB. One that takes more is wrong.
+    """
+
+    kind: Literal["tests"] = "tests"
+
+
 class Generated(data_settings.Generated, IR):
     """`count` distinct questions of a task, or of a function of the user's; `seed` draws them, apart from the run's seed.
 
@@ -43,7 +55,7 @@ class Generated(data_settings.Generated, IR):
     """
 
     kind: Literal["generated"] = "generated"
-    task: FoldTask | Python
+    task: FoldTask | Programs | Python
     traces: FoldTraces | None = None
 
 
@@ -119,7 +131,13 @@ class Regex(data_settings.Regex, IR):
     kind: Literal["regex"] = "regex"
 
 
-AnswerReader = Annotated[Boxed | LastNumber | After | Regex, Field(discriminator="kind")]
+class Code(IR):
+    """An answer is the content of the last block of code between two lines that start with ``` (a fence)."""
+
+    kind: Literal["code"] = "code"
+
+
+AnswerReader = Annotated[Boxed | LastNumber | After | Regex | Code, Field(discriminator="kind")]
 
 
 def reader_words(reader: AnswerReader) -> str:
@@ -132,7 +150,7 @@ def reader_words(reader: AnswerReader) -> str:
     return reader.kind
 
 
-Verifying = Literal["math", "exact", "package"] | Python
+Verifying = Literal["math", "exact", "package"] | Python | Tests
 
 
 class Chance(IR):
@@ -146,13 +164,16 @@ class Chance(IR):
 
 
 Comparison = Verifying | Chance
-"""How answers are compared: a verifier that is there, by its name, or the user's own; in a rehearsal by chance."""
+"""How answers are compared: a verifier that is there, by its name, tests of programs, or the user's own; in a rehearsal by
+chance."""
 
 
 def verifier_words(verifier: Comparison) -> str:
     """A verifier for people: its name, or its function's."""
     if isinstance(verifier, Chance):
         return f"{verifier_words(verifier.of)}, then by chance"
+    if isinstance(verifier, Tests):
+        return f"tests of {verifier.seconds:g} s and {verifier.memory:g} GiB"
     return verifier.function if isinstance(verifier, Python) else verifier
 
 

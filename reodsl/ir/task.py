@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from reodsl.ir.base import IR
 from reodsl.ir.settings import data as data_settings
 
@@ -15,6 +17,18 @@ class FoldTask(data_settings.Task, IR):
     """
 
     length: tuple[int, int]
+
+
+class Programs(data_settings.Programs, IR):
+    """Functions of one whole number x, each a few steps of arithmetic, with tests of what they return.
+
+    A step adds, takes away, multiplies, takes the remainder, or compares with a number up to `largest`. `question` is a
+    template with `{name}`, the function's, and `{steps}`. A worked solution is `trace`, a template with `{solution}`: the
+    function as a block of code, or as one line whose words have spaces between them.
+    """
+
+    kind: Literal["programs"] = "programs"
+    steps: tuple[int, int]
 
 
 class TraceStyle(data_settings.Style, IR):

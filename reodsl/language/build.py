@@ -15,6 +15,7 @@ from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.data import (
     After,
     Boxed,
+    Code,
     Columns,
     Data,
     File,
@@ -25,6 +26,7 @@ from reodsl.ir.data import (
     PackageData,
     Python,
     Regex,
+    Tests,
 )
 from reodsl.ir.expression import Expression
 from reodsl.ir.model import (
@@ -55,7 +57,7 @@ from reodsl.ir.reward import (
 )
 from reodsl.ir.selection import Choice, Pick, Selection
 from reodsl.ir.study import Benchmark, Engine, Suite
-from reodsl.ir.task import FoldTask, FoldTraces, TraceStyle
+from reodsl.ir.task import FoldTask, FoldTraces, Programs, TraceStyle
 from reodsl.ir.training import (
     AdamGroup,
     Advantage,
@@ -192,9 +194,11 @@ def data(record: Record) -> Data:
 def _readers(record: Record) -> tuple[IR, ...]:
     """Where answers are read, in order of preference."""
     value = record.get("answer")
+    verifier = record.sub("verifier")
+    programs = verifier is not None and verifier.kind == "tests"
     if value is None or not isinstance(value.data, Items):
-        return (Boxed(),)
-    words = {"boxed": Boxed, "last_number": LastNumber}
+        return (Code(),) if programs else (Boxed(),)
+    words = {"boxed": Boxed, "last_number": LastNumber, "code": Code}
     return tuple(
         _built(each) if isinstance(each.data, Record) else words[plain(each)]() for each in value.data.values
     )
@@ -252,11 +256,13 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
             "marks": Marks,
             "monitor": Monitor,
             "package": Package,
+            "programs": Programs,
             "prompt": Prompt,
             "python": Python,
             "regex": Regex,
             "rest": AdamGroup,
             "task": FoldTask,
+            "tests": Tests,
             "tokenizer": WordTokenizer,
         }.items()
     },

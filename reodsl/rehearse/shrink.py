@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from reodsl.ir import IR, Spec
 from reodsl.ir.base import values_of
-from reodsl.ir.data import Chance, Data, DataSource, Generated, PackageData
+from reodsl.ir.data import Chance, Comparison, Data, DataSource, Generated, PackageData, Tests
 from reodsl.ir.expression import Node, Number, names_of
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
@@ -156,7 +156,7 @@ class _Shrinking:
     def fewer(self, data: Data, count: int) -> Data:
         """A data set with that many questions, whose answers are right by chance."""
         other = self.stand_ins.sources(data)
-        verifier = data.verifier if other is None or data.verifier != "package" else "math"
+        verifier = data.verifier if other is None or not _of_its_own(data.verifier) else "math"
         sources = tuple(_counted(source, count) for source in (other or data.sources))
         return _with(
             data,
@@ -317,6 +317,11 @@ def _with(value: T, /, **changes: Any) -> T:
 
 def _distinct(counts: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(counts))
+
+
+def _of_its_own(verifier: Comparison) -> bool:
+    """Whether answers to other questions cannot be compared so: a package's own, and programs."""
+    return verifier == "package" or isinstance(verifier, Tests)
 
 
 def _counted(source: DataSource, count: int) -> DataSource:

@@ -19,7 +19,8 @@ from reodsl.store.manifest import MANIFEST
 class Made:
     """How an artifact came to be, as far as its store wrote it down: its key, seconds, device and versions.
 
-    `unconfined` is why answers were checked outside a sandbox there; empty where they were inside.
+    `unconfined` is why answers were checked outside a sandbox there; empty where they were inside. `hub` has the commits
+    of a hub's models and data sets that it goes back to, by repository.
     """
 
     key: str
@@ -27,6 +28,7 @@ class Made:
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     unconfined: str = ""
+    hub: Mapping[str, str] = field(default_factory=dict)
 
 
 def made_of(folder: Path) -> Made:
@@ -35,7 +37,8 @@ def made_of(folder: Path) -> Made:
         record = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
         versions = {str(name): str(version) for name, version in record.get("versions", {}).items()}
         seconds, device = float(record["seconds"]), str(record.get("device", ""))
-        return Made(folder.name, seconds, device, versions, str(record.get("unconfined") or ""))
+        hub = {str(repo): str(commit) for repo, commit in record.get("hub", {}).items()}
+        return Made(folder.name, seconds, device, versions, str(record.get("unconfined") or ""), hub)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Made(folder.name)
 

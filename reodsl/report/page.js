@@ -152,6 +152,8 @@
   const apply = (view, group) => { try { view.signal("off", hidden(group)).runAsync(); } catch { /* a chart without arms */ } };
   const light = (view, arm) => { try { view.signal("focus", arm).runAsync(); } catch { /* a chart without arms */ } };
   const drawAll = () => Promise.all([...document.querySelectorAll("[data-chart]")].map(draw));
+  // The page says in which theme all its charts stand.
+  const drawThemed = () => drawAll().then(() => { root.dataset.ready = dark() ? "dark" : "light"; });
 
   for (const group of document.querySelectorAll("[data-group]")) {
     const set = (arm) => {
@@ -327,9 +329,9 @@
     });
   document.getElementById("theme").addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
-    drawAll();
+    drawThemed();
   });
-  preference.addEventListener("change", drawAll);
+  preference.addEventListener("change", drawThemed);
   for (const folded of document.querySelectorAll("details")) folded.addEventListener("toggle", drawAll);
-  drawAll().then(() => { root.dataset.ready = "yes"; });
+  drawThemed();
 })();

@@ -60,6 +60,8 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
             f"{name} {version}" for name, version in made_with(material, installed).items()
         ),
     }
+    if commits := sorted({each for artifact in material.artifacts.values() for each in artifact.hub.items()}):
+        facts["From a hub"] = ", ".join(f"{repo} at {commit}" for repo, commit in commits)
     if read := answers_read(spec):
         facts["Answers"] = "; ".join(read)
     unconfined = sorted(

@@ -105,7 +105,8 @@ def material_of(store: Store, record: Record) -> tuple[Material, tuple[Diagnosti
     spec = Spec.model_validate(payload["spec"])
     material, unread = _read(spec, gathered.inputs, payload.get("accepted", ()))
     wanted = len(dict.fromkeys(task.inputs.values()))
-    findings = _findings(record, gathered, unread, wanted, alive(store, record))
+    named = {task.inputs[role]: why for role, why in unread.items()}
+    findings = _findings(record, gathered, named, wanted, alive(store, record))
     lines = [line for each in findings for line in (each.message, *each.notes)]
     sentences = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
     return replace(material, unfinished=sentences), findings
@@ -173,12 +174,12 @@ def _findings(
                 else f"finish the run, which does only what is missing: reodsl run {record.path}",
             )
         )
-    for role, why in unread.items():
+    for name, why in unread.items():
         warnings.append(
             warning(
                 "W0805",
                 f"the report leaves out a result that cannot be read: {why}",
-                where=role,
+                where=name,
                 help=f"make it anew: reodsl run {record.path}",
             )
         )

@@ -35,6 +35,8 @@ _DEEPEST = 4
 """Folders from a copy of a data set to its files: `data/NAME/SPLIT/FILE`."""
 LARGEST_CONFIG = 1 << 20
 """Bytes of a model's `config.json`."""
+UNFINISHED = "reodsl-unfinished"
+"""Beside a repository's files in the hub's cache: the commit of which not all of them are there yet."""
 _LARGEST_CACHE = 1 << 26
 _LARGEST_REF = 1 << 10
 _UNREAD = "unread "
@@ -245,11 +247,16 @@ def hub_cache() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or home / "hub")
 
 
+def hub_place(hub_kind: str, repo: str) -> Path:
+    """Where all of a repository of a hub is kept on this machine, whether it is there or not."""
+    return hub_cache() / f"{hub_kind}--{repo.replace('/', '--')}"
+
+
 def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
-    """The folder of a model (`models`) or data set (`datasets`) in the local cache; None where it is not."""
+    """The folder of a model (`models`) or data set (`datasets`) in the local cache; None where it is not, or not whole."""
     if not REPO.holds(repo) or not (revision is None or REVISION.holds(revision)):
         return None
-    place = hub_cache() / f"{hub_kind}--{repo.replace('/', '--')}"
+    place = hub_place(hub_kind, repo)
     try:
         commit = (
             read_plain(place / "refs" / (revision or "main"), _LARGEST_REF).decode("ascii", "replace").strip()
@@ -257,7 +264,22 @@ def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
     except OSError:
         commit = revision or ""
     snapshot = place / "snapshots" / commit
-    return snapshot if PART.holds(commit) and os.path.isdir(snapshot) else None
+    if not PART.holds(commit) or not os.path.isdir(snapshot):
+        return None
+    try:
+        return None if read_plain(place / UNFINISHED, _LARGEST_REF).decode() == commit else snapshot
+    except (OSError, UnicodeDecodeError):
+        return snapshot
+
+
+def hub_commits(payload: Mapping[str, Any]) -> dict[str, str]:
+    """The commits of hubs that a payload as `resolved` gives it names, by repository."""
+    sources = [*payload.get("data", {}).get("sources", ()), payload.get("model", {}).get("source", {})]
+    return {
+        str(source["repo"]): str(source["revision"])
+        for source in sources
+        if isinstance(source, Mapping) and source.get("kind") == "hub" and source.get("revision")
+    }
 
 
 def hub_revision(hub_kind: str, repo: str, revision: str | None) -> str | None:

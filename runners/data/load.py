@@ -10,13 +10,26 @@ import polars as pl
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.graph.job import Resources
-from reodsl.ir.data import Data, DataSource, File, Generated, HubData, PackageData, Python
+from reodsl.ir.data import (
+    Chance,
+    Comparison,
+    Data,
+    DataSource,
+    File,
+    Generated,
+    HubData,
+    PackageData,
+    Python,
+    Tests,
+)
+from reodsl.ir.task import Programs
 from runners.data.files import file_problem, read_questions, require_head
 from runners.data.fold import generate_questions
 from runners.data.hub import hub_problem, local_files, read_hub
 from runners.data.marks import unused_marks, without_marks
 from runners.data.own import read_own
 from runners.data.package import package_problem, read_package
+from runners.data.programs import generate_programs, require_tests
 from runners.data.references import doubtful_references
 from runners.data.table import require_filled, require_names, settle_duplicates
 from runners.data.traces import generate_traces
@@ -44,9 +57,15 @@ def read_sources(data: Data, folder: Path, resources: Resources = HERE) -> list[
     tables = []
     for source in data.sources:
         table = without_marks(read_source(source, folder, resources), data.strip)
-        require_filled(table, _where(source))
+        require_filled(table, _where(source), scored=isinstance(source, (Generated, PackageData)))
+        if _runs_programs(data.verifier):
+            require_tests(table, _where(source))
         tables.append(table)
     return tables
+
+
+def _runs_programs(verifier: Comparison) -> bool:
+    return isinstance(verifier.of if isinstance(verifier, Chance) else verifier, Tests)
 
 
 def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -88,6 +107,8 @@ def read_source(source: DataSource, folder: Path, resources: Resources = HERE) -
     if isinstance(source, Generated):
         if isinstance(source.task, Python):
             return read_own(source, source.task, folder, resources)
+        if isinstance(source.task, Programs):
+            return generate_programs(source.task, source.count, source.seed, source.split)
         if source.traces is not None:
             return generate_traces(source.task, source.traces, source.count, source.seed, split=source.split)
         return generate_questions(source.task, source.count, source.seed, split=source.split)

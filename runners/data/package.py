@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -18,11 +18,14 @@ from runners.data.draws import Stream
 from runners.data.split import HELD_OUT_ONE_IN, split_of
 from runners.data.table import question_id
 from runners.data.traces import check_traces, write_trace
+from runners.programs.gym import create_dataset, entry_of
+from runners.programs.values import Uncarried, packed
 
 PACKAGES = {"reasoning_gym": "reasoning-gym"}
 """Packages that can make questions, and the name each is installed by. A spec cannot have any other imported."""
 _TASK = re.compile(r"[a-z0-9_]{1,100}")
-_OPTION = re.compile(r"\s*([a-z][a-z0-9_]{0,60})\s*=\s*(-?\d{1,15}(?:\.\d{1,15})?|true|false)\s*")
+_OPTION = re.compile(r"\s*([a-z][a-z0-9_]{0,60})\s*=\s*(.{1,4000}?)\s*", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_ -]*")
 _ARITHMETIC = re.compile(r"[0-9][-+*/(). 0-9]*|[-(][-+*/(). 0-9]*")
 _DIGIT = re.compile(r"[0-9]")
 _RESERVED = ("size", "seed")
@@ -58,14 +61,15 @@ def read_package(source: PackageData) -> pl.DataFrame:
     missing = package_problem(source)
     if missing is not None:
         raise Problem(missing)
-    gym: Any = importlib.import_module(_module(source))
+    importlib.import_module(_module(source))
     try:
         if not _TASK.fullmatch(source.task):
             raise ValueError(f"`{source.task}` is not a task's name")
+        options = _options(source)
         most = (
             source.count if source.split == "all" else _DRAWS_PER_QUESTION * (source.count + HELD_OUT_ONE_IN)
         )
-        dataset = gym.create_dataset(source.task, size=most, seed=source.seed, **_options(source))
+        dataset = create_dataset(source.task, most, source.seed, options)
         entries = list(_entries(dataset, source, most))
     except (ValueError, KeyError, TypeError, AssertionError) as failure:
         raise _cannot(source, f"cannot make `{source.task}`: {str(failure)[:200]}") from None
@@ -76,7 +80,10 @@ def read_package(source: PackageData) -> pl.DataFrame:
             where="package data",
             help="ask for fewer, or make the task larger by its `options`",
         )
-    rows = [_row(source.task, entry) for entry in entries]
+    rows = [_row(source.task, entry, options, _plain) for entry in entries]
+    if entries and entries[0]["answer"] is not None and not _survives(dataset, rows[0]):
+        # Some scorers need the tuples, or the numbers as keys, that JSON alone does not have.
+        rows = [_row(source.task, entry, options, _packed) for entry in entries]
     if entries and entries[0]["answer"] is not None and not _survives(dataset, rows[0]):
         raise problem(
             "E0709",
@@ -132,9 +139,18 @@ def _options(source: PackageData) -> dict[str, Any]:
     for text in source.options:
         match = _OPTION.fullmatch(text)
         if match is None or match[1] in _RESERVED:
-            raise ValueError(f"`{text[:60]}` is not an option: write `name=value`, a number, true or false")
-        options[match[1]] = json.loads(match[2])
+            raise ValueError(f"`{text[:60]}` is not an option: write `name=value`, the value in JSON")
+        try:
+            options[match[1]] = json.loads(match[2], parse_constant=_no_number)
+        except (ValueError, RecursionError):
+            if _WORD.fullmatch(match[2]) is None:
+                raise ValueError(f"`{text[:60]}` is not an option: `{match[2][:60]}` is no JSON") from None
+            options[match[1]] = match[2]
     return options
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:
@@ -170,16 +186,35 @@ def _module(source: PackageData) -> str:
     return source.package.replace("-", "_")
 
 
-def _row(task: str, entry: dict[str, Any]) -> tuple[str, str, str, str, str]:
+def _row(
+    task: str, entry: dict[str, Any], options: Mapping[str, Any], write: Callable[[dict[str, Any]], Any]
+) -> tuple[str, str, str, str, str]:
     question = str(entry["question"])
     answer = "" if entry["answer"] is None else str(entry["answer"])
-    meta = json.dumps({"task": task, "entry": entry}, default=str)
+    facts = {"task": task, **write(entry), **({"options": options} if options else {})}
+    meta = json.dumps(facts, default=str)
     return question_id(question), question, answer, bare_question(entry), meta
+
+
+def _plain(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"entry": entry}
+
+
+def _packed(entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry with its tuples and keys as they are, where all in it is plain."""
+
+    def keep(value: Any) -> int:
+        raise Uncarried(f"{type(value).__name__} is no plain value")
+
+    try:
+        return {"packed": packed(entry, keep)}
+    except Uncarried:
+        return _plain(entry)
 
 
 def _survives(dataset: Any, row: tuple[str, ...]) -> bool:
     """Whether the right answer still gets full marks from the stored entry (tuples and number keys do not last)."""
     try:
-        return float(dataset.score_answer(answer=row[2], entry=json.loads(row[-1])["entry"])) >= 1.0
+        return float(dataset.score_answer(answer=row[2], entry=entry_of(json.loads(row[-1])))) >= 1.0
     except Exception:
         return False

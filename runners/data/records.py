@@ -48,7 +48,11 @@ def _no_number(name: str) -> str:
     raise _NoNumber(name)
 
 
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_number)
+class _Spelled(str):
+    """A number, as it is written."""
+
+
+_DECODER = json.JSONDecoder(parse_int=_Spelled, parse_float=_Spelled, parse_constant=_no_number)
 
 
 def _json(text: str, path: Path, place: str) -> Any:
@@ -85,7 +89,7 @@ def _from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> 
                 help='each row is a record, as in `{"question": …, "answer": …}`',
             )
         present.update(dict.fromkeys(row))
-    names = mapped(columns)
+    names = [name for name in mapped(columns) if name not in columns.meta]
     if rows:
         require_columns(list(present), columns, str(path))
     several = columns.answer
@@ -93,7 +97,24 @@ def _from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> 
         name: [_text(row.get(name), name, path, place, several=name == several) for place, row in rows]
         for name in names
     }
-    return pl.DataFrame(data, schema=dict.fromkeys(names, pl.String))
+    frame = pl.DataFrame(data, schema=dict.fromkeys(names, pl.String))
+    facts = [
+        pl.Series(name, [_valued(row.get(name)) for _, row in rows], dtype=pl.Object)
+        for name in dict.fromkeys(columns.meta)
+    ]
+    return frame.with_columns(facts)
+
+
+def _valued(value: Any) -> Any:
+    """A field as JSON has it, its numbers as numbers."""
+    match value:
+        case _Spelled():
+            return json.loads(value)
+        case list():
+            return [_valued(each) for each in value]
+        case dict():
+            return {name: _valued(each) for name, each in value.items()}
+    return value
 
 
 def _text(value: Any, name: str, path: Path, place: str, *, several: bool) -> str | None:
@@ -117,4 +138,4 @@ def _text(value: Any, name: str, path: Path, place: str, *, several: bool) -> st
 
 def _kind(value: Any) -> str:
     names = {dict: "a record", list: "a list", str: "a text or number", bool: "a truth value"}
-    return names.get(type(value), "null")
+    return names.get(str if isinstance(value, str) else type(value), "null")

@@ -1,13 +1,14 @@
 """The questions table: text columns id, question, answer, bare, trace and meta, made from any frame and checked.
 
 `bare` is there where what is asked is known without the words that it is asked in, `trace` where questions come with
-worked solutions, `meta` (JSON) where a package scores the answers.
+worked solutions, `meta` (JSON) where more is known of questions: what scores the answers, or further columns.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -32,7 +33,7 @@ def question_id(question: str) -> str:
 def mapped(columns: Columns) -> list[str]:
     """The source's column names that are read."""
     every = (columns.question, columns.answer, columns.trace, columns.id)
-    return [name for name in every if name is not None]
+    return list(dict.fromkeys([name for name in every if name is not None] + list(columns.meta)))
 
 
 def require_columns(present: Sequence[str], columns: Columns, where: str) -> None:
@@ -43,6 +44,7 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
         "trace": columns.trace,
         "id": columns.id,
     }
+    wanted.update({f"meta {name}": name for name in columns.meta})
     missing = {role: name for role, name in wanted.items() if name is not None and name not in present}
     if not missing:
         return
@@ -52,7 +54,7 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
         near = difflib.get_close_matches(name, present, n=1)
         if near:
             notes.append(f"for `{role}`, did you mean `{near[0]}`?")
-    role = next(iter(missing))
+    role = next(iter(missing)).partition(" ")[0]
     raise problem(
         "E0701",
         f"the data has no column{'s' if len(missing) > 1 else ''} {names}",
@@ -91,7 +93,11 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
     table = frame.select(pl.col(name).cast(pl.String).alias(role) for role, name in picked.items())
     if columns.id is None:
         table = with_ids(table)
-    order = [name for name in ("id", "question", "answer", "trace") if name in table.columns]
+    if columns.meta:
+        facts = frame.select(list(dict.fromkeys(columns.meta))).iter_rows(named=True)
+        texts = [json.dumps(row, default=str) for row in facts]
+        table = table.with_columns(pl.Series("meta", texts, dtype=pl.String))
+    order = [name for name in ("id", "question", "answer", "trace", "meta") if name in table.columns]
     return table.select(order)
 
 
@@ -106,15 +112,15 @@ def with_ids(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(pl.Series("id", ids, dtype=pl.String))
 
 
-def require_filled(table: pl.DataFrame, where: str) -> None:
+def require_filled(table: pl.DataFrame, where: str, scored: bool = False) -> None:
     """Raise a Problem where the table has no rows (E0703), or a row lacks its question, answer, trace or id (E0704).
 
-    A question that its package scores, which shows in its `meta`, may have no single right answer.
+    A question that its source scores may have no single right answer.
     """
     if table.height == 0:
         raise problem("E0703", "the data has no questions", where=where, help="give a source with rows in it")
     for name in table.columns:
-        if name in ("bare", "meta") or (name == "answer" and "meta" in table.columns):
+        if name in ("bare", "meta") or (name == "answer" and scored and "meta" in table.columns):
             continue
         text = table[name]
         empty = (text.is_null() | (text.str.strip_chars() == "")).fill_null(True)

@@ -29,7 +29,7 @@ from runners.models.impossible import impossible
 from runners.models.names import ADAPTER, INCOMPLETE, unread
 from runners.own import source_problem
 from runners.sandbox import lacking as lacking_means
-from runners.sandbox.refusal import cannot_confine
+from runners.sandbox.refusal import PROGRAMS, cannot_confine
 
 CUDA_BUILD = (
     "install a build of torch that fits the driver: pip install 'reodsl[run]' -c constraints/cuda.txt"
@@ -105,11 +105,12 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 def _confines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     """E0742, where code is to read answers on this machine, a package's or the user's, and nothing confines it."""
     # Where the tasks are another machine's, its workers say it themselves.
-    missing = None if machine.without_sandbox or machine.address else lacking_means()
+    missing = None if machine.address else lacking_means()
     if missing is None:
         return
     for where in dict.fromkeys(name for task in tasks for name in _scorers(task.payload)):
-        yield from cannot_confine(missing, where).diagnostics
+        if where == PROGRAMS or not machine.without_sandbox:
+            yield from cannot_confine(missing, where).diagnostics
 
 
 def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
@@ -125,6 +126,8 @@ def _scorers(payload: Any) -> Iterator[str]:
     if isinstance(payload, dict):
         if "package" in (payload.get("verifier"), payload.get("kind") == "chance" and payload["of"]):
             yield "verifier `package`"
+        if payload.get("kind") == "tests":
+            yield PROGRAMS
         if is_code(payload):
             yield f"`{payload['function']}`"
         for each in payload.values():
@@ -376,7 +379,8 @@ def _hub(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
         "E0850",
         f"the weights of `{repo}` are not on this machine",
         where=str(hub_cache()),
-        help=f"fetch the weights where there is a network: `hf download {repo}{option}` (HF_HOME says where to)",
+        help="fetch them where there is a network: `reodsl run --fetch`, or "
+        f"`hf download {repo}{option}` (HF_HOME says where to)",
     )
 
 

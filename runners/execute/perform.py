@@ -16,6 +16,7 @@ from typing import Any, cast
 import reodsl
 from reodsl.diagnostics import Diagnostic, Problem, error, first_line
 from reodsl.graph.job import Job, Progress, Runner
+from reodsl.store.external import hub_commits
 from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.live import Teller, live_place
 from reodsl.store.store import Store
@@ -92,7 +93,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         processor = took["processor_task"] if _all_here(order) else None
         provenance = _made(
             order, work, seconds, processor, peak_memory(order.resources.device) if marked else None
-        )
+        ) | {"hub": _commits(order, store)}
         store.commit(order.key, out, order.material, provenance, seconds >= WORTH_A_WAIT)
         return Outcome("done", seconds)
     except Problem as caught:
@@ -159,6 +160,16 @@ def _made(
         "cores": os.cpu_count(),
         "versions": {**_versions(), **served},
     }
+
+
+def _commits(order: Order, store: Store) -> dict[str, str]:
+    """The commits of a hub's models and data sets that a result goes back to, by repository."""
+    commits = hub_commits(order.material["payload"])
+    for key in order.inputs.values():
+        read = store.get(key)
+        before = read.provenance.get("hub") if read is not None else None
+        commits |= before if isinstance(before, dict) else {}
+    return dict(sorted(commits.items()))
 
 
 @cache

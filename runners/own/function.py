@@ -6,11 +6,7 @@ import json
 import math
 import os
 import queue
-import select
-import subprocess
-import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,93 +14,27 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import runners
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Resources
 from reodsl.ir.data import Python
 from reodsl.store.code import Code
 from runners.own.source import opened, problem_at
-from runners.sandbox import empty_environment
 from runners.sandbox.refusal import cannot_confine
+from runners.sandbox.started import START_SECONDS, Gone, Started, wall_seconds
 
 WORKER = Path(__file__).with_name("worker.py")
-START_SECONDS = 120.0
-WALL_FACTOR, GRACE_SECONDS = 3.0, 2.0
-"""A batch ends itself when its processor time is spent; by the clock its process is killed at three times that and two
-seconds, so that a busy machine changes nothing."""
 LONGEST_REPLY = 2**21
 _ASKED_TWICE = 2
 
 
-class _Gone(Exception):
-    """The process ended, or said what none says; `late`: it was killed for its time."""
-
-    def __init__(self, late: bool = False) -> None:
-        super().__init__()
-        self.late = late
-
-
-class _Process:
-    """A started worker. It works on one batch at a time."""
-
-    def __init__(self, first: bytes) -> None:
-        here = str(Path(runners.__file__).parents[1])
-        path = os.pathsep.join(each for each in (here, os.environ.get("PYTHONPATH")) if each)
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", str(WORKER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,
-            env=empty_environment(os.environ, PYTHONPATH=path, PYTHONHASHSEED="0", **threads),
-        )
-        self._buffer = b""
-        try:
-            self.said = self.ask(first, START_SECONDS)
-        except BaseException:
-            self.kill()
-            raise
-
-    def ask(self, line: bytes, seconds: float) -> dict[str, Any]:
-        """What is answered to a line, within so many seconds by the clock."""
-        deadline = time.monotonic() + seconds
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        writes, reads = self.process.stdin.fileno(), self.process.stdout.fileno()
-        os.set_blocking(writes, False)
-        left = memoryview(line)
-        try:
-            while left:
-                self._wait((), (writes,), deadline)
-                left = left[os.write(writes, left) :]
-            while b"\n" not in self._buffer:
-                self._wait((reads,), (), deadline)
-                part = os.read(reads, 2**16)
-                if not part or len(self._buffer) > LONGEST_REPLY:
-                    raise _Gone
-                self._buffer += part
-            whole, _, self._buffer = self._buffer.partition(b"\n")
-            said = json.loads(whole)
-        except (OSError, ValueError, RecursionError):
-            raise _Gone from None
-        if not isinstance(said, dict):
-            raise _Gone
-        return said
-
-    def _wait(self, reads: Sequence[int], writes: Sequence[int], deadline: float) -> None:
-        left = deadline - time.monotonic()
-        if left <= 0 or not any(select.select(reads, writes, (), left)):
-            raise _Gone(late=True)
-
-    def kill(self) -> None:
-        """End the process now, and reap it."""
-        self.process.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self.process.wait()
+def _start(first: bytes) -> tuple[Started, dict[str, Any]]:
+    """A worker that was told what it calls, and what it said to that. Raises Gone."""
+    process = Started(WORKER, longest=LONGEST_REPLY)
+    try:
+        return process, process.ask_line(first, START_SECONDS)
+    except BaseException:
+        process.kill()
+        raise
 
 
 class OwnFunction:
@@ -140,8 +70,8 @@ class OwnFunction:
             "must": confined,
         }
         self._first = json.dumps(said).encode("ascii") + b"\n"
-        self._all: list[_Process] = []
-        self._idle: queue.SimpleQueue[_Process | None] = queue.SimpleQueue()
+        self._all: list[Started] = []
+        self._idle: queue.SimpleQueue[Started | None] = queue.SimpleQueue()
         for _ in range(self._workers):
             self._idle.put(None)
         self._ending, self._owner = False, os.getpid()
@@ -186,10 +116,10 @@ class OwnFunction:
             try:
                 if process is None or process not in self._all:
                     process = self._started()
-                said = process.ask(line, WALL_FACTOR * self.seconds + GRACE_SECONDS)
+                said = process.ask_line(line, wall_seconds(self.seconds))
                 if said.get("status") != "lost":
                     return self._values(said, len(rows), fits)
-            except _Gone as gone:
+            except Gone as gone:
                 if process is not None and process in self._all:
                     self._all.remove(process)
                     process.kill()
@@ -200,16 +130,16 @@ class OwnFunction:
                 self._idle.put(process)
         raise self._ended()
 
-    def _started(self) -> _Process:
+    def _started(self) -> Started:
         try:
-            process = _Process(self._first)
-        except _Gone:
+            process, said = _start(self._first)
+        except Gone:
             raise self._not_started("it ended, or did not load, before it was ready") from None
-        if process.said.get("ready") is not True:
+        if said.get("ready") is not True:
             process.kill()
-            if "lacking" in process.said:
-                raise cannot_confine(str(process.said["lacking"]), f"`{self.code.name}`")
-            raise self._not_started(str(process.said.get("why", "")))
+            if "lacking" in said:
+                raise cannot_confine(str(said["lacking"]), f"`{self.code.name}`")
+            raise self._not_started(str(said.get("why", "")))
         self._all.append(process)
         return process
 
@@ -305,7 +235,7 @@ def _is_question(value: object) -> bool:
     )
 
 
-def _kill_all(processes: list[_Process], owner: int) -> None:
+def _kill_all(processes: list[Started], owner: int) -> None:
     if os.getpid() == owner:
         while processes:
             processes.pop().kill()

@@ -2,17 +2,22 @@
 
 from runners.sandbox.confine import (
     LONGEST_REPLY,
+    Copy,
+    Ending,
     Expired,
     Reply,
     Sandbox,
     empty_environment,
     limit_memory,
     python_folders,
+    write_all,
 )
 from runners.sandbox.kernel import lacking, landlock_version
 
 __all__ = [
     "LONGEST_REPLY",
+    "Copy",
+    "Ending",
     "Expired",
     "Reply",
     "Sandbox",
@@ -21,4 +26,5 @@ __all__ = [
     "landlock_version",
     "limit_memory",
     "python_folders",
+    "write_all",
 ]

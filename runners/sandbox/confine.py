@@ -44,16 +44,45 @@ class Expired(BaseException):
     """Raised by the timer inside a call; no `except Exception` on the way catches it."""
 
 
+Ending = Literal["done", "timeout", "failed", "lost"]
+"""`timeout`: its processor time was used up. `failed`: it raised, ended early, or gave more than it may. `lost`: somebody
+else ended its process, which says nothing of what it ran."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How a call ended, and its bytes where it is `done`.
+    """How a call ended, and its bytes where it is `done`."""
 
-    `timeout`: its processor time was used up. `failed`: it raised, ended early, or gave more than it may. `lost`:
-    somebody else ended its process, which says nothing of what it ran.
+    status: Ending
+    data: bytes = b""
+
+
+class Copy:
+    """A copy that runs, as the process sees it that started it: what goes to its stdin, and what comes of its stdout.
+
+    `said` is for whoever reads lines of it: what has come and was not taken yet.
     """
 
-    status: Literal["done", "timeout", "failed", "lost"]
-    data: bytes = b""
+    def __init__(self, pid: int, writes: int, reads: int) -> None:
+        self.writes, self.reads = writes, reads
+        self.said = b""
+        self._pid = pid
+        self._ended: tuple[Ending, float] | None = None
+
+    def end_input(self) -> None:
+        """Let it read the end of its stdin."""
+        if self.writes >= 0:
+            os.close(self.writes)
+            self.writes = -1
+
+    def close(self) -> tuple[Ending, float]:
+        """Close its pipes and wait for its end: how it ended, and its processor time in seconds."""
+        if self._ended is None:
+            self.end_input()
+            os.close(self.reads)
+            _, status, usage = os.wait4(self._pid, 0)
+            self._ended = _ending(status), usage.ru_utime + usage.ru_stime
+        return self._ended
 
 
 class Sandbox:
@@ -92,37 +121,59 @@ class Sandbox:
         Nothing bounds the time by the clock: end this process for that, and its copy ends with it.
         """
         reads, writes = os.pipe()
+        copy = self._fork(work, seconds, (self._null, self._null), writes)
+        os.close(writes)
+        try:
+            data = _read_all(reads)
+        finally:
+            os.close(reads)
+            ending = _ending(os.waitpid(copy, 0)[1])
+        if ending == "done" and len(data) > LONGEST_REPLY:
+            return Reply("failed")
+        return Reply(ending, data if ending == "done" else b"")
+
+    def start(self, work: Callable[[], bytes], seconds: float) -> Copy:
+        """A copy of this process in which `work` runs, with pipes of this process as its stdin and stdout.
+
+        What it writes there is not to be trusted. The bytes that `work` gives come last. Limits are those of `call`.
+        """
+        its_stdin, writes = os.pipe()
+        reads, its_stdout = os.pipe()
+        copy = self._fork(work, seconds, (its_stdin, its_stdout), 1)
+        os.close(its_stdin)
+        os.close(its_stdout)
+        return Copy(copy, writes, reads)
+
+    def _fork(self, work: Callable[[], bytes], seconds: float, streams: tuple[int, int], writes: int) -> int:
         parent = os.getpid()
         _limit_time(None)
         copy = os.fork()
         if copy == 0:
             # Whatever happens, the copy must not return into the loop of this process.
             try:
-                self._in_copy(work, seconds, writes, parent)
+                self._in_copy(work, seconds, streams, writes, parent)
             finally:
                 os._exit(1)
-        os.close(writes)
-        try:
-            data = _read_all(reads)
-        finally:
-            os.close(reads)
-            status = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
-        if status == 0 and len(data) <= LONGEST_REPLY:
-            return Reply("done", data)
-        if -status in _OUTSIDE:
-            return Reply("lost")
-        return Reply("timeout" if status == _SPENT or -status == signal.SIGXCPU else "failed")
+        return copy
 
     def here(self, work: Callable[[], bytes], seconds: float) -> Reply:
         """As `call`, in this process itself: what `work` changes stays, and what no timer can interrupt ends it all."""
         _limit_time(seconds)
         return _timed(work, seconds)
 
-    def _in_copy(self, work: Callable[[], bytes], seconds: float, writes: int, parent: int) -> None:
+    def _in_copy(
+        self,
+        work: Callable[[], bytes],
+        seconds: float,
+        streams: tuple[int, int],
+        writes: int,
+        parent: int,
+    ) -> None:
         if sys.platform == "linux":
             kernel.end_with_parent(parent)
-        for stream in (0, 1, 2):
-            os.dup2(self._null, stream)
+        for stream, place in enumerate((*streams, self._null)):
+            os.dup2(place, stream)
+        # The streams stay, and what it answers by.
         keep = sorted({2, writes, self._ruleset} - {-1})
         for low, high in zip(keep, [*keep[1:], 2**16], strict=True):
             os.closerange(low + 1, high)
@@ -134,12 +185,20 @@ class Sandbox:
             kernel.install(self._filter)
         reply = _timed(work, seconds)
         if reply.status == "done":
-            data = reply.data
             with suppress(OSError):
-                while data:
-                    data = data[os.write(writes, data) :]
+                write_all(writes, reply.data)
                 os._exit(0)
         os._exit(_SPENT if reply.status == "timeout" else 1)
+
+
+def _ending(status: int) -> Ending:
+    """How a copy ended, by what `wait` says."""
+    code = os.waitstatus_to_exitcode(status)
+    if code == 0:
+        return "done"
+    if -code in _OUTSIDE:
+        return "lost"
+    return "timeout" if code == _SPENT or -code == signal.SIGXCPU else "failed"
 
 
 def _timed(work: Callable[[], bytes], seconds: float) -> Reply:
@@ -194,6 +253,12 @@ def _limit_time(seconds: float | None, for_good: bool = False) -> None:
 
 def _expire(signum: int, frame: FrameType | None) -> None:
     raise Expired
+
+
+def write_all(writes: int, data: bytes) -> None:
+    """Write everything to a pipe. Raises OSError where nobody reads it."""
+    while data:
+        data = data[os.write(writes, data) :]
 
 
 def _read_all(reads: int) -> bytes:

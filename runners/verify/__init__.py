@@ -2,6 +2,7 @@
 
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Unsettled, Verdict, Verifier
 from runners.verify.extract import final_answer, forced_answer
+from runners.verify.programs import ProgramVerifier
 from runners.verify.readers import answer_changes, opens_box, read_answer
 from runners.verify.verifier import ExactVerifier, PooledVerifier, answer_row, make_verifier, open_verifier
 
@@ -10,6 +11,7 @@ __all__ = [
     "Answer",
     "ExactVerifier",
     "PooledVerifier",
+    "ProgramVerifier",
     "Stats",
     "Status",
     "Unsettled",

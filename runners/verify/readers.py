@@ -13,7 +13,7 @@ from itertools import islice
 
 import polars as pl
 
-from reodsl.ir.data import After, AnswerReader, Boxed, LastNumber, Regex
+from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex
 from runners.verify.extract import LONGEST_RESPONSE, final_answer
 
 Place = tuple[int, str]
@@ -32,6 +32,7 @@ _NUMBER = re.compile(
     r"(?<![0-9A-Za-z.])(?:(?<![)\]}])[+-])?\$?(?:[0-9]{1,3}(?:,[0-9]{3}){1,30}(?![0-9])|[0-9]{1,60}(?![0-9]))"
     r"(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,4}(?![0-9A-Za-z]))?(?:/[0-9]{1,30}(?![0-9]))?(?:\\?%)?"
 )
+_FENCE = re.compile(r"^ {0,3}(`{3,})([^`\n]*)$", re.MULTILINE)
 _START, _MIDDLE, _END = "\ue000", "\ue001", "\ue002"
 
 
@@ -101,10 +102,29 @@ def _places(reader: AnswerReader, text: str) -> list[Place]:
         case LastNumber():
             first = max(0, len(text) - LONGEST_RESPONSE)
             return [(number.end(), number[0]) for number in _NUMBER.finditer(text, first)]
+        case Code():
+            return _blocks(text)
         case After(marker=marker):
             return _after(text, marker)
         case Regex(pattern=pattern):
             return _matches(text, pattern)
+
+
+def _blocks(text: str) -> list[Place]:
+    """The content of each block of code that is closed, up to and with its closing fence."""
+    places: list[Place] = []
+    first = max(0, len(text) - LONGEST_RESPONSE)
+    begin, length = -1, 0
+    for fence in _FENCE.finditer(text, first):
+        ticks = len(fence[1])
+        if begin < 0:
+            begin, length = fence.end(), ticks
+        elif ticks >= length and not fence[2].strip():
+            inside = text[begin + 1 : fence.start()]
+            if inside.strip():
+                places.append((fence.start(2), inside.strip("\n")))
+            begin = -1
+    return places
 
 
 def _after(text: str, marker: str) -> list[Place]:

@@ -11,13 +11,15 @@ from pathlib import Path
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
-from reodsl.ir.data import Chance, Comparison, Python
+from reodsl.ir.data import Chance, Comparison, Python, Tests
 from runners.own import OwnFunction, open_function
+from runners.programs.judge import Limits
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import VerdictCache
 from runners.verify.fast import number, tidy
 from runners.verify.judge import Ask, Plan, judge, outcome, questions
 from runners.verify.pool import WorkerPool
+from runners.verify.programs import ProgramVerifier
 
 CACHED_VERDICTS = 200_000
 TOLERANCE = 1e-4
@@ -280,6 +282,8 @@ def open_verifier(
     """
     if isinstance(chosen, Chance):
         return ChanceVerifier(open_verifier(chosen.of, tolerance, folder, resources, workers))
+    if isinstance(chosen, Tests):
+        return ProgramVerifier(Limits(chosen.seconds, round(chosen.memory * 1024)), tolerance, workers)
     if not isinstance(chosen, Python):
         return make_verifier(chosen, workers=workers, tolerance=tolerance, confined=resources.confined)
     return OwnVerifier(open_function(chosen, "verifier", folder, resources, workers))

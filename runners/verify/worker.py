@@ -26,6 +26,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, TextIO
 
+from runners.programs.gym import create_dataset, entry_of, parts_of
 from runners.sandbox import Reply, Sandbox, lacking, limit_memory, python_folders
 from runners.sandbox.expressions import guard_sympy, read_literal
 from runners.sandbox.parent import lines
@@ -110,16 +111,20 @@ def load_reasoning_gym() -> Check:
 
     def check(gold: str, text: str, meta: str) -> bool:
         fields = json.loads(meta)
-        return float(scorer_of(fields["task"]).score_answer(answer=text, entry=fields["entry"])) >= 1.0
+        return float(_scorer(fields).score_answer(answer=text, entry=entry_of(fields))) >= 1.0
 
     return check
 
 
+def _scorer(fields: dict[str, Any]) -> Any:
+    return scorer_of(fields["task"], json.dumps(fields.get("options", {}), sort_keys=True))
+
+
 @lru_cache(maxsize=64)
-def scorer_of(task: str) -> Any:
+def scorer_of(task: str, options: str = "{}") -> Any:
     """A data set of reasoning-gym. Where it evaluates answers, it reads values and formulas of them and runs nothing."""
-    dataset = import_module("reasoning_gym").create_dataset(task, size=1, seed=0)
-    for kind in type(dataset).__mro__:
+    dataset = create_dataset(task, 1, 0, json.loads(options))
+    for kind in [kind for part in parts_of(dataset) for kind in type(part).__mro__]:
         if kind.__module__.startswith("reasoning_gym."):
             vars(sys.modules[kind.__module__])["eval"] = read_literal
     return dataset
@@ -127,7 +132,7 @@ def scorer_of(task: str) -> Any:
 
 def compares_only(meta: str) -> bool:
     """Whether a task's scorer compares texts or decimals and calls nothing else, by the names that its code refers to."""
-    code = type(scorer_of(json.loads(meta)["task"])).score_answer.__code__
+    code = type(_scorer(json.loads(meta))).score_answer.__code__
     return _COMPARING.issuperset(code.co_names) and not code.co_freevars
 
 

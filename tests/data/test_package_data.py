@@ -22,17 +22,24 @@ GYM = '''
 
 
 class Sums:
-    def __init__(self, name, size, seed, small=False, step=1):
+    def __init__(self, name, size, seed, small=False, step=1, names=(), style=""):
         self.name, self.size, self.seed, self.small, self.step = name, size, seed, small, step
+        self.names = names
 
     def __getitem__(self, index):
         index = index % 3 if self.small else index * self.step
         total = self.seed + index
-        answer = None if self.name == "open" else str(total)
+        answer = None if self.name in ("open", "named") else str(total)
         told = {"sum": (total,) if self.name == "tuples" else total, "expression": f"{self.seed} + {index}"}
+        if self.name == "objects":
+            told["object"] = object
         return {"question": f"What is {self.seed} + {index}?", "answer": answer, "metadata": told}
 
     def score_answer(self, answer, entry):
+        if self.name == "named":
+            return float(answer in self.names)
+        if self.name == "objects" and entry["metadata"]["object"] is not object:
+            return 0.0
         kept = entry["metadata"]["sum"]
         if self.name == "tuples" and not isinstance(kept, tuple):
             return 0.0
@@ -40,7 +47,7 @@ class Sums:
 
 
 def create_dataset(name, size, seed, **config):
-    if name not in ("sums", "tuples", "open"):
+    if name not in ("sums", "tuples", "open", "objects", "named"):
         raise ValueError(f"Dataset '{name}' not registered")
     return Sums(name, size, seed, **config)
 '''
@@ -112,8 +119,65 @@ def test_a_question_without_one_right_answer_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("gym")
+def test_a_task_whose_entries_need_tuples_keeps_them() -> None:
+    table = read_package(source(task="tuples"))
+    verifier = PooledVerifier("reasoning_gym", 1, 5.0, 1024, fast=False)
+    try:
+        answers = [Answer(text, "40", table["meta"][0]) for text in ("40", "41")]
+        assert [v.correct for v in verifier.grade(answers)] == [True, False]
+    finally:
+        verifier.close()
+
+
+@pytest.mark.usefixtures("gym")
 def test_a_task_that_json_cannot_hold_is_refused() -> None:
-    assert "stored as JSON" in message(source(task="tuples"))
+    assert "stored as JSON" in message(source(task="objects"))
+
+
+@pytest.mark.usefixtures("gym")
+def test_options_are_json_and_scorers_get_them() -> None:
+    table = read_package(
+        source(task="named", options=('names=["a", "b"]', "style = plain word", "step=2", "small=false"))
+    )
+    assert json.loads(table["meta"][0])["options"] == {
+        "names": ["a", "b"],
+        "style": "plain word",
+        "step": 2,
+        "small": False,
+    }
+    verifier = PooledVerifier("reasoning_gym", 1, 5.0, 1024, fast=False)
+    try:
+        asked = [Answer(text, "", table["meta"][0]) for text in ("a", "c")]
+        assert [v.correct for v in verifier.grade(asked)] == [True, False]
+    finally:
+        verifier.close()
+    for option in ("names=[1", "x=a;b", "size=3"):
+        assert "is not an option" in message(source(task="named", options=(option,)))
+
+
+HEAVY_COMPOSITE = (
+    'datasets=[{"name": "chain_sum", "weight": 2}, {"name": "countdown", "config": {"min_numbers": 3}}]'
+)
+
+
+@pytest.mark.heavy
+def test_every_data_set_of_the_pinned_package_is_there_and_its_scorer_takes_its_answers() -> None:
+    names = sorted(pytest.importorskip("reasoning_gym.factory").DATASETS)
+    assert len(names) >= 100
+    answers = []
+    for name in names:
+        options = (HEAVY_COMPOSITE,) if name == "composite" else ()
+        table = read_package(
+            PackageData(package="reasoning-gym", task=name, count=2, seed=1, options=options)
+        )
+        answers += [Answer(text, text, meta) for text, meta in table.select("answer", "meta").rows() if text]
+    verifier = PooledVerifier("reasoning_gym", 2, 30.0, 1024, fast=False)
+    try:
+        assert [
+            a.meta[:40] for a, v in zip(answers, verifier.grade(answers), strict=True) if not v.correct
+        ] == []
+    finally:
+        verifier.close()
 
 
 @pytest.mark.usefixtures("gym")

@@ -385,6 +385,20 @@ def test_scorers_that_evaluate_are_refused_where_nothing_confines_them(
     assert found(spec, tmp_path, tasks=(evaluate,)) == []
 
 
+def test_programs_are_refused_where_nothing_confines_them_whatever_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make.four()
+    evaluate = next(task for task in lower(spec).tasks if task.kind == "evaluate")
+    text = re.sub(r'"verifier": "\w+"', '"verifier": {"kind": "tests"}', json.dumps(evaluate.payload))
+    programs = (replace(evaluate, payload=json.loads(text)),)
+    monkeypatch.setattr(checking, "lacking_means", lambda: None)
+    assert found(spec, tmp_path, tasks=programs) == []
+    monkeypatch.setattr(checking, "lacking_means", lambda: "the kernel (4.4) has no Landlock")
+    assert found(spec, tmp_path, tasks=programs) == ["E0742"]
+    assert found(spec, tmp_path, Machine(local=True, without_sandbox=True), programs) == ["E0742"]
+
+
 def test_the_users_code_is_refused_where_nothing_confines_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

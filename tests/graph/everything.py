@@ -14,6 +14,7 @@ from reodsl.ir.data import (
     After,
     Boxed,
     Chance,
+    Code,
     Data,
     File,
     Generated,
@@ -23,10 +24,14 @@ from reodsl.ir.data import (
     Python,
     Regex,
 )
+from reodsl.ir.data import (
+    Tests as ByTests,
+)
 from reodsl.ir.expression import Node
 from reodsl.ir.model import Architecture, Folder, Hub, Model, Package, Prompt
 from reodsl.ir.reward import Budgets, Dense, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.study import Arm, Benchmark, Frontier, Score, Study, Suite
+from reodsl.ir.task import Programs
 from reodsl.ir.training import (
     Dpo,
     Experiment,
@@ -92,7 +97,7 @@ def _every_expression() -> Any:
 
 
 def _data(name: str, *sources: Any, **more: Any) -> Any:
-    readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex))
+    readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex, Code))
     return filled(
         Data, name=name, sources=sources or (filled(Generated, traces=None),), answer=readers, **more
     )
@@ -121,6 +126,7 @@ def everything() -> Spec:
     traces = _data("traces", filled(Generated))
     asked, pooled = _data("asked"), _data("pooled")
     owned = _data("owned", verifier=filled(Python, function="own.py:check"))
+    tested = _data("tested", filled(Generated, task=filled(Programs), traces=None), verifier=filled(ByTests))
     by_chance = _data("by_chance", verifier=filled(Chance, of="math"))
     base = filled(
         Experiment,
@@ -140,6 +146,7 @@ def everything() -> Spec:
     experiments = {
         "vanilla": after("vanilla", rewarded),
         "owned": after("owned", filled(Sft), owned),
+        "tested": after("tested", filled(Sft), tested),
         "by_chance": after("by_chance", filled(Sft), by_chance),
         "fixed": after("fixed", _split(filled(Budgets))),
         "steps": after("steps", _split(filled(Steps))),

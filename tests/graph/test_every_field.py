@@ -50,6 +50,7 @@ BUT = {
     },
     "data Chance.of": "train",
     **{f"data Python.{field}": "train" for field in ("function", "batch", "seconds", "memory")},
+    **{f"data Tests.{field}": "train" for field in ("seconds", "memory")},
     # Samples that a reward refers to are drawn as the stage draws.
     "stage Ppo.reference_samples": "train sample",
     "stage Sampling.max_tokens": "train sample",

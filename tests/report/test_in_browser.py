@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
+import io
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
+from PIL import Image, ImageChops, ImageStat
 
 from reodsl.report.compare import Run
 from reodsl.report.compare_page import draw
@@ -26,6 +30,11 @@ AXE = importlib.util.find_spec("axe_playwright_python")
 WIDTHS = (1400, 1024, 390)
 NEAR = 11
 """Pixels by which the sides of a box may differ from those that are kept: scroll bars are of other widths elsewhere."""
+PART = (48, 32)
+"""Pixels of the picture that is kept of each section. So small, letters are grey lines, whatever their font."""
+UNLIKE = 8.0
+"""By how much of 255 the colours of a section may differ on average from those that are kept."""
+GOLDENS = Path(__file__).parents[1] / "goldens" / "report"
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +43,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory, material: Material) -> dict[
     folder = tmp_path_factory.mktemp("pages")
     drawn = [name for name in LABELS if name in material.metrics.columns and name not in FOREMOST["ppo"]]
     material = replace(material, metrics=material.metrics.drop(each for each in drawn if each != "loss"))
+    # One arm begins another stage after its twelfth step.
+    late = (pl.col("arm") == "vanilla") & (pl.col("at") > 12)
+    staged = material.metrics.with_columns(
+        index=pl.when(late).then(1).otherwise(pl.col("index")),
+        stage=pl.when(late).then(pl.lit("shorter")).otherwise(pl.col("stage")),
+    )
+    material = replace(material, metrics=staged)
     texts = {
         "report": page(material, Gallery(), {}),
         "compared": draw([Run(label, f"2026-{label}", material) for label in ("one", "two")], {}).html,
@@ -52,16 +68,21 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def wait(browser: Browser, expression: str) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not browser.value(expression):
         assert time.monotonic() < end, f"never true: {expression}"
         time.sleep(0.05)
 
 
+def wait_for_theme(browser: Browser, *, dark: bool) -> None:
+    """Wait until every chart is drawn in this theme."""
+    wait(browser, f"document.documentElement.dataset.ready === '{'dark' if dark else 'light'}'")
+
+
 def visit(browser: Browser, path: Path, width: int, *, dark: bool = False) -> None:
     browser.resize(width, dark=dark)
     browser.open(path)
-    wait(browser, "document.documentElement.dataset.ready === 'yes'")
+    wait_for_theme(browser, dark=dark)
 
 
 @pytest.mark.skipif(AXE is None, reason="no axe here: make test installs it")
@@ -106,41 +127,94 @@ def settled(browser: Browser, width: int, *, dark: bool) -> Any:
     """The boxes of the page in a window of this width, once they no longer change."""
     browser.resize(width, dark=dark)
     boxes = None
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while boxes != (boxes := browser.value(BOXES)):
         assert time.monotonic() < end, "the layout never comes to rest"
         browser.value("new Promise((done) => setTimeout(done, 150))")
     return boxes
 
 
-@pytest.mark.parametrize("name", ["report", "compared"])
+def photograph(browser: Browser, boxes: dict[str, list[int]], width: int) -> dict[str, Image.Image]:
+    """Each section of the page as a small picture; `boxes` are those of `settled`."""
+    sections = {each: box for each, box in boxes.items() if each.startswith("#")}
+    height = max(box[3] for box in sections.values())
+    shot = browser.call(
+        "Page.captureScreenshot",
+        captureBeyondViewport=True,
+        clip={"x": 0, "y": 0, "width": width, "height": height, "scale": 0.25},
+    )
+    whole = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
+    wide, high = whole.size
+
+    def cut(left: int, right: int, top: int, bottom: int) -> tuple[float, float, float, float]:
+        return (left / 4, top / 4, min(right / 4, wide), min(bottom / 4, high))
+
+    return {each: whole.resize(PART, Image.Resampling.BOX, box=cut(*box)) for each, box in sections.items()}
+
+
+def differ(one: Image.Image, other: Image.Image) -> float:
+    """How far two pictures are apart: the mean difference of a colour, of 255."""
+    means = ImageStat.Stat(ImageChops.difference(one, other)).mean
+    return sum(means) / len(means)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A page in one window: the boxes of its parts, and a picture of each section."""
+
+    name: str
+    width: int
+    dark: bool
+    window: int
+    scrolled: int
+    boxes: dict[str, list[int]]
+    parts: dict[str, Image.Image]
+
+
+@pytest.fixture(scope="module", params=["report", "compared"])
+def seen(browser: Browser, pages: dict[str, Path], request: pytest.FixtureRequest) -> list[Seen]:
+    """A page at three widths, light and dark."""
+    visit(browser, pages[request.param], WIDTHS[0])
+    if browser.value("document.getElementById('all-responses') !== null"):
+        # They are listed once they come into sight, as they do in a picture of the whole page.
+        browser.value("document.getElementById('all-responses').scrollIntoView()")
+        wait(browser, "document.querySelectorAll('.listed details').length > 0")
+        browser.value("scrollTo(0, 0)")
+    windows = [(width, dark) for width in WIDTHS for dark in (False, True)]
+    measured = []
+    for width, dark in windows:
+        boxes = settled(browser, width, dark=dark)
+        sizes = [browser.value(f"document.documentElement.{each}") for each in ("clientWidth", "scrollWidth")]
+        measured.append((boxes, *sizes))
+    found = []
+    # A picture of more than the window makes scroll bars come and go: all boxes are measured before.
+    for (width, dark), (boxes, window, scrolled) in zip(windows, measured, strict=True):
+        browser.resize(width, dark=dark)
+        wait_for_theme(browser, dark=dark)
+        parts = photograph(browser, boxes, width)
+        found.append(Seen(request.param, width, dark, window, scrolled, boxes, parts))
+    return found
+
+
 def test_the_layout_is_as_it_was_and_nothing_overflows_or_overlaps(
-    browser: Browser,
-    pages: dict[str, Path],
-    golden: Callable[[str, str], None],
-    name: str,
-    request: pytest.FixtureRequest,
+    seen: list[Seen], golden: Callable[[str, str], None], request: pytest.FixtureRequest
 ) -> None:
-    """Sides of boxes rather than pixels: fonts differ between machines, and with them every letter and every height."""
-    visit(browser, pages[name], WIDTHS[0])
+    """Sides of boxes: fonts differ between machines, and with them every letter and every height."""
     sides: dict[str, dict[str, list[int]]] = {}
-    for width in WIDTHS:
-        boxes = settled(browser, width, dark=False)
-        if width == WIDTHS[0]:
-            assert settled(browser, width, dark=True) == boxes, "light and dark differ in more than colours"
-        window = browser.value("document.documentElement.clientWidth")
-        assert browser.value("document.documentElement.scrollWidth") <= window, width
-        sections = [box for each, box in boxes.items() if each.startswith("#")]
+    for light, dark in zip(seen[::2], seen[1::2], strict=True):
+        assert light.boxes == dark.boxes, "light and dark differ in more than colours"
+        assert light.scrolled <= light.window, light.width
+        sections = [box for each, box in light.boxes.items() if each.startswith("#")]
         for above, below in pairwise(sections):
             assert above[3] <= below[2], "two sections overlap"
         # From the middle of the window, which a scroll bar moves by half of its width.
-        sides[str(width)] = {
-            each: [round(left - window / 2), round(right - window / 2)]
-            for each, (left, right, *_) in boxes.items()
+        sides[str(light.width)] = {
+            each: [round(left - light.window / 2), round(right - light.window / 2)]
+            for each, (left, right, *_) in light.boxes.items()
         }
-    kept = Path(__file__).parents[1] / "goldens" / "report" / f"layout-{name}.json"
+    kept = GOLDENS / f"layout-{seen[0].name}.json"
     if request.config.getoption("--update-goldens") or not kept.is_file():
-        golden(f"report/layout-{name}.json", json.dumps(sides, indent=1) + "\n")
+        golden(f"report/{kept.name}", json.dumps(sides, indent=1) + "\n")
     before = json.loads(kept.read_text())
     # How wide a row of names is depends on the font; it begins where it began.
     loose = {"h1", "legend", "filters"}
@@ -149,6 +223,31 @@ def test_the_layout_is_as_it_was_and_nothing_overflows_or_overlaps(
         for each, (left, right) in here.items():
             assert abs(left - before[width][each][0]) <= NEAR, (width, each)
             assert each in loose or abs(right - before[width][each][1]) <= NEAR, (width, each)
+
+
+def test_the_page_looks_as_it_did(seen: list[Seen], request: pytest.FixtureRequest) -> None:
+    """A sheet is kept of each page: a row for each section, a column for each window."""
+    wide, high = PART
+    sheet = Image.new("RGB", (wide * len(seen), high * len(seen[0].parts)))
+    places = {
+        (column, each): (column * wide, row * high, (column + 1) * wide, (row + 1) * high)
+        for column, one in enumerate(seen)
+        for row, each in enumerate(one.parts)
+    }
+    for (column, each), place in places.items():
+        sheet.paste(seen[column].parts[each], place[:2])
+    kept = GOLDENS / f"looks-{seen[0].name}.png"
+    if request.config.getoption("--update-goldens"):
+        sheet.save(kept, optimize=True)
+    before = Image.open(kept).convert("RGB")
+    assert before.size == sheet.size, "there are more or fewer sections"
+    for (column, each), place in places.items():
+        one = seen[column]
+        assert differ(one.parts[each], before.crop(place)) <= UNLIKE, (each, one.width, one.dark)
+    # The measure is not blind: sections in the other theme, and other sections in the same theme, are further apart.
+    light, dark = seen[0].parts, seen[1].parts
+    assert min(differ(light[each], dark[each]) for each in light) > 4 * UNLIKE
+    assert max(differ(light[each], light[other]) for each, other in pairwise(light)) > UNLIKE
 
 
 def test_the_average_stays_while_benchmarks_are_scrolled(browser: Browser, pages: dict[str, Path]) -> None:
@@ -253,6 +352,15 @@ def test_training_curves_are_smoothed_and_cut(
         .rstrip("abcdefghijklmnopqrstuvwxyz_")
     )
     assert shown == pytest.approx(mean, rel=2e-3)
+    browser.value(
+        "document.querySelector('[data-chart=ppo-length]').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}))"
+    )
+    said = browser.value(
+        "document.querySelector('[data-chart=ppo-length]').closest('figure').querySelector('.readout').textContent"
+    )
+    assert said.startswith("step 12")
+    assert said.endswith("vanilla: shorter begins")
+    assert browser.value("!!document.querySelector('[data-chart=ppo-length] svg [stroke-dasharray=\"2,4\"]')")
     browser.value("document.querySelector('.shaping [name=whole]').click()")
     assert browser.value("document.querySelector('.shaping [name=to]').value") == "24"
 

@@ -171,6 +171,7 @@ def test_versions_are_those_that_made_the_results(one_seed: World, tmp_path: Pat
         folder = tmp_path / str(i)
         shutil.copytree(inputs[role], folder)
         made = {"seconds": 61.5, "device": "cuda", "versions": {"torch": version, "python": "3.12"}}
+        made["hub"] = {"me/mine": "0123abc"}
         made["unconfined"] = "the kernel (4.4) has no Landlock" if i else None
         (folder / "manifest.json").write_text(json.dumps({"made": made}))
         inputs[role] = folder
@@ -180,6 +181,7 @@ def test_versions_are_those_that_made_the_results(one_seed: World, tmp_path: Pat
     assert used == {"python": "3.12", "polars": "2.1"}
     text = "".join(provenance.section(found, {}))
     assert "answers were checked without one: the kernel (4.4) has no Landlock<" in text
+    assert "me/mine at 0123abc<" in text
     assert "61.5" in text
     assert "cuda" in text
 

@@ -6,16 +6,19 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from reodsl.diagnostics import Problem
+from reodsl.diagnostics import Diagnostic, Problem, error
+from reodsl.graph.task import Task
+from reodsl.plan.registry import Registry, Results
 from reodsl.share.fetch import Wanted, fetch, look_up
-from reodsl.store.external import hub_snapshot
+from reodsl.store.external import hub_commits, hub_revision, hub_snapshot
 from tests.called import call
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -32,11 +35,16 @@ ROWS = {"data/train-00000-of-00001.parquet": b"PAR1", "README.md": b"hello"}
 
 @dataclass
 class Hub:
-    """A hub with one model and one data set; `refuse` is a status for everything, `cut` how many bytes it sends once."""
+    """A hub with one model and one data set, whose branches are at `commit`.
+
+    `refuse` is a status for everything, `cut` how many bytes it sends once; with `dies` it sends none after that.
+    """
 
     url: str = ""
     refuse: int = 0
     cut: int | None = None
+    dies: bool = False
+    commit: str = COMMIT
     asked: list[tuple[str, str | None]] = field(default_factory=list)
 
 
@@ -69,11 +77,24 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
                 ]
                 self.send(200, json.dumps(rows).encode(), body, {"Content-Type": "application/json"})
             elif path.startswith("api/"):
-                listed = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
-                told = {"id": "me/mine", "sha": COMMIT, "siblings": listed, "private": False, "tags": []}
+                listed = [self.listed(name, content) for name, content in files.items()]
+                told = {
+                    "id": "me/mine",
+                    "sha": state.commit,
+                    "siblings": listed,
+                    "private": False,
+                    "tags": [],
+                }
                 self.send(200, json.dumps(told).encode(), body, {"Content-Type": "application/json"})
             else:
                 self.send_file(*self.part_of(files, path), body)
+
+        def listed(self, name: str, content: bytes) -> dict[str, Any]:
+            row: dict[str, Any] = {"rfilename": name, "size": len(content)}
+            if name.endswith(".safetensors"):
+                checksum = hashlib.sha256(content).hexdigest()
+                row["lfs"] = {"size": len(content), "sha256": checksum, "pointerSize": 100}
+            return row
 
         def part_of(self, files: dict[str, bytes], path: str) -> tuple[str, bytes, int]:
             name = path.split("/resolve/")[1].partition("/")[2]
@@ -83,7 +104,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         def send_file(self, name: str, content: bytes, begun: int, body: bool) -> None:
             if body:
                 state.asked.append((name, self.headers.get("Range")))
-            headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": COMMIT}
+            headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": state.commit}
             if begun:
                 headers["Content-Range"] = f"bytes {begun}-{len(content) - 1}/{len(content)}"
             self.send(206 if begun else 200, content[begun:], body, headers)
@@ -95,7 +116,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             self.end_headers()
             if body:
                 if state.cut is not None and len(content) > state.cut:
-                    content, state.cut = content[: state.cut], None
+                    content, state.cut = content[: state.cut], 0 if state.dies else None
                     self.close_connection = True
                 self.wfile.write(content)
 
@@ -132,6 +153,47 @@ def test_a_file_that_was_cut_off_is_asked_for_again(hub: Hub) -> None:
     folder = fetch(look_up(Wanted("models", "me/mine")))
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
     assert [name for name, _ in hub.asked].count("model.safetensors") == 2
+
+
+def test_a_fetch_that_ended_half_way_asks_for_the_rest_alone(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it is another process that goes on: nothing is remembered but what is on the disk."""
+    monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100)
+    wanted = Wanted("models", "me/mine")
+    hub.cut, hub.dies = 1000, True
+    with pytest.raises(Problem) as caught:
+        fetch(look_up(wanted))
+    (told,) = caught.value.diagnostics
+    assert (told.code, told.help) == (
+        "E0850",
+        "the same command goes on from here; HF_ENDPOINT names another hub",
+    )
+    assert not wanted.is_here(tmp_path)
+    hub.cut, hub.dies = None, False
+    hub.asked.clear()
+    assert (fetch(look_up(wanted)) / "model.safetensors").read_bytes() == WEIGHTS
+    assert [begun for name, begun in hub.asked if name == "model.safetensors"] == ["bytes=1000-"]
+    assert wanted.is_here(tmp_path)
+
+
+def test_what_came_with_another_checksum_is_not_kept(hub: Hub, tmp_path: Path) -> None:
+    offer = look_up(Wanted("models", "me/mine"))
+    (large,) = offer.large
+    with pytest.raises(Problem) as caught:
+        fetch(replace(offer, large=(replace(large, checksum="0" * 64),)))
+    assert "another checksum" in caught.value.diagnostics[0].message
+    assert not list(tmp_path.rglob("*.reodsl-part"))
+
+
+def test_a_data_set_that_is_half_there_is_fetched(hub: Hub, tmp_path: Path) -> None:
+    """Also one whose commit is named, which no branch has to lead to."""
+    for wanted in (Wanted("datasets", "me/mine"), Wanted("datasets", "me/mine", COMMIT)):
+        place = fetch(look_up(wanted))
+        assert wanted.is_here(tmp_path)
+        (place.parent.parent / "reodsl-unfinished").write_text(COMMIT)
+        assert not wanted.is_here(tmp_path)
 
 
 def test_what_is_no_hub_is_one_message(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,3 +262,59 @@ def test_the_command_says_how_much_it_is_before_it_fetches(
     assert "fetched me/mine" in capsys.readouterr().out
     assert call("fetch", "spec.reo") == 0
     assert "Nothing to fetch" in capsys.readouterr().out
+
+
+def test_a_branch_that_moved_is_told_of_and_kept_until_asked(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.reo").write_text(SPEC)
+    assert call("fetch", "spec.reo") == 0
+    capsys.readouterr()
+    hub.commit = "f" * 40
+    assert call("fetch", "spec.reo") == 0
+    out, err = capsys.readouterr()
+    assert "Nothing to fetch" in out
+    assert err.count("me/mine has moved: 0123456789ab is here, the hub has ffffffffffff") == 2
+    assert hub_revision("models", "me/mine", None) == COMMIT
+    assert call("fetch", "spec.reo", "--update") == 0
+    assert hub_revision("models", "me/mine", None) == "f" * 40
+    hub.refuse = 401
+    assert call("fetch", "spec.reo") == 0
+    assert "not known whether it moved" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_run_fetches_what_is_missing_when_it_is_told_to(
+    hub: Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+) -> None:
+    """A terminal is asked; without one nothing is fetched but by --fetch. The commit is part of the model's key."""
+    runs: list[str] = []
+
+    def check(todo: tuple[Task, ...], *_: object) -> tuple[Diagnostic, ...]:
+        runs.append(str(hub_revision("models", "me/mine", None)))
+        return (error("E0850", "it goes no further"),)
+
+    registry = Registry(runners={}, check=check, execute=lambda _: Results())
+    monkeypatch.setattr("reodsl.run.load_registry", lambda: registry)
+    monkeypatch.chdir(tmp_path)
+    Path("spec.reo").write_text(SPEC)
+    assert call("run", "spec.reo") == 1
+    assert runs == ["None"]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: answer)
+    capsys.readouterr()
+    assert call("run", "spec.reo") == 1
+    assert "102.4 kB  in all" in capsys.readouterr().err
+    assert runs[1:] == [COMMIT if answer == "y" else "None"]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
+    assert call("run", "spec.reo", "--fetch") == 1
+    assert runs[2:] == [COMMIT]
+    assert hub_commits({"model": {"source": {"kind": "hub", "repo": "me/mine", "revision": COMMIT}}}) == {
+        "me/mine": COMMIT
+    }

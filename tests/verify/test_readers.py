@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reodsl.ir.data import After, AnswerReader, Boxed, LastNumber, Regex
+from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex
 from reodsl.ir.model import Forcing
 from reodsl.ir.pattern import pattern_fault
 from runners.answers import answer_after_forcing, bare_answers
@@ -21,10 +21,12 @@ READERS: dict[str, tuple[AnswerReader, ...]] = {
     "after": (MARKED,),
     "number": (LastNumber(),),
     "regex": (ENDED,),
+    "code": (Code(),),
     "several": (Boxed(), MARKED, LastNumber()),
 }
 PIECES = [
     "#### ",
+    "\n```",
     "14",
     " 3",
     ",500",
@@ -54,6 +56,12 @@ PIECES = [
         ("after", "#### 13 #### 14", "14"),
         ("after", "14", ""),
         ("after", "#### ", ""),
+        ("code", "so\n```python\nx = 1\n\nx\n```\nand that", "x = 1\n\nx"),
+        ("code", "```\n1\n```\nor\n```py\n2\n```", "2"),
+        ("code", "```\n1\n```\nor\n```py\n2", "1"),
+        ("code", "````md\n```\n1\n```\n````\n", "```\n1\n```"),
+        ("code", "```\n\n```\n `x` ``` y", ""),
+        ("code", "x = 1", ""),
         ("number", "from 3 to 14.", "14"),
         ("number", "it is $1,234.50.", "$1,234.50"),
         ("number", "so x = -7", "-7"),

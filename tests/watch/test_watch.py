@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from reodsl.store.files import sha256
 from reodsl.store.live import add_step
-from reodsl.store.runs import events, records
+from reodsl.store.runs import events, records, save
 from reodsl.store.store import Store
 from reodsl.watch.state import read_state
 from tests.bad_input.commands import SPEC
@@ -195,9 +196,27 @@ def test_a_report_says_what_it_cannot_read(place: Path, capsys: pytest.CaptureFi
     assert code == 0
     (finding,) = json.loads(out)["diagnostics"]
     assert finding["code"] == "W0805"
-    assert finding["where"] == "train:tiny:0@1"
+    assert finding["where"] == "tiny.train.s1"
+    assert output(capsys, "why", "tiny.reo", finding["where"])[0] == 0
     assert "warning[W0805]: the report leaves out a result that cannot be read" in err
     assert "tiny" in Path("shown/tables/main.csv").read_text()
+
+    # Beside it a run that has just begun: what the one lacks and what the other cannot show are told together, once each.
+    store = Store(place / ".reodsl")
+    (record,) = records(store)
+    tasks = {each: key for each, key in record.tasks.items() if each != "tiny.eval.s1"}
+    begun = replace(
+        record, name="20990101T000000.begun", status="running", ended=None, report=None, tasks=tasks
+    )
+    save(store, begun)
+    kept = store.root / "runs"
+    (kept / f"{begun.name}.spec").write_bytes((kept / f"{record.name}.spec").read_bytes())
+    code, out, err = output(capsys, "report", record.name, begun.name, "--compare", "--out", "both", "--json")
+    assert code == 0
+    assert [each["code"] for each in json.loads(out)["diagnostics"]] == ["W0805"] * 2
+    assert "the report leaves out 1 of " in err
+    assert "left out: tiny.eval.s1" in err
+    assert "tiny-2: The report leaves out 1 of 3 results" in Path("both/report.html").read_text()
 
 
 def test_steps_alone_are_nothing_to_go_on_from(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,9 +52,12 @@ class Data:
         Any,
         Setting(
             Either(
-                (Choice(("math", "exact", "package")), A(("python",), '`python("FILE.py:FUNCTION")`')),
+                (
+                    Choice(("math", "exact", "package")),
+                    A(("python", "tests"), '`python("FILE.py:FUNCTION")` or `tests()`'),
+                ),
             ),
-            "how answers are compared; `python(…)` is a function of yours",
+            "how answers are compared; `python(…)` is a function of yours, `tests()` runs a program",
             'verifier = python("checks.py:check")',
             default="math",
             required=False,
@@ -64,7 +67,7 @@ class Data:
         Any,
         Setting(
             Many(READER, lone=True, most=8),
-            "where a response's answer is read; of several, the first that finds one",
+            "where a response's answer is read; of several, the first that finds one; for `tests()` it is `code`",
             'answer = [boxed, after("####")]',
             default="boxed",
             required=False,
@@ -130,6 +133,22 @@ class Python:
     ] = 2.0
 
 
+@kind("tests", form="call")
+class Tests:
+    """Answers are programs, run against the tests that are their question's `answer`; all have to pass."""
+
+    seconds: Annotated[
+        float,
+        Setting(
+            Num("seconds", low=0, high=3600, above=True),
+            "processor time that an answer may take, with all its tests",
+        ),
+    ] = 10.0
+    memory: Annotated[
+        float, Setting(Num("GiB", low=0, high=1024, above=True), "that its process may take")
+    ] = 1.0
+
+
 @kind("pool", form="call", positional=("of",))
 class Pool:
     """Graded responses of a checkpoint, for a selection to pick from."""
@@ -168,6 +187,15 @@ class Columns:
     answer: Annotated[str, Setting(Text(), "the reference answer")] = "answer"
     trace: Annotated[str | None, Setting(Text(), "a worked solution")] = None
     id: Annotated[str | None, Setting(Text(), "a name for the question")] = None
+    meta: Annotated[
+        tuple[str, ...],
+        Setting(
+            Many(Text(), lone=True),
+            "further columns, for verifiers and rewards",
+            'meta: ["entry_point"]',
+            later=True,
+        ),
+    ] = ()
 
 
 @kind("marks", form="call")
@@ -187,7 +215,7 @@ class Generated:
     task: Annotated[
         Any,
         Setting(
-            A(("task", "python"), 'a task, or `python("FILE.py:FUNCTION")`'),
+            A(("task", "programs", "python"), 'a task, `programs(…)`, or `python("FILE.py:FUNCTION")`'),
             "what to draw from: a task, or a function of yours",
             "generated(chain, count: 4096, seed: 1)",
             required=True,
@@ -236,6 +264,37 @@ class Task:
             required=True,
         ),
     ]
+
+
+@kind("programs", form="call")
+class Programs:
+    """Questions for a function of one number, with tests and a worked solution: `tests()` verifies their answers."""
+
+    steps: Annotated[
+        Any,
+        Setting(
+            Between(Num(whole=True, low=1, high=16)),
+            "how many lines the function needs",
+            "steps: 1..3",
+            required=True,
+        ),
+    ]
+    largest: Annotated[
+        int, Setting(Num(whole=True, low=1, high=10**6), "numbers in questions go up to this")
+    ] = 9
+    tests: Annotated[int, Setting(Num(whole=True, low=1, high=64), "of each question")] = 4
+    question: Annotated[
+        str, Setting(Text(), "a template with {name} and {steps}", 'question: "{name}: {steps}"')
+    ] = "Write a Python function `{name}(x)` of a whole number x. {steps} Then return x."
+    form: Annotated[
+        Literal["block", "line"],
+        Setting(
+            WORDS, "how solutions are written: a `def` between fences, or a `lambda` in one line of words"
+        ),
+    ] = "block"
+    trace: Annotated[
+        str, Setting(Text(), "a template with {solution}, for SFT", 'trace: "</think> {solution}"')
+    ] = "{solution}"
 
 
 @kind("traces", parents=("traces",), children=("style",))

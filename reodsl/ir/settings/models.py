@@ -163,7 +163,9 @@ class Package:
         Annotated[
             Any,
             Setting(
-                Many(Text()), "settings of the questions' task", 'options: ["max_terms=4", "max_digits=2"]'
+                Many(Text()),
+                "settings of the questions' task, values in JSON",
+                'options: ["max_terms=4", "operators=[]"]',
             ),
         ]
     ]

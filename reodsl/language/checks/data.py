@@ -13,6 +13,14 @@ from reodsl.language.values import Record, records_of
 
 SIGNED = re.compile(r"[+-][0-9]+$")
 PACKAGE_DATA = ("task", "count", "seed")
+_UNTRACED = {
+    "python": (
+        "Python's",
+        'let the function give each question its solution: `Question("…", "…", trace="…")`',
+    ),
+    "programs": ("programs", "leave it out: `programs(…)` gives each question its solution"),
+}
+"""Questions whose solutions `traces` does not write: whose they are, and what to do instead."""
 
 
 def check_data(program: Program) -> Iterator[Diagnostic]:
@@ -31,13 +39,14 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
             if package.kind == "package" and missing:
                 yield _lacks(package, "data", missing)
             drawn, traces = package.sub("task"), package.fields.get("traces")
-            if drawn is not None and drawn.kind == "python" and traces is not None:
+            if drawn is not None and drawn.kind != "task" and traces is not None:
+                asked, help = _UNTRACED[drawn.kind]
                 yield error(
                     "E0310",
-                    "`traces` writes solutions of a `task`, and these questions are Python's",
+                    f"`traces` writes solutions of a `task`, and these questions are {asked}",
                     place(traces, package.span),
                     "has no effect",
-                    help='let the function give each question its solution: `Question("…", "…", trace="…")`',
+                    help=help,
                 )
         for marks in records_of(data, "strip"):
             if not marks.fields:

@@ -83,6 +83,8 @@ def _one_pool(one: Record, other: Record) -> bool:
         return False
     if first.kind == "python":
         return bool(first.data("function") == second.data("function"))
+    if first.kind == "programs":
+        return True
     (short, long), (least, most) = first.data("length"), second.data("length")
     amounts = [{SIGNED.findall(word)[-1] for word in each.data("operations")} for each in (first, second)]
     same = first.data("modulus") == second.data("modulus")

@@ -129,7 +129,7 @@ def _solved(record: Record) -> Iterator[Diagnostic]:
         )
         task = source.sub("task")
         # What a function of the user's gives is known once it is run.
-        solved = solved or (task is not None and task.kind == "python")
+        solved = solved or (task is not None and task.kind in ("python", "programs"))
         if not solved:
             how = (
                 "`traces: …`" if source.kind in ("generated", "package") else '`columns: columns(trace: "…")`'

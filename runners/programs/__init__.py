@@ -1,0 +1,1 @@
+"""Run programs that models wrote against the tests of a question, in processes that cannot decide the verdict."""

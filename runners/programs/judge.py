@@ -1,0 +1,269 @@
+"""Judge a program by tests, from a process that runs neither.
+
+The program runs in one confined process and Python that tests it in another, which are never copies of each other. What
+passes between them is plain data, and goes through here. Expected outputs stay here, or with the tests: nothing that a
+program does to its own process, its exit, its prints or its values' `__eq__`, is a verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from reodsl.diagnostics import Problem, problem
+from runners.programs.tests import Calls, Inputs, Tests
+from runners.programs.values import Uncarried, unpacked
+from runners.sandbox import LONGEST_REPLY
+from runners.sandbox.refusal import PROGRAMS, cannot_confine
+from runners.sandbox.started import START_SECONDS, Gone, Started, wall_seconds
+
+WORKER = Path(__file__).with_name("worker.py")
+LONGEST_LINE = 16 * LONGEST_REPLY
+"""Bytes of what a process says at once: a program's output, every character of which may be escaped."""
+
+Outcome = Literal["right", "wrong", "timeout", "failed", "late", "lost"]
+"""`failed`: it could not be judged, because a test hands over what cannot be sent. `late`: its time by the clock was over,
+and `lost`: somebody else ended a process; neither says anything of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an answer may take: processor time of all its tests together, and a process's memory."""
+
+    seconds: float
+    memory_mib: int
+
+
+class _Ended(Exception):
+    """A session's process ended before it answered: `outcome` is what that makes of the answer."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+class _Session:
+    """One answer, or the tests of one, in a copy of a started process that ends with it."""
+
+    def __init__(self, process: Started, limits: Limits, **what: str) -> None:
+        self._process, self._seconds = process, wall_seconds(limits.seconds)
+        self._hear({**what, "seconds": limits.seconds})
+
+    def run(self, text: str) -> tuple[str, str]:
+        """How the program ended, and what it printed, given this input."""
+        said = self._hear({"input": text})
+        return str(said["ended"]), str(said.get("output", ""))
+
+    def ask(self, request: object) -> dict[str, Any]:
+        """What the copy answers; none of it is to be trusted. Raises _Ended."""
+        said = self._hear(request)
+        if "said" not in said:
+            raise _Ended(_OUTCOMES.get(str(said.get("ended")), "wrong"))
+        try:
+            reply = json.loads(said["said"])
+        except (ValueError, RecursionError):
+            raise _Ended("wrong") from None
+        if not isinstance(reply, dict):
+            raise _Ended("wrong")
+        return reply
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: object
+    ) -> None:
+        """End it, so that its process can serve the next."""
+        if failure is None or isinstance(failure, _Ended):
+            self._hear({"close": True})
+
+    def _hear(self, message: object) -> dict[str, Any]:
+        return self._process.ask(message, self._seconds)
+
+
+_OUTCOMES: dict[str, Outcome] = {"timeout": "timeout", "lost": "lost"}
+"""What becomes of an answer whose process ended like that. Any other end is the program's own doing."""
+
+
+class Judge:
+    """Judges one answer at a time, by two processes that are started when they are needed."""
+
+    def __init__(self, limits: Limits, tolerance: float) -> None:
+        """`tolerance`: how far a number with decimals may be off, as a share of the expected one."""
+        self._limits, self._tolerance = limits, tolerance
+        self._answers: Started | None = None
+        self._tests: Started | None = None
+
+    def judge(self, text: str, tests: Tests) -> Outcome:
+        """What an answer's program is worth. Raises E0741 or E0742 where no process can run it."""
+        try:
+            return self._judge(text, tests)
+        except _Ended as ended:
+            return ended.outcome
+        except Gone as gone:
+            self.close()
+            return "late" if gone.late else "lost"
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End both processes; the next answer starts new ones."""
+        for process in (self._answers, self._tests):
+            if process is not None:
+                process.kill()
+        self._answers = self._tests = None
+
+    def pids(self) -> list[int]:
+        """The numbers of its processes, that of answers first."""
+        return [each.process.pid for each in (self._answers, self._tests) if each is not None]
+
+    def _judge(self, text: str, tests: Tests) -> Outcome:
+        self._answers = self._answers or self._started()
+        if isinstance(tests, Inputs):
+            with _Session(self._answers, self._limits, program=text) as program:
+                return self._by_inputs(program, tests)
+        if isinstance(tests, Calls):
+            with _Session(self._answers, self._limits, answer=text) as answer:
+                return self._by_calls(answer, tests)
+        self._tests = self._tests or self._started()
+        with (
+            _Session(self._tests, self._limits, tests=tests.text, entry=tests.entry) as judging,
+            _Session(self._answers, self._limits, answer=text) as answer,
+        ):
+            return _by_script(answer, judging)
+
+    def _by_inputs(self, program: _Session, tests: Inputs) -> Outcome:
+        for given, wanted in tests.pairs:
+            ended, printed = program.run(given)
+            if ended != "done" or not same_output(wanted, printed, self._tolerance):
+                return _OUTCOMES.get(ended, "wrong")
+        return "right"
+
+    def _by_calls(self, answer: _Session, tests: Calls) -> Outcome:
+        entry = answer.ask(["entry", tests.name]).get("value")
+        if not isinstance(entry, dict) or "kept" not in entry:
+            return "wrong"
+        for given, wanted in tests.pairs:
+            reply = answer.ask(["call", entry["kept"], [_written(each) for each in given], {}])
+            try:
+                value = unpacked(reply["value"], lambda number: None)
+            except (KeyError, Uncarried):
+                return "wrong"
+            if not same_value(wanted, value, self._tolerance):
+                return "wrong"
+        return "right"
+
+    def _started(self) -> Started:
+        process = Started(WORKER, str(self._limits.memory_mib), longest=LONGEST_LINE)
+        try:
+            said = process.ask_line(b"", START_SECONDS)
+        except Gone:
+            process.kill()
+            raise _cannot_start("it ended before it was ready", self._limits) from None
+        except BaseException:
+            process.kill()
+            raise
+        if said.get("ready") is not True:
+            process.kill()
+            if "lacking" in said:
+                raise cannot_confine(str(said["lacking"]), PROGRAMS)
+            raise _cannot_start(str(said.get("why", "")), self._limits)
+        return process
+
+
+def _by_script(answer: _Session, judging: _Session) -> Outcome:
+    """Hand what tests ask to the answer and its values to the tests, until these have ended."""
+    reply: dict[str, Any] = {}
+    while True:
+        match judging.ask(reply):
+            case {"ask": list(request)}:
+                reply = answer.ask(request)
+            case {"passed": bool(passed)}:
+                return "right" if passed else "wrong"
+            case _:
+                return "failed"
+
+
+def same_output(wanted: str, printed: str, tolerance: float) -> bool:
+    """Equal line by line and word by word, or as numbers where the expected one has decimals."""
+    if len(printed.encode("utf-8", "replace")) > LONGEST_REPLY:
+        return False
+    expected, given = _lines(wanted), _lines(printed)
+    return len(expected) == len(given) and all(
+        len(line) == len(other)
+        and all(_same_word(*words, tolerance) for words in zip(line, other, strict=True))
+        for line, other in zip(expected, given, strict=True)
+    )
+
+
+def same_value(wanted: Any, value: Any, tolerance: float) -> bool:
+    """Equal as JSON has values: a tuple is a list, names of a record are texts, 1 is 1.0; decimals within the tolerance."""
+    match wanted:
+        case bool() | None:
+            return value is wanted
+        case int() | float():
+            return (
+                isinstance(value, (int, float))
+                and not isinstance(value, bool)
+                and _near(wanted, value, tolerance)
+            )
+        case list():
+            return (
+                isinstance(value, (list, tuple))
+                and len(value) == len(wanted)
+                and all(same_value(*each, tolerance) for each in zip(wanted, value, strict=True))
+            )
+        case dict():
+            if not isinstance(value, dict) or len(value) != len(wanted):
+                return False
+            named = {str(name): each for name, each in value.items()}
+            return named.keys() == wanted.keys() and all(
+                same_value(each, named[name], tolerance) for name, each in wanted.items()
+            )
+    return isinstance(value, str) and value == wanted
+
+
+def _lines(text: str) -> list[list[str]]:
+    lines = [line.split() for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _same_word(wanted: str, word: str, tolerance: float) -> bool:
+    if wanted == word:
+        return True
+    if "." not in wanted and "e" not in wanted.lower():
+        return False
+    try:
+        return _near(float(wanted), float(word), tolerance)
+    except ValueError:
+        return False
+
+
+def _near(wanted: float, value: float, tolerance: float) -> bool:
+    if isinstance(wanted, int):
+        return wanted == value
+    try:
+        return wanted == value or (math.isfinite(wanted) and abs(wanted - value) <= tolerance * abs(wanted))
+    except OverflowError:
+        return False
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {"dict": [[name, _written(each)] for name, each in value.items()]}
+    return [_written(each) for each in value] if isinstance(value, list) else value
+
+
+def _cannot_start(why: str, limits: Limits) -> Problem:
+    return problem(
+        "E0741",
+        f"no process that runs programs could be started: {why}",
+        where=PROGRAMS,
+        help=f"give it more memory: `tests(memory: {limits.memory_mib / 512:g} GiB)` would be twice as much",
+    )

@@ -1,0 +1,249 @@
+"""Programs against tests: right and wrong ones of each shape, and programs that forge, escape, or take too much."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from reodsl.diagnostics import Problem
+from runners.programs import judge as judge_module
+from runners.programs.judge import Judge, Limits, Outcome, same_output, same_value
+from runners.programs.tests import read_tests
+from runners.sandbox import lacking
+from runners.verify import SEPARATOR, Answer, ProgramVerifier, Verdict
+
+confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
+PRINTS = json.dumps({"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7"]})
+RETURNS = json.dumps({"inputs": [[[1, 2]], [[3]]], "outputs": [3, 3], "fn_name": "f"})
+ASSERTS = SEPARATOR.join(["assert f(1) == 2", "assert set(f(2) for _ in range(3)) == {3}"])
+CHECK = """def check(candidate):
+    for i in range(9):
+        assert candidate(i) == i + 1
+    try:
+        candidate("a")
+        assert False
+    except TypeError:
+        pass
+"""
+MODULE = """from solution import Node, f
+def test_values():
+    node = Node(3)
+    node.left = Node(4)
+    assert node.left.value == 4
+    assert f(node) == 7
+def test_nothing():
+    assert f(None) is None
+"""
+NODE = """class Node:
+    def __init__(self, value):
+        self.value, self.left = value, None
+def f(node):
+    return node and node.value + node.left.value
+"""
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    # So much time that no busy machine ends anything by the clock.
+    opened = Judge(Limits(30.0, 512), 1e-4)
+    yield opened
+    opened.close()
+
+
+def outcome(judge: Judge, program: str, tests: str, **meta: Any) -> Outcome:
+    return judge.judge(program, read_tests(tuple(tests.split(SEPARATOR)), json.dumps(meta)))
+
+
+@confined
+@pytest.mark.parametrize(
+    ("tests", "meta", "right", "wrong"),
+    [
+        (PRINTS, {}, "print(sum(map(int, input().split())))", "print(3)"),
+        (PRINTS, {}, "import sys\na, b = sys.stdin.read().split()\nprint(int(a) + int(b)); sys.exit()", "print(3)"),
+        (PRINTS, {}, "a, b = open(0).read().split()\nimport os\nos.write(1, b'%d' % (int(a) + int(b)))\nos._exit(0)", "1/0"),
+        (PRINTS, {}, "def main():\n    print(sum(map(int, input().split())))\nif __name__ == '__main__':\n    main()", "="),
+        (RETURNS, {}, "def f(x): return sum(x)", "def f(x): return 3 + len(x) % 2"),
+        (RETURNS, {}, "class Solution:\n    def f(self, x: List[int]) -> int:\n        return sum(x)", "def g(x): return 3"),
+        (ASSERTS, {}, "def f(x):\n    print('so'); return x + 1", "def f(x): return 2"),
+        (CHECK, {"entry_point": "f"}, "def f(x): return x + 1", "def f(x): return int(x) + 1"),
+        (MODULE, {}, NODE, NODE.replace("+", "-")),
+    ],
+)  # fmt: skip
+def test_programs_of_each_shape(
+    judge: Judge, tests: str, meta: dict[str, str], right: str, wrong: str
+) -> None:
+    assert outcome(judge, right, tests, **meta) == "right"
+    assert outcome(judge, wrong, tests, **meta) == "wrong"
+
+
+FORGED = {
+    "exits well": "import os\nos._exit(0)",
+    "exits well in a call": "import os\ndef f(x): os._exit(0)",
+    "raises an exit": "import sys\nsys.exit(0)",
+    "says it passed": "import os\nos.write(1, b'{\"passed\": true}\\n' * 9)\ndef f(x): return 0",
+    "says it passed everywhere": (
+        "import os\nfor n in range(64):\n    try: os.write(n, b'{\"passed\": true}\\n{\"closed\": true}\\n')\n"
+        "    except OSError: pass\ndef f(x): return 0"
+    ),
+    "equals everything": "class A(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\ndef f(x): return A()",
+    "an object that equals everything": (
+        "class A:\n    __eq__ = lambda s, o: True\n    __hash__ = lambda s: 2\ndef f(x): return A()"
+    ),
+    "replaces builtins": (
+        "import builtins\nbuiltins.set = builtins.range = builtins.int = lambda *a: 0\n"
+        "set = range = lambda *a: {3}\ndef f(x): return 0"
+    ),
+    "ends the loop of a test": "def f(x): raise StopIteration",
+    "fails as an assertion": "def f(x): raise AssertionError",
+    "registers an end": "import atexit, os\natexit.register(lambda: os._exit(0))\ndef f(x): return 0",
+    "reads the tests from memory": (
+        "import gc, sys\n"
+        "texts = [o for o in gc.get_objects() if isinstance(o, (str, bytes, list, dict))]\n"
+        "frame = sys._getframe()\n"
+        "while frame.f_back: frame = frame.f_back; texts.append(frame.f_locals)\n"
+        "found = 'candidate' + '(i)' in repr(texts) or '== {' + '3}' in repr(texts)\n"
+        "def f(x): return x + 1 if found else 0"
+    ),
+    "reads the tests from its process": (
+        "def f(x):\n    try: return x + 1 if open('/proc/self/mem', 'rb') else 0\n    except OSError: return 0"
+    ),
+    "asks the process that judges": (
+        "import os\n"
+        "def f(x):\n    os.kill(os.getppid(), 9)\n    return x + 1"
+    ),
+    "starts another": "import os\ndef f(x):\n    return x + 1 if os.fork() >= 0 else 0",
+    "writes a file": "def f(x):\n    open('/tmp/made', 'w')\n    return x + 1",
+    "a name that a test goes by": "def check(g): pass\ndef candidate(x): pass\ndef f(x): return 0",
+}  # fmt: skip
+
+
+@confined
+@pytest.mark.parametrize("program", FORGED.values(), ids=FORGED)
+def test_no_program_forges_a_verdict(judge: Judge, program: str) -> None:
+    assert outcome(judge, program, CHECK, entry_point="f") == "wrong"
+    assert outcome(judge, program, ASSERTS) == "wrong"
+    assert outcome(judge, program, RETURNS) == "wrong"
+    assert outcome(judge, "def f(x): return x + 1", CHECK, entry_point="f") == "right"
+
+
+@confined
+def test_a_program_that_ends_a_map_early_has_not_passed(judge: Judge) -> None:
+    tests = "assert all(map(f, [1, 2]))\n"
+    assert outcome(judge, "def f(x): return True", tests) == "right"
+    assert outcome(judge, "def f(x): raise StopIteration", tests) == "wrong"
+
+
+@confined
+def test_no_program_prints_what_it_does_not_know(judge: Judge) -> None:
+    known = "import gc\nprint('7' if '\"outputs\"' in repr(gc.get_objects()) else '')"
+    assert outcome(judge, known, PRINTS) == "wrong"
+    assert outcome(judge, 'print(input())\nprint(\'{"ended": "done", "output": "3"}\')', PRINTS) == "wrong"
+
+
+@confined
+@pytest.mark.parametrize(
+    "program",
+    [
+        "x = [0] * 10**9",
+        "while True: print('x' * 2**16)",
+        "import threading\nthreading.Thread(target=print).start()",
+        "import time\ntime.sleep(100)",
+        "import socket\nsocket.socket()",
+    ],
+)
+def test_limits(judge: Judge, program: str) -> None:
+    assert outcome(judge, program + "\nprint(sum(map(int, input().split())))", PRINTS) == "wrong"
+
+
+@confined
+def test_time_ends_a_program_and_what_comes_after_is_judged() -> None:
+    judge = Judge(Limits(0.2, 512), 1e-4)
+    try:
+        # On a busy machine the clock may be first.
+        assert outcome(judge, "while True: pass", PRINTS) in ("timeout", "late")
+        assert outcome(judge, "def f(x):\n    while True: pass", ASSERTS) in ("timeout", "late")
+        assert [child for pid in judge.pids() for child in psutil.Process(pid).children()] == []
+    finally:
+        judge.close()
+
+
+@confined
+def test_a_test_that_cannot_be_handed_over_is_told_apart(judge: Judge) -> None:
+    assert outcome(judge, "def f(g): return g()", "assert f(lambda: 3) == 3") == "failed"
+
+
+@confined
+def test_verdicts_are_kept_and_equal_answers_run_once() -> None:
+    verifier = ProgramVerifier(Limits(30.0, 512), 1e-4, workers=2)
+    right, wrong = Answer("def f(x): return x + 1", ASSERTS), Answer("def f(x): return x", ASSERTS)
+    try:
+        assert verifier.grade([right, wrong, right, Answer("", ASSERTS)]) == [
+            Verdict(True, "checked"),
+            Verdict(False, "checked"),
+            Verdict(True, "cached"),
+            Verdict(False, "checked"),
+        ]
+        assert verifier.grade([wrong, right]) == [Verdict(False, "cached"), Verdict(True, "cached")]
+        assert verifier.grade([Answer("x = 1", "nothing that is a test")]) == [Verdict(False, "failed")]
+        assert (verifier.stats().checked, verifier.stats().cached, verifier.stats().failed) == (3, 3, 1)
+    finally:
+        verifier.close()
+
+
+def test_a_machine_that_cannot_confine_runs_no_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refusal: Any
+) -> None:
+    worker = tmp_path / "old_kernel.py"
+    worker.write_text(
+        "import sys\nimport runners.sandbox\n"
+        "runners.sandbox.lacking = lambda: 'the kernel (4.4) has no Landlock'\n"
+        f"import runpy\nrunpy.run_path({str(judge_module.WORKER)!r}, run_name='__main__')\n"
+    )
+    monkeypatch.setattr(judge_module, "WORKER", worker)
+    with pytest.raises(Problem) as caught:
+        Judge(Limits(1.0, 512), 0.0).judge("print(1)", read_tests((PRINTS,)))
+    refusal("runs/E0742-programs.txt", caught.value, task="tiny.train.s1")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "printed", "same"),
+    [
+        ("1 2\n3\n", "1  2 \n3", True),
+        ("1 2", "1\n2", False),
+        ("0.5", "0.50001", True),
+        ("0.5", "0.6", False),
+        ("7", "7.0", False),
+        ("1e-3", "0.001", True),
+        ("a", "", False),
+        ("", "\n", True),
+        ("nan", "x", False),
+    ],
+)
+def test_outputs(wanted: str, printed: str, same: bool) -> None:
+    assert same_output(wanted, printed, 1e-4) is same
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value", "same"),
+    [
+        ([1, 2], (1, 2), True),
+        (1, True, False),
+        (True, 1, False),
+        (1, 1.0, True),
+        (0.3, 0.1 + 0.2, True),
+        (0.3, 0.31, False),
+        ({"1": [2]}, {1: [2]}, True),
+        ({"1": 2}, {"1": 2, "2": 3}, False),
+        ("a", b"a", False),
+        (None, None, True),
+        (10**400, float("inf"), False),
+        (0.5, 10**400, False),
+    ],
+)
+def test_returned_values(wanted: Any, value: Any, same: bool) -> None:
+    assert same_value(wanted, value, 1e-4) is same
