@@ -200,17 +200,20 @@
       changed();
     });
   }
-  // The columns that stay while the others are scrolled: arm and Average, where they leave the others room.
+  // The columns come closer where they have no room; if they still have none, arm and Average stay while the others are
+  // scrolled, where they leave the others room.
   const hold = () => {
     for (const table of document.querySelectorAll("table.results")) {
       const room = table.parentElement.clientWidth;
+      table.classList.remove("close", "closest");
+      for (const step of ["close", "closest"]) if (table.offsetWidth > room) table.classList.add(step);
       const rows = [...table.rows];
       const kept = rows.at(-1)?.querySelectorAll(".fixed") ?? [];
       const wide = [...kept].reduce((sum, cell) => sum + cell.offsetWidth, 0);
       for (const row of rows) {
         let left = 0;
         for (const cell of row.querySelectorAll(".fixed")) {
-          const holds = wide < 0.8 * room || cell.matches(".name");
+          const holds = table.offsetWidth > room && (wide < 0.8 * room || cell.matches(".name"));
           cell.style.position = holds ? "sticky" : "static";
           cell.style.left = holds ? left + "px" : "";
           left += cell.offsetWidth;
