@@ -84,6 +84,8 @@ def _start(start: Start, staged: bool, cluster: Cluster | None) -> Sections:
         return {"base": {"model": canonical(start.model)}}
     experiment = start.experiment
     sections: Sections = {"base": _base(experiment, cluster)}
+    if experiment.shared:
+        sections["stages_for_all_seeds"] = experiment.shared
     if cluster is not None:
         sections["cluster"] = canonical(experiment.cluster or cluster)
     if not staged:

@@ -42,8 +42,13 @@ def lower(spec: Spec) -> Graph:
 
 
 def seeded(start: Start) -> bool:
-    """Whether a checkpoint depends on the run's seed: it was trained, or its weights are drawn."""
+    """Whether a checkpoint depends on a seed: it was trained, or its weights are drawn."""
     return isinstance(start, FromTraining) or isinstance(start.model.source, Architecture)
+
+
+def shared(start: Start) -> bool:
+    """Whether all seeds of a study share a checkpoint that was trained."""
+    return isinstance(start, FromTraining) and start.stage < start.experiment.shared
 
 
 class _Lowering:
@@ -113,7 +118,7 @@ class _Lowering:
             unique = f"{base}~{count}"
         return unique
 
-    def shared(self, key: tuple[object, ...], kind: Kind, payload: Callable[[], Payload]) -> Payload:
+    def payload_once(self, key: tuple[object, ...], kind: Kind, payload: Callable[[], Payload]) -> Payload:
         """A payload that is made and digested once, however many tasks have it. What `key` identifies outlives this pass."""
         if key not in self.payloads:
             whole = self.payloads[key] = sampled_by(self.study.engine, kind, payload())
@@ -139,6 +144,8 @@ class _Lowering:
         return self.train(start.experiment, start.stage, seed)
 
     def train(self, experiment: Experiment, index: int, seed: int) -> str:
+        if index < experiment.shared:
+            seed = self.study.seeds[0]
         key = ("train", id(experiment), index, seed)
         if key in self.done:
             return self.done[key]
@@ -203,12 +210,15 @@ class _Lowering:
             inputs = {"start": self.start(arm.checkpoint, seed)}
             for benchmark in arm.suite.benchmarks:
                 inputs[f"data:{benchmark.name}"] = self.data(benchmark.data)
-            task_seed = seed if seeded(arm.checkpoint) else None
+            once = shared(arm.checkpoint) and len(self.study.seeds) > 1
+            task_seed = seed if seeded(arm.checkpoint) and not once else None
+            # A shared checkpoint has the responses that a study of its seed alone gives it.
+            replicate = self.study.seeds[0] if once else task_seed
             suite, model = arm.suite, _model_of(arm.checkpoint)
-            payload = self.shared(
-                ("evaluate", id(suite), id(model), task_seed),
+            payload = self.payload_once(
+                ("evaluate", id(suite), id(model), replicate),
                 "evaluate",
-                lambda: evaluate_payload(suite, model, task_seed),
+                lambda: evaluate_payload(suite, model, replicate),
             )
             self.done[key] = self.add(f"{arm.name}.eval", "evaluate", payload, inputs, arm.name, task_seed)
         return self.done[key]

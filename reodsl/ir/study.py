@@ -127,6 +127,8 @@ class Chart(studies_settings.Chart, IR):
 class Study(studies_settings.Study, IR):
     """Everything one run does. `limit` is in GPU hours; every arm is trained and evaluated once a seed.
 
+    What an experiment shares is trained and evaluated once for all of them.
+
     `cluster` is the place: an experiment that has a part of it for itself says so, and all else runs on the whole.
     `engine` generates the responses. Engines draw from other random streams, so what is sampled depends on it.
     """
@@ -142,6 +144,22 @@ class Study(studies_settings.Study, IR):
     charts: tuple[Chart, ...] = ()
     cluster: Cluster | None = None
     engine: Engine = "embedded"
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The experiments whose checkpoints all seeds share, by name, with `to STAGE` where that is not the last one."""
+        names: dict[str, None] = {}
+        for arm in self.arms:
+            start = arm.checkpoint
+            while isinstance(start, FromTraining):
+                each = start.experiment
+                if each.shared == len(each.stages):
+                    names[each.name] = None
+                elif each.shared:
+                    stage = each.stages[each.shared - 1].name or str(each.shared - 1)
+                    names[f"{each.name} to {stage}"] = None
+                start = each.start
+        return tuple(names)
 
     def arm(self, name: str) -> Arm:
         """The arm of that name."""

@@ -250,17 +250,19 @@ Start = Annotated[FromModel | FromTraining, Field(discriminator="kind")]
 class Experiment(IR):
     """Training from a starting point, stage after stage.
 
-    `cluster` is what it trains and samples on where that is not the study's; no result depends on it.
+    `cluster` is what it trains and samples on where that is not the study's; no result depends on it. The first `shared`
+    stages, and all that they start from, are trained once for all seeds of a study, with the first of these.
     """
 
     presentation = frozenset({"name", "doc"})
-    later = frozenset({"cluster"})
+    later = frozenset({"cluster", "shared"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     doc: str = ""
     start: Start
     stages: tuple[Stage, ...]
     cluster: Cluster | None = None
+    shared: Annotated[int, Field(ge=0)] = 0
 
     @property
     def model(self) -> Model:

@@ -83,7 +83,7 @@ from reodsl.ir.training import (
 )
 from reodsl.language import values
 from reodsl.language.context import Context
-from reodsl.language.resolve import ancestry, grid_of
+from reodsl.language.resolve import ancestry, grid_of, same_record
 from reodsl.language.reward.body import TypedReward, type_reward
 from reodsl.language.reward.selection import TypedChoice, TypedPick, type_selection
 from reodsl.language.stages import complete_stages
@@ -96,11 +96,13 @@ T = TypeVar("T", bound=IR)
 @dataclass(slots=True)
 class Lowering:
     """What one lowering shares: the evaluation, the study's cluster, experiments already lowered, the arms' names by
-    experiment, and what records that many arms refer to were built to.
+    experiment, and what records that many arms refer to were built to. `shared` are the experiments whose first stages,
+    so many, are trained once for all seeds.
     """
 
     ctx: Context
     cluster: Cluster | None = None
+    shared: tuple[tuple[values.Experiment, int], ...] = ()
     arms: dict[int, str] = field(default_factory=dict)
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
     experiments: dict[int, tuple[Record, Experiment]] = field(default_factory=dict)
@@ -312,6 +314,7 @@ def experiment(low: Lowering, record: values.Experiment) -> Experiment:
         start=start(low, base),
         stages=tuple(stage(low, part, each) for part, each in parts),
         cluster=own_cluster(low, record),
+        shared=max((count for each, count in low.shared if same_record(each, record)), default=0),
     )
     low.experiments[id(record)] = (record, built)
     return built

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from reodsl.language.build import Lowering, build, cluster, engine, start, suite
 from reodsl.language.modules import Loaded
 from reodsl.language.origins import origins
 from reodsl.language.program import Program
-from reodsl.language.resolve import arm_suite, own_suite
+from reodsl.language.resolve import ancestry, arm_suite, own_suite
 from reodsl.language.stages import complete_stages
 from reodsl.language.values import Compound, Items, Record, as_written, records_of
 
@@ -60,6 +60,7 @@ def _changes(program: Program) -> tuple[Change, ...]:
 def _study(low: Lowering, record: values.Study) -> Study:
     whole = record.sub("cluster")
     low.cluster = cluster(whole) if whole is not None else None
+    low.shared = tuple(_shared(low, record))
     for arm in record.arms:
         low.arms[id(arm.experiment)] = arm.name
         if arm.experiment.owner is not None:
@@ -94,6 +95,14 @@ def _study(low: Lowering, record: values.Study) -> Study:
         engine=engine(record),
         limit=record.data("limit"),
     )
+
+
+def _shared(low: Lowering, record: values.Study) -> Iterator[tuple[values.Experiment, int]]:
+    """The experiments that seeds share, down to the first, each with how many of its stages. One seed shares nothing."""
+    for named in records_of(record, "replicate_from") if len(record.data("replicate")) > 1 else ():
+        for source, stage in ancestry(named):
+            if isinstance(source, values.Experiment) and source.is_trained:
+                yield source, len(complete_stages(low.ctx, source)) if stage is None else stage + 1
 
 
 def _lone(low: Lowering, record: values.Experiment) -> Study:

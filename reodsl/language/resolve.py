@@ -42,6 +42,21 @@ def starts(experiment: Record) -> Iterator[Experiment]:
             yield source
 
 
+def trained_checkpoint(record: Record | None) -> tuple[Experiment, int | None] | None:
+    """The experiment that trained what a record stands for, and the stage where one is named; None for a model."""
+    for source, stage in ancestry(record):
+        if isinstance(source, Experiment) and source.is_trained:
+            return source, stage
+        if source.kind == "model":
+            break
+    return None
+
+
+def same_record(one: Record, two: Record) -> bool:
+    """Whether two records are one declaration, with the same settings."""
+    return one is two or (one.owner == two.owner and one == two)
+
+
 def own_suite(experiment: Record) -> Record | None:
     """The suite that an experiment names, or the one behind the checkpoint that it evaluates."""
     for source, _ in ancestry(experiment):

@@ -10,15 +10,25 @@ def intervals(study: Study, seeds: int) -> str:
     """What is in brackets, over what it reaches, and what the mark says; with one seed, what it leaves out."""
     score = study.score
     if score is None:
-        return "± is one standard deviation over seeds." if seeds > 1 else ""
+        deviation = "± is one standard deviation over seeds."
+        if study.shared:
+            deviation += f" {shared(study)}: how far its trainings differ is not in it."
+        return deviation if seeds > 1 else ""
     level = f"[ ] {100 * score.confidence:g}% interval"
     if seeds > 1:
         level += f" over {formats.plural(seeds, 'seed')} and the questions."
+        if study.shared:
+            level += f" {shared(study)}: how far its trainings differ is not in it."
     else:
         level += " over the questions, of these trained models: with one seed, how far trainings differ is not in it."
     if score.relative_to is None:
         return level
     return f"{level} {formats.APART} leaves out 0: apart from {score.relative_to}."
+
+
+def shared(study: Study) -> str:
+    """Which trainings all seeds go on from."""
+    return f"All seeds go on from one training of {' and '.join(study.shared)}, with seed {study.seeds[0]}"
 
 
 def frontiers(study: Study) -> str:

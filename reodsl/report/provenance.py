@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.ir.data import verifier_words
-from reodsl.report import formats
+from reodsl.ir.study import Study
+from reodsl.report import formats, notes
 from reodsl.report.markup import Markup, tag
 from reodsl.report.material import Material, parse_role
 
@@ -54,7 +55,7 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
     spec = material.spec
     facts = {
         "Run again": tag("code", rerun(spec)),
-        "Seeds": ", ".join(str(seed) for seed in material.study.seeds) or formats.NONE,
+        "Seeds": seeds(material.study),
         "Parameters": ", ".join(f"{name} = {value}" for name, value in spec.params.items()) or formats.NONE,
         "Versions": ", ".join(
             f"{name} {version}" for name, version in made_with(material, installed).items()
@@ -90,6 +91,12 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
     if material.artifacts:
         parts.append(artifacts(material))
     return parts
+
+
+def seeds(study: Study) -> str:
+    """The seeds, and what all of them share."""
+    listed = ", ".join(str(seed) for seed in study.seeds) or formats.NONE
+    return f"{listed}. {notes.shared(study)}" if study.shared else listed
 
 
 def answers_read(spec: Spec) -> list[str]:

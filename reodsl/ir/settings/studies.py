@@ -153,6 +153,18 @@ class Study:
     replicate: ClassVar[
         Annotated[Any, Setting(Many(NATURAL), "the seeds: every trained arm once each", default=(1,))]
     ]
+    replicate_from: ClassVar[
+        Annotated[
+            Any,
+            Setting(
+                Many(A(("arm", "experiment", "checkpoint"), "a checkpoint")),
+                "trained checkpoints that all seeds share: trained once, with the first seed; left out, every seed trains"
+                " all stages",
+                "replicate_from = [checkpoint(overthinker)]",
+                required=False,
+            ),
+        ]
+    ]
     eval: ClassVar[Annotated[Any, Setting(A(("suite",)), "the suite of arms that name none")]]
     score: Annotated[
         Any,

@@ -18,8 +18,19 @@ from reodsl.language.checks.comparable import (
     one_suite,
 )
 from reodsl.language.checks.published import check_against, check_table_of, rows_of
-from reodsl.language.resolve import arm_suite, grid_of
-from reodsl.language.values import Arm, Frontier, Record, Study, Symbol, Value, items_of, records_of
+from reodsl.language.resolve import ancestry, arm_suite, grid_of, same_record, trained_checkpoint
+from reodsl.language.values import (
+    Arm,
+    Experiment,
+    Frontier,
+    Record,
+    Study,
+    Symbol,
+    Value,
+    describe,
+    items_of,
+    records_of,
+)
 
 
 def check_study(study: Study, cases: Sequence[Case]) -> Iterator[Diagnostic]:
@@ -42,6 +53,7 @@ def check_study(study: Study, cases: Sequence[Case]) -> Iterator[Diagnostic]:
         yield from check_rows(study, None, study.arms)
     yield from _scored(study)
     yield from _seeds(study)
+    yield from _replicated(study)
     yield from _unreported(study)
 
 
@@ -250,6 +262,37 @@ def _seeds(study: Study) -> Iterator[Diagnostic]:
             place(study.fields.get("replicate"), study.span),
             help="list each seed once: equal seeds give equal runs",
         )
+
+
+def _replicated(study: Study) -> Iterator[Diagnostic]:
+    """E0617: a checkpoint for all seeds that nothing trained, or that no arm goes back to."""
+    for named in items_of(study, "replicate_from"):
+        checkpoint = trained_checkpoint(named.data if isinstance(named.data, Record) else None)
+        if checkpoint is None:
+            yield error(
+                "E0617",
+                f"`{study.name}` replicates from {describe(named)}, which nothing trains",
+                named.span,
+                "a model as it comes",
+                help="a model is the same for all seeds anyway: name checkpoints of experiments, as in"
+                " `replicate_from = [checkpoint(start)]`",
+            )
+        elif not any(_goes_back(arm, *checkpoint) for arm in study.arms):
+            yield error(
+                "E0617",
+                f"no arm of `{study.name}` goes back to {describe(named)}",
+                named.span,
+                "no arm starts here",
+                help="name the checkpoint that arms start from, as their `base` has it",
+            )
+
+
+def _goes_back(arm: Arm, experiment: Experiment, stage: int | None) -> bool:
+    """Whether an arm is that checkpoint, or a later one, or starts from it."""
+    for source, end in ancestry(arm):
+        if same_record(source, experiment):
+            return end is None or (stage is not None and end >= stage)
+    return False
 
 
 def _columns(study: Study) -> Iterator[Diagnostic]:
