@@ -14,11 +14,20 @@ from reodsl.cli.doubts import Doubts
 from reodsl.cli.options import Place, spec_options, trust_options
 from reodsl.cli.place import prepare
 from reodsl.diagnostics import problem
+from reodsl.ir import Spec
+from reodsl.ir.base import values_of
+from reodsl.ir.cluster import Cluster
 from reodsl.plan.ready import Ready, made_ready
 from reodsl.plan.registry import Machine, load_registry
-from reodsl.rehearse import Size, shrink, unshown
+from reodsl.price.history import read_history
+from reodsl.price.machine import gpus_of
+from reodsl.price.rehearsed import keep_rehearsal
+from reodsl.rehearse import Size, StandIns, shrink, unshown
 from reodsl.run import Outcome, run
+from reodsl.store import runs
 
+REAL_TOKENS = 2048
+"""The longest response of a rehearsal with real models: short ones would measure what surrounds tokens alone."""
 PREFIX = ".reodsl-rehearsal-"
 """What the folder beside the store is called in which a rehearsal keeps what it needs until it ends."""
 
@@ -29,6 +38,7 @@ Examples:
   reodsl rehearse specs/qwen3_4b_reo_exp.reo
   reodsl rehearse specs/paper/qwen3_4b.reo --amend reo_exp.optim.lr=1e-6
   reodsl rehearse specs/quickstart.reo --engine sglang
+  reodsl rehearse specs/qwen3_4b_reo_exp.reo --real --address auto   (the cluster and the weights of the spec)
   reodsl rehearse specs/quickstart.reo --out /tmp/rehearsed   (keeps its report)
 """,
 )
@@ -37,15 +47,20 @@ Examples:
 @click.option(
     "--engine",
     type=click.Choice(["embedded", "sglang"]),
-    default="embedded",
-    help="What generates. Default: embedded, which every machine has.",
+    help="What generates. Default: embedded, which every machine has; with --real what the spec says.",
 )
 @click.option(
     "--tokens",
-    type=click.IntRange(16, 4096),
-    default=Size().longest,
-    show_default=True,
-    help="The longest response; all other lengths follow.",
+    type=click.IntRange(16, 32768),
+    help=f"The longest response; all other lengths follow. Default: {Size().longest}, with --real {REAL_TOKENS:,}.",
+)
+@click.option(
+    "--real",
+    is_flag=True,
+    help="Run the spec's own models where the spec runs, on its cluster by Ray, and keep times and memory for `plan`.",
+)
+@click.option(
+    "--address", metavar="HOST:PORT", help="With --real: the Ray cluster (`auto`: the one of this node)."
 )
 @click.option("--out", type=Place(), metavar="DIR", help="Keep the report there.")
 @trust_options
@@ -57,8 +72,10 @@ def command(
     amends: tuple[str, ...],
     target: str | None,
     store_dir: Path | None,
-    engine: str,
-    tokens: int,
+    engine: str | None,
+    tokens: int | None,
+    real: bool,
+    address: str | None,
     out: Path | None,
     without_sandbox: bool,
     allow_python: bool,
@@ -70,8 +87,13 @@ def command(
     It runs on this machine. Models are small doubles of the same architecture with the same tokenizer and chat template,
     lengths are cut in proportion, and each stage takes two steps. Data are read as they are; questions that are not on this
     machine have made-up ones in their place. What a rehearsal cannot show is listed. Results of runs are not touched.
+    With --real the spec's own models run where the spec says, and `plan` prices by what that took.
     Exits 0 when every task was done, 1 when one failed.
     """
+    if real and engine:
+        raise click.UsageError("--real takes the spec's engine; change that one with --amend")
+    if address and not real:
+        raise click.UsageError("--address goes with --real")
     from reodsl.cli.run import Watcher
 
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet)
@@ -84,9 +106,12 @@ def command(
     begun = time.monotonic()
     try:
         doubles = registry.stand_ins(ready.spec, ready.keys.folder, place / "models")
-        small = shrink(
-            ready.spec, Size(longest=tokens), doubles, "sglang" if engine == "sglang" else "embedded"
-        )
+        if real:
+            doubles = StandIns(data=doubles.data)
+            small = shrink(ready.spec, _real_size(ready.spec, tokens or REAL_TOKENS), doubles)
+        else:
+            size = Size(longest=tokens or Size().longest)
+            small = shrink(ready.spec, size, doubles, "sglang" if engine == "sglang" else "embedded")
         missing = unshown(ready.spec, small, doubles)
         little = made_ready(small, Path(spec), place / "store").for_run()
         plan = little.plan()
@@ -94,13 +119,30 @@ def command(
         watcher = Watcher(little, plan, folder, quiet, as_json)
         # What a double writes is noise, so warnings about its responses say nothing.
         watcher.doubts = Doubts(little, True)
-        machine = Machine(local=True, without_sandbox=without_sandbox, allow_python=allow_python)
+        local = small.study.cluster is None and address is None
+        machine = Machine(local, address, without_sandbox=without_sandbox, allow_python=allow_python)
         outcome = run(little, plan, machine, folder, watcher)
+        measured = _keep(ready, little) if real else 0
     finally:
         shutil.rmtree(place, ignore_errors=True)
     _tell(ready, little, outcome, missing, time.monotonic() - begun, out, as_json)
+    if real and not as_json:
+        click.echo(f"`reodsl plan` goes by what {measured} of its tasks took, until a run has told more.")
     if outcome.results.failed:
         raise SystemExit(1)
+
+
+def _real_size(spec: Spec, tokens: int) -> Size:
+    """A rehearsal with something to do for each GPU of a step."""
+    gpus = max((gpus_of(each) for each in values_of(spec.study, Cluster)), default=1)
+    return Size(longest=tokens, prompts=max(Size().prompts, gpus), pool=max(Size().pool, gpus))
+
+
+def _keep(ready: Ready, little: Ready) -> int:
+    """Keep in the spec's store what the rehearsal measured; how many tasks that were."""
+    results = read_history(little.store, runs.records(little.store)).results
+    keep_rehearsal(ready.store.open().root, ready.spec.study.name, results)
+    return len(results)
 
 
 def _tell(

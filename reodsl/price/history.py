@@ -12,6 +12,8 @@ from typing import Any
 
 from reodsl.graph.task import Kind
 from reodsl.price.facts import Facts, prompt_tokens, questions_in
+from reodsl.price.past import Past
+from reodsl.price.rehearsed import read_rehearsals
 from reodsl.price.sizes import Sizes, from_config
 from reodsl.price.value import Term
 from reodsl.store.accept import acceptances
@@ -32,43 +34,17 @@ _PARTS: Mapping[str, Term] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """A result that is there: its task and payload, its model's sizes, what was counted, and how long it took.
-
-    `seconds` is from start to end; `terms` the part of it that is known by term, all steps together. With `processor`
-    they are those that processors spent, which other work on the machine does not stretch; else those of the clock.
-    `device` is where it ran (`cpu`, `cuda`) and `model` that device's name, empty where the result does not say.
-    `generating` of these generated, each engine on `tensor_parallel`, and `training` trained; 0 where it does not say.
-    `peak` is in bytes.
-    """
-
-    task: str
-    kind: Kind
-    payload: Mapping[str, Any]
-    sizes: Sizes
-    facts: Facts
-    seconds: float
-    terms: Mapping[Term, float]
-    device: str
-    words: bool
-    model: str = ""
-    peak: float | None = None
-    processor: bool = False
-    generating: int = 0
-    training: int = 0
-    tensor_parallel: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class History:
     """Past results, newest first, and how many questions a `data` task found, by its id.
 
-    `light` are the median seconds of tasks that compute on no device, by kind.
+    `light` are the median seconds of tasks that compute on no device, by kind. `rehearsed` are results of rehearsals with
+    the specs' own models, whose times and memory tell something, and whose responses tell nothing.
     """
 
     results: tuple[Past, ...] = ()
     questions: Mapping[str, int] = field(default_factory=dict)
     light: Mapping[str, float] = field(default_factory=dict)
+    rehearsed: tuple[Past, ...] = ()
 
 
 def read_history(store: Store, records: tuple[Record, ...]) -> History:
@@ -77,7 +53,7 @@ def read_history(store: Store, records: tuple[Record, ...]) -> History:
     Without the extra `report` there is nothing that reads tables, and so no past.
     """
     if importlib.util.find_spec("polars") is None:
-        return History()
+        return History(rehearsed=read_rehearsals(store.root))
     results: list[Past] = []
     light: dict[str, dict[bool, list[float]]] = {}
     for task, key in _newest(records):
@@ -95,7 +71,7 @@ def read_history(store: Store, records: tuple[Record, ...]) -> History:
         if past is not None:
             results.append(past)
     medians = {kind: median(seconds.get(True) or seconds[False]) for kind, seconds in light.items()}
-    return History(tuple(results), _questions(store, records), medians)
+    return History(tuple(results), _questions(store, records), medians, read_rehearsals(store.root))
 
 
 def _newest(records: tuple[Record, ...]) -> Iterator[tuple[str, str]]:
@@ -138,10 +114,10 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
     if sizes is None:
         return None
     try:
-        facts, terms = (
+        facts, terms, mismatch = (
             _training(folder, manifest, material["payload"], _by_processor(provenance))
             if kind == "train"
-            else (_sampling(folder, kind), {})
+            else (_sampling(folder, kind), {}, None)
         )
     except (OSError, ValueError, KeyError):
         return None
@@ -162,6 +138,7 @@ def _past(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
         generating=int(provenance.get("engines", 0)) * int(provenance.get("tensor_parallel", 1)),
         training=int(provenance.get("trainers", 0)),
         tensor_parallel=int(provenance.get("tensor_parallel", 1)),
+        mismatch=mismatch,
     )
 
 
@@ -193,7 +170,7 @@ def _sizes(store: Store, folder: Path, provenance: Mapping[str, Any]) -> Sizes |
 
 def _training(
     folder: Path, manifest: Manifest, payload: Mapping[str, Any], processor: bool
-) -> tuple[Facts, dict[Term, float]]:
+) -> tuple[Facts, dict[Term, float], float | None]:
     metrics = _table(folder / "metrics.parquet")
     if "length" in metrics.columns:
         length = _number(metrics["length"].mean())
@@ -214,7 +191,9 @@ def _training(
     of = "processor" if processor else "seconds"
     parts = {f"{of}_{part}": term for part, term in _PARTS.items()}
     terms = {term: _number(timed[name].sum()) for name, term in parts.items() if name in timed.columns}
-    return Facts(length, None, None, share, metrics.height, equal, draws), terms
+    mismatch = metrics["mismatch_median"].median() if "mismatch_median" in metrics.columns else None
+    facts = Facts(length, None, None, share, metrics.height, equal, draws)
+    return facts, terms, None if mismatch is None else float(mismatch)
 
 
 def _sampling(folder: Path, kind: Kind) -> Facts:

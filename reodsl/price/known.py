@@ -8,7 +8,8 @@ from typing import Any
 
 from reodsl.graph.task import Graph, Task
 from reodsl.price.facts import SHARE_OF_LONGEST, Facts, prompt_tokens, questions_in
-from reodsl.price.history import History, Past
+from reodsl.price.history import History
+from reodsl.price.past import Past
 
 
 class Known:

@@ -14,10 +14,11 @@ from reodsl.ir import Spec, canonical_json
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.model import Architecture, Model
 from reodsl.ir.training import FromModel, Start
-from reodsl.price.history import COMPUTES, History, Past
+from reodsl.price.history import COMPUTES, History
 from reodsl.price.known import Known
 from reodsl.price.machine import Devices, at_width, called, devices_of
 from reodsl.price.memory import process_bytes
+from reodsl.price.past import Past
 from reodsl.price.sizes import Sizes, sizes_of
 from reodsl.price.tasks import price_task
 from reodsl.price.value import Measured, Price, Prices, Term
@@ -59,12 +60,14 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
     """How much longer than priced each term took on such devices, the median over past results; None without any.
 
     Each is priced on as many of them as it was made on. Results that tell the time of processors are heeded before those
-    that tell the clock's alone.
+    that tell the clock's alone. What was rehearsed counts as long as nothing has run.
     """
     ratios: dict[str, list[float]] = {}
     beyond: list[float] = []
     reached: list[float] = []
     there = [past for past in history.results if _ran_on(past, devices)]
+    rehearsed = not there
+    there = there or [past for past in history.rehearsed if _ran_on(past, devices)]
     comparable = [past for past in there if past.processor] or there
     # Where rollouts and training ran at the same time, what is left of the clock is not what was around them.
     in_turn = [past for past in comparable if past.terms and not _lags(past)]
@@ -75,6 +78,9 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
         known = price_task(past.kind, past.payload, past.sizes, past.facts, ran, past.words)
         if past.peak is not None and devices.unit == "seconds":
             beyond.append(past.peak - process_bytes(known.memory))
+        elif rehearsed and past.peak is not None and "trainer" in known.memory:
+            # The batch may have been a small one, so less than was priced tells nothing.
+            beyond.append(max(0.0, past.peak - known.memory["trainer"]))
         for term, seconds, priced in _beside(past, known, start):
             ratios.setdefault(term, []).append(seconds / priced)
             if term == "training":
@@ -84,7 +90,16 @@ def calibrate(history: History, devices: Devices) -> Measured | None:
         return None
     factors = {name: median(each) for name, each in ratios.items()}
     mfu = median(reached) if reached else None
-    return Measured(len(comparable), factors, start, mfu, median(beyond) if beyond else None)
+    apart = [past.mismatch for past in comparable if past.mismatch is not None]
+    return Measured(
+        len(comparable),
+        factors,
+        start,
+        mfu,
+        median(beyond) if beyond else None,
+        rehearsed,
+        max(apart, default=None),
+    )
 
 
 def _lags(past: Past) -> bool:
@@ -169,7 +184,12 @@ class _Pricer:
                 name = term if task.kind == "train" else "responses"
                 seconds[term] = value * measured.factors.get(name, 1.0)
         beyond = measured.memory or 0.0
-        peaks = {role: max(peak + beyond, peak / 4) for role, peak in estimate.memory.items()}
+        # On this machine one process has all roles.
+        roles = set(estimate.memory) if estimate.capacity is None else {"trainer"}
+        peaks = {
+            role: max(peak + beyond, peak / 4) if role in roles else peak
+            for role, peak in estimate.memory.items()
+        }
         sync = estimate.sync * measured.factors.get("training", 1.0)
         return replace(estimate, seconds=seconds, memory=peaks, sync=sync)
 

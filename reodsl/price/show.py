@@ -127,17 +127,23 @@ def _basis(prices: Prices) -> list[str]:
     if measured is None:
         here = "Times are those of a plain laptop; the first run measures this machine."
         return [here] if prices.unit == "seconds" else []
-    results = f"{measured.results} past result{'' if measured.results == 1 else 's'}"
+    results = f"{measured.results} {'rehearsed' if measured.rehearsed else 'past'} result"
+    results += "" if measured.results == 1 else "s"
     phrases = [] if measured.mfu_train is None else [f"training at {100 * measured.mfu_train:.2g}% MFU"]
     others = {name: ratio for name, ratio in measured.factors.items() if name != "training"}
     for index, (name, ratio) in enumerate(others.items()):
         words = "takes {:.2g} times what is assumed" if index == 0 else "{:.2g}"
         phrases.append(f"{_TIMED.get(name, name)} {words.format(ratio)}")
     if measured.memory is not None and abs(measured.memory) >= 2**20:
-        phrases.append(
-            f"processes hold {memory(abs(measured.memory))} {'more' if measured.memory > 0 else 'less'} than is assumed"
+        who = "processes hold" if prices.unit == "seconds" else "trainers hold"
+        more = "more" if measured.memory > 0 else "less"
+        phrases.append(f"{who} {memory(abs(measured.memory))} {more} than is assumed")
+    lines = [f"Calibrated by {results}: {', '.join(phrases)}."]
+    if measured.rehearsed and measured.mismatch is not None:
+        lines.append(
+            f"In the rehearsal engine and trainer gave the median token probabilities {measured.mismatch:.4g} times apart."
         )
-    return [f"Calibrated by {results}: {', '.join(phrases)}."]
+    return lines
 
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:

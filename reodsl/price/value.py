@@ -84,7 +84,9 @@ class Measured:
 
     `factors` are by term, and `responses` for tasks that only sample. `start` is the seconds of a task before and
     after its steps. `mfu_train` is the utilisation that training reached, of the peak that `hardware` states. `memory` is by
-    how many bytes the peaks of processes on this machine passed the priced ones.
+    how many bytes the peaks of processes on this machine passed the priced ones; of rehearsed trainers, where they did.
+    `rehearsed` says that these are results of a rehearsal, and `mismatch` the factor by which engine and trainer differed in
+    the median token there.
     """
 
     results: int
@@ -92,6 +94,8 @@ class Measured:
     start: float | None
     mfu_train: float | None
     memory: float | None = None
+    rehearsed: bool = False
+    mismatch: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from reodsl.store.store import Store
 from runners.execute.instance import imported, nodes, start_ray
 from runners.execute.order import Order, Outcome
 from runners.execute.perform import perform
-from runners.execute.placement import Bundle, bundles, lacking
+from runners.execute.placement import Bundle, bundles, cores_of, lacking
 
 _PROGRESS_EVERY = 0.3
 # The task is whole and another process of it is gone, with its node perhaps.
@@ -26,8 +26,8 @@ _FAREWELL = 10.0
 
 
 class Cluster:
-    """A backend whose orders are Ray tasks of one core each, or of one for each process that trains. Results travel
-    through the store, not through Ray.
+    """A backend whose orders are Ray tasks of one core each, two where rollouts are made beside training on a processor, or
+    one for each process that trains. Results travel through the store, not through Ray.
     """
 
     def __init__(self, address: str | None, store: Path, emit: Callable[[Event], None]) -> None:
@@ -56,7 +56,8 @@ class Cluster:
         # Servers hold GPUs themselves; a process that trains or generates holds one.
         serves = order.task.kind != "train" and order.resources.engine != "embedded"
         options: dict[str, Any] = {
-            "num_cpus": order.resources.threads,
+            # A machine with fewer runs it on those.
+            "num_cpus": min(cores_of(order), self.slots),
             "num_gpus": 0 if serves or not wanted[0].gpus else 1,
             "name": order.task.id,
         }

@@ -14,6 +14,7 @@ from reodsl.graph.job import Resources
 from reodsl.graph.task import Kind
 from reodsl.ir.cluster import Cluster
 from reodsl.price.machine import generating_and_training
+from runners.execute.order import Order
 
 COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})
 
@@ -78,6 +79,14 @@ def bundles(kind: Kind, resources: Resources) -> tuple[Bundle, ...]:
     return (Bundle("worker" if servers else "trainer", wide * threads, wide * each),) * -(
         -resources.trainers // wide
     )
+
+
+def cores_of(order: Order) -> int:
+    """Cores that keep the task's own process busy: twice its threads where it generates on a processor while it trains."""
+    given = order.resources
+    method = order.task.payload["stage"]["method"] if order.task.kind == "train" else {}
+    beside = bool(method.get("lag")) and given.device == "cpu" and given.engine == "embedded"
+    return given.threads * (2 if beside else 1)
 
 
 def lacking(wanted: Sequence[Bundle], nodes: Sequence[Node], where: str | None) -> Diagnostic | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from reodsl.graph.job import Resources
+from reodsl.graph.task import Task
 from reodsl.ir.cluster import Cluster
-from runners.execute.placement import Bundle, Node, bundles, lacking, resources_of
+from runners.execute.order import Order
+from runners.execute.placement import Bundle, Node, bundles, cores_of, lacking, resources_of
 from runners.seats import seat_of_engine, seat_of_trainer, shared_devices
 
 
@@ -32,6 +35,24 @@ def test_without_a_cluster_or_gpus_a_task_is_one_process() -> None:
         assert (found.trainers, found.engines, found.apart) == (1, 1, False)
     assert resources_of("data", cluster(), "cuda").device == "cpu"
     assert bundles("data", Resources()) == (Bundle("worker", 1.0, 0.0),)
+
+
+@pytest.mark.parametrize(
+    ("lag", "given", "cores"),
+    [
+        (0, Resources(), 1),
+        (1, Resources(), 2),
+        (1, Resources(engine="sglang"), 1),
+        (1, Resources(device="cuda"), 1),
+    ],
+)
+def test_rollouts_beside_training_on_a_processor_take_a_core_more(
+    lag: int, given: Resources, cores: int
+) -> None:
+    payload = {"stage": {"method": {"kind": "ppo", "lag": lag}}}
+    task = Task("a.train.s1", "train", payload, {})
+    order = Order(task, "toys:run", "0", {}, {}, Path("."), Path("."), given)
+    assert cores_of(order) == cores
 
 
 def test_colocated_all_gpus_train_and_generate_in_turn() -> None:

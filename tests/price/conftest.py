@@ -9,8 +9,9 @@ import pytest
 
 from reodsl.ir.model import Dimensions
 from reodsl.price.facts import Facts
-from reodsl.price.history import History, Past
+from reodsl.price.history import History
 from reodsl.price.machine import processor
+from reodsl.price.past import Past
 from reodsl.price.sizes import Sizes, from_dimensions
 
 _TOLD = json.loads(Path(__file__).with_name("measured.json").read_text())

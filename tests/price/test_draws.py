@@ -14,7 +14,7 @@ from reodsl.ir.training import Batch
 from reodsl.price import History, Price, price, show
 from reodsl.price.draws import equal_groups, expected_draws
 from reodsl.price.facts import Facts
-from reodsl.price.history import Past
+from reodsl.price.past import Past
 from reodsl.price.sizes import from_architecture
 from reodsl.price.value import to_json
 from tests.graph import studies as make

@@ -112,3 +112,32 @@ def test_the_flagship_rehearses_on_a_real_server(place: Path, capsys: pytest.Cap
     out, err = capsys.readouterr()
     assert code == 0, err
     assert "generated in its place" not in out
+
+
+@pytest.mark.heavy
+def test_a_rehearsal_with_the_real_model_calibrates_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The quickstart has no cluster, so its own model runs here; a first plan is by assumption, a second by that."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    shutil.copy(SPECS / "quickstart.reo", tmp_path / "spec.reo")
+    assert call("plan", "spec.reo") == 2
+    assert "the first run measures this machine" in capsys.readouterr().out
+    assert call("rehearse", "spec.reo", "--real", "--tokens", "32", "--quiet") == 0
+    assert "`reodsl plan` goes by what" in capsys.readouterr().out
+    assert call("plan", "spec.reo") == 2
+    out = capsys.readouterr().out
+    assert "Calibrated by" in out
+    assert "rehearsed results" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(("--real", "--engine", "sglang"), "the spec's engine"), (("--address", "auto"), "goes with --real")],
+)
+def test_options_that_exclude_each_other(
+    options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("rehearse", str(SPECS / "quickstart.reo"), *options) == 1
+    assert words in capsys.readouterr().err
