@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,14 @@ def modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """A file's tree, read once for all tests."""
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> set[str]:
-    return imports_in(ast.parse(path.read_text()))
+    return imports_in(parsed(path))
 
 
 def imports_in(tree: ast.AST) -> set[str]:
@@ -142,9 +149,7 @@ def test_the_arrows_know_no_clock_no_chance_and_no_network(package: str) -> None
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_a_file_begins_with_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), (
-        "a module starts with a line that says what it does"
-    )
+    assert ast.get_docstring(parsed(path)), "a module starts with a line that says what it does"
 
 
 @pytest.mark.parametrize("package", ["reodsl", "runners", "benchmarks"])
@@ -185,7 +190,7 @@ def test_imports_stand_at_the_top(path: Path) -> None:
     name = path.relative_to(ROOT)
     late = {
         inner
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         for inner in imports_in(node)
     }
@@ -202,7 +207,7 @@ def test_names_say_what_a_value_is(package: str) -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path in modules(package)
-        for name, line in names_given(ast.parse(path.read_text()))
+        for name, line in names_given(parsed(path))
         if name in SAY_NOTHING
     ]
     assert not wrong, "call these by what they are: " + ", ".join(wrong)
@@ -256,10 +261,7 @@ match x:
 
 def test_values_are_asserted_nowhere() -> None:
     asserts = [
-        path
-        for path in modules("reodsl")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Assert)
+        path for path in modules("reodsl") for node in ast.walk(parsed(path)) if isinstance(node, ast.Assert)
     ]
     assert len(asserts) <= 10, "give what may be two things a class for each"
 
@@ -271,7 +273,7 @@ def module_name(path: Path) -> str:
 def names_read(path: Path) -> set[str]:
     """The dotted names that a file imports anywhere, `from a import b` as both `a` and `a.b`."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):

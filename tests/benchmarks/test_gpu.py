@@ -53,6 +53,7 @@ def test_budgets_are_spread_evenly() -> None:
     assert gpu_forcing._cuts(8192, 3) == [2048, 4096, 6144]
 
 
+@pytest.mark.heavy
 def test_parts_run_and_the_page_tells_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = ["--device", "cpu", "--tiny", "--only", "forcing", "--out", str(tmp_path)]
     assert gpu.main(wanted) == 0

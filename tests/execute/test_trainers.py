@@ -147,6 +147,7 @@ def test_a_process_that_ends_before_it_begins_is_told_of(ray_bench: Bench, clust
     assert not cluster.groups
 
 
+@pytest.mark.heavy
 def test_what_trains_on_one_machine_listens_on_its_loopback_alone(ray_bench: Bench, cluster: Cluster) -> None:
     one = replace(order(ray_bench, "listening", 2), runner=f"{HERE}:listens")
     told = outcomes(cluster, one)["listening"]

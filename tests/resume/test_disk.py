@@ -43,10 +43,13 @@ def grow(disk: Path, kib: int) -> None:
     mount("-o", f"remount,size={kib}k", disk)
 
 
+pytestmark = pytest.mark.heavy
+# In moments, without what is left being compared to the byte: tests/bad_input/test_store.py.
+
 SOME, MANY = (64, 500, 900), (64, 100, 200, *range(400, 4000, 200))
 
 
-@pytest.mark.parametrize("sizes", [SOME, pytest.param(MANY, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("sizes", [SOME, MANY])
 def test_a_full_disk_is_told_and_the_run_goes_on_with_more_room(
     place: Place, disk: Path, untouched: Place, sizes: tuple[int, ...]
 ) -> None:

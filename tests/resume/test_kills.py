@@ -25,6 +25,7 @@ def test_a_killed_run_ends_like_one_that_nobody_touched(place: Place, untouched:
     same(untouched.contents(), place.contents())
 
 
+@pytest.mark.heavy
 def test_damage_is_found_on_reading_and_made_anew(place: Place, untouched: Place) -> None:
     """One bit of the weights that others start from, when one of those is to be made again."""
     place.run()

@@ -25,6 +25,7 @@ def both_end(*runs: Running) -> list[str]:
     return [task for run in runs for task in run.made()]
 
 
+@pytest.mark.heavy
 def test_the_second_waits_for_the_first_and_computes_nothing_twice(place: Place, untouched: Place) -> None:
     first = place.stopped(AT_A_CHECKPOINT)
     second = place.start()

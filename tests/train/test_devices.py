@@ -64,8 +64,10 @@ def test_steps_there_are_those_of_the_cpu(case, monkeypatch, other):
     "case",
     [
         "checkpointed",
-        "ppo",
-        *(pytest.param(case, marks=pytest.mark.heavy) for case in ("sft", "muon", "simpo", "ppo_held")),
+        *(
+            pytest.param(case, marks=pytest.mark.heavy)
+            for case in ("sft", "muon", "simpo", "ppo", "ppo_held")
+        ),
     ],
 )
 def test_sharded_steps_there_in_bfloat16_are_those_of_the_cpu(case, tmp_path, monkeypatch, other):
