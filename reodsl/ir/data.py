@@ -137,7 +137,13 @@ class Code(IR):
     kind: Literal["code"] = "code"
 
 
-AnswerReader = Annotated[Boxed | LastNumber | After | Regex | Code, Field(discriminator="kind")]
+class Whole(IR):
+    """An answer is all of the response."""
+
+    kind: Literal["whole"] = "whole"
+
+
+AnswerReader = Annotated[Boxed | LastNumber | After | Regex | Code | Whole, Field(discriminator="kind")]
 
 
 def reader_words(reader: AnswerReader) -> str:

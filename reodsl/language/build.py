@@ -27,6 +27,7 @@ from reodsl.ir.data import (
     Python,
     Regex,
     Tests,
+    Whole,
 )
 from reodsl.ir.expression import Expression
 from reodsl.ir.model import (
@@ -193,14 +194,25 @@ def data(record: Record) -> Data:
     return build(Data, record, sources=sources, answer=_readers(record))
 
 
+def _default_reader(verifier: Record | None) -> IR:
+    """Where answers are read if nothing is said: programs are code, and an environment reads responses itself."""
+    if verifier is not None and verifier.kind == "tests":
+        return Code()
+    if (
+        verifier is not None
+        and verifier.kind == "python"
+        and str(verifier.data("function")).endswith(":verifiers")
+    ):
+        return Whole()
+    return Boxed()
+
+
 def _readers(record: Record) -> tuple[IR, ...]:
     """Where answers are read, in order of preference."""
     value = record.get("answer")
-    verifier = record.sub("verifier")
-    programs = verifier is not None and verifier.kind == "tests"
     if value is None or not isinstance(value.data, Items):
-        return (Code(),) if programs else (Boxed(),)
-    words = {"boxed": Boxed, "last_number": LastNumber, "code": Code}
+        return (_default_reader(record.sub("verifier")),)
+    words = {"boxed": Boxed, "last_number": LastNumber, "code": Code, "whole": Whole}
     return tuple(
         _built(each) if isinstance(each.data, Record) else words[plain(each)]() for each in value.data.values
     )

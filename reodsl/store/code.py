@@ -10,6 +10,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from reodsl.ir.names import OWN_CODE
 from reodsl.store.plain import read_plain
 
 GROUP = "reodsl.python"
+LIBRARY = "verifiers"
+"""The library whose environments can be named without an entry point, as `MODULE:verifiers`."""
+_REQUIRED = re.compile(rf"{LIBRARY}(?![A-Za-z0-9._-])")
 LARGEST_CODE = 1 << 20
 """Bytes of a Python file that a spec names."""
 
@@ -137,7 +141,8 @@ def _of_file(name: str, folder: Path, place: str) -> Code:
 def _of_package(name: str, module: str) -> Code:
     offered = {each.value.replace(" ", ""): each for each in metadata.entry_points(group=GROUP)}
     entry = offered.get(name)
-    if entry is None:
+    environment = _environment(module) if entry is None and name.endswith(f":{LIBRARY}") else None
+    if entry is None and environment is None:
         there = ", ".join(f"`{each}`" for each in sorted(offered))
         raise _unusable(
             name,
@@ -155,7 +160,17 @@ def _of_package(name: str, module: str) -> Code:
         raise _unusable(
             name, f"the module `{module}` has no file that can be read", "install the package anew"
         )
-    return Code(name, path, source, module, entry.dist.version if entry.dist is not None else "")
+    dist = environment if entry is None else entry.dist
+    return Code(name, path, source, module, dist.version if dist is not None else "")
+
+
+def _environment(module: str) -> metadata.Distribution | None:
+    """The package of a module, if it is an environment of `verifiers`: one of that name that asks for the library."""
+    try:
+        package = metadata.distribution(module.partition(".")[0])
+    except (metadata.PackageNotFoundError, ValueError):
+        return None
+    return package if any(_REQUIRED.match(each) for each in package.requires or ()) else None
 
 
 def _module_file(module: str) -> Path | None:

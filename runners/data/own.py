@@ -43,7 +43,10 @@ def read_own(source: Generated, task: Python, folder: Path, resources: Resources
                     rows.append(
                         {
                             "id": question_id(each["question"]),
-                            **{name: part or None for name, part in each.items()},
+                            **{
+                                name: part if name == "answer" else part or None
+                                for name, part in each.items()
+                            },
                         }
                     )
     finally:

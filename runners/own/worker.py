@@ -28,9 +28,11 @@ from random import Random
 from typing import Any
 
 from reodsl.own import Answer, Question, Response
+from runners.own.environment import FUNCTION, Environment, Unsuited
 from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, lacking, limit_memory, python_folders
 from runners.sandbox.parent import lines
 
+FULL_MARKS = 1.0 - 1e-9
 MOST_PRINTED = 2**20
 """Characters that a batch may print. They are shown nowhere."""
 _LONGEST_WORDS = 500
@@ -87,6 +89,8 @@ def load_function(said: dict[str, Any]) -> Callable[..., Any]:
 
 def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
     """What the function gives for rows: one number or truth value each, or the fields of a question."""
+    if said["module"] and said["function"] == FUNCTION:
+        return _of_environment(said, rows)
     function = load_function(said)
     one, many, kind = ROWS[said["role"]]
     name = next(iter(inspect.signature(function).parameters), "")
@@ -107,6 +111,20 @@ def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
     else:
         raise Unfit(f"its parameter is called `{name}`, and not `{one}` or `{many}`")
     return [number_of(value, said["role"], row) for value, row in zip(values, rows, strict=True)]
+
+
+def _of_environment(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
+    """The same of a package's environment. A response is right where it gets full marks: 1 or more."""
+    try:
+        environment = Environment(said["module"])
+        if said["role"] == "task":
+            return list(environment.questions(rows))
+        scores = [environment.score(row) for row in rows]
+    except Unsuited as failure:
+        raise Unfit(str(failure)) from None
+    if said["role"] == "verifier":
+        return [score >= FULL_MARKS for score in scores]
+    return [number_of(score, said["role"], row) for score, row in zip(scores, rows, strict=True)]
 
 
 def question_of(value: object) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from itertools import islice
 
 import polars as pl
 
-from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex
+from reodsl.ir.data import After, AnswerReader, Boxed, Code, LastNumber, Regex, Whole
 from runners.verify.extract import LONGEST_RESPONSE, final_answer
 
 Place = tuple[int, str]
@@ -104,6 +104,8 @@ def _places(reader: AnswerReader, text: str) -> list[Place]:
             return [(number.end(), number[0]) for number in _NUMBER.finditer(text, first)]
         case Code():
             return _blocks(text)
+        case Whole():
+            return [(len(text), text)] if text.strip() else []
         case After(marker=marker):
             return _after(text, marker)
         case Regex(pattern=pattern):

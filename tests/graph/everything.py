@@ -23,6 +23,7 @@ from reodsl.ir.data import (
     PackageData,
     Python,
     Regex,
+    Whole,
 )
 from reodsl.ir.data import (
     Tests as ByTests,
@@ -97,7 +98,7 @@ def _every_expression() -> Any:
 
 
 def _data(name: str, *sources: Any, **more: Any) -> Any:
-    readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex, Code))
+    readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex, Code, Whole))
     return filled(
         Data, name=name, sources=sources or (filled(Generated, traces=None),), answer=readers, **more
     )

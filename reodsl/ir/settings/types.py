@@ -29,7 +29,10 @@ MODEL_SOURCES = ("hub", "folder", "package", "architecture")
 DATA_SOURCES = ("generated", "file", "hub", "package")
 QUESTIONS = A(("data", "selected"), "data, or a selection of a pool")
 READER = Either(
-    (Choice(("boxed", "last_number", "code")), A(("after", "regex"), '`after("…")` or `regex("…")`')),
+    (
+        Choice(("boxed", "last_number", "code", "whole")),
+        A(("after", "regex"), '`after("…")` or `regex("…")`'),
+    ),
 )
 Temperature = Annotated[float, Setting(Num(low=0, high=10), "0 is greedy", default=1.0)]
 TopP = Annotated[

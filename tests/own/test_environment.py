@@ -1,0 +1,353 @@
+"""Environments of `verifiers`: their tasks asked, their rewards paid, in the same confined processes as own code.
+
+The library is heavy, so a stand-in with the part of its interface that is read stands for it; where it is installed, the
+same environment runs on it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from reodsl.diagnostics import Problem
+from reodsl.graph.job import Resources
+from reodsl.ir.data import Data, Generated, Python, Whole
+from reodsl.language import compile_file
+from reodsl.store.code import read_code
+from runners.data.load import join_sources, read_sources
+from runners.own import OwnFunction
+from runners.own.environment import Environment, Unsuited
+from runners.sandbox import lacking
+from runners.verify import Answer, answer_row, open_verifier
+from tests.bad_input.commands import Place
+
+confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
+LIBRARY = """
+class Taskset:
+    bounded = True
+    def __init__(self, config): self.config = config
+    def __iter__(self): return iter(self.load())
+    @classmethod
+    def toolsets(cls, config): return []
+    @classmethod
+    def task_type(cls): return cls.kind
+
+class Env: pass
+
+class TasksetConfig:
+    def __init__(self, id): self.id, self.task = id, None
+
+class TaskData:
+    answer, system_prompt = "", None
+    def __init__(self, **facts): vars(self).update(facts)
+    @classmethod
+    def model_validate(cls, facts): return cls(**facts)
+    def model_dump(self, mode, exclude_unset): return dict(vars(self))
+    @property
+    def prompt_text(self): return self.prompt if isinstance(self.prompt, str) else " ".join(m.content for m in self.prompt)
+
+class Task:
+    NEEDS_CONTAINER = False
+    def __init__(self, data, config): self.data, self.config = data, config
+    @classmethod
+    def data_type(cls): return TaskData
+    @classmethod
+    def toolsets(cls, config): return []
+    def plugged_judges(self): return []
+    def hooks(self, name): return [getattr(self, k) for k in dir(self) if hasattr(getattr(type(self), k, None), name)]
+
+class Message:
+    def __init__(self, content): self.content = content
+
+class UserMessage(Message): role = "user"
+class AssistantMessage(Message): role = "assistant"
+
+class MessageNode:
+    def __init__(self, message, parent, sampled): self.message, self.parent, self.sampled = message, parent, sampled
+
+class TraceTask:
+    def __init__(self, type, data): self.type, self.data = type, data
+
+class Trace:
+    @classmethod
+    def model_construct(cls, **facts):
+        made = cls()
+        vars(made).update(facts)
+        return made
+    @property
+    def last_reply(self): return self.nodes[-1].message.content
+
+def reward(weight=1.0):
+    def mark(function):
+        function.reward, function._vf_weight = True, weight
+        return function
+    return mark
+"""
+ENVIRONMENT = """
+import verifiers.v1 as vf
+
+__all__ = ["Sums"]
+
+
+class Data(vf.TaskData):
+    answer: str = ""
+
+
+class SumTask(vf.Task{of_task}):
+    @vf.reward(weight=0.75)
+    async def exact(self, task, trace) -> float:
+        return float(trace.last_reply.strip() == task.answer)
+
+    @vf.reward(weight=0.25)
+    def short(self, trace) -> float:
+        return float(len(trace.last_reply) < 5)
+
+    @classmethod
+    def data_type(cls):
+        return Data
+
+
+class Sums(vf.Taskset{of_taskset}):
+    kind = SumTask
+
+    def load(self):
+        for a in range(10):
+            for b in range(1, 10):
+                yield SumTask(Data(prompt=f"{{a}} a +{{b}} ?", answer=str((a + b) % 10)), self.config.task)
+"""
+STAND_IN = ENVIRONMENT.format(of_task="", of_taskset="")
+REAL = ENVIRONMENT.format(of_task="[Data, vf.State]", of_taskset="[SumTask, vf.TasksetConfig]")
+HERE = importlib.util.find_spec("verifiers") is not None
+
+
+def install(site: Path, text: str, library: bool) -> None:
+    """The environment as an installed package, and the library's stand-in beside it."""
+    (site / "sums_env-1.5.dist-info").mkdir(parents=True)
+    (site / "sums_env-1.5.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: sums-env\nVersion: 1.5\nRequires-Dist: verifiers>=0.4\n"
+    )
+    (site / "sums_env-1.5.dist-info" / "top_level.txt").write_text("sums_env\n")
+    (site / "sums_env.py").write_text(text)
+    if library:
+        inside = site / "verifiers" / "v1" / "utils"
+        inside.mkdir(parents=True)
+        (site / "verifiers" / "__init__.py").write_text("")
+        (site / "verifiers" / "v1" / "__init__.py").write_text(LIBRARY)
+        (inside / "__init__.py").write_text("")
+        (inside / "generic.py").write_text("def concrete_type(kind, base, origin): return None\n")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    # Confined processes read folders of packages alone, by their names.
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    loaded = [name for name in sys.modules if name.partition(".")[0] in ("sums_env", "verifiers")]
+    before = {name: sys.modules.pop(name) for name in loaded}
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("sums_env", "verifiers")]:
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Place:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    return Place(folder, capsys)
+
+
+def function(role: str) -> OwnFunction:
+    return OwnFunction(
+        read_code("sums_env:verifiers", Path()),
+        role,
+        batch=64,
+        seconds=60,
+        memory_mib=2048,
+        confined=lacking() is None,
+    )
+
+
+def test_only_packages_that_ask_for_the_library_can_be_named(site: Path) -> None:
+    install(site, "raise RuntimeError('imported')\n", library=False)
+    code = read_code("sums_env:verifiers", Path())
+    assert (code.module, code.version, code.function) == ("sums_env", "1.5", "verifiers")
+    metadata = site / "sums_env-1.5.dist-info" / "METADATA"
+    for other in ("Requires-Dist: verifiers-monitor", "Requires-Dist: numpy", ""):
+        metadata.write_text(f"Metadata-Version: 2.1\nName: sums-env\nVersion: 1.5\n{other}\n")
+        with pytest.raises(Problem, match="no installed package offers it"):
+            read_code("sums_env:verifiers", Path())
+    for name in ("os:verifiers", "json:verifiers", "sums_env:other"):
+        with pytest.raises(Problem, match="no installed package offers it"):
+            read_code(name, Path())
+
+
+def asked_and_graded(folder: Path) -> None:
+    """Questions, verdicts and rewards, as a run has them."""
+    chosen = Python(function="sums_env:verifiers", seconds=60.0)
+    resources = Resources(python=frozenset({read_code(chosen.function, folder).checksum}))
+    data = Data(
+        name="d",
+        sources=(Generated(task=chosen, count=12, seed=3, split="held_out"),),
+        verifier=chosen,
+        answer=(Whole(),),
+    )
+    table = join_sources(data, read_sources(data, folder, resources))
+    assert table.height == 12
+    question, reference, meta = table.select("question", "answer", "meta").row(0)
+    a, _, b, _ = question.split()
+    assert int(reference) == (int(a) + int(b)) % 10
+    texts = [reference, f"<think> long </think> {reference}", "11", "no idea"]
+    answers = [Answer(text, reference, meta, question) for text in texts]
+    verifier = open_verifier(chosen, 0.0, folder, resources, 1)
+    assert [verdict.correct for verdict in verifier.grade(answers)] == [True, True, False, False]
+    verifier.close()
+    score = function("reward")
+    rows = [{**answer_row(answer), "answer": "", "correct": False, "tokens": 1} for answer in answers]
+    assert score.call(rows) == [1.0, 1.0, 0.25, 0.0]
+    score.close()
+
+
+@confined
+def test_an_environment_asks_and_grades(site: Path, tmp_path: Path) -> None:
+    install(site, STAND_IN, library=True)
+    asked_and_graded(tmp_path)
+
+
+@confined
+@pytest.mark.heavy
+@pytest.mark.skipif(not HERE, reason="NOT INSTALLED: verifiers")
+def test_an_environment_asks_and_grades_with_the_library_itself(site: Path, tmp_path: Path) -> None:
+    install(site, REAL, library=False)
+    asked_and_graded(tmp_path)
+
+
+BAD = {
+    "2 tasksets": ('__all__ = ["Sums"]', '__all__ = ["Sums", "Others"]\nclass Others(vf.Taskset): pass'),
+    "0 tasksets": ('__all__ = ["Sums"]', ""),
+    "turns or agents": ('__all__ = ["Sums"]', '__all__ = ["Sums", "Mine"]\nclass Mine(vf.Env): pass'),
+    "use tools": (
+        "    kind = SumTask",
+        "    kind = SumTask\n    toolsets = classmethod(lambda cls, config: [1])",
+    ),
+    "a container": ("class SumTask(vf.Task):", "class SumTask(vf.Task):\n    NEEDS_CONTAINER = True"),
+    "no prompt": ('prompt=f"{a} a +{b} ?"', "prompt=None"),
+    "several turns": ('prompt=f"{a} a +{b} ?"', 'prompt=[vf.AssistantMessage("x")]'),
+    "has no tasks": ("range(10)", "range(0)"),
+    "judged by a model": (
+        "    @classmethod\n    def data_type",
+        "    def plugged_judges(self): return [1]\n    @classmethod\n    def data_type",
+    ),
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_what_takes_more_than_one_turn_is_refused_by_name(site: Path, words: str) -> None:
+    install(site, STAND_IN.replace(*BAD[words]), library=True)
+    with pytest.raises(Unsuited, match=words):
+        Environment("sums_env").questions([{"seed": 1, "draw": draw} for draw in range(2)])
+
+
+ROW = {"text": "2", "meta": {"verifiers": {"prompt": "1 a +1 ?", "answer": "2"}}}
+
+
+EXACT = "        return float(trace.last_reply.strip()"
+WAITS = "        class Wait:\n            def __await__(self): yield %s\n        await Wait()\n" + EXACT
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("def short(self, trace)", "def short(self, trace, runtime)"), "needs a runtime"),
+        (("@vf.reward", "@(lambda weight: lambda f: f)"), "no reward"),
+        ((EXACT, WAITS % "1"), "waits"),
+    ],
+)
+def test_rewards_that_do_not_fit(site: Path, change: tuple[str, str], words: str) -> None:
+    install(site, STAND_IN.replace(*change), library=True)
+    with pytest.raises(Unsuited, match=words):
+        Environment("sums_env").score(ROW)
+
+
+def test_a_reward_may_let_others_run(site: Path) -> None:
+    install(site, STAND_IN.replace(EXACT, WAITS % "None"), library=True)
+    assert Environment("sums_env").score(ROW) == 1.0
+
+
+def test_questions_are_in_an_order_of_the_seed_and_come_round(site: Path) -> None:
+    install(site, STAND_IN, library=True)
+    environment = Environment("sums_env")
+    drawn = {
+        seed: [
+            each["question"]
+            for each in environment.questions([{"seed": seed, "draw": n} for n in range(100)])
+        ]
+        for seed in (1, 2)
+    }
+    assert drawn[1] != drawn[2]
+    assert len(set(drawn[1][:90])) == 90
+    assert drawn[1][90:] == drawn[1][:10]
+
+
+def test_a_reward_of_several_parts_is_their_sum(site: Path) -> None:
+    change = ("return float(len(trace.last_reply) < 5)", "return {'a': 1.0, 'b': 2.0}")
+    install(site, STAND_IN.replace(*change), library=True)
+    assert Environment("sums_env").score(ROW) == 0.75 + 0.25 * 3
+    with pytest.raises(Unsuited, match="none of its tasks"):
+        Environment("sums_env").score({"text": "2", "meta": {}})
+
+
+@confined
+def test_a_reward_reads_no_file(site: Path) -> None:
+    reads = "float(open('/etc/passwd').read())"
+    install(site, STAND_IN.replace("float(len(trace.last_reply) < 5)", reads), library=True)
+    row = {**ROW, "question": "", "reference": "2", "references": ["2"]}
+    score = function("reward")
+    with pytest.raises(Problem, match="Permission") as caught:
+        score.call([{**row, "answer": "", "correct": True, "tokens": 1}])
+    assert caught.value.diagnostics[0].code == "E0744"
+    score.close()
+
+
+@pytest.mark.skipif(HERE, reason="verifiers is installed")
+def test_an_environment_needs_the_library(site: Path) -> None:
+    install(site, STAND_IN, library=False)
+    with pytest.raises(ModuleNotFoundError, match="verifiers"):
+        Environment("sums_env")
+
+
+def test_an_environment_reads_whole_responses_unless_something_else_is_said(tmp_path: Path) -> None:
+    spec = Path(__file__).resolve().parents[2] / "specs" / "own" / "sums.reo"
+    text = spec.read_text().replace("checks.py:check", "sums_env:verifiers")
+    (tmp_path / "spec.reo").write_text(text)
+    built = compile_file(tmp_path / "spec.reo").spec
+    assert built is not None
+    assert built.study.arms[0].suite.benchmarks[0].data.answer == (Whole(),)
+
+
+@confined
+@pytest.mark.heavy
+def test_a_spec_trains_on_an_environment(site: Path, place: Place) -> None:
+    install(site, STAND_IN, library=True)
+    own = Path(__file__).resolve().parents[2] / "specs" / "own" / "sums.reo"
+    names = ("tasks.py:make", "checks.py:check", "style.py:score")
+    text = own.read_text()
+    for name in names:
+        text = text.replace(name, "sums_env:verifiers")
+    place.write(text.replace("x.weight * ", ""), "sums.reo")
+    run = ("run", "sums.reo", "--local", "--quiet")
+    assert "E0746" in place.call(*run).err
+    told = place.call(*run, "--allow-python")
+    assert told.code == 0, told.err
+    (table,) = place.folder.rglob(".reodsl/**/rollouts.parquet")
+    assert pl.read_parquet(table)["reward"].max() > 0
