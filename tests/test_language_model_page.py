@@ -1,0 +1,33 @@
+"""docs/LANGUAGE_MODEL.md is what the kept numbers say, and the README repeats no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import language_model as told
+from benchmarks.ordering import ROOT
+
+
+def test_the_page_is_what_the_numbers_say() -> None:
+    text = told.PAGE.read_text("utf-8")
+    assert told.page(text) == text
+
+
+def test_sentences_hold_in_the_numbers() -> None:
+    rows = {row["arm"]: row for row in told.kept("results") if row["benchmark"] == "mean"}
+    trained = [rows[arm] for arm in told.ARMS[1:]]
+    # "shortened by a third and more at the same accuracy", "no arm is apart from vanilla".
+    assert all(float(row["length"]) < 2 / 3 * float(rows["base"]["length"]) for row in trained)
+    assert all(float(row["accuracy_high"]) > float(rows["base"]["accuracy"]) for row in trained)
+    ends = [(float(row["difference_low"]), float(row["difference_high"])) for row in trained[1:]]
+    assert all(low < 0 < high for low, high in ends)
+    assert float(rows["reo_exp"]["length_high"]) < float(rows["vanilla"]["length_low"])
+    # "4 h 15 min", under the 8 hours of a night.
+    clock = sum(float(row["seconds"]) for row in told.kept("hours"))
+    assert clock / 60 == pytest.approx(255, abs=5)
+    assert "4 h 15 min" in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_a_page_without_its_markers_is_refused() -> None:
+    with pytest.raises(SystemExit, match="no markers named scores"):
+        told.page("# Empty\n")
