@@ -16,6 +16,7 @@ from runners.programs.judge import Judge, Limits, Outcome, same_output, same_val
 from runners.programs.tests import read_tests
 from runners.sandbox import lacking
 from runners.verify import SEPARATOR, Answer, ProgramVerifier, Verdict
+from tests.sandbox.test_breakouts import BREAKOUTS, Scene
 
 confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
 PRINTS = json.dumps({"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7"]})
@@ -57,6 +58,12 @@ def judge() -> Iterator[Judge]:
 
 def outcome(judge: Judge, program: str, tests: str, **meta: Any) -> Outcome:
     return judge.judge(program, read_tests(tuple(tests.split(SEPARATOR)), json.dumps(meta)))
+
+
+def left_of(judge: Judge) -> list[psutil.Process]:
+    """Copies of its processes that do not end by themselves. A session says that it is closed just before it ends."""
+    children = [each for pid in judge.pids() for each in psutil.Process(pid).children(recursive=True)]
+    return list(psutil.wait_procs(children, timeout=60)[1])
 
 
 @confined
@@ -132,6 +139,28 @@ def test_no_program_forges_a_verdict(judge: Judge, program: str) -> None:
 
 
 @confined
+@pytest.mark.heavy
+def test_no_program_breaks_out(judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All break-outs of the sandbox's own tests, as a script and within a function."""
+    monkeypatch.setenv("HF_TOKEN", "hunter2")
+    folder = tmp_path / "home"
+    folder.mkdir()
+    scene = Scene(folder)
+    try:
+        for breakout in BREAKOUTS:
+            code = breakout["code"].format(**scene.names)
+            assert outcome(judge, f"eval({code!r})\nprint(3)", PRINTS) in ("wrong", "timeout"), breakout[
+                "name"
+            ]
+            outcome(judge, f"def f(x):\n    eval({code!r})\n    return x + 1", ASSERTS)
+            assert scene.untouched(), breakout["name"]
+            assert outcome(judge, "def f(x): return x + 1", ASSERTS) == "right", breakout["name"]
+            assert left_of(judge) == [], breakout["name"]
+    finally:
+        scene.close()
+
+
+@confined
 def test_a_program_that_ends_a_map_early_has_not_passed(judge: Judge) -> None:
     tests = "assert all(map(f, [1, 2]))\n"
     assert outcome(judge, "def f(x): return True", tests) == "right"
@@ -167,7 +196,7 @@ def test_time_ends_a_program_and_what_comes_after_is_judged() -> None:
         # On a busy machine the clock may be first.
         assert outcome(judge, "while True: pass", PRINTS) in ("timeout", "late")
         assert outcome(judge, "def f(x):\n    while True: pass", ASSERTS) in ("timeout", "late")
-        assert [child for pid in judge.pids() for child in psutil.Process(pid).children()] == []
+        assert left_of(judge) == []
     finally:
         judge.close()
 

@@ -68,7 +68,7 @@ def test_mistakes_are_told(change: tuple[str, str], code: str, tmp_path: Path) -
 def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "programs.reo").write_text(SPEC.read_text())
     monkeypatch.chdir(tmp_path)
-    run = reodsl.load("programs.reo").run(local=True, quiet=True)
-    samples = pl.concat(map(pl.read_parquet, Path(run.folder).glob("arms/*/samples.parquet")))
+    reodsl.load("programs.reo").run(local=True, quiet=True)
+    samples = pl.concat(map(pl.read_parquet, tmp_path.glob("runs/*/arms/*/samples.parquet")))
     assert samples["correct"].mean() > 0.1
     assert samples["unsettled"].null_count() == samples.height
