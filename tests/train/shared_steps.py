@@ -119,6 +119,12 @@ def disagree(learner: Learner, ranks: Ranks) -> None:
         assert torch.equal(local(p.detach()), held)
 
 
+def body_and_fail(job: Job, ranks: Ranks) -> None:
+    """All cases, and then an error."""
+    body(job, ranks)
+    fail(job, ranks)
+
+
 def fail(job: Job, ranks: Ranks) -> None:
     """The second process meets an error while the first waits for it."""
     if not ranks.first:

@@ -38,8 +38,13 @@ def job(folder, resources=TWO):
     return Job(Task("steps", "train", {}, {}), {}, folder, folder, folder, lambda told: None, resources)
 
 
-def test_two_processes_take_the_steps_of_one(tmp_path):
-    together(job(tmp_path), "tests.train.shared_steps:body")
+def test_two_processes_take_the_steps_of_one_and_an_error_elsewhere_is_told_here(tmp_path):
+    """In one start of a second process, which imports for seconds."""
+    with pytest.raises(ElsewhereError) as caught:
+        together(job(tmp_path), "tests.train.shared_steps:body_and_fail")
+    assert str(caught.value) == "process 1 of 2: ArithmeticError: no number comes of this"
+    assert "in fail" in caught.value.__notes__[0]
+    assert followers() == []
     for case in shared_steps.CASES:
         learner, rows = shared_steps.take_steps(case, ALONE)
         two = load_file(tmp_path / f"{case}.safetensors")
@@ -112,14 +117,6 @@ def test_what_two_processes_left_one_takes_on(bench):
         assert furthest(ours, load_file(alone / "checkpoint" / "model.safetensors")) < 2e-5
     ours, theirs = (load_file(folder / "optimizer" / "state.safetensors") for folder in (out, alone))
     assert furthest(ours, theirs) < 1e-4
-
-
-def test_an_error_elsewhere_is_told_here(tmp_path):
-    with pytest.raises(ElsewhereError) as caught:
-        together(job(tmp_path), "tests.train.shared_steps:fail")
-    assert str(caught.value) == "process 1 of 2: ArithmeticError: no number comes of this"
-    assert "in fail" in caught.value.__notes__[0]
-    assert followers() == []
 
 
 def test_bfloat16_passes_over_float32_weights(bench):
