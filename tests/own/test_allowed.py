@@ -36,7 +36,9 @@ GOOD = "def check(answer):\n    return answer.text == answer.reference\n"
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Place:
+def place(
+    tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Place:
     folder = tmp_path / "study"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -141,6 +141,7 @@ def test_what_is_asked_wrongly_is_told(
     assert said in found["error"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_artifact_of_another_version_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
     (tmp_path / "tiny.reo").write_text(SPEC)
     store = Store(tmp_path / ".reodsl")
