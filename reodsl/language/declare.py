@@ -456,6 +456,10 @@ def _underlying(
             base = {"base": Slot(value, value.span)}
             at = member.name.span
             return Experiment("experiment", base, at, name, member.doc or "", owner, from_checkpoint=True)
+    named = value.data.name if isinstance(value.data, Record) else ""
+    if (member.name.span.path, named) in ctx.modules.doubled:
+        # The one that was meant may be the other of that name, of which it has been told.
+        return None
     helps = meant(value, ARM_PARENTS) or f"start from {one_of(ARM_PARENTS)}"
     return ctx.fail(
         "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps

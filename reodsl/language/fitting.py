@@ -42,7 +42,12 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
             if not isinstance(value.data, str):
                 return _other(value, type_)
             if type_.nonempty and not value.data.strip():
-                return Misfit("E0303", "{what} is empty", "nothing in it", value, "write some text")
+                blank = (
+                    ("is white space alone", "no characters that show")
+                    if value.data
+                    else ("is empty", "nothing in it")
+                )
+                return Misfit("E0303", f"{{what}} {blank[0]}", blank[1], value, "write some text")
             return (
                 value if type_.form is None or type_.form.holds(value.data) else _misnamed(value, type_.form)
             )
@@ -126,6 +131,12 @@ def _fit_number(value: Value, type_: Num) -> Value | Misfit:
             helps = f"divide by a number of {unit_name(data.unit)} to get a plain number"
         elif type_.takes(data.number) and not want:
             helps = f"write {same}, without a unit"
+            if len(data.unit) == 1 and data.unit[0][1] == 1:
+                helps += f"; what is in {unit_name(data.unit)} has the type `{unit_name(data.unit)}`"
+        elif type_.takes(data.number) and not data.unit and value.via:
+            # A param of type `int` takes no unit in its value, so its type is what has to change.
+            type_name = unit_name(want)
+            helps = f"write {same} here, or give what it is set from the type `{type_name}` in place of a plain number's"
         elif type_.takes(data.number) and not data.unit:
             helps = f"give the value its unit: {same}"
         elif type_.takes(data.number) and not value.via:

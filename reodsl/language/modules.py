@@ -65,6 +65,7 @@ class Modules:
     """The files of one compilation. Findings go to `diagnostics`; texts to `sources`, by shown path.
 
     `drafts` are texts that stand in for files of the disk, by resolved path: what an editor has not saved.
+    `doubled` are the paths and names of what was declared twice.
     """
 
     root: Path
@@ -73,6 +74,7 @@ class Modules:
     sources: dict[str, str] = field(default_factory=dict)
     loaded: dict[str, Loaded | None] = field(default_factory=dict)
     spent: Spent = field(default_factory=Spent)
+    doubled: set[tuple[str, str]] = field(default_factory=set)
     _stack: list[tuple[str, str, Span]] = field(default_factory=list)
     _bytes: int = MAX_BYTES
     _tokens: int = MOST_TOKENS
@@ -157,6 +159,7 @@ class Modules:
         first = places.setdefault(name.name, name.span)
         if first is name.span:
             return True
+        self.doubled.add((name.span.path, name.name))
         self._report(doubled(name.name, name.span, first, "give one of them another name"))
         return False
 

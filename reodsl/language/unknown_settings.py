@@ -11,6 +11,8 @@ from reodsl.language.suggest import advice, nearest
 from reodsl.language.values import article
 from reodsl.syntax import tree
 
+TRAINED = frozenset({"experiment", "recipe", "arm", "stage"})
+"""The kinds that have the settings of training."""
 _TRAINING_CALLED = {
     "model": "base",
     "dataset": "data",
@@ -30,7 +32,30 @@ _TRAINING_CALLED = {
     "clip_high": "clip { high = … }",
     "grad_clip": "optim { grad_norm = … }",
     "max_grad_norm": "optim { grad_norm = … }",
+    "beta_kl": "kl",
+    "entropy_coeff": "entropy",
+    "gspo": "loss { ratio = sequence }",
+    "cispo": "loss { clip = weight }",
+    "loss_type": "loss { … }",
+    "objective": "loss { … }",
+    "seq_mean": "loss_mean = response",
+    "importance_sampling_level": "loss { ratio = sequence }",
+    "scale_rewards": "advantage { normalise = … }",
+    "tis": "importance_cap",
 }
+_OBJECTIVE = (
+    "reward",
+    "advantage",
+    "credit",
+    "clip",
+    "loss",
+    "loss_mean",
+    "kl",
+    "entropy",
+    "importance_cap",
+    "resample",
+)
+"""The settings that what is learnt is made of, told where a setting resembles none: all of them are too many to read."""
 BLOCK_NAMES = frozenset(
     name for kind in KINDS.values() for name, field in kind.fields.items() if isinstance(field.type, Block)
 )
@@ -93,10 +118,16 @@ def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         helps = f"`{word}` is a setting of `{beside}`: write `{beside} {{ {word} = … }}` beside this block"
     else:
         helps = advice(word, [*kind.fields, *kind.children], "its settings are")
+        if kind.name in TRAINED and helps.startswith("its settings"):
+            parts = [f"`{name}`" for name in _OBJECTIVE]
+            helps = (
+                "that is not supported, and no setting is called like it. The objective is made of "
+                f"{', '.join(parts[:-1])} and {parts[-1]}; docs/REFERENCE.md has all settings"
+            )
         meant = nearest(word, [*kind.fields, *kind.children])
         if meant in kind.children:
             helps = f"did you mean `{_begun(meant)}`?"
-        if kind.name in ("experiment", "recipe", "arm", "stage") and nearest(word, kind.fields) is None:
+        if kind.name in TRAINED and nearest(word, kind.fields) is None:
             deeper = {
                 sub: each
                 for each, field in kind.fields.items()
@@ -124,7 +155,7 @@ def _of_the_study(kind: Kind, word: str) -> str | None:
     """Where to write a setting of the study that stands in what it compares: seeds, the score, the report."""
     named = "replicate" if word == "seeds" else word
     field = KINDS["study"].fields.get(named)
-    if kind.name not in ("experiment", "recipe", "arm", "stage") or named in kind.fields or field is None:
+    if kind.name not in TRAINED or named in kind.fields or field is None:
         return None
     setting = f"{named} {{ … }}" if isinstance(field.type, Block) else f"{named} = …"
     if named == "replicate":

@@ -6,9 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from reodsl.graph.identity import ARMS
 from reodsl.graph.task import Task
 from reodsl.ir import Origin
+from reodsl.ir.reward import Let
+from reodsl.ir.reward_text import expression_text
 from reodsl.plan.places import Places
 
 # Below these a difference is one change: their parts have no names that a spec's author wrote.
@@ -136,8 +140,56 @@ def words(change: Difference) -> str:
         return f"its code changed, version {change.old} -> {change.new}"
     if change.path.endswith(".path"):
         return "the file it reads changed"
-    old, new = brief(change.old), brief(change.new)
+    texts = written(change.old), written(change.new)
+    old, new = (
+        parted(*texts)
+        if texts[0] is not None and texts[1] is not None
+        else [
+            brief(side) if text is None else _cut(text)
+            for side, text in zip((change.old, change.new), texts, strict=True)
+        ]
+    )
     return f"{change.name} changed" if old == new else f"{change.name} {old} -> {new}"
+
+
+def written(value: Any) -> str | None:
+    """An expression of a reward, or its `let`s, as a spec has them; None for anything else."""
+    match value:
+        case {"op": _}:
+            given = [{"name": "", "value": value}]
+        case [{"name": _, "value": {"op": _}}, *_]:
+            given = value
+        case _:
+            return None
+    try:
+        lets = [Let.model_validate(each) for each in given]
+    except ValidationError:
+        # An older version's, in a form that is gone.
+        return None
+    return "; ".join(
+        f"{each.name} = {expression_text(each.value)}" if each.name else expression_text(each.value)
+        for each in lets
+    )
+
+
+def parted(old: str, new: str) -> tuple[str, str]:
+    """Two texts from the word on at which they part, if they are too long to show from their beginnings."""
+    if max(len(old), len(new)) <= _ROOM:
+        return old, new
+    same = next(
+        (at for at, (one, two) in enumerate(zip(old, new, strict=False)) if one != two),
+        min(len(old), len(new)),
+    )
+    start = max(0, old.rfind(" ", 0, max(0, same - _ROOM // 4)) + 1)
+    before = "…" if start else ""
+    return before + _cut(old[start:]), before + _cut(new[start:])
+
+
+_ROOM = 96
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _ROOM else text[: _ROOM - 1] + "…"
 
 
 def brief(value: Any, room: int = 48) -> str:

@@ -59,10 +59,18 @@ def _foreign(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             slot.span,
             "has no effect",
             others=[Label(place(stage.record.fields.get("method"), stage.record.span), f"`{stage.method}`")],
-            help=f"name the experiments that it is for: `--amend NAME.{slot.span.path.split()[-1]}=…`"
+            help=_named(case.name, slot.span.path, name, field.methods)
             if slot.span.path.startswith("--amend ")
             else _instead(name, field.methods[0], stage.method),
         )
+
+
+def _named(case: str, path: str, name: str, methods: tuple[str, ...]) -> str:
+    """What to write for a change that reaches an experiment of another method: whose it is, or that it has none."""
+    target = path.split()[-1]
+    if target.split(".")[0] == case:
+        return f"leave it out: `{case}` has no use for it, and only {' and '.join(methods)} has `{name}`"
+    return f"name the experiments that it is for: `--amend NAME.{target}=…`"
 
 
 def _instead(name: str, of: str, method: str) -> str:

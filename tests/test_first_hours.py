@@ -1,0 +1,74 @@
+"""What used to stop a new user, each with the tests that show how it goes now."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+SHOWN_BY: dict[str, tuple[str, ...]] = {
+    "own Python judges, rewards and asks": (
+        "own/test_allowed.py::test_the_spec_with_code_of_its_own_runs_and_runs_again_where_that_changes",
+        "own/test_function.py::test_the_documents_verifiers_run",
+    ),
+    "answers in another form are told of, with what reads them": (
+        "report/test_unanswered.py::test_responses_in_another_form_are_told_with_what_reads_them",
+        "report/test_unanswered.py::test_a_step_of_training_is_told_of_by_its_share",
+    ),
+    "what the objective lacks is said to be unsupported, and what it has is named": (
+        "language/test_messages_that_lead_on.py::test_what_no_objective_has_is_said_to_be_unsupported",
+        "language/test_messages_that_lead_on.py::test_an_objective_of_other_tools_leads_to_the_setting_for_it",
+    ),
+    "batch normalisation goes together with dynamic sampling": (
+        "train/test_gather.py::test_a_batch_of_several_rounds_is_normalised_as_one",
+    ),
+    "a budget that a model has no word for is found by check": (
+        "language/test_beginners.py::test_every_budget_of_a_wording_is_a_word_that_the_model_knows",
+    ),
+    "a reward is tried on a group made by hand": ("cli/test_reward.py::test_numbers_by_hand",),
+    "the help of a message can be followed": (
+        "language/test_messages_that_lead_on.py::test_a_number_of_a_param_leads_to_the_type_that_it_lacks",
+        "language/test_messages_that_lead_on.py::test_one_name_for_a_reward_and_an_experiment_is_one_error",
+        "language/test_messages_that_lead_on.py::test_white_space_is_not_called_empty",
+        "language/test_messages_that_lead_on.py::test_an_experiment_called_dpo_trains_by_dpo",
+        "language/test_reward_functions.py::test_a_fraction_beside_a_length_is_no_number_of_tokens",
+    ),
+    "brackets, marks and spreads in the terminal are explained": (
+        "report/test_terminal.py::test_brackets_and_marks_are_said",
+        "report/test_terminal.py::test_a_study_without_a_score_says_what_a_spread_is",
+    ),
+    "a reward that is normalised by hand has a curve": (
+        "language/test_metrics.py::test_metrics_are_any_expressions",
+    ),
+    "reference samples are of the questions that training meets": (
+        "graph/test_lower.py::test_references_are_of_the_questions_that_training_meets",
+        "evaluate/test_sample.py::test_questions_that_training_meets_are_sampled_alone",
+    ),
+    "further seeds do not train the base again": (
+        "graph/test_lower.py::test_seeds_go_on_from_a_checkpoint_that_all_of_them_share",
+        "language/test_replicate_from.py::test_the_base_is_trained_once",
+    ),
+    "a study sweeps over values": ("language/test_sweeps.py::test_an_arm_for_each_combination",),
+    "the paper's notes and settings stay with the paper's specs": (
+        "language/test_whole_suites.py::test_a_suite_needs_no_grid",
+        "language/test_recipes.py::N0501",
+    ),
+    "why shows both sides of a reward": ("plan/test_changes.py::test_a_reward_is_shown_before_and_after",),
+    "rollouts have their text": (
+        "train/test_gather.py::test_the_text_of_responses_is_kept_as_far_as_it_fits",
+    ),
+    "a run fetches what it lacks": (
+        "share/test_fetch.py::test_a_run_fetches_what_is_missing_when_it_is_told_to",
+        "share/test_fetch.py::test_a_data_set_that_is_half_there_is_fetched",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SHOWN_BY)
+def test_each_is_shown_by_tests_that_are_there(what: str) -> None:
+    for test in SHOWN_BY[what]:
+        path, _, name = test.partition("::")
+        assert re.search(rf"\b{name}\b", (TESTS / path).read_text(encoding="utf-8")), test
