@@ -140,15 +140,12 @@ def words(change: Difference) -> str:
         return f"its code changed, version {change.old} -> {change.new}"
     if change.path.endswith(".path"):
         return "the file it reads changed"
-    texts = written(change.old), written(change.new)
-    old, new = (
-        parted(*texts)
-        if texts[0] is not None and texts[1] is not None
-        else [
-            brief(side) if text is None else _cut(text)
-            for side, text in zip((change.old, change.new), texts, strict=True)
-        ]
-    )
+    was, is_ = written(change.old), written(change.new)
+    if was is not None and is_ is not None:
+        old, new = parted(was, is_)
+    else:
+        old = brief(change.old) if was is None else _cut(was)
+        new = brief(change.new) if is_ is None else _cut(is_)
     return f"{change.name} changed" if old == new else f"{change.name} {old} -> {new}"
 
 

@@ -41,6 +41,8 @@ experiment two_modes = tuned {{
 }}
 """
 
+_LASER = "clip { low = 0.2, high = 0.28 }\nkl = 1e-3\nentropy = 1e-3"
+
 METHODS: Mapping[str, Method] = {
     "own": Method(
         "A reward of one's own: an answer's worth, less a share of its length.",
@@ -161,6 +163,37 @@ experiment mine = rl {
     "cosine_length": _reward(
         "cosine_length(longest: $longest, right_short: 1, right_long: 0.5, wrong_short: -0.5, wrong_long: 0, exceeded: -1)",
         "The cosine reward: short right answers earn most, short wrong ones least; its values are choices.",
+    ),
+    "grpo_lead": _reward(
+        "grpo_lead",
+        "GRPO-LEAD: lengths of right answers against the group's, weighed by how hard the question is.",
+        "advantage { normalise = none }\nclip { low = 0.2, high = 0.28 }",
+    ),
+    "laser": _reward(
+        "laser(target: $laser_target)",
+        "Laser: a bonus for right answers within a target length; the target is a choice.",
+        _LASER,
+    ),
+    "laser_d": _reward(
+        "laser_d(longest: $longest, least: $laser_least, step: $laser_step, rollouts: $laser_rollouts)",
+        "Laser-D: targets by difficulty that follow a monitor set.",
+        f"$laser_monitor\n{_LASER}",
+    ),
+    "adapt_think": _reward(
+        "adapt_think",
+        "AdaptThink: the model learns when to think, from both modes alike.",
+        "rollout { wordings = [$think, $no_think] }\nadvantage { normalise = none }\n"
+        "loss { ratio = sequence, mode_tokens = shares }\nloss_mean = response\nreference_samples = 16",
+    ),
+    "gfpo": _reward(
+        "gfpo(k: 8)",
+        "GFPO: the shorter half of a larger group is learnt from.",
+        "batch { rollouts = 16 }\nadvantage { normalise = none }",
+    ),
+    "s_grpo": _reward(
+        "s_grpo(at: random_exits(n: 8))",
+        "S-GRPO: exits along a response, of which earlier right ones earn more.",
+        "credit = causal\nadvantage { normalise = none }",
     ),
     "shortest": _pooled("shortest", "SFT on the shortest right response of 16.", "tuned"),
     "both_modes": Method(

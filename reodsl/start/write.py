@@ -18,6 +18,7 @@ LIBRARY: Mapping[str, tuple[str, ...]] = {
         "length_harmonizing", "mrt", "hgpo", "l1_exact", "l1_max", "kimi_length", "soft_overlong", "brpo",
         "brpo_linear", "pruned", "alp", "shorter_better", "cosine_length",
     ),
+    "std.methods": ("grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo"),
     "std.selections": ("shortest", "both_modes", "shortest_against_longest", "dast", "dast_by_margin"),
     "std.recipes": ("ppo", "sft", "simpo"),
 }  # fmt: skip
