@@ -7,12 +7,14 @@ import shutil
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from reodsl.graph.task import VERSIONS
-from tests.resume.harness import EVERY_KIND, Place, assert_gone, same
-from tests.resume.moments_of_runs import AROUND, PUBLISHING, WORKING
+from tests.resume.conftest import finished
+from tests.resume.harness import EVERY_KIND, SHORT, Forks, Moment, Place, assert_gone, same
+from tests.resume.moments_of_runs import AROUND, KEY, PUBLISHING, WORKING
 
 
 def test_a_killed_run_ends_like_one_that_nobody_touched(place: Place, untouched: Place) -> None:
@@ -60,6 +62,27 @@ def test_every_task_may_be_killed_at_every_moment(place: Place, every_kind: Plac
     print(f"{place.kills} kills at {len(fatal)} moments")
     place.assert_tidy()
     same(every_kind.contents(), place.contents())
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("segment", ["", "5 tokens"])
+def test_a_run_whose_rollouts_lag_may_be_killed_at_every_moment(
+    place: Place, forks: Forks, tmp_path: Path, segment: str
+) -> None:
+    """While one thread generates what the next step learns from: as that is kept, and wherever training writes."""
+    amends = ["vanilla.lag=1 step", *([f"vanilla.segment={segment}"] if segment else [])]
+    options = (*SHORT, *(word for each in amends for word in ("--amend", each)))
+    whole = finished(tmp_path / "whole", forks, options)
+    place.options = options
+    names = {"standing_cut", "standing", "rollouts_of_a_step", "checkpoint", "metrics", "before_it_is_seen"}
+    moments = [replace(each, times=2) for each in (*PUBLISHING, *WORKING) if each.name in names]
+    moments += [
+        Moment(f"waiting_{event}", f"os.{event}", rf"/work/{KEY}/waiting", 3) for event in ("rename", "mkdir")
+    ]
+    place.run_through(moments)
+    assert {*names, "waiting_rename"} <= set(place.fatal())
+    place.assert_tidy()
+    same(whole.contents(), place.contents())
 
 
 @pytest.mark.heavy
