@@ -1,7 +1,8 @@
 """`make gpu`: every measurement that needs a GPU, one after another; with the hardware named they go to benchmarks/GPU.md.
 
-The tests of engine and trainer on CUDA come first, then training, forced answers, a rehearsal on SGLang, and a language
-model's study to its end. What fails is written down as failed, with its last words, and the rest still runs.
+The tests of engine and trainer on CUDA come first, then training, forced answers, weights from a trainer to a server on the
+same GPU, a rehearsal on SGLang, two steps on Ray with real models (on one GPU, on two), and a language model's study to
+its end. What fails is written down as failed, with its last words, and the rest still runs.
 
 A part that was done is kept in `gpu-state.json` beside the page, and the same command goes on after it: where a machine is
 lent for ten minutes at a time, `--within 9` stops in time. Parts are done again on another machine, torch or commit. The
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,14 +34,13 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 TESTS = ("tests/devices", "tests/engine", "tests/train")
 SMALL = ("--shapes", "tiny", "--tokens", "64")
+ENGINE = ("--engine", "embedded", "--responses", "3")
+"""A sync in its smallest form, without a server."""
 SHAPES = ("qwen3-0.6b", "qwen3-4b")
-UNCOVERED = (
-    "a trainer and an engine on two GPUs",
-    "three steps of a colocated cluster on Ray",
-    "the seconds that engines wait for weights",
-    "the mismatch of engine and trainer",
-)
+UNCOVERED = ("weights to engines on several nodes", "more than two steps of a cluster")
 """What is worth measuring on GPUs and no part does yet."""
+CLUSTER = "std.clusters.h100_1x8"
+"""Of which parts on Ray take a GPU or two; what it says of prices matters to none of them."""
 CUT = 124
 """The exit status of a part that had no time left."""
 STATE = "gpu-state.json"
@@ -52,11 +52,12 @@ PUBLISHED = {"qwen3-0.6b": 11.1, "qwen3-4b": 14.7}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece of work: its name in the page, the command, and whether its output is lines of JSON."""
+    """One piece of work: its name in the page, the command, whether its output is lines of JSON, and the GPUs it takes."""
 
     name: str
     command: tuple[str, ...]
     lines: bool
+    gpus: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +90,40 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
         )
     listed += [
         Part("forcing", (*python, "benchmarks.gpu_forcing", *on, *small, *few), True),
+        Part(
+            "sync, memory given back, mismatch",
+            (*python, "benchmarks.gpu_engine", *on, *small, *(ENGINE if tiny else ())),
+            True,
+        ),
         Part("rehearsal", (*reodsl, "rehearse", str(spec), "--engine", "sglang", "--quiet"), False),
+        *(
+            Part(
+                name,
+                (*reodsl, "rehearse", str(spec), "--real", "--quiet", *on_ray(gpus, placement)),
+                False,
+                gpus,
+            )
+            for name, gpus, placement in (
+                ("colocated steps on ray", 1, "colocated"),
+                ("steps on two GPUs", 2, "apart"),
+            )
+        ),
         Part("study", (*reodsl, "run", str(spec), "--local", "--quiet", "--out", str(out)), False),
     ]
     return {part.name: part for part in listed}
+
+
+def on_ray(gpus: int, placement: str) -> tuple[str, ...]:
+    """What a spec without a cluster is given to run servers and trainers on that many GPUs of this machine, by Ray."""
+    settings = {
+        "engine": "sglang",
+        "cluster": CLUSTER,
+        "cluster.gpus_per_node": str(gpus),
+        "cluster.placement": placement,
+    }
+    if placement == "apart":
+        settings["cluster.rollout_share"] = "50%"
+    return tuple(word for name, value in settings.items() for word in ("--amend", f"{name}={value}"))
 
 
 def do(part: Part, seconds: float | None = None) -> Found:
@@ -143,7 +174,8 @@ def run_parts(
     known = {} if again else read_state(place, machine)
     for name in wanted:
         left = None if within is None else within - (time.monotonic() - begun)
-        if known.get(name, {}).get("code", CUT) == CUT and (left is None or left > 0):
+        enough = every[name].gpus <= max(1, torch.cuda.device_count())
+        if enough and known.get(name, {}).get("code", CUT) == CUT and (left is None or left > 0):
             outcome = do(every[name], left)
             known[name] = {"code": outcome.code, "lines": outcome.lines, "words": outcome.words}
         # What was done stays, whatever ends this process.
@@ -160,7 +192,7 @@ def _outcomes(every: dict[str, Part], known: dict[str, dict[str, Any]]) -> list[
     ]
 
 
-def page(machine: str, outcomes: Sequence[Found], every: Iterable[str] = ()) -> str:
+def page(machine: str, outcomes: Sequence[Found], every: Mapping[str, Part] | None = None) -> str:
     """All that was found, as a page, which ends with what of `every` part was not run."""
     blocks = [f"# Measured on {machine}", f"Made by `make gpu` with torch {torch.__version__}."]
     for one in outcomes:
@@ -171,20 +203,41 @@ def page(machine: str, outcomes: Sequence[Found], every: Iterable[str] = ()) -> 
             blocks.append(f"Failed with exit status {one.code}: {one.words or 'it said nothing'}")
         if one.lines and one.part.name.startswith("training"):
             blocks.append(_training(one.lines))
+        elif one.lines and one.part.name.startswith("sync"):
+            blocks.append(_syncs(one.lines))
         elif one.lines:
             blocks.append(_forcing(one.lines))
         elif not one.code:
             blocks.append(f"`{' '.join(('python', *one.part.command[1:]))}`: {one.words or 'done'}")
     codes = {one.part.name: one.code for one in outcomes}
     rest = [
-        f"- {name}: {'cut off' if name in codes else 'not begun'}"
-        for name in every
+        f"- {name}: {'cut off' if name in codes else _unbegun(part)}"
+        for name, part in (every or {}).items()
         if codes.get(name, CUT) == CUT
     ]
     lacking = [f"- {words}: no part measures it yet" for words in UNCOVERED]
     blocks.append("## Not run")
     blocks.append("\n".join((*rest, *lacking)))
     return "\n\n".join(blocks) + "\n"
+
+
+def _unbegun(part: Part) -> str:
+    there = max(1, torch.cuda.device_count())
+    return "not begun" if part.gpus <= there else f"takes {part.gpus} GPUs, and there is {there}"
+
+
+def _syncs(lines: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        "| shape, engine | way | first sync, s | sync, s | GiB given back | mismatch, median | largest |",
+        "|" + " --- |" * 7,
+    ]
+    for line in lines:
+        rows.append(
+            f"| {line['shape']}, {line['engine']} | {line['way']} | {line['seconds_first_sync']:.2f} | "
+            f"{line['seconds_sync']:.2f} | {line['gib_given_back']:.1f} | {line['mismatch_median']:.4g} | "
+            f"{line['mismatch_max']:.4g} |"
+        )
+    return "\n".join(rows)
 
 
 def _training(lines: Sequence[dict[str, Any]]) -> str:
@@ -251,7 +304,10 @@ def main(arguments: list[str] | None = None) -> int:
         if report.is_file():
             shutil.copy(report, args.out / "gpu-study.html")
     print((args.out / "GPU.md").read_text("utf-8"))
-    return int(any(one.code for one in outcomes if one.part.name in wanted) or len(outcomes) < len(wanted))
+    # What takes more GPUs than there are is listed, and fails nothing.
+    possible = [name for name in wanted if every[name].gpus <= max(1, torch.cuda.device_count())]
+    known = {one.part.name for one in outcomes}
+    return int(any(one.code for one in outcomes if one.part.name in wanted) or not known.issuperset(possible))
 
 
 if __name__ == "__main__":

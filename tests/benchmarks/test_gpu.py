@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_forcing, gpu_train
+from benchmarks import gpu, gpu_engine, gpu_forcing, gpu_train
 from benchmarks.gpu import Found, Part, page, parts
+from reodsl.language import compile_file
+from reodsl.price.machine import generating_and_training
 
 SPEC = Path("specs/quickstart.reo")
 
@@ -39,6 +41,44 @@ def test_forced_answers_are_measured(device: str, dtype: str, capsys: pytest.Cap
         assert min(share["reused"], share["read_once"], share["read_each"]) > 0
         # The same answers, whichever way the prefix was read, but for rounding.
         assert share["answers_equal"] == 1.0 or dtype == "bfloat16"
+
+
+def test_a_sync_and_a_mismatch_are_measured(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    size = ["--shapes", "tiny", "--tokens", "24", "--responses", "3", "--syncs", "2"]
+    gpu_engine.main(["--device", device, "--engine", "embedded", *size])
+    line = json.loads(capsys.readouterr().out)
+    assert line["way"] == "same process"
+    assert min(line["seconds_sync"], line["seconds_first_sync"]) > 0
+    # On a processor the engine's numbers are the trainer's but for rounding.
+    assert 1.0 <= line["mismatch_median"] < (1.001 if device == "cpu" else 1.5)
+    part = parts(torch.device(device), True, SPEC, Path("there"))["sync, memory given back, mismatch"]
+    assert part.command[2] == "benchmarks.gpu_engine"
+    assert "| tiny, embedded | same process |" in page("here", [Found(part, 0, (line,), "")])
+
+
+@pytest.mark.parametrize(("gpus", "placement"), [(1, "colocated"), (2, "apart")])
+def test_parts_on_ray_are_specs_on_a_cluster_of_so_many_gpus(gpus: int, placement: str) -> None:
+    amends = dict(word.split("=", 1) for word in gpu.on_ray(gpus, placement)[1::2])
+    spec = compile_file("specs/smollm2_reo_exp.reo", amends=amends).spec
+    assert spec is not None
+    assert spec.study.cluster is not None
+    given = spec.study.cluster
+    assert (given.nodes, given.gpus_per_node, given.placement, spec.study.engine) == (
+        1,
+        gpus,
+        placement,
+        "sglang",
+    )
+    assert generating_and_training(given) == (1, 1)
+
+
+def test_what_takes_more_gpus_than_there_are_is_listed_and_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(gpu, "parts", lambda *_: {"wide": Part("wide", ("no such program",), False, 2)})
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 0
+    assert "- wide: takes 2 GPUs, and there is 1" in (tmp_path / "GPU.md").read_text()
 
 
 def test_a_device_has_a_number() -> None:
@@ -74,7 +114,8 @@ def test_every_part_of_the_real_form_names_the_device() -> None:
             "training qwen3-0.6b",
             "training qwen3-4b",
         ),
-        *("forcing", "rehearsal", "study"),
+        *("forcing", "sync, memory given back, mismatch", "rehearsal"),
+        *("colocated steps on ray", "steps on two GPUs", "study"),
     ]
     assert found["tests of engine"].command[-3:] == ("tests/engine", "-k", "cuda")
     assert found["training qwen3-4b"].command[-4:] == ("--device", "cuda", "--shapes", "qwen3-4b")
