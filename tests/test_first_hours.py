@@ -66,9 +66,30 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     ),
 }
 
+_OWN = "own/test_function.py"
+ONE_MESSAGE_FOR: dict[str, tuple[str, ...]] = {
+    "own code that loops": (f"{_OWN}::test_a_loop_ends",),
+    "own code that forks": (f"{_OWN}::forks", f"{_OWN}::starts"),
+    "own code that writes": (f"{_OWN}::writes",),
+    "own code that prints megabytes": (f"{_OWN}::prints",),
+    "own code that gives NaN": (f"{_OWN}::nan", f"{_OWN}::test_a_reward_that_gives_an_infinity_is_refused"),
+    "own code that gives another shape": (f"{_OWN}::test_a_list_of_another_length_is_refused",),
+    "own code that gives another type": (f"{_OWN}::text", f"{_OWN}::nothing"),
+    "own code that changed since the start": (
+        "own/test_allowed.py::test_content_that_changed_since_the_start_does_not_run",
+    ),
+    "own code that imports what is not there": (f"{_OWN}::imports",),
+    "an entropy bonus of a method that has none": (
+        "language/test_messages_that_lead_on.py::test_a_change_of_one_experiment_is_not_told_to_name_it",
+        "language/test_messages_that_lead_on.py::test_nothing_is_trained_by_an_entropy_bonus_at_a_rate_of_0",
+    ),
+    "a track that reads itself": ("language/test_tracks.py::test_one_mistake_is_told_of_once",),
+}
+"""Bad input, each with the tests that show its one message."""
 
-@pytest.mark.parametrize("what", SHOWN_BY)
+
+@pytest.mark.parametrize("what", [*SHOWN_BY, *ONE_MESSAGE_FOR])
 def test_each_is_shown_by_tests_that_are_there(what: str) -> None:
-    for test in SHOWN_BY[what]:
+    for test in (SHOWN_BY | ONE_MESSAGE_FOR)[what]:
         path, _, name = test.partition("::")
         assert re.search(rf"\b{name}\b", (TESTS / path).read_text(encoding="utf-8")), test

@@ -97,3 +97,10 @@ def test_a_change_of_one_experiment_is_not_told_to_name_it() -> None:
     (wrong,) = [each for each in found if each.severity == "error"]
     assert wrong.code == "E0506"
     assert wrong.help == "leave it out: `dpo_shortest` has no use for it, and only ppo has `entropy`"
+
+
+def test_nothing_is_trained_by_an_entropy_bonus_at_a_rate_of_0(
+    errors: Callable[[str], list[Diagnostic]],
+) -> None:
+    (found,) = errors(amended("entropy = 0.01\n  optim { lr = 0 }"))
+    assert (found.code, found.message) == ("E0303", "`lr` must be above 0 and at most 1")
