@@ -86,7 +86,7 @@ def test_no_space_at_any_write(place: Place, monkeypatch: pytest.MonkeyPatch, at
 def test_a_limit_on_the_size_of_files(place: Place) -> None:
     """As `ulimit -f` sets it, or a file system without large files: the report is too large for it."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65_000, before[1]))
     try:
         told = place.run("--store", "store")
     finally:

@@ -51,16 +51,6 @@ def test_the_table_of_results_is_whole(browser: Browser, width: int) -> None:
     assert str(browser.value(first)).startswith("Average REG − vanilla")
 
 
-def test_the_average_stays_while_benchmarks_are_scrolled(browser: Browser) -> None:
-    browser.resize(1024)
-    browser.value(WAIT.format(200))
-    place = "document.querySelector('table.results tbody td.fixed').getBoundingClientRect().left"
-    before = browser.value(place)
-    browser.value("document.querySelector('table.results').parentElement.scrollLeft = 300")
-    assert browser.value("document.querySelector('table.results').parentElement.scrollLeft") > 100
-    assert abs(browser.value(place) - before) < 2
-
-
 def test_every_arm_can_be_switched_on(browser: Browser) -> None:
     group = "document.querySelector('#curves [data-group]')"
     assert set(
