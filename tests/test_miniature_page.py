@@ -54,3 +54,15 @@ def test_a_run_is_kept_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert table[0].startswith("| mean of 3 seeds | accuracy")
     assert table[-1] == "| short | 50.0% | 10.0 | 2.0 | -18.0 ± 0.0 | 50% in 10 | 2.0, 2.0, 2.1 |"
     assert miniature.separated("two_ways").startswith("1 of 1 pairs of trained arms are apart in REG")
+
+
+def test_what_the_page_says_of_the_readings() -> None:
+    """In REG none is apart; the printed credit is in length, MRT with all rollouts in accuracy, and nothing else is."""
+    apart = {
+        (measure, arm)
+        for arm, (usual, _) in miniature.READINGS.items()
+        for measure in miniature.MEASURES
+        for values in [miniature.numbers("readings", measure)]
+        if miniature.compare(values[arm], values[usual]).apart
+    }
+    assert apart == {("length", "reo_exp_printed"), ("accuracy", "mrt_all")}
