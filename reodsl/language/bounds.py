@@ -8,7 +8,7 @@ from typing import Literal
 from reodsl.diagnostics.model import Diagnostic, Span, error, note
 
 MOST_STEPS = 1_000_000
-"""About two microseconds each. Two thousand arms take three quarters of them."""
+"""About two microseconds each. Two thousand arms take nine tenths of them."""
 MOST_ERRORS = 100
 """Errors after which no more is looked for: as many are shown."""
 MOST_ARMS = 2_500
