@@ -26,8 +26,8 @@ STUDY = "smollm2_reo_exp"
 ARMS = ("base", "vanilla", "reo_exp", "group_norm")
 SPAN = 5
 """Steps over which the beginning and the end of a training are averaged."""
-RESULTS = ("arm", "benchmark", "accuracy", "accuracy_low", "accuracy_high", "length", "length_low", "length_high", "reg",
-           "reg_low", "reg_high", "difference", "difference_low", "difference_high")  # fmt: skip
+MEASURES = ("accuracy", "length", "reg", "difference", "accuracy_change")
+RESULTS = ("arm", "benchmark", *(f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")))
 STEPS = ("arm", "method", "step", "accuracy", "length", "loss", "unfinished", "mismatch_median")
 HOURS = ("task", "seconds", "processor_seconds", "peak_memory", "device_model")
 

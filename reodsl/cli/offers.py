@@ -35,7 +35,7 @@ def tell_moved(here: Iterable[Wanted], folder: Path) -> list[Offer]:
         try:
             offer = look_up(wanted)
         except Problem as refused:
-            click.echo(f"not known whether it moved: {refused.diagnostics[0].message}", err=True)
+            click.echo(f"cannot ask whether it moved: {refused.diagnostics[0].message}", err=True)
             break
         if offer.commit != stored.name:
             moved.append(offer)

@@ -91,7 +91,7 @@ def _numbered(svg: str) -> str:
 
 
 def _unlayered(svg: str) -> str:
-    """The same picture, for a tenth of the time that a PNG of it takes.
+    """The same picture without layers, which take most of the time of its PNG.
 
     A renderer gives a shape with an `opacity` a layer as large as the picture. A shape that has either a fill or a stroke
     looks the same with the opacity of that one, and needs no layer.

@@ -18,8 +18,8 @@ from runners.data.draws import Stream
 from runners.data.split import HELD_OUT_ONE_IN, split_of
 from runners.data.table import question_id
 from runners.data.traces import check_traces, write_trace
-from runners.programs.gym import create_dataset, entry_of
 from runners.programs.values import Uncarried, packed
+from runners.verify.gym import create_dataset, entry_of
 
 PACKAGES = {"reasoning_gym": "reasoning-gym"}
 """Packages that can make questions, and the name each is installed by. A spec cannot have any other imported."""
@@ -144,13 +144,13 @@ def _options(source: PackageData) -> dict[str, Any]:
             options[match[1]] = json.loads(match[2], parse_constant=_no_number)
         except (ValueError, RecursionError):
             if _WORD.fullmatch(match[2]) is None:
-                raise ValueError(f"`{text[:60]}` is not an option: `{match[2][:60]}` is no JSON") from None
+                raise ValueError(f"`{text[:60]}` is not an option: `{match[2][:60]}` is not JSON") from None
             options[match[1]] = match[2]
     return options
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:
@@ -204,7 +204,7 @@ def _packed(entry: dict[str, Any]) -> dict[str, Any]:
     """The entry with its tuples and keys as they are, where all in it is plain."""
 
     def keep(value: Any) -> int:
-        raise Uncarried(f"{type(value).__name__} is no plain value")
+        raise Uncarried(f"{type(value).__name__} is not a plain value")
 
     try:
         return {"packed": packed(entry, keep)}

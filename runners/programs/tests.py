@@ -144,7 +144,7 @@ def _script(references: Sequence[str], facts: Mapping[str, Any], name: str) -> S
     except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
         line = getattr(failure, "lineno", None)
         place = f" (line {line})" if line else ""
-        raise Unreadable(f"it is no JSON, and as Python it does not parse{place}") from None
+        raise Unreadable(f"it is not JSON, and as Python it does not parse{place}") from None
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     called = {
         node.func.id

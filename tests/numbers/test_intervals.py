@@ -187,15 +187,15 @@ def test_a_truth_between_two_ends_is_covered_at_its_worst_as_often_as_is_said(ga
 
 @pytest.mark.parametrize("name", ["1 seed, 5 arms, apart", "3 seeds, 5 arms, equal"])
 def test_intervals_hold_a_known_truth_about_as_often_as_they_say(name):
-    """A small cut of `make intervals`: 95% of what 12 studies say, less four standard errors of as many independent ones."""
+    """A small cut of `make intervals`: 95% of what 24 studies say, less four standard errors of as many independent ones."""
     (scenario,) = (each for each in SCENARIOS if each.name == name)
-    found = [outcomes(scenario, 100_000 + number) for number in range(12)]
+    found = [outcomes(scenario, 100_000 + number) for number in range(24)]
     for measure in ("difference", "reg"):
         assert np.mean([value for each in found for value in each[measure]]) > 0.95 - 4 * math.sqrt(
-            0.05 * 0.95 / 12
+            0.05 * 0.95 / 24
         )
     errors = [np.mean(each["reg_bias"]) for each in found]
-    assert abs(np.mean(errors)) < 1.0 + 4 * np.std(errors) / math.sqrt(12)
+    assert abs(np.mean(errors)) < 1.0 + 4 * np.std(errors) / math.sqrt(24)
     if name.endswith("equal"):
         assert np.mean([each["plain_bias"] for each in found]) > 3
         assert np.mean([value for each in found for value in each["usual"]]) < 0.6

@@ -281,7 +281,7 @@ def test_a_branch_that_moved_is_told_of_and_kept_until_asked(
     assert hub_revision("models", "me/mine", None) == "f" * 40
     hub.refuse = 401
     assert call("fetch", "spec.reo") == 0
-    assert "not known whether it moved" in capsys.readouterr().err
+    assert "cannot ask whether it moved" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
