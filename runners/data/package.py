@@ -18,8 +18,8 @@ from runners.data.draws import Stream
 from runners.data.split import HELD_OUT_ONE_IN, split_of
 from runners.data.table import question_id
 from runners.data.traces import check_traces, write_trace
+from runners.programs.gym import create_dataset, entry_of
 from runners.programs.values import Uncarried, packed
-from runners.verify.gym import create_dataset, entry_of
 
 PACKAGES = {"reasoning_gym": "reasoning-gym"}
 """Packages that can make questions, and the name each is installed by. A spec cannot have any other imported."""

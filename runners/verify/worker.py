@@ -26,10 +26,10 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, TextIO
 
+from runners.programs.gym import create_dataset, entry_of, parts_of
 from runners.sandbox import Reply, Sandbox, lacking, limit_memory, python_folders
 from runners.sandbox.expressions import guard_sympy, read_literal
 from runners.sandbox.parent import lines
-from runners.verify.gym import create_dataset, entry_of, parts_of
 
 Check = Callable[[str, str, str], bool]
 

@@ -1,4 +1,7 @@
-"""Data sets of reasoning-gym by name and options, and their entries as questions hold them."""
+"""Data sets of reasoning-gym by name and options, and their entries as questions hold them.
+
+It is in this package because workers read it: `runners.verify` brings more than the memory that some of them have.
+"""
 
 from __future__ import annotations
 
