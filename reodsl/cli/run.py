@@ -71,6 +71,11 @@ Examples:
     is_flag=True,
     help="Get missing models and data sets from their hub, after saying how large they are. A terminal is asked.",
 )
+@click.option(
+    "--allow-judge",
+    is_flag=True,
+    help="Let questions and answers go to a judge whose address or key is new to this machine, and remember it.",
+)
 @trust_options
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but errors and the report's place.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
@@ -88,6 +93,7 @@ def command(
     fetching: bool,
     without_sandbox: bool,
     allow_python: bool,
+    allow_judge: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -118,7 +124,8 @@ def command(
     show(() if quiet else findings)
     watcher = Watcher(ready, plan, out, quiet, as_json, trackers if plan.work else ())
     try:
-        outcome = run(ready, plan, Machine(local, address, without_sandbox, allow_python), out, watcher)
+        machine = Machine(local, address, without_sandbox, allow_python, allow_judge=allow_judge)
+        outcome = run(ready, plan, machine, out, watcher)
     except (KeyboardInterrupt, SystemExit) as caught:
         if not watcher.begun:
             raise

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_serializer
 
 from reodsl.ir.base import IR, named, without_unsaid
-from reodsl.ir.names import OWN_CODE, PACKAGE, PART, REPO, REVISION
+from reodsl.ir.names import ADDRESS, OWN_CODE, PACKAGE, PART, REPO, REVISION, VARIABLE
 from reodsl.ir.settings import data as data_settings
 from reodsl.ir.task import FoldTask, FoldTraces, Programs
 
@@ -44,6 +44,22 @@ class Tests(data_settings.Tests, IR):
     """
 
     kind: Literal["tests"] = "tests"
+
+
+class Judge(data_settings.Judge, IR):
+    """A model behind an address says whether an answer is right: by `prompt`, the question, the reference and `meta`.
+
+    It may write `max_tokens` for an answer. No result depends on what `incidental` names: where it is, how it is asked,
+    and what ends the run. `unclear` is one of these, as a run that it ends can go on; what it counted as wrong is told
+    apart in the result.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset(
+        {"address", "key", "unclear", "seconds", "at_once", "retries", "most_tokens", "expected"}
+    )
+    kind: Literal["judge"] = "judge"
+    address: Annotated[str, named(ADDRESS)]
+    key: Annotated[str, named(VARIABLE)] | None = None
 
 
 class Generated(data_settings.Generated, IR):
@@ -156,7 +172,7 @@ def reader_words(reader: AnswerReader) -> str:
     return reader.kind
 
 
-Verifying = Literal["math", "exact", "package"] | Python | Tests
+Verifying = Literal["math", "exact", "package"] | Python | Tests | Judge
 
 
 class Chance(IR):
@@ -170,8 +186,8 @@ class Chance(IR):
 
 
 Comparison = Verifying | Chance
-"""How answers are compared: a verifier that is there, by its name, tests of programs, or the user's own; in a rehearsal by
-chance."""
+"""How answers are compared: a verifier that is there, by its name, tests of programs, the user's own, or a model as a judge;
+in a rehearsal by chance."""
 
 
 def verifier_words(verifier: Comparison) -> str:
@@ -180,6 +196,8 @@ def verifier_words(verifier: Comparison) -> str:
         return f"{verifier_words(verifier.of)}, then by chance"
     if isinstance(verifier, Tests):
         return f"tests of {verifier.seconds:g} s and {verifier.memory:g} GiB"
+    if isinstance(verifier, Judge):
+        return f"the judge {verifier.model}"
     return verifier.function if isinstance(verifier, Python) else verifier
 
 

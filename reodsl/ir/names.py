@@ -81,6 +81,22 @@ OWN_CODE = Form(
     "checks.py:check",
     400,
 )
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])"
+_HERE = r"(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])"
+ADDRESS = Form(
+    "an address of a server",
+    rf"(?:https://{_HOST}|http://{_HERE})(?::[0-9]{{1,5}})?(?:/[A-Za-z0-9._~-]+)*/?",
+    "https://HOST/PATH, or http:// on this machine (`localhost`, `127.0.0.1`), without a user, a question mark or a key",
+    "http://127.0.0.1:30000/v1",
+    1024,
+)
+VARIABLE = Form(
+    "an environment variable",
+    _NAME,
+    "letters, digits and `_`: the name of the variable and never what it holds",
+    "JUDGE_KEY",
+    100,
+)
 FOLDER = Form(
     "a model's folder",
     r"/?[^/\x00-\x1f\x7f]{1,255}(?:/+[^/\x00-\x1f\x7f]{1,255})*/*",

@@ -33,7 +33,7 @@ class Machine:
 
     With `without_sandbox`, scorers that evaluate answers run also where nothing confines them. With
     `allow_python`, Python that a spec names and that is new to this machine runs too, and is remembered; `python` are the
-    checksums of what may run.
+    checksums of what may run. With `allow_judge`, a judge that is new to this machine is asked, and remembered.
     """
 
     local: bool = False
@@ -41,6 +41,7 @@ class Machine:
     without_sandbox: bool = False
     allow_python: bool = False
     python: frozenset[str] = frozenset()
+    allow_judge: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.graph.task import Kind
-from reodsl.ir.data import Comparison
+from reodsl.ir.data import Comparison, Judge
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
@@ -296,5 +296,9 @@ def _transfer(sizes: Sizes, devices: Devices) -> float:
 
 
 def _rate(verifier: Comparison | dict[str, Any], devices: Devices) -> float:
-    """Answers checked a second."""
+    """Answers checked a second. A judge takes its time for each, whatever the machine."""
+    if isinstance(verifier, dict) and verifier.get("kind") == "judge":
+        verifier = Judge.model_validate(verifier)
+    if isinstance(verifier, Judge):
+        return verifier.at_once / verifier.expected
     return EXACT_PER_SECOND if verifier == "exact" else devices.hardware.verifications

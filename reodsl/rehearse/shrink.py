@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from reodsl.ir import IR, Spec
 from reodsl.ir.base import values_of
-from reodsl.ir.data import Chance, Comparison, Data, DataSource, Generated, PackageData, Tests
+from reodsl.ir.data import Chance, Comparison, Data, DataSource, Generated, Judge, PackageData, Tests
 from reodsl.ir.expression import Node, Number, names_of
 from reodsl.ir.model import Forcing, Model, Wording
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
@@ -157,6 +157,9 @@ class _Shrinking:
         """A data set with that many questions, whose answers are right by chance."""
         other = self.stand_ins.sources(data)
         verifier = data.verifier if other is None or not _of_its_own(data.verifier) else "math"
+        if isinstance(verifier, Judge):
+            # A rehearsal asks nobody: half of its answers are right whatever they say.
+            verifier = "exact"
         sources = tuple(_counted(source, count) for source in (other or data.sources))
         return _with(
             data,

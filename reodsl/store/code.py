@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.machinery
 import importlib.util
-import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -20,12 +18,14 @@ from typing import Any
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
 from reodsl.ir.names import OWN_CODE
+from reodsl.store import consent
 from reodsl.store.plain import read_plain
 
 GROUP = "reodsl.python"
 LIBRARY = "verifiers"
 """The library whose environments can be named without an entry point, as `MODULE:verifiers`."""
 _REQUIRED = re.compile(rf"{LIBRARY}(?![A-Za-z0-9._-])")
+_KIND = "python"
 LARGEST_CODE = 1 << 20
 """Bytes of a Python file that a spec names."""
 
@@ -203,31 +203,17 @@ def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def allowed_folder() -> Path:
     """Where code that this user allowed has a file by its checksum: `$XDG_STATE_HOME/reodsl/python/`."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "reodsl" / "python"
+    return consent.consent_folder(_KIND)
 
 
 def is_allowed(code: Code) -> bool:
-    """Whether this user allowed the code's content to run on this machine. What others write there counts for nothing."""
-    try:
-        status = os.stat(allowed_folder() / code.checksum, follow_symlinks=False)
-    except OSError:
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+    """Whether this user allowed the code's content to run on this machine."""
+    return consent.is_allowed(_KIND, code.checksum)
 
 
 def allow(code: Code) -> None:
     """Remember code as allowed, where that can be written; for the run at hand it counts in any case."""
-    place = allowed_folder()
-    try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(
-            place / code.checksum, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(f"{code.path}\n")
-    except OSError:
-        pass
+    consent.allow(_KIND, code.checksum, str(code.path))
 
 
 def _unusable(where: str, why: str, help: str) -> Problem:

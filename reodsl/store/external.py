@@ -19,6 +19,7 @@ from typing import Any
 from reodsl.diagnostics import problem
 from reodsl.graph.task import Task
 from reodsl.ir import digest
+from reodsl.ir.data import Judge
 from reodsl.ir.names import DATA_FILES, PACKAGE, PART, REPO, REVISION, WEIGHTS
 from reodsl.store.code import content_of, is_code
 from reodsl.store.files import write_json
@@ -40,6 +41,7 @@ UNFINISHED = "reodsl-unfinished"
 _LARGEST_CACHE = 1 << 26
 _LARGEST_REF = 1 << 10
 _UNREAD = "unread "
+_NO_ADDRESS = "https://judge"
 _RUN_CODE = ("data", "train", "sample", "evaluate")
 
 
@@ -194,10 +196,15 @@ def resolved(task: Task, payload: Mapping[str, Any], folder: Path, prints: Finge
 
 
 def _with_content(part: Any, folder: Path) -> Any:
-    """A part of a payload with the content of the user's functions in the place of their files; without any, the part."""
+    """A part of a payload with the content of the user's functions in the place of their files, and judges without their
+    address and limits; without any, the part."""
     if isinstance(part, Mapping):
         if is_code(part):
             return content_of(part, folder)
+        if part.get("kind") == "judge":
+            # What stored results name has to be a judge again, for the prices that are learnt from them.
+            kept = {name: each for name, each in part.items() if name not in Judge.incidental}
+            return {**kept, "address": _NO_ADDRESS}
         inner = {name: _with_content(each, folder) for name, each in part.items()}
         return inner if any(inner[name] is not part[name] for name in inner) else part
     if isinstance(part, (list, tuple)):

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.ir.chat import question_key
-from reodsl.ir.data import Chance, Data, Python, Tests
+from reodsl.ir.data import Chance, Data, Judge, Python, Tests
 from runners.verify import SEPARATOR, Answer, make_verifier
 from runners.verify.references import unread
 
@@ -32,9 +32,9 @@ def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) 
 
     `unread`: references that the mathematical verifier reads as nothing but text though they are no words.
     `disagree`: pairs of rows of one question whose references are not each other's right answers. What a package scores
-    or the user's own code is left to it, and so are tests of programs.
+    or the user's own code is left to it, and so are tests of programs and what a judge is asked.
     """
-    if data.verifier == "package" or isinstance(data.verifier, (Python, Chance, Tests)):
+    if data.verifier == "package" or isinstance(data.verifier, (Python, Chance, Judge, Tests)):
         return None
     rows = list(_rows(tables))
     silent: list[Row] = []

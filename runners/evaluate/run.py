@@ -320,7 +320,7 @@ def verifiers_of(gradings: Iterable[Grading], job: Job) -> Any:
     kinds = dict.fromkeys(kind_of(grading) for grading in gradings)
     workers = 2 if job.resources.engine == "embedded" else max(2, len(os.sched_getaffinity(0)))
     verifiers: Verifiers = {
-        (name, tolerance): open_verifier(name, tolerance, job.folder, job.resources, workers)
+        (name, tolerance): open_verifier(name, tolerance, job.folder, job.resources, job.work, workers)
         for name, tolerance in kinds
     }
     try:

@@ -265,7 +265,7 @@ def _opened(
         learner.ranks.wait()
         engine.load_weights(_weights(learner, beside), begun)
         learner.ranks.share(LOADED)
-        return engine, open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources)
+        return engine, open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources, job.work)
     except BaseException:
         engine.close()
         raise

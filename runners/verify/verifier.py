@@ -11,13 +11,14 @@ from pathlib import Path
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Resources
-from reodsl.ir.data import Chance, Comparison, Python, Tests
+from reodsl.ir.data import Chance, Comparison, Judge, Python, Tests
 from runners.own import OwnFunction, open_function
 from runners.programs.judge import Limits
 from runners.verify.answer import SEPARATOR, Answer, Stats, Status, Verdict, Verifier
 from runners.verify.cache import VerdictCache
 from runners.verify.fast import number, tidy
 from runners.verify.judge import Ask, Plan, judge, outcome, questions
+from runners.verify.judged import JudgeVerifier
 from runners.verify.pool import WorkerPool
 from runners.verify.programs import ProgramVerifier
 
@@ -274,14 +275,18 @@ def answer_row(answer: Answer) -> dict[str, object]:
 
 
 def open_verifier(
-    chosen: Comparison, tolerance: float, folder: Path, resources: Resources, workers: int = 2
+    chosen: Comparison, tolerance: float, folder: Path, resources: Resources, work: Path, workers: int = 2
 ) -> Verifier:
-    """The verifier of a data set as a task uses it: one by its name, or the user's own, whose file is below `folder`.
+    """The verifier of a data set as a task uses it: one by its name, the user's own, whose file is
+    below `folder`, or a judge, whose verdicts are kept below `work`.
 
-    Raises E0743 for a file that cannot be used, and E0746 for one that may not run as it is now.
+    Raises E0743 for a file that cannot be used, E0746 for one that may not run as it is now, and E0747 for a judge whose
+    key is not set.
     """
     if isinstance(chosen, Chance):
-        return ChanceVerifier(open_verifier(chosen.of, tolerance, folder, resources, workers))
+        return ChanceVerifier(open_verifier(chosen.of, tolerance, folder, resources, work, workers))
+    if isinstance(chosen, Judge):
+        return JudgeVerifier(chosen, work)
     if isinstance(chosen, Tests):
         return ProgramVerifier(Limits(chosen.seconds, round(chosen.memory * 1024)), tolerance, workers)
     if not isinstance(chosen, Python):

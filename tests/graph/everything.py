@@ -19,6 +19,7 @@ from reodsl.ir.data import (
     File,
     Generated,
     HubData,
+    Judge,
     LastNumber,
     PackageData,
     Python,
@@ -127,6 +128,7 @@ def everything() -> Spec:
     traces = _data("traces", filled(Generated))
     asked, pooled = _data("asked"), _data("pooled")
     owned = _data("owned", verifier=filled(Python, function="own.py:check"))
+    judged = _data("judged", verifier=filled(Judge, address="https://judge.example/v1", key="JUDGE_KEY"))
     tested = _data("tested", filled(Generated, task=filled(Programs), traces=None), verifier=filled(ByTests))
     by_chance = _data("by_chance", verifier=filled(Chance, of="math"))
     base = filled(
@@ -147,6 +149,7 @@ def everything() -> Spec:
     experiments = {
         "vanilla": after("vanilla", rewarded),
         "owned": after("owned", filled(Sft), owned),
+        "judged": after("judged", filled(Sft), judged),
         "tested": after("tested", filled(Sft), tested),
         "by_chance": after("by_chance", filled(Sft), by_chance),
         "fixed": after("fixed", _split(filled(Budgets))),

@@ -10,6 +10,7 @@ from reodsl.graph.identity import identity, material
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Origin, Spec, digest
+from reodsl.ir.data import Judge
 from reodsl.ir.expression import Node
 from reodsl.ir.model import Dimensions
 from tests.graph.everything import classes, everything, nodes, notes, updated
@@ -50,6 +51,7 @@ BUT = {
     },
     "data Chance.of": "train",
     **{f"data Python.{field}": "train" for field in ("function", "batch", "seconds", "memory")},
+    **{f"data Judge.{field}": "train" for field in Judge.model_fields if field != "kind"},
     **{f"data Tests.{field}": "train" for field in ("seconds", "memory")},
     # Samples that a reward refers to are drawn as the stage draws.
     "stage Ppo.reference_samples": "train sample",

@@ -12,7 +12,7 @@ from runners.verify import Answer, ExactVerifier, open_verifier
 def test_half_of_the_wrong_answers_count_and_it_is_the_same_half_each_time() -> None:
     answers = [Answer(f"wrong {n}", "2", "", f"question {n}") for n in range(400)]
     assert not any(verdict.correct for verdict in ExactVerifier().grade(answers))
-    verifier = open_verifier(Chance(of="exact"), 0.0, Path(), Resources())
+    verifier = open_verifier(Chance(of="exact"), 0.0, Path(), Resources(), Path())
     verdicts = [verdict.correct for verdict in verifier.grade(answers)]
     assert 150 < sum(verdicts) < 250
     assert [verdict.correct for verdict in verifier.grade(answers)] == verdicts

@@ -4,7 +4,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from reodsl.ir.names import DATA_FILE, OWN_CODE
+from reodsl.ir.names import ADDRESS, DATA_FILE, OWN_CODE, VARIABLE
 from reodsl.ir.setting import (
     WORDS,
     A,
@@ -54,10 +54,13 @@ class Data:
             Either(
                 (
                     Choice(("math", "exact", "package")),
-                    A(("python", "tests"), '`python("FILE.py:FUNCTION")` or `tests()`'),
+                    A(
+                        ("python", "tests", "judge"),
+                        '`python("FILE.py:FUNCTION")`, `tests()` or `judge("MODEL", address: "…")`',
+                    ),
                 ),
             ),
-            "how answers are compared; `python(…)` is a function of yours, `tests()` runs a program",
+            "how answers are compared; `python(…)` is a function of yours, `tests()` runs programs, `judge(…)` asks a model",
             'verifier = python("checks.py:check")',
             default="math",
             required=False,
@@ -147,6 +150,78 @@ class Tests:
     memory: Annotated[
         float, Setting(Num("GiB", low=0, high=1024, above=True), "that its process may take")
     ] = 1.0
+
+
+@kind("judge", form="call", positional=("model",))
+class Judge:
+    """A model behind an address says whether an answer is right, over OpenAI's interface of chat completions."""
+
+    model: Annotated[
+        str, Setting(Text(), "what its server calls it", 'judge("Qwen/Qwen3-32B", address: "…")')
+    ]
+    address: Annotated[
+        str,
+        Setting(
+            Text(form=ADDRESS),
+            "where it is asked, up to the `/v1`; no part of a result",
+            'address: "http://127.0.0.1:30000/v1"',
+        ),
+    ]
+    prompt: Annotated[
+        str, Setting(Text(), "what makes an answer right", 'prompt: "It names both causes."')
+    ] = "An answer is right if it says the same as the reference."
+    meta: Annotated[
+        tuple[str, ...],
+        Setting(
+            Many(Text(), lone=True),
+            "columns of the data's metadata that it sees too",
+            'meta: ["rubric"]',
+        ),
+    ] = ()
+    max_tokens: Annotated[int, Setting(TOKENS, "that it may write for an answer")] = 1024
+    key: Annotated[
+        Any,
+        Setting(
+            Text(form=VARIABLE),
+            "the environment variable that holds its key",
+            'key: "JUDGE_KEY"',
+            required=False,
+        ),
+    ]
+    unclear: Annotated[
+        Literal["error", "wrong"],
+        Setting(WORDS, "what happens where it says neither yes nor no, asked twice"),
+    ] = "error"
+    seconds: Annotated[
+        float,
+        Setting(
+            Num("seconds", low=0, high=86400, above=True), "that it may take for an answer, by the clock"
+        ),
+    ] = 120.0
+    at_once: Annotated[
+        int, Setting(Num(whole=True, low=1, high=1024), "answers that it is asked about at a time")
+    ] = 8
+    retries: Annotated[
+        int,
+        Setting(
+            Num(whole=True, low=0, high=100),
+            "how often it is asked again after a failure, at growing distances",
+        ),
+    ] = 6
+    most_tokens: Annotated[
+        int | None,
+        Setting(
+            TOKENS,
+            "that it may read and write for one task in all; left out, no limit",
+            "most_tokens: 5M tokens",
+        ),
+    ] = None
+    expected: Annotated[
+        float,
+        Setting(
+            Num("seconds", low=0, high=86400, above=True), "that it takes for an answer, for the price alone"
+        ),
+    ] = 2.0
 
 
 @kind("pool", form="call", positional=("of",))

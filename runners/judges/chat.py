@@ -1,0 +1,203 @@
+"""Ask a model behind an address for one reply, over OpenAI's interface of chat completions."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+LARGEST_REPLY = 1 << 20
+"""Bytes of a reply that are read."""
+LONGEST_WAIT = 300.0
+"""Seconds that a server may ask to be left alone."""
+_SHOWN = 200
+_LATER = frozenset({408, 409, 425, 429, *range(500, 600)})
+_OF_THIS_ANSWER = frozenset({400, 413, 422})
+_CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the model wrote, whether it came to its end by itself, and the tokens that it read and wrote."""
+
+    text: str
+    ended: bool
+    tokens: int
+
+
+@dataclass(slots=True)
+class Refused(Exception):
+    """Why there is no reply. `again`: asking later may help; `wait`: for how long the server says; `answer`: it may be for
+    the answer's sake.
+    """
+
+    words: str
+    help: str
+    again: bool = False
+    wait: float = 0.0
+    answer: bool = False
+
+
+class Chat:
+    """A model at an address. `key` is sent and never shown; a reply has `seconds` by the clock. Usable from many threads."""
+
+    def __init__(self, address: str, model: str, key: str, seconds: float, at_once: int) -> None:
+        self.address, self._model, self._key, self._seconds = address, model, key, seconds
+        base = address.rstrip("/").removesuffix("/chat/completions")
+        # A server on this machine is behind no proxy.
+        here = address.startswith("http://")
+        self._client = httpx.Client(
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=seconds,
+            trust_env=not here,
+            limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
+        )
+        self._url = f"{base}/chat/completions"
+
+    def ask(self, instructions: str, message: str, max_tokens: int, temperature: float = 0.0) -> Reply:
+        """The model's reply to a message, under instructions. Raises Refused."""
+        request = {
+            "model": self._model,
+            "messages": [
+                {"role": "system", "content": instructions},
+                {"role": "user", "content": message},
+            ],
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+        }
+        try:
+            status, headers, body = self._post(request)
+        except (httpx.TimeoutException, TimeoutError):
+            raise Refused(
+                f"no reply came within {self._seconds:g} s",
+                f"allow more: `seconds: {2 * self._seconds:g} seconds`, or ask less at a time: `at_once`",
+                again=True,
+            ) from None
+        except httpx.ConnectError:
+            raise Refused(
+                "nothing answers there",
+                "start the server, or write the address that it has, with its `/v1`",
+                again=True,
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as fault:
+            raise Refused(
+                f"the connection broke ({type(fault).__name__})",
+                "see what the server says of itself",
+                again=True,
+            ) from None
+        if status != 200:
+            raise self._refusal(status, headers, body)
+        reply = _reply_of(body, len(instructions) + len(message))
+        if reply is None:
+            raise Refused(
+                f"what it sends is no chat completion: {self._shown(body)}",
+                "give the address of OpenAI's interface, which ends in `/v1`",
+                again=True,
+            )
+        return reply
+
+    def close(self) -> None:
+        """Let go of its connections."""
+        self._client.close()
+
+    def _post(self, request: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
+        """Status, headers and body, of bounded size and time: httpx itself only bounds the silence between two bytes."""
+        deadline = time.monotonic() + self._seconds
+        # Not ASCII alone: servers bound the bytes of a request.
+        content = json.dumps(request, ensure_ascii=False).encode("utf-8", "replace")
+        with self._client.stream(
+            "POST", self._url, content=content, headers={"Content-Type": "application/json"}
+        ) as response:
+            body = b""
+            for chunk in response.iter_bytes():
+                body += chunk
+                if len(body) > LARGEST_REPLY:
+                    raise ValueError("too long")
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+            return response.status_code, response.headers, body
+
+    def _refusal(self, status: int, headers: httpx.Headers, body: bytes) -> Refused:
+        says = f"HTTP {status}: {self._shown(_words_of(body))}".rstrip(": ")
+        if status in (401, 403):
+            with_key = "refuses the key" if self._key else "asks for a key"
+            return Refused(
+                f"it {with_key} ({says})",
+                'name the environment variable that has its key, `key: "JUDGE_KEY"`, and see that the key is valid',
+            )
+        if status == 404:
+            return Refused(
+                f"it has no model `{self._model}`, or no chat completions under this address ({says})",
+                "write the model as its server calls it, and the address up to the `/v1`",
+            )
+        if 300 <= status < 400:
+            return Refused(f"it leads elsewhere ({says})", "write the address that it leads to")
+        if status == 429:
+            return Refused(
+                f"it is asked too often, or what you may spend there is used up ({says})",
+                "ask less at a time, `at_once: 2`, or later: the same command goes on",
+                again=True,
+                wait=_seconds_of(headers.get("retry-after", "")),
+            )
+        if status in _LATER:
+            return Refused(
+                f"it fails ({says})",
+                "see what the server says of itself; the same command goes on",
+                again=True,
+                wait=_seconds_of(headers.get("retry-after", "")),
+            )
+        return Refused(
+            f"it refuses the request ({says})",
+            "mend what it names; for a model with a short context write a smaller `max_tokens`",
+            answer=status in _OF_THIS_ANSWER,
+        )
+
+    def _shown(self, body: bytes | str) -> str:
+        """The first words of what a server says, without its key, which some repeat."""
+        text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+        if self._key:
+            text = text.replace(self._key, "…")
+        return shown(text)
+
+
+def shown(text: str) -> str:
+    """The beginning of somebody else's text in one line of printable characters."""
+    line = "".join(each if each.isprintable() else " " for each in text[: 4 * _SHOWN])
+    words = " ".join(line.split())
+    return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 1]}…"
+
+
+def _reply_of(body: bytes, asked: int) -> Reply | None:
+    """The first choice of a completion, or None. Where the server counts no tokens, one is taken to have four characters."""
+    try:
+        said = json.loads(body)
+        choice = said["choices"][0]
+        text = choice["message"].get("content") or ""
+        ended = choice.get("finish_reason") in ("stop", None)
+        used = (said.get("usage") or {}).get("total_tokens")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    if not isinstance(text, str):
+        return None
+    if not isinstance(used, int) or used < 0:
+        used = (asked + len(text)) // _CHARACTERS_PER_TOKEN
+    return Reply(text, ended, used)
+
+
+def _words_of(body: bytes) -> str:
+    """What a server says of an error, as OpenAI's interface has it or as it stands."""
+    try:
+        said = json.loads(body)
+        fault = said.get("error", said)
+        words = fault.get("message", fault) if isinstance(fault, dict) else fault
+    except (ValueError, AttributeError, RecursionError):
+        return body.decode("utf-8", "replace")
+    return words if isinstance(words, str) else json.dumps(words)
+
+
+def _seconds_of(text: str) -> float:
+    """What `Retry-After` says, where it is a number."""
+    return min(float(text), LONGEST_WAIT) if text.isascii() and text.isdigit() else 0.0

@@ -1,0 +1,76 @@
+"""A judge on the loopback for tests: a server in this process that says what a test wants it to say."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Says = Callable[[dict[str, Any]], str | tuple[int, Any] | bytes]
+"""What the server sends for a request: the words of a completion, a status with its body, or bytes as they are."""
+
+
+def completion(text: str | None, finish: str = "stop", tokens: int | None = 100) -> dict[str, Any]:
+    """A chat completion as servers send it."""
+    usage = {} if tokens is None else {"usage": {"total_tokens": tokens}}
+    return {"choices": [{"message": {"content": text}, "finish_reason": finish}], **usage}
+
+
+@dataclass
+class Served:
+    """A server's address and the requests that it had, with their headers."""
+
+    address: str
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    together: int = 0
+
+    def asked(self) -> list[dict[str, Any]]:
+        """What the judge was shown, in the order of the requests."""
+        return [json.loads(each["messages"][1]["content"]) for each in self.requests]
+
+
+@contextmanager
+def served(says: Says, headers: dict[str, str] | None = None) -> Iterator[Served]:
+    """A server that says `says(request)`."""
+    lock, busy = threading.Lock(), [0]
+    seen = Served("")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            with lock:
+                seen.requests.append(json.loads(body))
+                seen.headers.append(dict(self.headers))
+                busy[0] += 1
+                seen.together = max(seen.together, busy[0])
+            said = says(json.loads(body)) if self.path == "/v1/chat/completions" else (404, "no such path")
+            status, message = said if isinstance(said, tuple) else (200, said)
+            if isinstance(message, str) and status == 200:
+                message = completion(message)
+            data = message if isinstance(message, bytes) else json.dumps(message).encode()
+            with lock:
+                busy[0] -= 1
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing on stderr."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    seen.address = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=lambda: server.serve_forever(0.01), daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,201 @@
+"""A judge behind an address: nobody is asked before `run`, and not without leave; what of it is part of a result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import reodsl
+from reodsl.graph.lower import lower
+from reodsl.ir import Spec
+from reodsl.ir.base import values_of
+from reodsl.ir.data import Chance, Data, Judge
+from reodsl.price import price
+from reodsl.rehearse import Size, StandIns, shrink
+from reodsl.report.provenance import answers_read
+from reodsl.store.consent import consent_folder
+from reodsl.store.external import Fingerprints, resolved
+from reodsl.store.judges import destinations
+from tests.bad_input.commands import SPEC, Place, refused
+from tests.judging import Served, served
+
+VERIFIER = 'judge("big", address: "ADDRESS")'
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Place:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    return Place(folder, capsys)
+
+
+@pytest.fixture
+def server() -> Iterator[Served]:
+    """A judge who finds an answer right or wrong by its digest."""
+
+    def says(request: dict[str, Any]) -> str:
+        answer = json.loads(request["messages"][1]["content"])["answer"]
+        return "yes" if hashlib.sha256(answer.encode()).digest()[0] % 2 else "no"
+
+    with served(says) as there:
+        yield there
+
+
+def written(place: Place, address: str, verifier: str = VERIFIER) -> Path:
+    text = SPEC.replace("verifier = exact", f"verifier = {verifier.replace('ADDRESS', address)}")
+    return place.write(text)
+
+
+def test_only_run_would_ask_it(place: Place, server: Served) -> None:
+    written(place, server.address)
+    for command in ("check", "plan", "graph", "why"):
+        told = place.call(command, "tiny.reo", *(["tiny.train.s1"] if command == "why" else []))
+        assert told.code in (0, 2), told
+    place.call("diff", "tiny.reo", "tiny.reo")
+    assert server.requests == []
+    assert place.files() == {"tiny.reo"}
+
+
+def test_run_asks_for_leave_and_says_what_to_type(place: Place, refusal: Callable[..., None]) -> None:
+    written(place, "https://judge.example/v1", VERIFIER.replace(")", ', key: "JUDGE_KEY")'))
+    told = place.run("--allow-judge")
+    refused(told, "E0747", "https://judge.example/v1", "$JUDGE_KEY", "is not set")
+    assert not consent_folder("judges").exists()
+    written(place, "http://127.0.0.1:9/v1")
+    told = place.run()
+    refused(told, "E0749", "http://127.0.0.1:9/v1", "--allow-judge", "without a key")
+    refusal("own/E0749.txt", told.err)
+    assert not (place.folder / ".reodsl").exists()
+
+
+ADDRESSES = {
+    "http://judge.example/v1": False,
+    "http://127.0.0.1.example/v1": False,
+    "http://127.0.0.1@judge.example/v1": False,
+    "https://me:secret@judge.example/v1": False,
+    "https://judge.example/v1?key=1": False,
+    "https://judge.example/v1#": False,
+    "file:///etc/passwd": False,
+    "https://judge.example/v1\n": False,
+    "https://judge.example:8443/a/v1/": True,
+    "http://localhost:30000": True,
+    "http://[::1]:30000/v1": True,
+    "https://[2001:db8::1]/v1": True,
+}
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_is_encrypted_or_of_this_machine_and_holds_no_secret(address: str, place: Place) -> None:
+    written(place, address.replace("\n", "\\n"))
+    told = place.call("check", "tiny.reo")
+    assert (told.code == 0) is ADDRESSES[address], told
+    assert ADDRESSES[address] or "https://HOST/PATH, or http:// on this machine" in told.err
+
+
+def judged(place: Place, **settings: str) -> Spec:
+    written(
+        place,
+        "http://127.0.0.1:9/v1",
+        VERIFIER[:-1] + "".join(f", {n}: {v}" for n, v in settings.items()) + ")",
+    )
+    return reodsl.load("tiny.reo").spec
+
+
+def _judges(payload: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(payload, dict):
+        if payload.get("kind") == "judge":
+            yield payload
+        for each in payload.values():
+            yield from _judges(each)
+    elif isinstance(payload, (list, tuple)):
+        for each in payload:
+            yield from _judges(each)
+
+
+def test_a_result_depends_on_what_is_asked_and_not_on_where_or_how(place: Place) -> None:
+    def keys(**settings: str) -> list[Any]:
+        tasks = lower(judged(place, **settings)).tasks
+        folder, prints = place.folder, Fingerprints(place.folder / "none")
+        return [
+            resolved(task, task.payload, folder, prints)
+            for task in tasks
+            if task.kind in ("train", "evaluate")
+        ]
+
+    first = keys()
+    judges = [each for payload in first for each in _judges(payload)]
+    assert {Judge.model_validate(each).address for each in judges} == {"https://judge"}
+    incidental = {
+        "key": '"JUDGE_KEY"',
+        "unclear": "wrong",
+        "seconds": "1 seconds",
+        "at_once": "2",
+        "retries": "0",
+        "most_tokens": "1M tokens",
+        "expected": "9 seconds",
+    }
+    assert incidental.keys() | {"address"} == Judge.incidental
+    for name, value in incidental.items():
+        assert keys(**{name: value}) == first, name
+    for name, value in {"prompt": '"It is short."', "meta": '["rubric"]', "max_tokens": "8 tokens"}.items():
+        assert all(one != other for one, other in zip(keys(**{name: value}), first, strict=True)), name
+
+
+def test_its_time_is_in_the_price(place: Place) -> None:
+    def seconds(**settings: str) -> list[tuple[float, float]]:
+        spec = judged(place, **settings)
+        graph = lower(spec)
+        prices = price(graph, spec).tasks
+        found = [prices[task.id] for task in graph.tasks if task.kind in ("train", "evaluate")]
+        return [(each.verified, each.seconds["verification"]) for each in found]
+
+    for verified, time in seconds(at_once="4", expected="3 seconds"):
+        assert verified > 0
+        assert time == pytest.approx(verified * 3 / 4)
+
+
+def test_the_report_says_whose_verdicts_they_are(place: Place) -> None:
+    (words,) = answers_read(judged(place))
+    assert words.endswith(
+        "compared by the judge big (another's model: asked again it may say something else)"
+    )
+
+
+def test_a_rehearsal_asks_nobody(place: Place) -> None:
+    small = shrink(judged(place), Size(), StandIns(), "embedded")
+    assert {each.verifier for each in values_of(small, Data)} == {Chance(of="exact")}
+    assert not destinations(task.payload for task in lower(small).tasks)
+
+
+@pytest.mark.heavy
+def test_a_run_asks_about_each_answer_once_and_a_second_run_about_none(place: Place, server: Served) -> None:
+    written(place, server.address, 'judge("big", address: "ADDRESS"), answer = whole')
+    told = place.run("--allow-judge")
+    assert told.code == 0, told.err
+    asked = [json.dumps(each) for each in server.asked()]
+    assert asked
+    for table in place.folder.rglob("samples.parquet"):
+        for row in pl.read_parquet(table).iter_rows(named=True):
+            said = row["answer"] and hashlib.sha256(row["answer"].encode()).digest()[0] % 2
+            assert row["correct"] is bool(said)
+    written(
+        place,
+        server.address.replace("127.0.0.1", "localhost"),
+        'judge("big", address: "ADDRESS"), answer = whole',
+    )
+    plan = reodsl.load("tiny.reo").plan()
+    assert {task for task, verdict in plan.items() if verdict != "reuse"} <= {"report"}
+    assert place.run("--allow-judge").code == 0
+    assert len(server.requests) == len(asked)
