@@ -14,7 +14,7 @@ from reodsl.cli.inputs import token_count, token_grid
 from reodsl.diagnostics import Problem, problem
 from reodsl.ir.base import walk
 from reodsl.ir.expression import Aggregate, Given
-from reodsl.ir.reward import Budgets, Exits, QuestionBudgets, Reward, Steps
+from reodsl.ir.reward import Budgets, Exits, QuestionBudgets, Reward, Split, Steps, reached_places
 from reodsl.ir.rollout import Group, Rollout
 
 ANSWERS = {"yes": True, "no": False, "1": True, "0": False, "true": True, "false": False}
@@ -206,17 +206,17 @@ def _table(past: Past, experiment: str | None) -> Path:
 
 
 def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple[int, ...]]:
-    """The splits of each response in tokens; none where the reward has no `dense` line. Raises E0124 where the reward's
-    own are not known here and none are given."""
+    """The splits of each response in tokens; none where the reward has none. Raises E0124 where the reward's own are not
+    known here and none are given."""
     size = len(group.group.rollouts)
-    if reward.dense is None:
+    split = reward.splits
+    if split is None:
         if splits:
             raise _refuse(f"`{reward.name}` has no splits, and --splits gives some", "leave --splits out")
         return []
-    split = reward.dense.split
     if not splits:
         if isinstance(split, Budgets):
-            return [(*split.budgets, split.l_max)] * size
+            return _reached(split, [(*split.budgets, split.l_max)] * size, group)
         why = (
             "are where its reasoning steps end"
             if isinstance(split, Steps)
@@ -242,7 +242,15 @@ def places_of(reward: Reward, splits: Sequence[str], group: Asked) -> list[tuple
             f"--splits is given {len(places)} times for {size} responses",
             "give it once, or once for each response",
         )
-    return places * size if len(places) == 1 else places
+    return _reached(split, places * size if len(places) == 1 else places, group)
+
+
+def _reached(split: Split, places: list[tuple[int, ...]], group: Asked) -> list[tuple[int, ...]]:
+    """The places of each response; where splits are `reached`, those below its end, and its end."""
+    if isinstance(split, (Steps, Exits)) or not split.reached:
+        return places
+    lengths = [rollout.length for rollout in group.group.rollouts]
+    return [reached_places(each, length) for each, length in zip(places, lengths, strict=True)]
 
 
 def check_inputs(reward: Reward, group: Asked) -> None:

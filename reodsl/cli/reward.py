@@ -278,6 +278,8 @@ def _lines(shown: _Shown) -> list[str]:
     ]
     lines += [f"{let.name} = {expression_text(let.value)}" for let in reward.lets]
     lines += [f"metric {each.name} = {expression_text(each.value)}" for each in reward.metrics]
+    if reward.split is not None:
+        lines += _splits(shown)
     if reward.outcome is not None:
         lines.append(f"reward = {expression_text(reward.outcome)}")
     if reward.dense is not None:
@@ -288,6 +290,14 @@ def _lines(shown: _Shown) -> list[str]:
             f"part {number + 1} = {expression_text(part.value)}, normalised, times {part.weight:g}, earned by {whose}"
         )
     return [*lines, f"advantage: {_rule(shown)}"]
+
+
+def _splits(shown: _Shown) -> list[str]:
+    """Where an outcome's statistics look at responses: once where that is the same for all."""
+    places = [", ".join(map(str, each.places)) for each in shown.tried]
+    if len(set(places)) == 1:
+        return [f"splits = {places[0]} tokens"]
+    return [f"splits of response {number + 1} = {each} tokens" for number, each in enumerate(places)]
 
 
 def _title(shown: _Shown) -> str:

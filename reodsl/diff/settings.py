@@ -12,7 +12,7 @@ from typing import Any, cast
 from reodsl.ir.base import IR, canonical, identifying
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.expression import Expression, Node
-from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Steps
+from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps
 from reodsl.ir.reward_text import expression_text, reward_lines
 from reodsl.ir.study import Arm, Study
 from reodsl.ir.training import Experiment, FromModel, FromTraining, Ppo, Stage, Start
@@ -123,33 +123,35 @@ def _stage(stage: Stage) -> Sections:
 def _reward(reward: Reward) -> Sections:
     """How a reward looks at a response, its expressions as text, and its split."""
     sections: Sections = {"": [form(reward), *reward_lines(reward)]}
-    if reward.dense is not None:
+    if reward.splits is not None:
         # `form` tells the kind.
-        sections["at"] = {
-            name: value for name, value in canonical(reward.dense.split).items() if name != "kind"
-        }
-        if reward.dense.var != "L":
-            sections["variable"] = reward.dense.var
+        sections["at"] = {name: value for name, value in canonical(reward.splits).items() if name != "kind"}
+    if reward.dense is not None and reward.dense.var != "L":
+        sections["variable"] = reward.dense.var
     return sections
 
 
 def form(reward: Reward) -> str:
-    """`dense over 6 budgets`, `one number per response`, `a sum of 2 parts`."""
-    if reward.parts:
-        return f"a sum of {len(reward.parts)} parts"
-    if reward.dense is None:
-        return "one number per response"
-    match reward.dense.split:
+    """`dense over 6 budgets`, `one number per response`, `a sum of 2 parts, of 6 budgets`."""
+    split = reward.splits
+    if reward.dense is not None and split is not None:
+        return f"dense over {_spoken(split)}"
+    what = f"a sum of {len(reward.parts)} parts" if reward.parts else "one number per response"
+    return what if split is None else f"{what}, of {_spoken(split)}"
+
+
+def _spoken(split: Split) -> str:
+    match split:
         case Budgets(budgets=budgets):
-            return f"dense over {len(budgets) + 1} budgets"
+            return f"{len(budgets) + 1} budgets"
         case OracleBudgets(n=n):
-            return f"dense over {n + 1} budgets found on a frontier"
+            return f"{n + 1} budgets found on a frontier"
         case QuestionBudgets():
-            return "dense over one budget a question"
+            return "one budget a question"
         case Steps():
-            return "dense over reasoning steps"
+            return "reasoning steps"
         case Exits(n=n):
-            return f"dense over {n} random exits and the end"
+            return f"{n} random exits and the end"
 
 
 def second_generation(reward: Reward) -> str:
@@ -158,7 +160,7 @@ def second_generation(reward: Reward) -> str:
     if not cuts.any:
         return "none"
     count = len(cuts.fixed) + cuts.computed
-    match reward.dense.split if cuts.splits and reward.dense is not None else None:
+    match reward.splits if cuts.splits else None:
         case Budgets(budgets=budgets):
             count += len(budgets)
         case OracleBudgets(n=n):

@@ -310,9 +310,9 @@ class _Lowering:
 
 
 def split_of(stage: Stage) -> object | None:
-    """The split of a dense reward, if the stage has one."""
+    """Where the stage's reward looks at responses, if it does."""
     reward = stage.method.reward if isinstance(stage.method, Ppo) else None
-    return reward.dense.split if reward is not None and reward.dense is not None else None
+    return reward.splits if reward is not None else None
 
 
 def _met(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[str, int] | None:

@@ -144,8 +144,8 @@ def frontier_payload(frontier: Frontier) -> Payload:
 
 
 def budgets_payload(split: OracleBudgets | QuestionBudgets) -> Payload:
-    """`{"split"}`; which frontier it is found on is an input."""
-    blank = anonymous(split)
+    """`{"split"}`; which frontier it is found on is an input, and which of them a response reaches is seen later."""
+    blank = anonymous(split.model_copy(update={"reached": False}))
     return {"split": blank | {"frontier": ""} if isinstance(split, OracleBudgets) else blank}
 
 

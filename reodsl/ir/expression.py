@@ -113,6 +113,15 @@ class Weight(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WeightAt(Node):
+    """The coefficient of the split that the variable `of` of a statistic over `splits` is at."""
+
+    op: Literal["weight_at"] = "weight_at"
+    rule: WeightRule
+    of: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Previous(Node):
     """The place in tokens of the split before the one at hand; 0 for the first."""
 
@@ -162,7 +171,7 @@ class Aggregate(Node):
     """A statistic of `value` over the responses, or the splits, in `over` that meet `where`; `empty` when none does.
 
     `group` is the question's responses of this step, `ref` the starting model's frozen samples of it, `splits` the places of
-    the response's splits in a `dense` line: there `var` is a name, a number of tokens.
+    the response's splits: there `var` is a name, a number of tokens.
     `std` is the population's; `count` counts.
     """
 
@@ -215,6 +224,7 @@ Expression: TypeAlias = Annotated[
     | Given
     | Own
     | Weight
+    | WeightAt
     | Previous
     | Unary
     | Binary

@@ -25,7 +25,18 @@ from reodsl.ir.expression import (
 )
 
 
-class Budgets(IR):
+class _Shared(IR):
+    """Splits at places that many responses share.
+
+    Where they are `reached`, a response has those below its end, and its end.
+    """
+
+    later = frozenset({"reached"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
+    reached: bool = False
+
+
+class Budgets(_Shared):
     """Token budgets below `l_max`, increasing; the splits are these and `l_max` itself."""
 
     kind: Literal["budgets"] = "budgets"
@@ -33,7 +44,7 @@ class Budgets(IR):
     l_max: int
 
 
-class OracleBudgets(IR):
+class OracleBudgets(_Shared):
     """Greedy budgets on a frontier of the study (its name), found when that frontier is."""
 
     kind: Literal["oracle"] = "oracle"
@@ -43,7 +54,7 @@ class OracleBudgets(IR):
     step: int = 1
 
 
-class QuestionBudgets(IR):
+class QuestionBudgets(_Shared):
     """One budget a question, from the training rollouts of other arms (their names), then `l_max`.
 
     `unsolved`: the budget of a question that none of them solves; one that none of them met has `l_max` alone, unless
@@ -140,14 +151,20 @@ def cuts_below(places: Iterable[int], length: float) -> tuple[int, ...]:
     return tuple(place for place in places if place < length)
 
 
+def reached_places(places: Iterable[int], length: int) -> tuple[int, ...]:
+    """The places that a response of this length reaches, and its end."""
+    return (*cuts_below(places, length), length)
+
+
 class Reward(IR):
     """One of `outcome`, one number a response, `dense`, and `parts`. `lets` are seen by all, and so are `tracks`.
 
-    `metrics` are logged beside it.
+    `metrics` are logged beside it. `split` is where one without a `dense` value looks at responses, for statistics over
+    `splits`.
     """
 
     presentation = frozenset({"name"})
-    later = frozenset({"tracks", "metrics"})
+    later = frozenset({"tracks", "metrics", "split"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     lets: tuple[Let, ...] = ()
@@ -156,6 +173,12 @@ class Reward(IR):
     parts: tuple[Part, ...] = ()
     tracks: tuple[Track, ...] = ()
     metrics: tuple[Metric, ...] = ()
+    split: Split | None = None
+
+    @property
+    def splits(self) -> Split | None:
+        """Where it looks at a response: the places of its `dense` value, or those that its statistics run over."""
+        return self.dense.split if self.dense is not None else self.split
 
     @property
     def values(self) -> tuple[Expression, ...]:
@@ -204,7 +227,7 @@ class Reward(IR):
         ]
         lets = {let.name for let in self.lets} | {f"{TRACK}{track.name}" for track in self.tracks}
         at_splits = [
-            self.dense is not None
+            self.splits is not None
             and (isinstance(place, Previous) or (isinstance(place, Name) and place.name not in lets))
             for place in places
         ]

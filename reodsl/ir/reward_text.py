@@ -24,6 +24,7 @@ from reodsl.ir.expression import (
     Previous,
     Unary,
     Weight,
+    WeightAt,
 )
 from reodsl.ir.reward import Reward
 
@@ -95,6 +96,8 @@ def _written(value: Expression) -> tuple[str, int]:
             return f"python({json.dumps(value.function)}, {value.of})", _ATOM
         case Weight():
             return f"{value.rule}(L)", _ATOM
+        case WeightAt():
+            return f"{value.rule}({value.of})", _ATOM
         case Previous():
             return "before(L)", _ATOM
         case Unary(fn="not"):

@@ -429,9 +429,10 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
 
 
 def _reward(low: Lowering, typed: TypedReward, name: str, max_tokens: int) -> Reward:
+    places = split(low, typed.split, max_tokens) if typed.split is not None else None
     dense = None
-    if typed.dense is not None and typed.split is not None:
-        dense = Dense(split=split(low, typed.split, max_tokens), var="L", value=typed.dense)
+    if typed.dense is not None and places is not None:
+        dense = Dense(split=places, var="L", value=typed.dense)
     return Reward(
         name=name,
         lets=_lets(typed.lets),
@@ -440,13 +441,15 @@ def _reward(low: Lowering, typed: TypedReward, name: str, max_tokens: int) -> Re
         outcome=typed.outcome,
         dense=dense,
         parts=tuple(Part(value=part.value, weight=part.weight, on=part.on) for part in typed.parts),
+        split=None if dense is not None else places,
     )
 
 
 def split(low: Lowering, record: Record, max_tokens: int) -> Split:
-    """Where a dense reward looks at a response."""
+    """Where a reward looks at a response."""
     if isinstance(record, values.Budgets):
-        return Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max)
+        reached = bool(record.data("reached"))
+        return Budgets(budgets=record.schedule.budgets, l_max=record.schedule.l_max, reached=reached)
     l_max = record.data("to") or max_tokens
     if record.kind == "oracle_budgets":
         return build(OracleBudgets, record, frontier=record.part("frontier").name, l_max=l_max)

@@ -153,6 +153,7 @@ def _as_named(given: Reward, record: Definition) -> Reward:
         if given.dense is None
         else given.dense.model_copy(update={"value": _renamed(given.dense.value, names)}),
         parts=tuple(part.model_copy(update={"value": _renamed(part.value, names)}) for part in given.parts),
+        split=given.split,
     )
 
 

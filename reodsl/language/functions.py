@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from reodsl.diagnostics.model import Diagnostic, Label, Problem, Span, error
-from reodsl.ir.setting import A, Choice, Field, Kind, Many, Text
-from reodsl.ir.settings.types import CHECKPOINT, COUNT, STEPS, TOKENS, TOKENS0
+from reodsl.ir.setting import A, Choice, Either, Field, Kind, Many, Text
+from reodsl.ir.settings.types import CHECKPOINT, COUNT, SPLITS, STEPS, TOKENS, TOKENS0
 from reodsl.language.bounds import MOST_CANDIDATES
 from reodsl.language.context import Context
 from reodsl.language.units import TOKENS as IN_TOKENS
 from reodsl.language.units import Quantity
-from reodsl.language.values import Budgets, Frontier, Items, Record, Slot, Value, plain
+from reodsl.language.values import Budgets, Frontier, Items, Record, Slot, Value, describe, plain
 from reodsl.numbers.budgets import BudgetError, Schedule, exp, explicit, halve, linear
 from reodsl.numbers.curves import Curve, Curves
 from reodsl.numbers.greedy import greedy
@@ -97,6 +97,16 @@ SIGNATURES: dict[str, Kind] = {
             },
         ),
         _signature(
+            "reached",
+            "Splits each response at those budgets that lie before its end, and at its end.",
+            {
+                "at": _need(
+                    Either((SPLITS, Many(TOKENS, 2))), "the budgets", "reached([1K tokens, 4K tokens])"
+                )
+            },
+            ("at",),
+        ),
+        _signature(
             "halve",
             "`from`, then half of it each time, down to `to`.",
             {
@@ -150,9 +160,12 @@ CHECKPOINTS = _signature(
 
 
 def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value | None:
-    """The value of a function that computes; `args` fit its signature."""
+    """The value of a function that computes; `args` fit its signature.
+
+    Budgets of which a response has what it `reached` are still those of the call inside.
+    """
     value = _IMPLEMENTATIONS[name](ctx, args, call)
-    if value is None or not isinstance(value.data, Record):
+    if value is None or not isinstance(value.data, Record) or name == "reached":
         return value
     return replace(value, data=replace(value.data, called=call))
 
@@ -251,6 +264,29 @@ def _random_exits(ctx: Context, args: Arguments, call: tree.Call) -> Value | Non
     return Value(Record("exits_split", args, call.span), call.span)
 
 
+def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
+    given = args["at"].value
+    if isinstance(given.data, Items):
+        schedule = listed(ctx, given, given.data.values)
+        if schedule is None:
+            return None
+        given = schedule
+    split = given.data
+    if not isinstance(split, Record):
+        return None
+    if split.kind in ("steps_split", "exits_split"):
+        return ctx.fail(
+            "E0301",
+            f"{describe(given)} has no place past a response's end",
+            given.span,
+            help="leave `reached` out: its last split is the response's end already",
+        )
+    yes = Slot(Value(True, call.span), None)
+    return Value(
+        replace(split, fields={**split.fields, "reached": yes}, span=call.span), call.span, given.via
+    )
+
+
 def _halve(ctx: Context, args: Arguments, call: tree.Call) -> Value | None:
     try:
         caps = halve(_number(args, "from"), _number(args, "to"))
@@ -290,6 +326,7 @@ _IMPLEMENTATIONS: dict[str, Callable[[Context, Arguments, tree.Call], Value | No
     "greedy": _greedy,
     "question_min": _question_min,
     "random_exits": _random_exits,
+    "reached": _reached,
     "halve": _halve,
     "every": _every,
     "words": _words,

@@ -94,10 +94,12 @@ class _Notes:
 
         The library's are left out: of them a spec says nothing but their names.
         """
+        dense = any(isinstance(item, tree.Dense) for item in definition.body.items)
+        split = f"{prefix}.dense.split" if dense else f"{prefix}.split"
         for value in definition.args.values():
             for inner in _records(value):
-                self.place(f"{prefix}.dense.split", inner.span if not value.via else value.via[0][0])
-                self.settings(inner, f"{prefix}.dense.split")
+                self.place(split, inner.span if not value.via else value.via[0][0])
+                self.settings(inner, split)
         if definition.item.params or definition.item.span.path.startswith(_LIBRARY):
             return
         for item in definition.body.items:

@@ -34,15 +34,18 @@ REWARD_WORDS = (
     ),
     ('`python("style.py:score", y)`', "what a function of yours gives it (docs/OWN_CODE.md)"),
     ("`correct(y[:L])`", "1 where its first L tokens, with nothing forced, hold the right answer"),
-    ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of the split at hand"),
-    ("`before(L)`", "the place of the split before the one at hand, 0 tokens for the first"),
+    ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of a split"),
+    (
+        "`before(L)`",
+        "the place of the split before, 0 tokens for the first; `before(len(y))`: the last that lies before the end",
+    ),
     (
         "`mean(len(z) for z in group if correct(z), empty: …)`",
         "over the question's responses (`ref`: the starting model's)",
     ),
     (
         "`sum(correct(answer(y[:M])) for M in splits if M <= L)`",
-        "over the places of the response's splits, in a `dense` line",
+        "over the places of the response's splits",
     ),
     (
         "`mean` `std` `min` `max` `sum` `count` `median`",
@@ -80,7 +83,9 @@ REWARDS = f"""
 A reward holds `let NAME = EXPRESSION` lines, functions as `let NAME(A, B) = EXPRESSION`,
 `track NAME = EXPRESSION` lines, and `metric NAME = EXPRESSION` lines.
 It ends in one expression, a number for the whole response, or in
-`dense L in SPLITS: EXPRESSION`, a number at each split.
+`dense L in SPLITS: EXPRESSION`, a number at each split. Statistics run over splits in every one of these lines but a track:
+over `splits`, those of the `dense` line, or, in a reward without one, over splits that it names, as in
+`mean(correct(answer(y[:M])) for M in [1K tokens, 4K tokens])`. A reward has one set of splits, those of `y`.
 
 | in an expression | means |
 | --- | --- |

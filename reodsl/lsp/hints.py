@@ -108,6 +108,9 @@ def _weights(analysis: Analysis, reward: Definition) -> str:
     typed = type_reward(analysis.program.context, reward, symbolic=True)
     if typed is None or typed.dense is None or not isinstance(typed.split, Budgets):
         return ""
+    if typed.split.data("reached"):
+        # Each response has its own.
+        return ""
     of = (typed.dense, *(value for _, value in typed.lets))
     rules = {node.rule for each in of for node in walk(each) if isinstance(node, Weight)}
     if len(rules) != 1:

@@ -61,8 +61,8 @@ def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
     """
     cuts = reward.forced
     places = set(cuts.fixed)
-    if cuts.splits and reward.dense is not None:
-        places.update(_places(reward.dense.split))
+    if cuts.splits and reward.splits is not None:
+        places.update(_places(reward.splits))
     if cuts.computed:
         places.add(longest // 4)
     return cuts_below(sorted(places), longest)

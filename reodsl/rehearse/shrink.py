@@ -244,7 +244,7 @@ class _Shrinking:
 
     def segment(self, tokens: int, reward: Reward) -> int:
         """As long as the narrowest gap of the reward's budgets at least, which rounding may have made wider."""
-        split = reward.dense.split if reward.dense is not None else None
+        split = reward.splits
         ends = (0, *split.budgets, split.l_max) if isinstance(split, Budgets) else (0, 1)
         return self.tokens(tokens, min(after - before for before, after in pairwise(ends)))
 
@@ -277,6 +277,8 @@ class _Shrinking:
 
     def reward(self, reward: Reward) -> Reward:
         smaller: Reward = self.scaled(reward)
+        if reward.split is not None:
+            return _with(smaller, split=self.split(reward.split))
         if reward.dense is None:
             return smaller
         assert smaller.dense is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from reodsl.ir.expression import (
     TRACK,
@@ -28,6 +28,7 @@ from reodsl.ir.expression import (
     Previous,
     Unary,
     Weight,
+    WeightAt,
 )
 from reodsl.ir.reward import Reward
 from reodsl.ir.rollout import Group, Rollout
@@ -50,7 +51,10 @@ from runners.rewards.problems import given_missing
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What names mean at one place of an expression: responses, numbers, and the split at hand."""
+    """What names mean at one place of an expression: responses, numbers, and the split at hand.
+
+    `at` says which split a variable over `splits` is at.
+    """
 
     reward: str
     group: Group
@@ -58,6 +62,7 @@ class _Scope:
     numbers: Mapping[str, float]
     places: Sequence[int]
     split: int
+    at: Mapping[str, int] = field(default_factory=dict)
 
 
 def interpret(reward: Reward, group: Group, index: int, places: Sequence[int] = ()) -> list[float]:
@@ -79,10 +84,18 @@ def interpret(reward: Reward, group: Group, index: int, places: Sequence[int] = 
 
 
 def measure(
-    name: str, node: Expression, group: Group, responses: Mapping[str, Rollout], numbers: Mapping[str, float]
+    name: str,
+    node: Expression,
+    group: Group,
+    responses: Mapping[str, Rollout],
+    numbers: Mapping[str, float],
+    places: Sequence[int] = (),
 ) -> float:
-    """The value of an expression over a question's group, where names mean these responses and numbers."""
-    return _value(node, _Scope(name, group, responses, numbers, (), 0))
+    """The value of an expression over a question's group, where names mean these responses and numbers.
+
+    `places` are the splits of the response that is measured.
+    """
+    return _value(node, _Scope(name, group, responses, numbers, places, 0))
 
 
 def _value(node: Expression, scope: _Scope) -> float:
@@ -113,6 +126,8 @@ def _value(node: Expression, scope: _Scope) -> float:
             return float(given[node.function])
         case Weight():
             return coefficients(node.rule, scope.places[:-1], scope.places[-1])[scope.split]
+        case WeightAt():
+            return coefficients(node.rule, scope.places[:-1], scope.places[-1])[scope.at[node.of]]
         case Previous():
             return float(scope.places[scope.split - 1]) if scope.split else 0.0
         case Unary():
@@ -165,7 +180,12 @@ def _call(node: Call, args: list[float]) -> float:
 def _aggregate(node: Aggregate, scope: _Scope) -> float:
     """A statistic over the responses or splits that meet `where`; over none `empty`, or 0 for a sum or a count."""
     if node.over == "splits":
-        inners = [replace(scope, numbers={**scope.numbers, node.var: float(each)}) for each in scope.places]
+        inners = [
+            replace(
+                scope, numbers={**scope.numbers, node.var: float(each)}, at={**scope.at, node.var: number}
+            )
+            for number, each in enumerate(scope.places)
+        ]
     else:
         members = scope.group.rollouts if node.over == "group" else scope.group.reference
         inners = [replace(scope, responses={**scope.responses, node.var: each}) for each in members]

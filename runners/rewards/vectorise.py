@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ from reodsl.ir.expression import (
     Previous,
     Unary,
     Weight,
+    WeightAt,
+    WeightRule,
 )
 from reodsl.ir.reward import Reward
 from reodsl.numbers.weights import coefficients
@@ -59,6 +61,8 @@ class _Scope:
     responses: Mapping[str, _Response]
     numbers: Mapping[str, Floats]
     depth: int = 0
+    at: Mapping[str, int] = field(default_factory=dict)
+    """The axis of each variable over `splits`."""
 
 
 def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> Floats:
@@ -172,7 +176,9 @@ class _Evaluator:
             case Own():
                 return self.given(node.of, node.function, scope)
             case Weight():
-                return self.weights(node)
+                return self.splits(self.weights(node.rule), 2)
+            case WeightAt():
+                return self.splits(self.weights(node.rule), scope.at[node.of])
             case Previous():
                 return self.previous()
             case Unary():
@@ -212,14 +218,15 @@ class _Evaluator:
             raise given_missing(self.reward.name, field, sorted(tables))
         return self.along(tables[field], response.axis)
 
-    def weights(self, node: Weight) -> Floats:
+    def weights(self, rule: WeightRule) -> Floats:
+        """The coefficient of each split, [questions, rollouts, splits]; 0 for those that a response does not have."""
         places, present = self.inputs.places, self.inputs.present
         out = np.zeros(np.broadcast_shapes(places.shape, present.shape))
         places, present = np.broadcast_to(places, out.shape), np.broadcast_to(present, out.shape)
         for at in np.ndindex(*out.shape[:2]):
             budgets = [int(p) for p in places[at][present[at]]]
-            out[at][: len(budgets)] = coefficients(node.rule, budgets[:-1], budgets[-1])
-        return out.reshape(*out.shape, *([1] * (self.axes - 3)))
+            out[at][: len(budgets)] = coefficients(rule, budgets[:-1], budgets[-1])
+        return out
 
     def previous(self) -> Floats:
         places = self.inputs.places
@@ -253,7 +260,12 @@ class _Evaluator:
         axis = 3 + scope.depth
         if node.over == "splits":
             members, there = self.splits(self.inputs.places, axis), self.splits(self.inputs.present, axis)
-            inner = replace(scope, numbers={**scope.numbers, node.var: members}, depth=scope.depth + 1)
+            inner = replace(
+                scope,
+                numbers={**scope.numbers, node.var: members},
+                depth=scope.depth + 1,
+                at={**scope.at, node.var: axis},
+            )
         else:
             responses = {**scope.responses, node.var: _Response(node.over, axis)}
             inner = replace(scope, responses=responses, depth=scope.depth + 1)

@@ -310,9 +310,9 @@ def _places(
     reward: Reward, job: Job, longest: int, questions: Sequence[Question]
 ) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
     """Splits that all questions share, or each question's own; neither where responses have their own."""
-    if reward.dense is None:
+    split = reward.splits
+    if split is None:
         return (longest,), {}
-    split = reward.dense.split
     chosen = (
         json.loads((job.inputs["budgets"] / "budgets.json").read_text("utf-8"))
         if "budgets" in job.inputs
@@ -325,7 +325,7 @@ def _places(
 
 def _own_steps(reward: Reward) -> bool:
     """Whether each response is split at places of its own: reasoning steps, or exits."""
-    return reward.dense is not None and isinstance(reward.dense.split, (ReasoningSteps, Exits))
+    return isinstance(reward.splits, (ReasoningSteps, Exits))
 
 
 def _references(job: Job, method: Ppo) -> dict[str, Reference]:

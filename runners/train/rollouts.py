@@ -12,7 +12,15 @@ import numpy as np
 from reodsl.diagnostics import Problem
 from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
-from reodsl.ir.reward import Exits, Reward, Steps
+from reodsl.ir.reward import (
+    Budgets,
+    Exits,
+    OracleBudgets,
+    QuestionBudgets,
+    Reward,
+    Steps,
+    reached_places,
+)
 from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text
 from runners.clock import Moment, now, spent
 from runners.draws import exit_places
@@ -176,7 +184,7 @@ def _ahead(
     collector: Collector, questions: Sequence[Question], asked: Sequence[Sequence[Asked]]
 ) -> Ahead | None:
     """Where a response will be cut, as far as it can be told from that response alone."""
-    if collector.forcing is None or collector.reward.dense is None:
+    if collector.forcing is None or collector.reward.splits is None:
         return None
 
     def cuts(index: int, response: Response) -> Sequence[int]:
@@ -237,20 +245,26 @@ def _ungraded(
 def _places(
     collector: Collector, questions: Sequence[Question], responses: Sequence[Response]
 ) -> tuple[Floats, Any]:
-    dense = collector.reward.dense
+    split = collector.reward.splits
+    if isinstance(split, (Budgets, OracleBudgets, QuestionBudgets)) and split.reached:
+        shared = [collector.places or collector.own_places[question.id] for question in questions]
+        places = [
+            reached_places(shared[number // collector.rollouts], len(response.tokens))
+            for number, response in enumerate(responses)
+        ]
+        return _of_groups(places, collector.rollouts)
     if collector.places is not None:
         return pad_places([[collector.places]])
-    if dense is not None and isinstance(dense.split, Steps):
-        split = dense.split
+    if isinstance(split, Steps):
+        steps = split
 
         def decode(tokens: Sequence[int]) -> str:
             return response_text(collector.tokenizer, tokens, ())
 
-        places = [step_places(split, response.tokens, decode) for response in responses]
+        places = [step_places(steps, response.tokens, decode) for response in responses]
         return _of_groups(places, collector.rollouts)
-    if dense is not None and isinstance(dense.split, Exits):
-        exits = dense.split
-        places = [exit_places(exits, response.tokens, collector.seed) for response in responses]
+    if isinstance(split, Exits):
+        places = [exit_places(split, response.tokens, collector.seed) for response in responses]
         return _of_groups(places, collector.rollouts)
     return pad_places([[collector.own_places[question.id]] for question in questions])
 

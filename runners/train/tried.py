@@ -22,7 +22,7 @@ from runners.train.advantages import advantages_of, advantages_of_parts, normali
 def try_reward(
     reward: Reward, rule: Advantage, group: Group, places: Sequence[Sequence[int]]
 ) -> tuple[Tried, ...]:
-    """What each response of a group earns. `places` are each response's splits in tokens; none for an outcome.
+    """What each response of a group earns. `places` are each response's splits in tokens; none for a reward without.
 
     A track is found from this group alone, before the first step. `batch` normalises over this group alone. The advantages
     of parts are two: of a prefix, and of the rest.
@@ -32,7 +32,7 @@ def try_reward(
         # There is no other step: a track is of this group alone.
         table = _table(group)
         group = replace(group, tracks=track_values(reward, 0, [table], table))
-    splits = [list(each) for each in places] if reward.dense is not None else [[]] * size
+    splits = [list(each) for each in places] if reward.splits is not None else [[]] * size
     values = [interpret(reward, group, index, splits[index]) for index in range(size)]
     length = np.array([[float(each.length) for each in group.rollouts]])
     width = max(map(len, values))
@@ -53,8 +53,8 @@ def try_reward(
             advantages = over_batch(advantages, tokens, rule)
     return tuple(
         Tried(
-            lets=_measured(reward, group, index)[: len(reward.lets)],
-            metrics=_measured(reward, group, index)[len(reward.lets) :],
+            lets=_measured(reward, group, index, splits[index])[: len(reward.lets)],
+            metrics=_measured(reward, group, index, splits[index])[len(reward.lets) :],
             rewards=tuple(values[index]),
             places=tuple(splits[index]),
             advantages=tuple(advantages[0, index, : 2 if reward.parts else len(values[index])].tolist()),
@@ -77,13 +77,13 @@ def _table(group: Group) -> pl.DataFrame:
     )
 
 
-def _measured(reward: Reward, group: Group, index: int) -> tuple[float, ...]:
+def _measured(reward: Reward, group: Group, index: int, places: Sequence[int]) -> tuple[float, ...]:
     """The values of a reward's lets for one response, then those of its metrics."""
     numbers = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     values: list[float] = []
     for let in reward.lets:
-        values.append(measure(reward.name, let.value, group, {"y": group.rollouts[index]}, numbers))
+        values.append(measure(reward.name, let.value, group, {"y": group.rollouts[index]}, numbers, places))
         numbers[let.name] = values[-1]
     of = {"y": group.rollouts[index]}
-    values += [measure(reward.name, each.value, group, of, numbers) for each in reward.metrics]
+    values += [measure(reward.name, each.value, group, of, numbers, places) for each in reward.metrics]
     return tuple(values)

@@ -129,6 +129,20 @@ def test_reference_and_splits_are_given(said: Said) -> None:
     assert [section["tokens"] for section in two["sections"]] == [20]
 
 
+def test_an_outcome_over_splits_says_where_they_are(said: Said) -> None:
+    Path("own.reo").write_text("reward r(at: budgets) {\n  mean(correct(answer(y[:M])) for M in at)\n}\n")
+    cuts = ("--forced", "5:no,yes")
+    text = said("own.reo", "r(at: [5 tokens, 20 tokens])", *HAND, *cuts)
+    assert "splits = 5, 20 tokens" in text
+    # The first is wrong at 5 tokens and right at its end, the second right and then wrong.
+    found = json.loads(said("own.reo", "r(at: [5 tokens, 20 tokens])", *HAND, *cuts, "--json"))
+    assert [each["sections"][0]["reward"] for each in found["responses"]] == [0.5, 0.5]
+    text = said(
+        "own.reo", "r(at: reached([5 tokens, 12 tokens, 20 tokens]))", *HAND, *cuts, "--forced", "12:yes"
+    )
+    assert "splits of response 1 = 5, 10 tokens\nsplits of response 2 = 5, 12, 20 tokens" in text
+
+
 def test_rows_of_a_past_run(said: Said) -> None:
     rows = [
         {

@@ -291,8 +291,8 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
             "cost * count(M for M in splits if correct(answer(y[:M])))",
             "E0301",
             "splits",
-            "splits belong to a line `dense L in at: …`: count them in its value itself, as in "
-            "`dense L in at: count(M for M in splits if M <= L and correct(answer(y[:M])))`",
+            "name them: `for M in at`, with `at: budgets` among the reward's parameters, "
+            "or `for M in [1K tokens, 4K tokens]`",
         ),
         (EXPLAINED, "correct - 1", "E0201", "correct", "call it: `correct(y)`"),
         (EXPLAINED, "1 - y.length / 1 token", "E0301", "y.length", "measure it by a function: `len(y)`"),

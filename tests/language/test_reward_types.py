@@ -130,7 +130,7 @@ def test_dense(codes: Callable[..., list[str]]) -> None:
         "E0302"
     ]
     assert codes("reward r(at: budgets) {\n dense L in at: correct(y[:L]) * mean(L / M for M in at)\n}") == [
-        "E0301"
+        "E0215"
     ]
     assert codes(
         "reward r(at: budgets) {\n dense L in at: correct(y) / sum(1 for M in splits if M < L)\n}"

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.expression import Function, Own, Previous
+from reodsl.ir.expression import Function, Own, Previous, WeightAt
 from reodsl.ir.reward import Budgets, Dense, Let, Part, Reward
 from reodsl.ir.rollout import Group, Rollout
 from runners.rewards.interpret import interpret
@@ -55,6 +55,9 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
         leaves.append(st.sampled_from(names).map(e))
     if "M" in names:
         leaves.append(st.sampled_from(group_only).map(lambda of: forced("M", of)))
+        leaves.append(
+            st.sampled_from(["trapezoid", "half_first"]).map(lambda rule: WeightAt(rule=rule, of="M"))
+        )
     if dense:
         leaves.append(st.sampled_from(["trapezoid", "uniform", "half_first"]).map(weight))
         leaves.append(st.just(Previous()))
@@ -68,7 +71,7 @@ def expressions(responses: tuple[str, ...], names: tuple[str, ...], dense: bool,
     several = st.builds(call, st.sampled_from(["min", "max"]), inner, inner) | st.builds(
         call, st.just("clip"), inner, inner, inner
     )
-    if dense and "M" not in names:
+    if "M" not in names:
         at_splits = expressions(responses, (*names, "M"), dense, depth - 1)
         over_splits = st.builds(
             lambda fn, value, keep, empty: stat(fn, value, over="splits", var="M", where=keep, empty=empty),
@@ -111,13 +114,15 @@ def rewards(draw):
     first = draw(expressions(("y",), (), False, 2))
     second = draw(expressions(("y",), ("a",), False, 2))
     lets = (Let(name="a", value=first), Let(name="b", value=second))
+    split = Budgets(budgets=(2, 5), l_max=LONGEST)
     if draw(st.booleans()):
         one, two = (draw(expressions(("y",), ("a", "b"), False, 2)) for _ in range(2))
         if draw(st.booleans()):
-            return Reward(name="r", lets=lets, parts=(Part(value=one), Part(value=two, on="prefix")))
-        return Reward(name="r", lets=lets, outcome=one)
+            return Reward(
+                name="r", lets=lets, parts=(Part(value=one), Part(value=two, on="prefix")), split=split
+            )
+        return Reward(name="r", lets=lets, outcome=one, split=split)
     value = draw(expressions(("y",), ("a", "b", "L"), True, 2))
-    split = Budgets(budgets=(2, 5), l_max=LONGEST)
     return Reward(name="r", lets=lets, dense=Dense(split=split, var="L", value=value))
 
 

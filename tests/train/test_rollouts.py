@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.expression import Bare, Binary, Correct, Forced, Length, Name, Number, Own
+from reodsl.ir.expression import Aggregate, Bare, Binary, Correct, Forced, Length, Name, Number, Own
 from reodsl.ir.model import Forcing
-from reodsl.ir.reward import Budgets, Dense, Reward, Steps
+from reodsl.ir.reward import Budgets, Dense, QuestionBudgets, Reward, Steps
 from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Response, Sampling
 from runners.models.tokenizer import word_tokenizer
@@ -159,6 +159,34 @@ def test_reasoning_steps_give_each_response_its_own_places():
     assert engine.calls[1][1] == [(), (4,)]
     assert found.inputs.places[0].tolist() == [[8, 8], [4, 9]]
     assert found.inputs.present[0].tolist() == [[True, False], [True, True]]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_splits_past_a_responses_end_are_left_out(own):
+    """The first response has 8 tokens and the second 9; of budgets for all, and of a question's own."""
+    value = Forced(of="y", cut=Name(name="L"))
+    split = Budgets(budgets=(2, 8, 12), l_max=20, reached=True)
+    if own:
+        split = QuestionBudgets(rollouts=("a",), l_max=20, reached=True)
+    places = (4, 20) if own else (2, 8, 12, 20)
+    of_questions = {"places": None, "own_places": {"q": places}} if own else {"places": places}
+    engine = ScriptedEngine(RESPONSES, {(n, cut): "7" for n in range(2) for cut in (2, 4, 8)})
+    found = collect(collector(engine, reward(value, split), **of_questions), [QUESTION], 0)
+    assert engine.calls[1][1] == ([(4,), (4,)] if own else [(2,), (2, 8)])
+    assert found.inputs.places[0].tolist() == ([[4, 8], [4, 9]] if own else [[2, 8, 8], [2, 8, 9]])
+    assert found.inputs.present[0].sum(axis=1).tolist() == ([2, 2] if own else [2, 3])
+
+
+def test_a_metric_and_an_outcome_force_at_their_splits():
+    """One number a response: the mean over budgets of whether the forced answer is right."""
+    mean = Aggregate(fn="mean", var="M", over="splits", value=Forced(of="y", cut=Name(name="M")))
+    rule = Reward(name="r", outcome=mean, split=Budgets(budgets=(4,), l_max=20))
+    engine = ScriptedEngine(RESPONSES, {(0, 4): "8", (1, 4): "7"})
+    found = collect(collector(engine, rule, places=(4, 20)), [QUESTION], 0)
+    assert vectorise(rule, found.inputs, found.forced.look_up, found.bare.look_up)[0, :, 0].tolist() == [
+        0.5,
+        1.0,
+    ]
 
 
 def test_draws_depend_on_seed_step_question_and_rollout_alone():

@@ -39,7 +39,7 @@ def check_budgets(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
         helps = f"{end}, or raise `max_tokens`"
         yield finding_at(error, "E0402", "a budget lies past the longest response", labels, helps)
-    elif last < longest:
+    elif last < longest and stage.reward is not None and stage.reward.dense is not None:
         labels = [Label(where, shown(Quantity(last, TOKENS))), *via, *set_here(slot, stage.record)]
         end = f"write `to: {short}`" if split.called is not None else f"end the list at `{short}`"
         helps = f"{end}, or lower `max_tokens`"

@@ -10,14 +10,14 @@ from reodsl.ir.expression import TRACK, Expression, History, Name
 from reodsl.ir.expression import walk as walk_expression
 from reodsl.language.context import Context
 from reodsl.language.doubled import doubled
-from reodsl.language.evaluate import evaluate_splits
 from reodsl.language.reward.names import Body, Environment, Limits, LocalFunction, Typed, fail
 from reodsl.language.reward.parameters import environment, own_name
+from reodsl.language.reward.places import find_splits
 from reodsl.language.reward.typing import OVER_STEPS, type_expression
 from reodsl.language.reward.warnings import report_blind, report_constant
 from reodsl.language.reward.words import FUNCTIONS
 from reodsl.language.units import PLAIN, TOKENS, Dimension, unit_words
-from reodsl.language.values import Budgets, Definition, Record, Scope
+from reodsl.language.values import Definition, Record, Scope
 from reodsl.syntax import tree
 from reodsl.syntax.tree import walk
 
@@ -38,7 +38,8 @@ class TypedPart:
 class TypedReward:
     """A reward that was found sound: its lets in order, its value or its dense value over a split, and what it uses.
 
-    Variables are renamed, numbers in base units. `split` is None where the parameter it comes from was not given.
+    Variables are renamed, numbers in base units. `split` is where it looks at responses: None where it does not, or
+    where the parameter that this comes from was not given.
     `cuts` are where it cuts responses, each with the fewest tokens that can be.
     """
 
@@ -85,7 +86,6 @@ class _Read:
     metrics: list[tuple[str, Expression]] = field(default_factory=list)
     outcome: Expression | None = None
     dense: Expression | None = None
-    split: Record | None = None
     parts: tuple[TypedPart, ...] = ()
     ends: list[Span] = field(default_factory=list)
     values: list[tuple[Typed, Span]] = field(default_factory=list)
@@ -97,6 +97,7 @@ def _body(
 ) -> TypedReward | None:
     item = reward.item
     body, reading = Body(ctx, scope, env, limits=limits), _Read()
+    find_splits(body, reward.body)
     for part in reward.body.items:
         reading.sound = _item(body, part, reading) and reading.sound
     if len(reading.ends) != 1:
@@ -119,7 +120,7 @@ def _body(
         tuple(reading.lets),
         reading.outcome,
         reading.dense,
-        reading.split,
+        body.splits.record,
         frozenset(body.uses),
         reading.parts,
         tuple(body.cuts),
@@ -150,7 +151,7 @@ def _item(body: Body, item: tree.BlockItem, so_far: _Read) -> bool:
             return _value(body, item.expr, so_far)
         case tree.Dense():
             so_far.ends.append(item.span)
-            value, so_far.split = _dense(body, item)
+            value = _dense(body, item)
             so_far.dense = value.data if value is not None else None
             so_far.values += [(value, item.body.span)] if value is not None else []
             return value is not None
@@ -320,29 +321,14 @@ def _unread(ctx: Context, reward: Definition) -> None:
             )
 
 
-def _dense(body: Body, part: tree.Dense) -> tuple[Typed | None, Record | None]:
-    """The value of a line, and its split where that is known."""
-    ctx = body.ctx
-    split: Record | None = None
-    name = part.over.name if isinstance(part.over, tree.Name) else ""
-    if name in body.env.values:
-        helps = f"declare it as `{name}: budgets`"
-        ctx.fail("E0301", f"`{name}` is a number, and `dense` runs over splits", part.over.span, help=helps)
-        return None, None
-    if not (name in body.env.others and body.env.others[name] is None):
-        over = evaluate_splits(ctx, part.over, body.scope, "the splits of `dense`")
-        if over is None or not isinstance(over.data, Record):
-            return None, None
-        split = over.data
-    high = float("inf")
-    if isinstance(split, Budgets):
-        high = float(split.schedule.l_max)
-    variable = Typed(Name(name="L"), TOKENS, 0.0, high)
+def _dense(body: Body, part: tree.Dense) -> Typed | None:
+    """The value of a line."""
+    if body.splits.broken:
+        return None
+    variable = Typed(Name(name="L"), TOKENS, 1.0, body.splits.high)
     inner = replace(body, env=body.env.with_value(part.var.name, variable), variable=part.var.name)
     value = type_expression(inner, part.body)
-    if value is None or not _plain(ctx, value, part.body.span):
-        return None, split
-    return value, split
+    return value if value is not None and _plain(body.ctx, value, part.body.span) else None
 
 
 def _plain(ctx: Context, value: Typed, span: Span) -> bool:

@@ -10,7 +10,7 @@ from reodsl.ir.expression import Expression, Name, Number
 from reodsl.language.context import Context
 from reodsl.language.intervals import Interval
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, shown, unit_words
-from reodsl.language.values import Scope, Value
+from reodsl.language.values import Record, Scope, Value
 from reodsl.syntax import tree
 
 INF = math.inf
@@ -66,7 +66,7 @@ class Environment:
     """Names in a reward: numbers, responses (`y` and variables over a group), other parameters, broken lets.
 
     `sampled` are the variables that run over the starting model's responses. `inside` are the functions whose bodies are
-    being written out. Names that begin with `?` stand for variables of the place that calls one. `places` says how many
+    being written out. Names that begin with `?` stand for responses of the place that calls one. `places` says how many
     variables over `splits` there are.
     """
 
@@ -123,8 +123,23 @@ class Limits:
 
 
 @dataclass(slots=True)
+class Splits:
+    """Where a reward looks at responses: what its `dense` line runs over, else what its first statistic over splits does.
+
+    `over` is None while nothing names them. `variable` is the name in the `dense` line; `record` is what they are, or None
+    where that depends on an argument. `high` is their last place at most, and `broken` marks those that are wrong.
+    """
+
+    over: tree.Expr | None = None
+    variable: str | None = None
+    record: Record | None = None
+    high: float = INF
+    broken: bool = False
+
+
+@dataclass(slots=True)
 class Body:
-    """What typing one reward shares. `variable` is the name of the split in a `dense` line; `nonzero` holds facts.
+    """What typing one reward shares. `variable` is the name of the split at hand in a `dense` line; `nonzero` holds facts.
 
     `selects` is true for the body of a selection, and `track` is the name of the track at hand, `tracked` the
     response that its statistic is at. `cuts` are the places at which responses are cut, each with the fewest
@@ -143,6 +158,7 @@ class Body:
     selects: bool = False
     track: str | None = None
     tracked: str | None = None
+    splits: Splits = field(default_factory=Splits)
 
     def within(self, env: Environment, nonzero: frozenset[Expression] | None = None) -> Body:
         """The same reward with other names, and perhaps other facts: what it uses and where it cuts is kept together."""
@@ -156,8 +172,10 @@ class Body:
             self.nonzero if nonzero is None else nonzero,
             self.limits,
             self.depth,
+            selects=self.selects,
             track=self.track,
             tracked=self.tracked,
+            splits=self.splits,
         )
 
 

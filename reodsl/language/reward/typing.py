@@ -23,9 +23,9 @@ from reodsl.ir.expression import (
     Length,
     Name,
     Own,
-    Previous,
     Statistic,
     Weight,
+    WeightAt,
     WeightRule,
 )
 from reodsl.ir.names import OWN_CODE
@@ -41,6 +41,15 @@ from reodsl.language.reward.operators import (
     nonzero,
     number_function,
     opposite,
+)
+from reodsl.language.reward.places import (
+    are_splits,
+    before,
+    is_at_hand,
+    is_place,
+    new_name,
+    place,
+    run_over,
 )
 from reodsl.language.reward.words import FUNCTIONS, HISTORIES, NUMERIC, RESPONSE, STATISTICS, WEIGHTS
 from reodsl.language.suggest import advice
@@ -168,6 +177,14 @@ def _name(body: Body, expr: tree.Name) -> Typed | None:
         return body.ctx.fail(
             "E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=near
         )
+    if declared is None and name == body.splits.variable:
+        return body.ctx.fail(
+            "E0201",
+            f"`{name}` is the split at hand, and known in the `dense` line alone",
+            expr.span,
+            "not in its line",
+            help=f"run over all of them: `count(M for M in splits if …)`, or use a function: `let f({name}) = …`",
+        )
     if declared is None and name not in body.scope.module.imports:
         near = advice(name, [*env.names(), *FUNCTIONS], "there is")
         return body.ctx.fail("E0201", f"there is no `{name}` in this reward", expr.span, "unknown", help=near)
@@ -235,7 +252,7 @@ def _call(body: Body, expr: tree.Call) -> Typed | None:
     if name in RESPONSE:
         return _measure(body, expr, name)
     if name == "before":
-        return Typed(Previous(), TOKENS, 0.0, INF) if _of_split(body, expr, name) else None
+        return _before(body, expr)
     for rule in WEIGHTS:
         if rule == name:
             return _weight(body, expr, rule)
@@ -279,13 +296,6 @@ def _local(body: Body, expr: tree.Call, function: LocalFunction) -> Typed | None
     outer, closure = body.env, function.env
     body.ctx.spend("names", expr.span, outer.size + closure.size)
     values = dict(closure.values)
-    # A reward may call functions by the thousand, and have names by the thousand.
-    if outer.places:
-        values |= {
-            f"?{each.data.name}": each
-            for each in outer.values.values()
-            if isinstance(each.data, Name) and each.data.name[0] == "M"
-        }
     responses = closure.responses | {f"?{each}": each for each in outer.responses.values()}
     others = dict(closure.others)
     variable = None
@@ -452,31 +462,44 @@ def _cut(body: Body, expr: tree.Slice, op: Literal["forced", "bare"]) -> Typed |
 
 
 def _weight(body: Body, expr: tree.Call, rule: WeightRule) -> Typed | None:
-    """The coefficient of the split at hand."""
-    if not _of_split(body, expr, rule):
+    """The coefficient of a split: of the one at hand, or of the one that a statistic is at."""
+    argument = _of_splits(body, expr, rule)
+    value = type_expression(body, argument) if argument is not None else None
+    if argument is None or value is None:
         return None
-    body.uses.add("weight")
-    return Typed(Weight(rule=rule), PLAIN, 0.0, INF)
+    if is_at_hand(value):
+        body.uses.add("weight")
+        return Typed(Weight(rule=rule), PLAIN, 0.0, INF)
+    if is_place(value) and isinstance(value.data, Name):
+        body.uses.add("weight")
+        return Typed(WeightAt(rule=rule, of=value.data.name), PLAIN, 0.0, INF)
+    here = f"{rule}({body.variable})" if body.variable is not None else f"sum({rule}(M) * … for M in splits)"
+    return fail(body, "E0301", f"`{rule}` is of one of the splits", argument, f"write `{here}`")
 
 
-def _of_split(body: Body, expr: tree.Call, name: str) -> bool:
-    """Whether a call's one argument is the split at hand; reported when not."""
+def _before(body: Body, expr: tree.Call) -> Typed | None:
+    """The last split before a number of tokens."""
+    argument = _of_splits(body, expr, "before")
+    value = type_expression(body, argument) if argument is not None else None
+    return None if argument is None or value is None else before(body, value, argument)
+
+
+def _of_splits(body: Body, expr: tree.Call, name: str) -> tree.Expr | None:
+    """The one argument of a call that needs splits; None with what is wrong reported."""
     argument = _only(body, expr, name, f"{name}(L)")
-    if argument is None:
-        return False
-    if body.variable is None:
+    if argument is None or body.splits.broken:
+        return None
+    if body.splits.over is None or body.track is not None:
+        what = "a track has none" if body.track is not None else "there is none here"
         fail(
             body,
             "E0301",
-            f"`{name}` belongs to a split, and there is none here",
+            f"`{name}` belongs to a split, and {what}",
             expr,
-            f"use it in `dense L in at: {name}(L) * …`",
+            f"use it in `dense L in at: {name}(L) * …`, or in a statistic: `… {name}(M) … for M in at`",
         )
-        return False
-    if not isinstance(argument, tree.Name) or argument.name != body.variable:
-        fail(body, "E0301", f"`{name}` is of the split at hand", argument, f"write `{name}({body.variable})`")
-        return False
-    return True
+        return None
+    return argument
 
 
 def _numeric(body: Body, expr: tree.Call, name: Function) -> Typed | None:
@@ -521,6 +544,8 @@ def _statistic(body: Body, expr: tree.Call, over: tree.Comprehension, name: Stat
             over,
             "run over others by another name: `for M in splits`",
         )
+    if source == "splits" and not run_over(body, over.over):
+        return None
     inner, variable = _over(body, over, source)
     # What is counted does not matter: `count(z for z in group if correct(z))`.
     counted = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
@@ -661,15 +686,19 @@ def _share_at(body: Body, expr: tree.Call, name: str) -> Typed | None:
 
 
 def _source(body: Body, over: tree.Expr) -> Source | None:
-    """What a statistic runs over; splits only inside a `dense` line."""
+    """What a statistic runs over."""
     match over:
         case tree.Name("group"):
             return "group"
         case tree.Name("ref") if body.track is None:
             return "ref"
-        case tree.Name("splits") if body.variable is not None:
-            return "splits"
-    return None
+    if body.track is not None or body.selects:
+        return None
+    return "splits" if _named_splits(over) or are_splits(body, over) else None
+
+
+def _named_splits(over: tree.Expr) -> bool:
+    return isinstance(over, tree.Name) and over.name == "splits"
 
 
 def _nowhere(body: Body, name: str, at: tree.Expr) -> None:
@@ -694,17 +723,10 @@ def _nowhere(body: Body, name: str, at: tree.Expr) -> None:
             f"name the number: `track usual = {name}(… for z in …)`, and read `usual`",
         )
         return
-    if body.variable is not None:
-        helps += f", `splits` the places of this line: `sum(correct(y[:M]) for M in splits if M < {body.variable})`"
-    elif isinstance(at, tree.Name) and at.name == "splits":
-        helps = (
-            "splits belong to a line `dense L in at: …`: count them in its value itself, "
-            "as in `dense L in at: count(M for M in splits if M <= L and correct(answer(y[:M])))`"
-        )
-    elif isinstance(at, tree.Name) and at.name in body.env.others:
-        helps = (
-            f"budgets are gone through by a line of their own, `dense L in {at.name}: …`, whose values add up"
-        )
+    if body.selects:
+        helps = "`group` is the question's responses in the pool"
+    elif body.splits.over is not None:
+        helps += ", `splits` the places of this reward: `sum(correct(y[:M]) for M in splits if M < len(y))`"
     fail(body, "E0301", f"`{name}` runs over `group` or `ref`", at, helps)
 
 
@@ -717,12 +739,8 @@ def _over(body: Body, over: tree.Comprehension, source: Source) -> tuple[Body, s
         variable = f"z{len({*body.env.responses.values()} - {'y'}) or ''}"
         return body.within(body.env.with_response(name, variable, source)), variable
     body.ctx.spend("names", over.span, body.env.size)
-    places = {each.data.name for each in body.env.values.values() if isinstance(each.data, Name)}
-    inside = sum(each[0] == "M" for each in places)
-    variable = f"M{inside or ''}"
-    at_hand = body.env.values[body.variable or ""]
-    place = Typed(Name(name=variable), TOKENS, at_hand.low, at_hand.high)
-    return body.within(body.env.with_place(name, place)), variable
+    variable = new_name(body)
+    return body.within(body.env.with_place(name, place(body, variable))), variable
 
 
 def _empty(body: Body, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, Typed]] | None:

@@ -1,0 +1,162 @@
+"""Where a reward looks at responses: the splits of its `dense` line, or those that its statistics run over."""
+
+from __future__ import annotations
+
+from reodsl.diagnostics.model import Label
+from reodsl.ir.expression import Aggregate, Binary, Name, Number, Previous
+from reodsl.language.evaluate import evaluate_splits, lookup
+from reodsl.language.functions import SIGNATURES
+from reodsl.language.reward.names import Body, Typed, fail
+from reodsl.language.units import TOKENS, unit_words
+from reodsl.language.values import Budgets, Record
+from reodsl.syntax import tree
+from reodsl.syntax.tree import walk
+
+NAMED = (
+    "`for M in at`, with `at: budgets` among the reward's parameters, or `for M in [1K tokens, 4K tokens]`"
+)
+
+
+def find_splits(body: Body, block: tree.Block) -> None:
+    """Take what the reward's `dense` line runs over as its splits, else what its first statistic over splits does."""
+    line = next((each for each in block.items if isinstance(each, tree.Dense)), None)
+    if line is not None:
+        body.splits.variable = line.var.name
+        _name_splits(body, line.over, "the splits of `dense`")
+        return
+    statistics = (node for node in walk(block) if isinstance(node, tree.Comprehension))
+    named = next((each.over for each in statistics if are_splits(body, each.over)), None)
+    if named is not None:
+        _name_splits(body, named, "the splits of a statistic")
+
+
+def _name_splits(body: Body, over: tree.Expr, what: str) -> None:
+    """Take splits as those of the reward. They are `broken` where they are none, which is reported."""
+    splits = body.splits
+    splits.over = over
+    name = over.name if isinstance(over, tree.Name) else ""
+    if name in body.env.values:
+        helps = f"declare it as `{name}: budgets`"
+        body.ctx.fail("E0301", f"`{name}` is a number, and {what} are budgets", over.span, help=helps)
+        splits.broken = True
+        return
+    if _open(body, over):
+        return
+    value = evaluate_splits(body.ctx, over, body.scope, what)
+    if value is None or not isinstance(value.data, Record):
+        splits.broken = True
+        return
+    splits.record = value.data
+    if isinstance(value.data, Budgets):
+        splits.high = float(value.data.schedule.l_max)
+
+
+def _open(body: Body, over: tree.Expr) -> bool:
+    """Whether splits depend on a parameter that was given no argument."""
+    match over:
+        case tree.Name(name):
+            return name in body.env.others and body.env.others[name] is None
+        case tree.Call(function=tree.Name("reached"), args=(tree.Arg(value=inner),)):
+            return not isinstance(inner, (tree.Binding, tree.Comprehension)) and _open(body, inner)
+    return False
+
+
+def are_splits(body: Body, over: tree.Expr) -> bool:
+    """Whether what a statistic runs over reads as splits by name: a parameter, budgets of the file, a list, or a call."""
+    match over:
+        case tree.Name(name) if name in body.env.values or name in body.env.responses:
+            return False
+        case tree.Name(name) if name in body.env.others:
+            return True
+        case tree.Name(name):
+            declared = lookup(body.ctx, body.scope.module, name)
+            return (
+                declared is not None
+                and isinstance(declared[1], tree.Decl)
+                and (declared[1].kind.name == "budgets")
+            )
+        case tree.ListExpr():
+            return True
+        case tree.Call(function=tree.Name("steps"), args=args):
+            return bool(args) and args[0].name is not None
+        case tree.Call(function=tree.Name(name)):
+            return name in SIGNATURES
+    return False
+
+
+def run_over(body: Body, over: tree.Expr) -> bool:
+    """Whether a statistic may run over these splits, which are the reward's; reported when not."""
+    splits, first = body.splits, body.splits.over
+    if splits.broken:
+        return False
+    if first is None:
+        fail(body, "E0301", "this reward has no splits", over, f"name them: {NAMED}")
+        return False
+    if over is first or (isinstance(over, tree.Name) and over.name == "splits"):
+        return True
+    if isinstance(first, tree.Name) and isinstance(over, tree.Name) and first.name == over.name:
+        return True
+    if not _open(body, over):
+        value = evaluate_splits(body.ctx, over, body.scope, "the splits of a statistic")
+        if value is None or not isinstance(value.data, Record):
+            return False
+        if splits.record is not None and _alike(splits.record, value.data):
+            return True
+    body.ctx.fail(
+        "E0301",
+        "a reward looks at its responses at one set of splits",
+        over.span,
+        "others",
+        others=[Label(first.span, "these are the reward's")],
+        help="run over `splits`, the places of the first, and choose among them: `for M in splits if M < 1K tokens`",
+    )
+    return False
+
+
+def _alike(one: Record, two: Record) -> bool:
+    if isinstance(one, Budgets) and isinstance(two, Budgets):
+        return one.schedule == two.schedule and one.data("reached") == two.data("reached")
+    return one is two or (one.kind == two.kind and one.span == two.span)
+
+
+def place(body: Body, name: str) -> Typed:
+    """A variable over the splits: a number of tokens."""
+    return Typed(Name(name=name), TOKENS, 1.0, body.splits.high)
+
+
+def new_name(body: Body) -> str:
+    """A name for one more variable over the splits inside those that there are."""
+    return f"M{body.env.places or ''}"
+
+
+def is_place(value: Typed) -> bool:
+    """Whether a value is a variable over the splits, that of a statistic."""
+    return isinstance(value.data, Name) and value.data.name[0] == "M"
+
+
+def is_at_hand(value: Typed) -> bool:
+    """Whether a value is the split at hand of a `dense` line."""
+    return isinstance(value.data, Name) and value.data.name == "L"
+
+
+def before(body: Body, value: Typed, at: tree.Expr) -> Typed | None:
+    """The last split before a number of tokens: 0 before the first."""
+    if value.unit != TOKENS:
+        helps = "write `before(L)`, `before(M)` or `before(len(y))`"
+        body.ctx.fail(
+            "E0302", "`before` is of a number of tokens", at.span, unit_words(value.unit), help=helps
+        )
+        return None
+    if is_at_hand(value):
+        return Typed(Previous(), TOKENS, 0.0, body.splits.high)
+    body.ctx.spend("rewards", at.span)
+    variable = new_name(body)
+    data = Aggregate(
+        fn="max",
+        var=variable,
+        over="splits",
+        value=Name(name=variable),
+        where=Binary(fn="<", left=Name(name=variable), right=value.data),
+        empty=Number(value=0.0, unit=1),
+    )
+    return Typed(data, TOKENS, 0.0, min(body.splits.high, max(0.0, value.high)))
