@@ -31,6 +31,9 @@ def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[
     answer = read_answer(readers, forcing.text + continuation, len(forcing.text))
     if answer or not forcing.close:
         return answer
+    if forcing.close.isspace():
+        # White space before an answer does not end it.
+        continuation = continuation.lstrip()
     return continuation.split(forcing.close, 1)[0].strip()
 
 

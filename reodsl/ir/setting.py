@@ -54,9 +54,10 @@ class Num:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text; `nonempty` refuses one of blanks alone, `form` all but names that are safe in a path."""
+    """A text; `nonempty` refuses one of blanks alone, unless it may be `blank`; `form` all but names safe in a path."""
 
     nonempty: bool = True
+    blank: bool = False
     form: Form | None = None
 
 

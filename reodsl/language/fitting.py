@@ -8,6 +8,7 @@ from typing import Any
 
 from reodsl.ir.names import Form
 from reodsl.ir.setting import A, Between, Block, Choice, Either, Field, Flag, Many, Num, Text, Type
+from reodsl.language.known_methods import method_written
 from reodsl.language.meant import meant
 from reodsl.language.schema import kinds_of, type_words, unit_of
 from reodsl.language.units import Quantity, scaled, shown, unit_name, unit_words
@@ -41,7 +42,7 @@ def fit(value: Value, type_: Type) -> Value | Misfit:
         case Text():
             if not isinstance(value.data, str):
                 return _other(value, type_)
-            if type_.nonempty and not value.data.strip():
+            if type_.nonempty and not (value.data if type_.blank else value.data.strip()):
                 blank = (
                     ("is white space alone", "no characters that show")
                     if value.data
@@ -98,8 +99,17 @@ def _misnamed(value: Value, form: Form) -> Misfit:
 def _other(value: Value, type_: Type) -> Misfit:
     words = type_words(type_)
     message = f"{{what}} is {words}, not {describe(value)}"
-    helps = _unquoted(value, type_) or meant(value, kinds_of(type_))
+    helps = _unquoted(value, type_) or meant(value, kinds_of(type_)) or _method(value, type_)
     return Misfit("E0301", message, describe(value), value, helps, f"write {words}")
+
+
+def _method(value: Value, type_: Type) -> str | None:
+    """The help for a method where one of some words stands, or a block: how that method is written."""
+    if not isinstance(type_, (Choice, Block)):
+        return None
+    data = value.data
+    name = data if isinstance(data, str) else data.name if isinstance(data, Record) else ""
+    return method_written(name)
 
 
 def _unquoted(value: Value, type_: Type) -> str | None:

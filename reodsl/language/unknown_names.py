@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reodsl.language.context import Context
 from reodsl.language.functions import SIGNATURES
+from reodsl.language.known_methods import method_written
 from reodsl.language.library import provided
 from reodsl.language.members import declarations
 from reodsl.language.reward.words import RESPONSE_NAMES
@@ -85,7 +86,9 @@ def quoting_hint(expr: tree.Name, scope: Scope) -> str | None:
 def _word(name: str, words: tuple[str, ...]) -> str:
     """The help for a name that is none of some words."""
     same, why = WORDS_ELSEWHERE.get(name.lower(), ("", ""))
-    return f"write `{same}`: {why}" if same in words else advice(name, words, "write one of")
+    if same in words:
+        return f"write `{same}`: {why}"
+    return method_written(name) or advice(name, words, "write one of")
 
 
 def _help(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
@@ -95,6 +98,8 @@ def _help(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
         return hint
     if name in ELSEWHERE:
         return ELSEWHERE[name]
+    if (written := method_written(name)) is not None:
+        return written
     if (study := study_of_arm(scope, name)) is not None:
         return f"`{name}` is an arm of `{study}`: what reads arms is an arm there too, `arm NAME = … {{ … }}`"
     return advice(name, scope.names(), "this file has") if scope.names() else "write its value here"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from reodsl.ir.setting import Block, Kind
 from reodsl.ir.settings import KINDS
 from reodsl.language.context import Context
+from reodsl.language.known_methods import method_written
 from reodsl.language.suggest import advice, nearest
 from reodsl.language.values import article
 from reodsl.syntax import tree
@@ -34,14 +35,11 @@ _TRAINING_CALLED = {
     "max_grad_norm": "optim { grad_norm = … }",
     "beta_kl": "kl",
     "entropy_coeff": "entropy",
-    "gspo": "loss { ratio = sequence }",
-    "cispo": "loss { clip = weight }",
     "loss_type": "loss { … }",
     "objective": "loss { … }",
     "seq_mean": "loss_mean = response",
     "importance_sampling_level": "loss { ratio = sequence }",
     "scale_rewards": "advantage { normalise = … }",
-    "tis": "importance_cap",
 }
 _OBJECTIVE = (
     "reward",
@@ -77,6 +75,11 @@ CALLED: Mapping[str, Mapping[str, str]] = {
         "grad_clip": "grad_norm",
         "max_grad_norm": "grad_norm",
     },
+    "loss": {
+        "divergence": "estimator",
+        "kl_estimator": "estimator",
+        "importance_sampling_level": "ratio",
+    },
     "data": {
         "path": 'source = file("…")',
         "file": 'source = file("…")',
@@ -110,6 +113,8 @@ def unknown_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         helps = f"it has a name: `{_begun(word)}`"
     elif word in CALLED.get(kind.name, ()):
         helps = f"did you mean `{CALLED[kind.name][word]}`?"
+    elif kind.name in (*TRAINED, "loss", "advantage") and (written := method_written(word)) is not None:
+        helps = written
     elif inside:
         helps = f"`{word}` is a setting of `{inside[0]}`: write `{inside[0]} {{ {word} = … }}`"
     elif around:

@@ -72,9 +72,9 @@ def help_of(result: Compiled, code: str) -> str:
             "the longest response",
         ),
         (
-            "reward b(at: budgets) { sum(correct(y[:L]) for L in at) }",
+            "reward b { sum(correct(y[:L]) for L in budget) }",
             "E0301",
-            "budgets are gone through by a line of their own, `dense L in at: …`, whose values add up",
+            "`group` is the question's responses, `ref` the starting model's",
         ),
         (
             "study x { arm a = overthinker.stages[clean] }",

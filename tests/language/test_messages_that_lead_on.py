@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from reodsl.diagnostics.model import Diagnostic
 from reodsl.language import Compiled, compile_file
+from reodsl.language.known_methods import WRITTEN
 from tests.language.conftest import HEAD, MINE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +31,6 @@ def amended(line: str) -> str:
 @pytest.mark.parametrize(
     ("line", "helps"),
     [
-        ("gspo = true", "did you mean `loss { ratio = sequence }`?"),
         ("loss_type = dapo", "did you mean `loss { … }`?"),
         ("scale_rewards = false", "did you mean `advantage { normalise = … }`?"),
         ("optimiser = adam", "did you mean `optim`?"),
@@ -40,6 +41,34 @@ def test_an_objective_of_other_tools_leads_to_the_setting_for_it(
 ) -> None:
     (found,) = errors(amended(line))
     assert (found.code, found.help) == ("E0203", helps)
+
+
+PLACES = (
+    "loss {{ clip = {} }}", "loss {{ ratio = {} }}", "loss_mean = {}", "advantage {{ normalise = {} }}", "credit = {}",
+    'loss {{ clip = "{}" }}', "loss = {}", "{} = true", "loss {{ {} = true }}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_a_method_in_place_of_a_value_is_told_how_it_is_written(
+    errors: Callable[[str], list[Diagnostic]], name: str
+) -> None:
+    """Wherever it stands; and what the help says to write is taken."""
+    place = PLACES[sorted(WRITTEN).index(name) % len(PLACES)]
+    for each in {place, PLACES[0]}:
+        (found,) = errors(amended(each.format(name)))
+        assert found.help == WRITTEN[name], each
+    lines = [part for part in re.findall("`([^`]*)`", WRITTEN[name]) if "=" in part]
+    if name not in ("dpo", "ipo", "simpo"):  # These train on pairs, which the rest of the spec does not have.
+        # Two experiments without a study are all that is wrong.
+        assert [each.code for each in errors(amended("\n  ".join(lines)))] == ["E0214"], lines
+
+
+def test_a_reward_of_the_library_in_place_of_a_word(errors: Callable[[str], list[Diagnostic]]) -> None:
+    (found,) = errors(amended("loss { clip = laser }"))
+    assert found.help == "`laser` is a reward: `reward = std.methods.laser`"
+    (found,) = errors(amended("loss { clip = mine }"))
+    assert found.help == "write `clip = weight`, for example"
 
 
 @pytest.mark.parametrize("name", ["value_coef", "gae_lambda"])
@@ -80,8 +109,16 @@ def test_one_name_for_a_reward_and_an_experiment_is_one_error(
 def test_white_space_is_not_called_empty(
     errors: Callable[[str], list[Diagnostic]], text: str, words: str
 ) -> None:
-    (found,) = errors(f'forcing f {{\n  text = "x"\n  answer_tokens = 3 tokens\n  close = "{text}"\n}}\n')
-    assert (found.code, found.message) == ("E0303", f"`close` {words}")
+    (found,) = errors(f'forcing f {{\n  text = "{text}"\n  answer_tokens = 3 tokens\n}}\n')
+    assert (found.code, found.message) == ("E0303", f"`text` {words}")
+
+
+def test_an_answer_may_end_with_its_line(errors: Callable[[str], list[Diagnostic]]) -> None:
+    text = 'forcing f {{\n  text = "so"\n  answer_tokens = 3 tokens\n  close = "{}"\n}}\n'
+    assert [each.code for each in errors(text.format(r"\n"))] == [
+        "E0215"
+    ]  # Nothing to run is all that is wrong.
+    assert [each.code for each in errors(text.format(""))] == ["E0303"]
 
 
 def test_an_experiment_called_dpo_trains_by_dpo(errors: Callable[[str], list[Diagnostic]]) -> None:
@@ -97,6 +134,10 @@ def test_a_change_of_one_experiment_is_not_told_to_name_it() -> None:
     (wrong,) = [each for each in found if each.severity == "error"]
     assert wrong.code == "E0506"
     assert wrong.help == "leave it out: `dpo_shortest` has no use for it, and only ppo has `entropy`"
+    of_all = compile_file(spec, amends={"entropy": "0.01"}).diagnostics
+    assert [each.help for each in of_all if each.severity == "error"] == [
+        "leave it out: only ppo has `entropy`, and nothing here trains by that"
+    ]
 
 
 def test_nothing_is_trained_by_an_entropy_bonus_at_a_rate_of_0(

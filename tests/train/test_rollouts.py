@@ -8,6 +8,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.expression import Aggregate, Bare, Binary, Correct, Forced, Length, Name, Number, Own
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import Budgets, Dense, QuestionBudgets, Reward, Steps
+from runners.answers import answer_after_forcing
 from runners.engine.protocol import Forced as ForcedAnswer
 from runners.engine.protocol import Response, Sampling
 from runners.models.tokenizer import word_tokenizer
@@ -226,9 +227,23 @@ def test_reference_and_own_budgets_follow_the_question():
     ],
 )
 def test_the_answer_after_a_forcing_text(text, continuation, answer):
-    from runners.answers import answer_after_forcing
-
     assert answer_after_forcing(Forcing(text=text, answer_tokens=9), continuation) == answer
+
+
+@pytest.mark.parametrize(
+    ("close", "continuation", "answer"),
+    [
+        ("\n", " 7\nand so on", "7"),
+        ("\n", "\n\n 7 a\nand so on", "7 a"),
+        ("\n", "7", "7"),
+        ("\n", "\n", ""),
+        (" ", " 7 and so on", "7"),
+        ("\n###", "\n### 7", ""),
+    ],
+)
+def test_an_answer_may_end_with_its_line(close, continuation, answer):
+    forcing = Forcing(text="Answer:", answer_tokens=9, close=close)
+    assert answer_after_forcing(forcing, continuation) == answer
 
 
 class Stopping:

@@ -101,7 +101,7 @@ class Forcing:
     answer_tokens: Annotated[
         int, Setting(TOKENS, "tokens of the answer, at most", "answer_tokens = 20 tokens")
     ]
-    close: Annotated[str, Setting(Text(), "what ends the answer")] = "}"
+    close: Annotated[str, Setting(Text(blank=True), r"what ends the answer; `\n`, the end of its line")] = "}"
     temperature: Annotated[float, Setting(Num(low=0, high=10), "0 is greedy")] = 0.0
     top_p: TopP = 1.0
 

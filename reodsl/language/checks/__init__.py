@@ -50,6 +50,7 @@ def _check(program: Program) -> None:
         for finding in check_published(table):
             ctx.report(finding)
     all_cases = cases(program)
+    methods = frozenset[str]().union(*(case.methods or () for case in all_cases))
     for case in all_cases:
         if case.repeated:
             continue
@@ -61,7 +62,7 @@ def _check(program: Program) -> None:
             ctx.spend("stages", stage.record.span)
             ctx.spend("schedules", stage.record.span, grid + points)
             for finding in (
-                *check_recipe(case, stage),
+                *check_recipe(case, stage, methods),
                 *check_lag(case, stage),
                 *check_budgets(case, stage),
                 *check_rollouts(ctx, case, stage),

@@ -14,10 +14,10 @@ from reodsl.language.resolve import WITHOUT_TRAINING
 from reodsl.language.values import Record, Slot, Until, plain, records_of
 
 
-def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
-    """Every check of one stage's recipe."""
+def check_recipe(case: Case, stage: StageCase, methods: frozenset[str]) -> Iterator[Diagnostic]:
+    """Every check of one stage's recipe; `methods` are those of all that the file trains."""
     record = stage.record
-    yield from _foreign(case, stage)
+    yield from _foreign(case, stage, methods)
     optim = record.sub("optim")
     if optim is not None and optim.data("algorithm") == "muon" and optim.sub("rest") is None:
         yield error(
@@ -43,7 +43,7 @@ def check_recipe(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
         yield from check_wordings(stage)
 
 
-def _foreign(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
+def _foreign(case: Case, stage: StageCase, methods: frozenset[str]) -> Iterator[Diagnostic]:
     """E0506: settings of another method than the experiment's stages use."""
     # A method that is none has been reported.
     used = case.methods
@@ -59,17 +59,19 @@ def _foreign(case: Case, stage: StageCase) -> Iterator[Diagnostic]:
             slot.span,
             "has no effect",
             others=[Label(place(stage.record.fields.get("method"), stage.record.span), f"`{stage.method}`")],
-            help=_named(case.name, slot.span.path, name, field.methods)
+            help=_named(case.name, slot.span.path, name, field.methods, methods)
             if slot.span.path.startswith("--amend ")
             else _instead(name, field.methods[0], stage.method),
         )
 
 
-def _named(case: str, path: str, name: str, methods: tuple[str, ...]) -> str:
+def _named(case: str, path: str, name: str, methods: tuple[str, ...], used: frozenset[str]) -> str:
     """What to write for a change that reaches an experiment of another method: whose it is, or that it has none."""
-    target = path.split()[-1]
+    target, verb = path.split()[-1], "have" if len(methods) > 1 else "has"
     if target.split(".")[0] == case:
-        return f"leave it out: `{case}` has no use for it, and only {' and '.join(methods)} has `{name}`"
+        return f"leave it out: `{case}` has no use for it, and only {' and '.join(methods)} {verb} `{name}`"
+    if not used & set(methods):
+        return f"leave it out: only {' and '.join(methods)} {verb} `{name}`, and nothing here trains by that"
     return f"name the experiments that it is for: `--amend NAME.{target}=…`"
 
 
