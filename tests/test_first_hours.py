@@ -33,6 +33,8 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
         "language/test_messages_that_lead_on.py::test_a_number_of_a_param_leads_to_the_type_that_it_lacks",
         "language/test_messages_that_lead_on.py::test_one_name_for_a_reward_and_an_experiment_is_one_error",
         "language/test_messages_that_lead_on.py::test_white_space_is_not_called_empty",
+        "language/test_messages_that_lead_on.py::test_an_answer_may_end_with_its_line",
+        "language/test_messages_that_lead_on.py::test_a_method_in_place_of_a_value_is_told_how_it_is_written",
         "language/test_messages_that_lead_on.py::test_an_experiment_called_dpo_trains_by_dpo",
         "language/test_reward_functions.py::test_a_fraction_beside_a_length_is_no_number_of_tokens",
     ),
@@ -50,6 +52,11 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "further seeds do not train the base again": (
         "graph/test_lower.py::test_seeds_go_on_from_a_checkpoint_that_all_of_them_share",
         "language/test_replicate_from.py::test_the_base_is_trained_once",
+        "specs/test_shared_start.py::test_two_seeds_go_on_from_one_training",
+    ),
+    "lets, functions and metrics see the splits": ("rewards/test_splits_anywhere.py::test_as_a_loop_has_it",),
+    "splits past a response's end can be left out": (
+        "train/test_rollouts.py::test_splits_past_a_responses_end_are_left_out",
     ),
     "a study sweeps over values": ("language/test_sweeps.py::test_an_arm_for_each_combination",),
     "the paper's notes and settings stay with the paper's specs": (
@@ -82,6 +89,9 @@ ONE_MESSAGE_FOR: dict[str, tuple[str, ...]] = {
     "an entropy bonus of a method that has none": (
         "language/test_messages_that_lead_on.py::test_a_change_of_one_experiment_is_not_told_to_name_it",
         "language/test_messages_that_lead_on.py::test_nothing_is_trained_by_an_entropy_bonus_at_a_rate_of_0",
+    ),
+    "splits that a reward does not have, or of two kinds": (
+        "language/test_splits_anywhere.py::test_what_is_wrong_is_said_once",
     ),
     "a track that reads itself": ("language/test_tracks.py::test_one_mistake_is_told_of_once",),
 }
