@@ -74,18 +74,30 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
 }
 
 _OWN = "own/test_function.py"
+_ALL_FAIL = "test_what_fails_is_one_message_with_its_line_in_every_role"
+_ALL_UNFIT = "test_a_value_that_is_not_what_is_asked_is_one_message"
 ONE_MESSAGE_FOR: dict[str, tuple[str, ...]] = {
-    "own code that loops": (f"{_OWN}::test_a_loop_ends",),
+    "own code that loops": (f"{_OWN}::test_a_loop_ends", f"{_OWN}::loops"),
     "own code that forks": (f"{_OWN}::forks", f"{_OWN}::starts"),
     "own code that writes": (f"{_OWN}::writes",),
-    "own code that prints megabytes": (f"{_OWN}::prints",),
-    "own code that gives NaN": (f"{_OWN}::nan", f"{_OWN}::test_a_reward_that_gives_an_infinity_is_refused"),
-    "own code that gives another shape": (f"{_OWN}::test_a_list_of_another_length_is_refused",),
-    "own code that gives another type": (f"{_OWN}::text", f"{_OWN}::nothing"),
+    "own code that prints megabytes": (f"{_OWN}::prints", f"{_OWN}::{_ALL_FAIL}"),
+    "own code that gives NaN": (f"{_OWN}::nan", f"{_OWN}::{_ALL_UNFIT}"),
+    "own code that gives another shape": (
+        f"{_OWN}::test_a_list_of_another_length_is_refused",
+        f"{_OWN}::test_a_list_of_another_shape_is_one_message",
+    ),
+    "own code that gives another type": (f"{_OWN}::text", f"{_OWN}::nothing", f"{_OWN}::{_ALL_UNFIT}"),
     "own code that changed since the start": (
         "own/test_allowed.py::test_content_that_changed_since_the_start_does_not_run",
     ),
-    "own code that imports what is not there": (f"{_OWN}::imports",),
+    "own code that changed between two runs": (
+        "own/test_allowed.py::test_run_asks_for_new_content_and_says_what_to_type",
+        "own/test_allowed.py::test_a_file_that_changes_between_two_runs_is_new_work_for_what_it_judged_or_made",
+    ),
+    "own code that imports what is not there": (f"{_OWN}::imports", f"{_OWN}::{_ALL_FAIL}"),
+    "a judge that cannot be asked, or says neither yes nor no": (
+        "verify/test_judged.py::test_a_failure_is_one_message_and_what_was_judged_is_kept",
+    ),
     "an entropy bonus of a method that has none": (
         "language/test_messages_that_lead_on.py::test_a_change_of_one_experiment_is_not_told_to_name_it",
         "language/test_messages_that_lead_on.py::test_nothing_is_trained_by_an_entropy_bonus_at_a_rate_of_0",

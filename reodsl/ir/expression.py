@@ -11,10 +11,14 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+from reodsl.ir.settings.data import Python
+
 WeightRule: TypeAlias = Literal["trapezoid", "uniform", "half_first"]
 Function: TypeAlias = Literal["sigmoid", "log", "exp", "sqrt", "cos", "abs", "floor", "min", "max", "clip"]
 Statistic: TypeAlias = Literal["mean", "std", "min", "max", "sum", "count", "median"]
 
+OWN_OPS = ("python", "limited_python")
+"""The `op` of terms that call the user's functions."""
 TRACK, STEP = "track.", "step"
 """What the names of tracks begin with inside expressions, and the name of the steps that are done."""
 
@@ -102,6 +106,29 @@ class Own(Node):
     op: Literal["python"] = "python"
     function: str
     of: str
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits that the reward gives the function, as `reodsl.ir.data.Python` has them."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedOwn(Own):
+    """The same with limits of its own: responses at a time, seconds of processor time for these, and GiB of memory.
+
+    Another class, because results were stored whose rewards have none.
+    """
+
+    op: Literal["limited_python"] = "limited_python"  # type: ignore[assignment]
+    batch: int = Python.batch
+    seconds: float = Python.seconds
+    memory: float = Python.memory
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """All three."""
+        return {"batch": self.batch, "seconds": self.seconds, "memory": self.memory}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +250,7 @@ Expression: TypeAlias = Annotated[
     | Bare
     | Given
     | Own
+    | LimitedOwn
     | Weight
     | WeightAt
     | Previous

@@ -187,9 +187,14 @@ class Reward(IR):
         return (*(value for value in optional if value is not None), *(part.value for part in self.parts))
 
     @property
+    def terms(self) -> tuple[Own, ...]:
+        """A term for each of the user's functions that it calls. All terms of a function have the same limits."""
+        return tuple({node.function: node for node in walk(self) if isinstance(node, Own)}.values())
+
+    @property
     def functions(self) -> tuple[str, ...]:
         """The user's functions that it calls, each once."""
-        return tuple(dict.fromkeys(node.function for node in walk(self) if isinstance(node, Own)))
+        return tuple(term.function for term in self.terms)
 
     @property
     def window(self) -> int:

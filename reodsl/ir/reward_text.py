@@ -93,7 +93,9 @@ def _written(value: Expression) -> tuple[str, int]:
         case Given():
             return (f"mode({value.of})" if value.field == "mode" else f"x.{value.field}"), _ATOM
         case Own():
-            return f"python({json.dumps(value.function)}, {value.of})", _ATOM
+            units = {"batch": "", "seconds": " seconds", "memory": " GiB"}
+            limits = [f"{name}: {each:g}{units[name]}" for name, each in value.limits.items()]
+            return f"python({', '.join((json.dumps(value.function), value.of, *limits))})", _ATOM
         case Weight():
             return f"{value.rule}(L)", _ATOM
         case WeightAt():

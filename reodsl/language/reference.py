@@ -32,7 +32,10 @@ REWARD_WORDS = (
         "`correct(answer(y[:L]))`",
         "1 where the answer forced after L tokens is right; a shorter response is graded as it is",
     ),
-    ('`python("style.py:score", y)`', "what a function of yours gives it (docs/OWN_CODE.md)"),
+    (
+        '`python("style.py:score", y)`',
+        "what a function of yours gives it; `batch`, `seconds` and `memory` may follow (docs/OWN_CODE.md)",
+    ),
     ("`correct(y[:L])`", "1 where its first L tokens, with nothing forced, hold the right answer"),
     ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of a split"),
     (

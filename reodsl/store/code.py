@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.ir.expression import OWN_OPS
 from reodsl.ir.names import OWN_CODE
+from reodsl.ir.settings.data import Python
 from reodsl.store import consent
 from reodsl.store.plain import read_plain
 
@@ -64,7 +66,8 @@ class Code:
 
 def is_code(part: Mapping[str, Any]) -> bool:
     """Whether a part of a payload names a function: a setting's value, or a term of a reward."""
-    return "python" in (part.get("kind"), part.get("op")) and isinstance(part.get("function"), str)
+    called = part.get("kind") == "python" or part.get("op") in OWN_OPS
+    return called and isinstance(part.get("function"), str)
 
 
 def code_uses(payload: Any, setting: str = "") -> Iterator[tuple[str, str]]:
@@ -198,6 +201,8 @@ def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         checksum = "None"
     limits = ("seconds", "memory")
     kept = {setting: each for setting, each in payload.items() if setting not in limits}
+    if kept.get("op") == OWN_OPS[1] and kept["batch"] == Python.batch:
+        kept = {"op": OWN_OPS[0], "of": kept["of"]}
     return {**kept, "function": f"{checksum}.py:{name.rpartition(':')[2]}"}
 
 

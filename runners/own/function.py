@@ -57,6 +57,7 @@ class OwnFunction:
         confined: bool = True,
     ) -> None:
         self.code, self.batch, self.seconds, self.memory_mib = code, batch, seconds, memory_mib
+        self._role = role
         self._workers = max(1, workers)
         self._lock = threading.Lock()
         said = {
@@ -182,8 +183,8 @@ class OwnFunction:
             self.code,
             f"a batch of {self.batch} took more than its {self.seconds:g} s of processor time",
             line,
-            f'end its loops, or allow more: `python("{self.code.name}", batch: {max(1, self.batch // 2)}, '
-            f"seconds: {2 * self.seconds:g} seconds)`",
+            f'end its loops, or allow more: `python("{self.code.name}", {"y, " if self._role == "reward" else ""}'
+            f"batch: {max(1, self.batch // 2)}, seconds: {2 * self.seconds:g} seconds)`",
         )
 
     def _ended(self) -> Problem:

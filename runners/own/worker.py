@@ -18,7 +18,6 @@ import importlib.util
 import inspect
 import io
 import json
-import math
 import os
 import sys
 import types
@@ -101,7 +100,9 @@ def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
     given = [kind(**row) for row in rows]
     if name == many:
         values = function(given)
-        if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__len__"):
+        # A set is in no order, and an array may be of no dimension.
+        ordered = hasattr(values, "__len__") and getattr(values, "ndim", 1) > 0
+        if isinstance(values, (str, bytes, dict, set, frozenset)) or not ordered:
             raise Unfit(f"it gave {_shown(values)}, and not a list of {len(rows)} values")
         values = list(values)
         if len(values) != len(rows):
@@ -135,6 +136,8 @@ def question_of(value: object) -> dict[str, Any]:
         text = getattr(value, name)
         if not isinstance(text, str) or (name != "trace" and not text.strip()):
             raise Unfit(f"the `{name}` of a question is {_shown(text)}, and has to be a text")
+        if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
+            raise Unfit(f"the `{name}` of a question is {_shown(text)}, in which half a character stands")
     try:
         meta = json.dumps(dict(value.meta), allow_nan=False) if value.meta else ""
     except (TypeError, ValueError):
@@ -145,12 +148,15 @@ def question_of(value: object) -> dict[str, Any]:
 def number_of(value: object, role: str, row: dict[str, Any]) -> float | bool:
     """A value as a finite number, of a verifier as true or false; numpy's and torch's single numbers count."""
     item = getattr(value, "item", None)
-    plain = item() if callable(item) and not isinstance(value, (int, float)) else value
+    plain = value
+    if callable(item) and not isinstance(value, (int, float)):
+        with suppress(ValueError, RuntimeError, TypeError):
+            plain = item()
     of = f" for {_shown(next((row[name] for name in ('text', 'question') if row.get(name)), ''))}"
     if not isinstance(plain, (bool, int, float)):
         raise Unfit(f"it gave {_shown(value)}{of}, which is {_article(type(value).__name__)} and no number")
-    if not math.isfinite(plain):
-        raise Unfit(f"it gave {plain}{of}, and a number has to be finite")
+    if not isinstance(plain, bool) and not -sys.float_info.max <= plain <= sys.float_info.max:
+        raise Unfit(f"it gave {_shown(plain)}{of}, and a number has to be finite")
     if role == "verifier":
         if plain not in (0, 1):
             raise Unfit(

@@ -85,8 +85,10 @@ def ppo_steps(
     left = load_waiting(waiting, begun) if method.lag else {}
     # None of their processes starts before the first call.
     functions = {
-        name: open_function(Python(function=name), "reward", job.folder, job.resources)
-        for name in method.reward.functions
+        term.function: open_function(
+            Python(function=term.function, **term.limits), "reward", job.folder, job.resources
+        )
+        for term in method.reward.terms
     }
     # Last of all that can fail: until there are steps, nobody else would close what is opened here.
     engine, verifier = _opened(method, grading, model, job, loaded, learner, begun, beside)

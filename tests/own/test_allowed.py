@@ -8,10 +8,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from pydantic import TypeAdapter
 
 import reodsl
 from reodsl.diagnostics import Problem
+from reodsl.graph.lower import lower
+from reodsl.ir.expression import Expression, LimitedOwn
 from reodsl.store.code import allow, allowed_folder, content_of, is_allowed, read_code
+from reodsl.store.external import Fingerprints, resolved
 from runners.own.source import opened
 from runners.sandbox import lacking
 from tests.bad_input.commands import SPEC, Place, refused
@@ -114,6 +118,67 @@ def test_a_result_depends_on_content_and_function_and_on_no_place_or_limit(place
     assert content("a.py:check") != content("a.py:check", batch=8)
 
 
+def test_a_term_with_limits_of_its_own_is_the_same_term_but_for_how_many_it_gets_at_a_time(
+    place: Place,
+) -> None:
+    place.write(GOOD, "a.py")
+    plain = {"op": "python", "function": "a.py:check", "of": "y"}
+    limited = {**plain, "op": "limited_python", "batch": 64, "seconds": 3.0, "memory": 1.0}
+    assert content_of(plain, place.folder) == content_of(limited, place.folder)
+    fewer = content_of({**limited, "batch": 8}, place.folder)
+    assert fewer != content_of(plain, place.folder)
+    # What is stored can be read again.
+    node = TypeAdapter(Expression).validate_python(fewer)
+    assert isinstance(node, LimitedOwn)
+    assert node.limits == {"batch": 8, "seconds": 10.0, "memory": 2.0}
+
+
+ROLES = {
+    "checks.py": {
+        "asked.data": False,
+        "tidy_sums.train.s1": True,
+        "base.eval.s1": True,
+        "tidy_sums.eval.s1": True,
+    },
+    "style.py": {
+        "asked.data": False,
+        "tidy_sums.train.s1": True,
+        "base.eval.s1": False,
+        "tidy_sums.eval.s1": False,
+    },
+    "tasks.py": {
+        "asked.data": True,
+        "tidy_sums.train.s1": False,
+        "base.eval.s1": False,
+        "tidy_sums.eval.s1": False,
+    },
+}
+
+
+@pytest.mark.parametrize("file", ROLES)
+def test_a_file_that_changes_between_two_runs_is_new_work_for_what_it_judged_or_made(
+    place: Place, file: str
+) -> None:
+    for path in (Path(__file__).resolve().parents[2] / "specs" / "own").iterdir():
+        if path.is_file():
+            place.write(path.read_bytes(), path.name)
+    spec = reodsl.load("sums.reo").spec
+
+    def identities() -> dict[str, object]:
+        prints = Fingerprints(place.folder / "none")
+        return {
+            task.id: resolved(task, task.payload, place.folder, prints)
+            for task in lower(spec).tasks
+            if task.id in ROLES[file]
+        }
+
+    before = identities()
+    assert before.keys() == ROLES[file].keys()
+    (place.folder / file).write_text((place.folder / file).read_text() + "\n")
+    after = identities()
+    assert {name: before[name] != after[name] for name in before} == ROLES[file]
+
+
 def link_out(folder: Path) -> None:
     (folder.parent / "outside.py").write_text(GOOD)
     (folder / "checks.py").symlink_to(folder.parent / "outside.py")
@@ -202,3 +267,13 @@ def test_the_spec_with_code_of_its_own_runs_and_runs_again_where_that_changes(pl
     place.write(spec.replace("seconds: 20 seconds", "seconds: 30 seconds"), "sums.reo")
     place.write("def check(answer):\n    return answer.nothing\n", "checks.py")
     refused(place.call(*run, "--allow-python"), "E0744", "checks.py:2", "AttributeError")
+    # A term's own limits are those of its process.
+    term = 'python("style.py:score", y)'
+    assert term in spec
+    place.write(spec.replace(term, 'python("style.py:score", y, seconds: 0.05 seconds)'), "sums.reo")
+    place.write(
+        (Path(__file__).resolve().parents[2] / "specs" / "own" / "checks.py").read_bytes(), "checks.py"
+    )
+    place.write("def score(response):\n    while True:\n        pass\n", "style.py")
+    told = place.call(*run, "--allow-python")
+    refused(told, "E0744", "style.py:", "more than its 0.05 s", 'python("style.py:score", y, batch: 32')

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from reodsl.diagnostics import Problem
+from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.store.code import read_code
 from runners.own import OwnFunction, source_problem
+from runners.own.worker import reply_for
 from runners.sandbox import lacking
 
 confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
@@ -198,6 +201,128 @@ def test_a_loop_ends(made: Made, text: str, line: bool) -> None:
     assert found.code == "E0744"
     assert "took more than its 0.05 s of processor time" in found.message
     assert re.search(r"checks\.py:[23]$", found.where or "") if line else found.where
+
+
+QUESTION = "from reodsl.own import Question\n"
+BEHAVIOURS = {"forks": "import os; os.fork()", "writes": "open('left.txt', 'w')", "loops": "while True: pass"}
+
+
+@confined
+@pytest.mark.parametrize("role", ["reward", "task"])
+@pytest.mark.parametrize("name", BEHAVIOURS)
+def test_rewards_and_tasks_are_held_as_verifiers_are(
+    made: Made, tmp_path: Path, name: str, role: str
+) -> None:
+    param = {"reward": "response", "task": "random"}[role]
+    text = f"{QUESTION}def {NAMES[role]}({param}):\n    {BEHAVIOURS[name]}\n"
+    function = made(text, role, seconds=0.05 if name == "loops" else 5.0)
+    with pytest.raises(Problem) as caught:
+        function.call(WHOLE[:1]) if role == "reward" else function.draw(1, range(1))
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.where) == ("E0744", f"{tmp_path / 'checks.py'}:3")
+    words = "took more than its 0.05 s of processor time" if name == "loops" else "Error"
+    assert words in found.message
+    assert [path.name for path in tmp_path.iterdir()] == ["checks.py"]
+    if name == "loops":
+        response = "y, " if role == "reward" else ""
+        assert f'python("checks.py:{NAMES[role]}", {response}batch: 1, seconds: 0.1 seconds)' in found.help
+
+
+# By role: what is given in place of what is asked, and words of the one message.
+UNFIT: dict[str, dict[str, str]] = {
+    "verifier": {
+        "float('nan')": "gave nan for '4', and a number has to be finite",
+        "10 ** 400": "and a number has to be finite",
+        "[True, False]": "which is a list and no number",
+        "np.array([True, False])": "which is a ndarray and no number",
+        "'right'": "which is a str and no number",
+        "0.5": "a verifier says True or False",
+    },
+    "reward": {
+        "float('nan')": "gave nan for 'so 4', and a number has to be finite",
+        "-10 ** 400": "and a number has to be finite",
+        "(1.0, 2.0)": "which is a tuple and no number",
+        "np.ones((1, 2))": "which is a ndarray and no number",
+        "'0.5'": "which is a str and no number",
+        "1j": "which is a complex and no number",
+    },
+    "task": {
+        "float('nan')": "which is a float and no `Question`",
+        "[Question('a', 'b')]": "which is a list and no `Question`",
+        "('a', 'b')": "which is a tuple and no `Question`",
+        "Question('a', float('nan'))": "the `answer` of a question is nan",
+        "Question('a', 'b', meta={'x': float('nan')})": "which JSON cannot hold",
+        "Question('a\\ud800', 'b')": "in which half a character stands",
+    },
+}
+FAILS = {
+    "print('x' * 3_000_000)": "it printed more than 1,048,576 characters",
+    "import nowhere": "ModuleNotFoundError: No module named 'nowhere'",
+    "raise SystemExit(3)": "SystemExit: 3",
+    "__import__('nowhere')": "No module named 'nowhere'",
+}
+WRONG_LISTS = {
+    "answers": "which is an Answer and no number",
+    "[True]": "was given 3 answers and gave 1 values",
+    "[True] * 4": "was given 3 answers and gave 4 values",
+    "{1, 2, 3}": "gave {1, 2, 3}, and not a list of 3 values",
+    "{'a': 1, 'b': 1, 'c': 1}": "and not a list of 3 values",
+    "(True for each in answers)": "and not a list of 3 values",
+    "np.array(1.0)": "and not a list of 3 values",
+    "np.ones((3, 2))": "which is a ndarray and no number",
+    "np.ones((2, 3))": "was given 3 answers and gave 2 values",
+    "None": "gave None, and not a list of 3 values",
+    "'yes'": "and not a list of 3 values",
+}
+
+
+def problem_of(tmp_path: Path, text: str, role: str, monkeypatch: pytest.MonkeyPatch) -> Diagnostic:
+    """What is told of a file, run in this process, which no process of its own is needed for."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
+    (tmp_path / "checks.py").write_text(text)
+    code = read_code(f"checks.py:{NAMES[role]}", tmp_path)
+    function = OwnFunction(code, role, batch=8, seconds=5.0, memory_mib=2048)
+    rows = {"verifier": ROWS, "reward": WHOLE, "task": [{"seed": 1, "draw": 0}]}[role]
+    said = json.loads(reply_for(json.loads(function._first), rows))
+    with pytest.raises(Problem) as caught:
+        function._values(said, len(rows), lambda value: True)
+    (found,) = caught.value.diagnostics
+    return found
+
+
+@pytest.mark.parametrize(
+    ("role", "value"), [(role, value) for role, values in UNFIT.items() for value in values]
+)
+def test_a_value_that_is_not_what_is_asked_is_one_message(
+    tmp_path: Path, role: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    param = {"verifier": "answer", "reward": "response", "task": "random"}[role]
+    text = f"import numpy as np\n{QUESTION}def {NAMES[role]}({param}):\n    return {value}\n"
+    found = problem_of(tmp_path, text, role, monkeypatch)
+    assert found.code == "E0745"
+    assert UNFIT[role][value] in found.message
+
+
+@pytest.mark.parametrize("role", NAMES)
+@pytest.mark.parametrize("body", FAILS)
+def test_what_fails_is_one_message_with_its_line_in_every_role(
+    tmp_path: Path, role: str, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    param = {"verifier": "answer", "reward": "response", "task": "random"}[role]
+    found = problem_of(tmp_path, f"def {NAMES[role]}({param}):\n    {body}\n", role, monkeypatch)
+    assert (found.code, found.where) == ("E0744", f"{tmp_path / 'checks.py'}:2")
+    assert FAILS[body] in found.message
+
+
+@pytest.mark.parametrize("value", WRONG_LISTS)
+def test_a_list_of_another_shape_is_one_message(
+    tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"import numpy as np\ndef check(answers):\n    return {value}\n"
+    found = problem_of(tmp_path, text, "verifier", monkeypatch)
+    assert found.code == "E0745"
+    assert WRONG_LISTS[value] in found.message
 
 
 def test_a_list_of_another_length_is_refused(made: Made) -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from reodsl.diagnostics.model import Label, Span
-from reodsl.ir.expression import Expression, Name, Number
+from reodsl.ir.expression import Expression, Name, Number, Own
 from reodsl.language.context import Context
 from reodsl.language.intervals import Interval
 from reodsl.language.units import PLAIN, TOKENS, Dimension, Quantity, shown, unit_words
@@ -143,7 +143,7 @@ class Body:
 
     `selects` is true for the body of a selection, and `track` is the name of the track at hand, `tracked` the
     response that its statistic is at. `cuts` are the places at which responses are cut, each with the fewest
-    tokens that it can be.
+    tokens that it can be. `own` are the user's functions, each with its first term.
     """
 
     ctx: Context
@@ -159,6 +159,7 @@ class Body:
     track: str | None = None
     tracked: str | None = None
     splits: Splits = field(default_factory=Splits)
+    own: dict[str, tuple[Own, Span]] = field(default_factory=dict)
 
     def within(self, env: Environment, nonzero: frozenset[Expression] | None = None) -> Body:
         """The same reward with other names, and perhaps other facts: what it uses and where it cuts is kept together."""
@@ -176,6 +177,7 @@ class Body:
             track=self.track,
             tracked=self.tracked,
             splits=self.splits,
+            own=self.own,
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from reodsl.diagnostics.model import Span
+from reodsl.diagnostics.model import Label, Span
 from reodsl.ir.expression import (
     STEP,
     Aggregate,
@@ -21,6 +21,7 @@ from reodsl.ir.expression import (
     Given,
     History,
     Length,
+    LimitedOwn,
     Name,
     Own,
     Statistic,
@@ -29,7 +30,7 @@ from reodsl.ir.expression import (
     WeightRule,
 )
 from reodsl.ir.names import OWN_CODE
-from reodsl.language.evaluate import is_reward, lookup, number
+from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, number
 from reodsl.language.reward.names import INF, Body, LocalFunction, Typed, constant, fail, same_unit
 from reodsl.language.reward.operators import (
     both_or_either,
@@ -54,6 +55,7 @@ from reodsl.language.reward.places import (
 from reodsl.language.reward.words import FUNCTIONS, HISTORIES, NUMERIC, RESPONSE, STATISTICS, WEIGHTS
 from reodsl.language.suggest import advice
 from reodsl.language.units import PLAIN, STEPS, TOKENS, Quantity
+from reodsl.language.values import plain
 from reodsl.syntax import tree
 from reodsl.syntax.scanner import clipped
 
@@ -354,14 +356,13 @@ def _response(body: Body, expr: tree.Expr) -> str | None:
 def _own_code(body: Body, expr: tree.Call) -> Typed | None:
     """What a function of the user's gives a response."""
     example = 'python("style.py:score", y)'
-    first, second = expr.args if len(expr.args) == 2 else (None, None)
+    nameless = [arg for arg in expr.args if not arg.name]
+    first, second = nameless if len(nameless) == 2 else (None, None)
     if (
         first is None
         or second is None
         or not isinstance(first.value, tree.String)
         or isinstance(second.value, (tree.Binding, tree.Comprehension))
-        or first.name
-        or second.name
     ):
         return fail(body, "E0310", "`python` takes a function and a response", expr, f"write `{example}`")
     function = first.value.value
@@ -386,7 +387,32 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
             expr,
             f"call it on those of a reward: `{example}`",
         )
-    return Typed(Own(function=function, of=of), PLAIN, -INF, INF)
+    term = _limited(body, expr, second, Own(function=function, of=of))
+    if term is None:
+        return None
+    known, place = body.own.setdefault(function, (term, expr.span))
+    if known.limits != term.limits:
+        return body.ctx.fail(
+            "E0310",
+            f"`{clipped(function)}` is given other limits than in another term of this reward",
+            expr.span,
+            others=(Label(place, "the other term"),),
+            help="give all terms of a function the same limits: its values are computed once",
+        )
+    return Typed(term, PLAIN, -INF, INF)
+
+
+def _limited(body: Body, expr: tree.Call, response: tree.Arg, plain_term: Own) -> Own | None:
+    """The term with the limits that the call names, in their units and ranges; as it is where it names none."""
+    if len(expr.args) == 2:
+        return plain_term
+    others = tuple(arg for arg in expr.args if arg is not response)
+    bound = bind(body.ctx, replace(expr, args=others), CONSTRUCTORS["python"], body.scope)
+    if bound is None:
+        return None
+    limits = {name: plain(bound[name].value) for name in ("batch", "seconds", "memory")}
+    term = LimitedOwn(function=plain_term.function, of=plain_term.of, **limits)
+    return term if term != LimitedOwn(function=term.function, of=term.of) else plain_term
 
 
 def _measure(body: Body, expr: tree.Call, name: str) -> Typed | None:
