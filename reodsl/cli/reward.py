@@ -64,7 +64,7 @@ Examples:
     "--given",
     multiple=True,
     metavar="NAME=NUMBER,...",
-    help="A number of the question or the wording, as in --given budget=1K or --given mode=0,1. Repeatable.",
+    help="A number of the question, the wording or your Python, as in --given mode=0,1 or --given score.py:f=1. Repeatable.",
 )
 @click.option(
     "--splits",

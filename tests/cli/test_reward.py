@@ -201,3 +201,67 @@ def test_a_reward_that_is_no_number_is_shown_and_refused(capsys: pytest.CaptureF
     out, err = capsys.readouterr()
     assert json.loads(out)["responses"][0]["sections"][0]["reward"] is None
     assert "error[E0920]" in err
+
+
+CODED = """from std.miniature import overthinker, chain_suite
+from std.recipes import ppo
+
+data asked {
+  source   = file("questions.jsonl")
+  verifier = judge("big", address: "http://127.0.0.1:1/v1", key: "NO_SUCH_KEY")
+}
+
+reward coded {
+  let own = python("style.py:score", y, seconds: 1 seconds)
+  correct(y) + 0.5 * own - mean(python("style.py:score", z, seconds: 1 seconds) for z in group)
+}
+
+experiment it = ppo {
+  base        = checkpoint(overthinker)
+  data        = asked
+  reward      = coded
+  batch       { prompts = 2, rollouts = 2 }
+  rollout     { max_tokens = 32 tokens }
+  max_prompt  = 32 tokens
+  minibatches = 1
+  epochs      = 1
+  steps       = 2 steps
+  optim       { lr = 1e-3 }
+  eval        = chain_suite
+}
+"""
+
+
+@pytest.mark.parametrize("what", ["coded", "it"])
+def test_values_stand_for_code_and_verdicts_that_nobody_is_asked_for(what: str, said: Said) -> None:
+    """The file is not there, and neither is the judge nor its key: a reward is tried on what is given."""
+    Path("coded.reo").write_text(CODED)
+    found = json.loads(said("coded.reo", what, *HAND, "--given", "style.py:score=0.8,0.2", "--json"))
+    rewards = [each["sections"][0]["reward"] for each in found["responses"]]
+    assert rewards == pytest.approx([1 + 0.5 * 0.8 - 0.5, 0.5 * 0.2 - 0.5])
+    assert found["responses"][1]["given"] == {"style.py:score": 0.2}
+    told = said("coded.reo", what, *HAND, code=1)
+    assert 'reads `python("style.py:score", y)`' in told
+    assert "give its value: `--given style.py:score=…`" in told
+
+
+def test_values_go_together_with_the_responses_of_a_run(said: Said) -> None:
+    Path("coded.reo").write_text(CODED)
+    rows = [
+        {
+            **dict.fromkeys(ROLLOUTS),
+            "step": 1,
+            "question": "q1",
+            "rollout": n,
+            "tokens": 8,
+            "correct": n == 0,
+            "finish": "stop",
+            **{name: [] for name in ("cuts", "forced", "bare_cuts", "bare", "weight_versions")},
+        }
+        for n in range(2)
+    ]
+    pl.DataFrame(rows, schema=ROLLOUTS).write_parquet("past.parquet")
+    past = ("coded.reo", "coded", "--rollouts", "past.parquet")
+    found = json.loads(said(*past, "--given", "style.py:score=1,0", "--json"))
+    assert [each["sections"][0]["reward"] for each in found["responses"]] == [1.0, -0.5]
+    assert "--given style.py:score=…" in said(*past, code=1)

@@ -143,7 +143,7 @@ class Body:
 
     `selects` is true for the body of a selection, and `track` is the name of the track at hand, `tracked` the
     response that its statistic is at. `cuts` are the places at which responses are cut, each with the fewest
-    tokens that it can be. `own` are the user's functions, each with its first term.
+    tokens that it can be. `terms` are the first ones of the user's functions.
     """
 
     ctx: Context
@@ -159,7 +159,7 @@ class Body:
     track: str | None = None
     tracked: str | None = None
     splits: Splits = field(default_factory=Splits)
-    own: dict[str, tuple[Own, Span]] = field(default_factory=dict)
+    terms: dict[str, tuple[Own, Span]] = field(default_factory=dict)
 
     def within(self, env: Environment, nonzero: frozenset[Expression] | None = None) -> Body:
         """The same reward with other names, and perhaps other facts: what it uses and where it cuts is kept together."""
@@ -177,7 +177,7 @@ class Body:
             track=self.track,
             tracked=self.tracked,
             splits=self.splits,
-            own=self.own,
+            terms=self.terms,
         )
 
 

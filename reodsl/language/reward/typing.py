@@ -390,7 +390,7 @@ def _own_code(body: Body, expr: tree.Call) -> Typed | None:
     term = _limited(body, expr, second, Own(function=function, of=of))
     if term is None:
         return None
-    known, place = body.own.setdefault(function, (term, expr.span))
+    known, place = body.terms.setdefault(function, (term, expr.span))
     if known.limits != term.limits:
         return body.ctx.fail(
             "E0310",
