@@ -42,6 +42,7 @@ READS = {
 RUNNERS_READ = {
     "seeds": {"engine"},
     "seats": set(),
+    "meeting": set(),
     "clock": set(),
     "exhaustion": set(),
     "offsets": set(),
@@ -58,11 +59,11 @@ RUNNERS_READ = {
     "answers": {"offsets", "verify"},
     "rewards": {"offsets"},
     "data": {"own", "programs", "verify"},
-    "engine": {"exhaustion", "models", "rounded", "rows", "scratch", "seats"},
+    "engine": {"exhaustion", "meeting", "models", "rounded", "rows", "scratch", "seats"},
     "prepare": {"data", "models", "seeds"},
     "select": {"rewards"},
     "draws": {"engine", "seeds"},
-    "train": {"answers", "clock", "draws", "engine", "exhaustion", "models", "own", "prompts"}
+    "train": {"answers", "clock", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
     | {"rewards", "rounded", "rows", "seats", "seeds", "verify"},
     "evaluate": {"answers", "draws", "engine", "models", "prompts", "seeds", "verify"},
     "execute": {"clock", "data", "engine", "models", "own", "sandbox", "scratch"},

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
+from torch._C._distributed_c10d import Store
+
 from reodsl.diagnostics import first_line
+from runners.meeting import Port, listen, meet, this_machine
 from runners.seats import seat, seat_of_trainer
 from runners.train.follower import Fault, Part, follow, gone
+from runners.train.ranks import COMPUTE
 
 
 def on_ray() -> bool:
@@ -49,22 +54,28 @@ class Actors:
             )
             self._actors[part.rank] = options.remote()
         self._parts: dict[int, Any] = {}
-        device_ids = [self._ready(part) for part in parts]
+        ready = [self._ready(part) for part in parts]
         # The first rank is this process.
-        self.devices: dict[int, list[object]] = {
-            0: ray.get_gpu_ids(),
-            **dict(zip(self._actors, device_ids, strict=True)),
-        }
+        self.devices: dict[int, list[object]] = {0: ray.get_gpu_ids()}
+        self.devices |= {rank: devices for rank, (devices, _) in zip(self._actors, ready, strict=True)}
+        self.store: Store
+        self.host: str | None = None
+        if {machine for _, machine in ready} <= {this_machine()}:
+            self.store = meet(parts[0].meeting, parts[0].world, COMPUTE)
+        else:
+            self.host = host = str(ray.util.get_node_ip_address())
+            self.store, port = listen(host, COMPUTE)
+            parts = [replace(part, meeting=port) for part in parts]
         self._parts |= {part.rank: self._actors[part.rank].follow.remote(part) for part in parts}
 
-    def _ready(self, part: Part) -> list[object]:
-        """The devices of a rank that has loaded its packages; the others are ended where it did not live to."""
+    def _ready(self, part: Part) -> tuple[list[object], str]:
+        """What a rank says that has loaded its packages; the others are ended where it did not live to."""
         try:
-            devices: list[object] = self._ray.get(self._actors[part.rank].ready.remote())
+            said: tuple[list[object], str] = self._ray.get(self._actors[part.rank].ready.remote())
         except self._ray.exceptions.RayError as caught:
             self.stop(0.0)
             raise gone(part.rank, part.world, first_line(caught)) from caught
-        return devices
+        return said
 
     def dead(self) -> dict[int, str]:
         """See `Others.dead`."""
@@ -107,12 +118,12 @@ class Actors:
 class _Actor:
     """A follower inside Ray."""
 
-    def ready(self) -> list[object]:
-        """The devices that Ray gave this rank, by their numbers on its node, once its packages are loaded."""
+    def ready(self) -> tuple[list[object], str]:
+        """The devices that Ray gave this rank, by their numbers on its node, and its machine, once packages are loaded."""
         import ray
 
-        return list(ray.get_gpu_ids())
+        return list(ray.get_gpu_ids()), this_machine()
 
     def follow(self, part: Part) -> Fault | None:
         """Does the part to its end."""
-        return follow(part, cluster_address())
+        return follow(part, cluster_address() if isinstance(part.meeting, Port) else None)

@@ -5,7 +5,6 @@ On Ray they are actors, which may be on other machines; elsewhere plain processe
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 import time
@@ -16,12 +15,13 @@ from pathlib import Path
 from typing import Protocol
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job
 from runners.engine.watch import looking
 from runners.seats import shared_devices
-from runners.train.actors import Actors, cluster_address, on_ray
+from runners.train.actors import Actors, on_ray
 from runners.train.follower import Fault, Part, function, gone, silent
 from runners.train.processes import Processes
 from runners.train.ranks import joined
@@ -30,17 +30,16 @@ _FAREWELL, _WORDS, _LOOK = 20.0, 5.0, 1.0
 """Seconds that others have to end after this process has, to say why they ended early, and between two looks at them."""
 
 
-_MEETING = "reodsl-meeting-"
-"""What folders in which processes meet are called."""
-
-
 class Others(Protocol):
     """The other processes, ranks 1 and up.
 
     `devices` has the devices that Ray gave each rank, this process's among them; none where Ray has nothing to do with it.
+    `store` is where all meet; `host` the address at which they reach this process, None where all are on one machine.
     """
 
     devices: dict[int, list[object]]
+    store: Store
+    host: str | None
 
     def dead(self) -> dict[int, str]:
         """Why each rank that has ended without a result did so, in words, by rank."""
@@ -70,9 +69,10 @@ def together(job: Job, body: str) -> None:
     word, or an ElsewhereError.
     """
     world = job.resources.trainers
-    with _meeting(job) as meeting:
+    with tempfile.TemporaryDirectory(prefix="reodsl-meeting-", ignore_cleanup_errors=True) as folder:
+        file = Path(folder) / "file"
         parts = [
-            Part(replace(job, progress=silent), body, rank, world, meeting, 0 if on_ray() else rank)
+            Part(replace(job, progress=silent), body, rank, world, file, 0 if on_ray() else rank)
             for rank in range(world)
         ]
         others: Others = Actors(parts[1:]) if on_ray() else Processes(parts[1:])
@@ -80,7 +80,7 @@ def together(job: Job, body: str) -> None:
         job = replace(job, resources=replace(job.resources, devices=shared))
         patience = 0.0
         try:
-            with watched(others), joined(0, world, meeting, parts[0].device, cluster_address()) as ranks:
+            with watched(others), joined(0, world, others.store, parts[0].device, others.host) as ranks:
                 function(body)(job, ranks)
             patience = _FAREWELL
         except Problem:
@@ -92,24 +92,6 @@ def together(job: Job, body: str) -> None:
             raise blame from caught
         finally:
             others.stop(patience)
-
-
-@contextmanager
-def _meeting(job: Job) -> Iterator[Path]:
-    """Where the processes find each other: a file that this user alone reads; in the work folder, which every node sees,
-    where others may be elsewhere.
-    """
-    place = None
-    if on_ray() and job.resources.trainers > 1:
-        place = job.work
-        place.mkdir(parents=True, exist_ok=True)
-        for left in place.glob(f"{_MEETING}*"):
-            shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=_MEETING, dir=place))
-    try:
-        yield folder / "file"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -13,19 +13,19 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from reodsl.diagnostics import Diagnostic, Problem, problem
 from reodsl.graph.job import Job, Progress
-from runners.train.ranks import Ranks, joined
+from runners.meeting import Meeting, meet
+from runners.train.ranks import COMPUTE, Ranks, joined
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One process's part: `body` is `module:function`, called with the job and the ranks, who meet at the file `meeting`;
+    """One process's part: `body` is `module:function`, called with the job and the ranks, who meet at `meeting`;
     `local` counts on its machine.
     """
 
@@ -33,7 +33,7 @@ class Part:
     body: str
     rank: int
     world: int
-    meeting: Path
+    meeting: Meeting
     local: int
 
     @property
@@ -77,7 +77,8 @@ def follow(part: Part, host: str | None = None) -> Fault | None:
     """Does a part to its end; `host` as for `joined`."""
     torch.set_num_threads(part.job.resources.threads)
     try:
-        with joined(part.rank, part.world, part.meeting, part.device, host) as ranks:
+        store = meet(part.meeting, part.world, COMPUTE)
+        with joined(part.rank, part.world, store, part.device, host) as ranks:
             function(part.body)(part.job, ranks)
     except Problem as caught:
         return Fault(caught.diagnostics, str(caught))

@@ -15,7 +15,9 @@ from typing import Any
 
 import runners
 from reodsl.diagnostics import problem
+from runners.meeting import meet
 from runners.train.follower import Fault, Part
+from runners.train.ranks import COMPUTE
 
 _NOTHING = object()
 
@@ -26,6 +28,8 @@ class Processes:
     def __init__(self, parts: list[Part]) -> None:
         """Starts them, and waits until each has loaded its packages. Raises E0938 where one does not."""
         self.devices: dict[int, list[object]] = {}
+        self.store = meet(parts[0].meeting, parts[0].world, COMPUTE)
+        self.host: str | None = None
         self._faults: dict[int, Fault] = {}
         self._ended: dict[int, str] = {}
         self._stopping = False

@@ -8,20 +8,19 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import psutil
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore, Store
+from torch._C._distributed_c10d import Store
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 T = TypeVar("T")
 
 _ROLLOUTS = datetime.timedelta(days=7)
 """Longest wait of the other processes while the first one generates and grades."""
-_COMPUTE = datetime.timedelta(minutes=10)
+COMPUTE = datetime.timedelta(minutes=10)
 """Longest wait for another process within a forward or backward pass."""
 
 
@@ -71,28 +70,16 @@ class Ranks:
             dist.barrier(group=self.control)
 
 
-def interface(store: Store, rank: int, world: int, host: str | None) -> str | None:
-    """The network interface that this process listens at: the loopback where all are on one machine, else that of `host`.
+def interface(host: str | None) -> str | None:
+    """The network interface of the address `host`, and of the loopback where there is none.
 
-    None where there is no such interface.
+    None where this machine has no such interface.
     """
-    store.set(f"machine/{rank}", _machine())
-    machines = {store.get(f"machine/{other}") for other in range(world)}
-    if len(machines) == 1:
+    if host is None:
         # What stays on this machine is not to be reached from others.
         return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     every = psutil.net_if_addrs().items()
     return next((name for name, addresses in every if host in [one.address for one in addresses]), None)
-
-
-def _machine() -> str:
-    """What processes have in common that share a loopback: a system since its start, and in it a network."""
-    try:
-        return (
-            f"{Path('/proc/sys/kernel/random/boot_id').read_text('ascii')}{os.readlink('/proc/self/ns/net')}"
-        )
-    except OSError:
-        return socket.gethostname()
 
 
 ALONE = Ranks()
@@ -108,18 +95,16 @@ def _backends(device: torch.device) -> str:
 
 @contextmanager
 def joined(
-    rank: int, world: int, meeting: Path, device: torch.device, host: str | None = None
+    rank: int, world: int, store: Store, device: torch.device, host: str | None = None
 ) -> Iterator[Ranks]:
-    """The processes that have a new file in common, `meeting`, until the block ends; no socket listens for that.
+    """The processes that have a store in common, until the block ends.
 
-    `host` is the address by which processes on other machines reach this one, where there are any.
+    `host` is the address at which processes on other machines reach this one; None where there are no others.
     """
     if device.type != "cpu":
         torch.get_device_module(device).set_device(device)
-    store = FileStore(str(meeting), world)
-    store.set_timeout(_COMPUTE)
     before = os.environ.get("GLOO_SOCKET_IFNAME")
-    name = interface(store, rank, world, host)
+    name = interface(host)
     if before is None and name is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = name
     try:
@@ -128,7 +113,7 @@ def joined(
             store=store,
             rank=rank,
             world_size=world,
-            timeout=_COMPUTE,
+            timeout=COMPUTE,
         )
         try:
             control = dist.new_group(backend="gloo", timeout=_ROLLOUTS)

@@ -23,8 +23,8 @@ from runners.engine.embedded import EmbeddedEngine
 from runners.engine.protocol import Request, Sampling
 from runners.execute.cluster import Cluster
 from runners.execute.order import Order, Outcome
+from runners.meeting import Port, this_machine
 from runners.train import actors
-from runners.train.actors import cluster_address
 from runners.train.crew import together
 from runners.train.follower import Fault, Part, follow
 from runners.train.ranks import Ranks
@@ -62,16 +62,34 @@ def listen(job: Job, ranks: Ranks) -> None:
         (job.out / "checkpoint" / "model.safetensors").write_text(json.dumps(told))
 
 
+class Elsewhere(actors._Actor):
+    """A process that says it is on another machine than the others."""
+
+    def ready(self) -> tuple[list[object], str]:
+        return [], f"machine {os.getpid()}"
+
+    def follow(self, part: Part) -> Fault | None:
+        assert isinstance(part.meeting, Port)
+        return super().follow(part)
+
+
+def far_apart(job: Job) -> None:
+    """A runner whose processes meet as those of several machines do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(actors, "_Actor", Elsewhere)
+        together(job, f"{HERE}:meet")
+
+
 def listens(job: Job) -> None:
     """A runner whose processes note where Ray listens in them already."""
 
     class Noting:
-        def ready(self) -> list[object]:
-            return []
+        def ready(self) -> tuple[list[object], str]:
+            return [], this_machine()
 
         def follow(self, part: Part) -> Fault | None:
             os.environ[BEFORE] = json.dumps(sorted(heard_at()))
-            return follow(part, cluster_address())
+            return follow(part)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(actors, "_Actor", Noting)
@@ -104,10 +122,10 @@ def train(job: Job) -> None:
 
 
 def order(bench: Bench, name: str, trainers: int) -> Order:
-    task = Task(name, "train", {"name": name}, {})
+    task = Task(name, "train", {"name": name, "stage": {"method": {}}}, {})
     resources = Resources(trainers=trainers)
     key = hashlib.sha256(name.encode()).hexdigest()
-    return Order(task, f"{HERE}:train", key, {}, {}, bench.store.root, bench.folder, resources)
+    return Order(task, f"{HERE}:train", key, {"payload": {}}, {}, bench.store.root, bench.folder, resources)
 
 
 def outcomes(cluster: Cluster, *orders: Order) -> dict[str, Outcome]:
@@ -155,6 +173,15 @@ def test_what_trains_on_one_machine_listens_on_its_loopback_alone(ray_bench: Ben
     text = (ray_bench.store.path(one.key) / "checkpoint" / "model.safetensors").read_text()
     for sockets in json.loads(text):
         assert {host for host, _ in sockets} == {"127.0.0.1"}
+
+
+@pytest.mark.heavy
+def test_processes_of_several_machines_meet_at_a_port(ray_bench: Bench, cluster: Cluster) -> None:
+    one = replace(order(ray_bench, "far", 2), runner=f"{HERE}:far_apart")
+    told = outcomes(cluster, one)["far"]
+    assert (told.status, told.diagnostics) == ("done", ())
+    text = (ray_bench.store.path(one.key) / "checkpoint" / "model.safetensors").read_text()
+    assert [(rank, total) for rank, _, total in eval(text)] == [(0, 3.0), (1, 3.0)]
 
 
 @pytest.mark.heavy

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from torch._C._distributed_c10d import HashStore
 
 from reodsl.graph.job import Resources
 from runners.train import ppo_steps as module
@@ -73,7 +74,7 @@ def test_steps_there_are_those_of_the_cpu(case, monkeypatch, other):
 def test_sharded_steps_there_in_bfloat16_are_those_of_the_cpu(case, tmp_path, monkeypatch, other):
     found = []
     for device in ("cpu", other):
-        with joined(0, 1, tmp_path / device, torch.device(device, 0)) as ranks:
+        with joined(0, 1, HashStore(), torch.device(device, 0)) as ranks:
             found.append(taken(case, ranks, device, monkeypatch, torch.bfloat16))
     # Three steps of 1e-3, of which a gradient near nothing may take each in either direction.
     require_equal(found[1], found[0], other, 6e-3)

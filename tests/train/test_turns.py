@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._C._distributed_c10d import HashStore
 
 from reodsl.graph.job import Resources
 from reodsl.ir.training import Optimizer
@@ -96,7 +97,7 @@ def test_a_sharded_learner_also_counts_the_copy_that_goes_to_an_engine(tmp_path)
     count = sum(p.numel() for p in model.parameters())
     alone = Learner.of(model, build_optimizers(model, Optimizer(algorithm="adamw", lr=1e-3)), 0.0)
     assert alone.growth == 8 * count
-    with joined(0, 1, tmp_path / "meeting", torch.device("cpu")) as ranks:
+    with joined(0, 1, HashStore(), torch.device("cpu")) as ranks:
         other = small_model()
         scorer = shard(other, ranks, torch.bfloat16)
         optimizers = build_optimizers(other, Optimizer(algorithm="adamw", lr=1e-3))

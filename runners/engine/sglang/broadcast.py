@@ -15,6 +15,7 @@ from torch import distributed as dist
 from runners.engine.sglang.buckets import State, buckets, untied
 from runners.engine.sglang.control import Lines, together, update_session
 from runners.engine.sglang.server import Address
+from runners.meeting import listen
 
 _JOIN = timedelta(seconds=60)
 """Until everybody has joined, and each bucket has arrived."""
@@ -105,17 +106,5 @@ def _meeting(server: Address) -> tuple[Any, str, int]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, int(theirs)))
         address = probe.getsockname()[0]
-    from torch._C._distributed_c10d import TCPStore
-
-    # By itself it would listen on every address.
-    listening = socket.create_server((address, 0))
-    port = listening.getsockname()[1]
-    store = TCPStore(
-        address,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=_JOIN,
-        master_listen_fd=listening.detach(),
-    )
-    return store, address, port
+    store, port = listen(address, _JOIN)
+    return store, port.host, port.number

@@ -1,0 +1,68 @@
+"""How processes find each other: 128 of them at one port, and at no other address; two through a file."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+from torch._C._distributed_c10d import Store
+
+from runners.meeting import Meeting, Port, listen, meet, this_machine
+
+PATIENCE = timedelta(seconds=60)
+
+
+def exchanged(own: Store, place: Meeting, world: int) -> None:
+    """Everybody waits for what all others have said, as at the beginning of a stage."""
+
+    def says_and_hears(rank: int) -> list[bytes]:
+        store = own if rank == 0 else meet(place, world, PATIENCE)
+        store.set(f"rank {rank}", str(rank))
+        return [store.get(f"rank {other}") for other in range(world)]
+
+    with ThreadPoolExecutor(world) as threads:
+        heard = list(threads.map(says_and_hears, range(world)))
+    assert heard == [[str(rank).encode() for rank in range(world)]] * world
+
+
+def test_128_ranks_meet_at_one_port() -> None:
+    store, port = listen("127.0.0.1", PATIENCE)
+    exchanged(store, port, 128)
+
+
+def test_two_ranks_meet_through_a_file(tmp_path: Path) -> None:
+    exchanged(meet(tmp_path / "file", 2, PATIENCE), tmp_path / "file", 2)
+
+
+def test_a_port_listens_at_its_own_address_alone_and_as_long_as_its_store_is_there() -> None:
+    store, port = listen("127.0.0.1", PATIENCE)
+
+    def heard() -> set[str]:
+        every = psutil.Process().net_connections("tcp")
+        return {
+            one.laddr.ip
+            for one in every
+            if one.status == psutil.CONN_LISTEN and one.laddr.port == port.number
+        }
+
+    assert heard() == {"127.0.0.1"}
+    del store
+    assert heard() == set()
+
+
+def test_nobody_at_a_port_is_told_and_not_waited_for_without_end() -> None:
+    store, port = listen("127.0.0.1", PATIENCE)
+    del store
+    with pytest.raises(RuntimeError):
+        meet(Port(port.host, port.number), 2, timedelta(milliseconds=300))
+
+
+def test_a_machine_is_known_by_its_start_and_its_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert this_machine() == this_machine()
+    here = this_machine()
+    monkeypatch.setattr(os, "readlink", lambda path: "net:[1]")
+    assert this_machine() != here
