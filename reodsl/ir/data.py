@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_serializer
 
-from reodsl.ir.base import IR, named, without_unsaid
+from reodsl.ir.base import IR, canonical, named, without_unsaid
 from reodsl.ir.names import ADDRESS, OWN_CODE, PACKAGE, PART, REPO, REVISION, VARIABLE
 from reodsl.ir.settings import data as data_settings
 from reodsl.ir.task import FoldTask, FoldTraces, Programs
@@ -214,6 +214,16 @@ class Grading(IR):
     def words(self) -> str:
         """Where answers are read, as a spec has it."""
         return ", then ".join(reader_words(reader) for reader in self.answer)
+
+    @property
+    def essence(self) -> Any:
+        """Its canonical form without what no verdict depends on: where a judge is, and limits that end a run."""
+        form = canonical(self)
+        verifier = form["verifier"]
+        unessential = {Judge: Judge.incidental, Python: {"seconds", "memory"}}.get(type(self.verifier), set())
+        if unessential:
+            form["verifier"] = {name: each for name, each in verifier.items() if name not in unessential}
+        return form
 
 
 class Data(data_settings.Data, IR):

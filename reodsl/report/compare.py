@@ -165,7 +165,7 @@ def _conditions(suite: Suite, folder: Path) -> Conditions:
     for benchmark in suite.benchmarks:
         grading = benchmark.data.grading
         words = f"{grading.words}, {verifier_words(grading.verifier)}"
-        conditions[f"how answers of {benchmark.name} are read"] = digest(canonical(grading)), words
+        conditions[f"how answers of {benchmark.name} are read"] = digest(grading.essence), words
     number = _version(folder)
     conditions["the code that evaluated"] = (
         str(number),

@@ -51,6 +51,8 @@ BODIES = [
     "let m = mean(len(z) for z in group if mode(z) == 1, empty: 1 tokens)\nz(len(y) / m) + -2 * z(correct(y))",
     "dense L in five: correct(answer(y[:L])) - correct(answer(y[:before(L)]))",
     "correct(y)",
+    'correct(y) + python("style.py:score", y, batch: 8, seconds: 2.5 seconds, memory: 0.5 GiB)',
+    'python("style.py:score", y) - mean(python("style.py:score", z, batch: 64) for z in group)',
     "correct(y) - 0.5 * len(y) / 128 tokens",
     "correct(y) * (1 - len(y) / (64 tokens + len(y)))",
     "correct(y) - (1 - (2 - correct(y)))",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import reodsl
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.ir.base import values_of
-from reodsl.ir.data import Chance, Data, Judge
+from reodsl.ir.data import Chance, Data, Grading, Judge, Python
+from reodsl.ir.data import Tests as ByTests
 from reodsl.price import price
 from reodsl.rehearse import Size, StandIns, shrink
 from reodsl.report.provenance import answers_read
@@ -173,6 +175,19 @@ def test_the_report_says_whose_verdicts_they_are(place: Place) -> None:
     )
 
 
+def test_runs_with_a_judge_at_another_address_can_be_compared(place: Place) -> None:
+    def essence(**settings: Any) -> Any:
+        said = {"model": "big", "address": "http://127.0.0.1:9/v1", **settings}
+        return Grading(verifier=Judge(**said)).essence
+
+    assert essence() == essence(address="https://judge.example/v1", key="JUDGE_KEY", unclear="wrong")
+    assert essence() != essence(prompt="It is short.")
+    code = Grading(verifier=Python(function="a.py:f"))
+    assert code.essence == Grading(verifier=Python(function="a.py:f", seconds=3.0)).essence
+    assert code.essence != Grading(verifier=Python(function="a.py:f", batch=3)).essence
+    assert Grading(verifier=ByTests(seconds=1.0)).essence != Grading(verifier=ByTests(seconds=2.0)).essence
+
+
 def test_a_rehearsal_asks_nobody(place: Place) -> None:
     small = shrink(judged(place), Size(), StandIns(), "embedded")
     assert {each.verifier for each in values_of(small, Data)} == {Chance(of="exact")}
@@ -199,3 +214,29 @@ def test_a_run_asks_about_each_answer_once_and_a_second_run_about_none(place: Pl
     assert {task for task, verdict in plan.items() if verdict != "reuse"} <= {"report"}
     assert place.run("--allow-judge").code == 0
     assert len(server.requests) == len(asked)
+
+
+@pytest.mark.heavy
+def test_a_run_that_the_judge_ended_goes_on_and_asks_for_no_verdict_twice(place: Place) -> None:
+    given: list[str] = []
+    broken = [True]
+
+    def says(request: dict[str, Any]) -> Any:
+        if broken[0] and len(given) >= 3:
+            return 401, {"error": {"message": "no such key"}}
+        given.append(request["messages"][1]["content"])
+        return "yes" if len(given) % 2 else "no"
+
+    with served(says) as server:
+        written(place, server.address, 'judge("big", address: "ADDRESS", at_once: 1), answer = whole')
+        told = place.run("--allow-judge")
+        assert told.code == 1
+        assert set(told.findings()) == {"E0747"}
+        assert "asks for a key (HTTP 401: no such key)" in told.err
+        assert len(given) == 3
+        broken[0] = False
+        assert place.run().code == 0
+    # The same answer may be one of several tasks: each asks for itself.
+    tables = [*place.folder.rglob("samples.parquet"), *place.folder.rglob("rollouts.parquet")]
+    assert max(Counter(given).values()) <= len(tables)
+    assert not [*place.folder.rglob("judged")]
