@@ -212,7 +212,9 @@ class Reward(IR):
 
     @property
     def weight_rule(self) -> WeightRule | None:
-        """The rule that weighs its splits; None where none does, or several do."""
+        """The rule that weighs its splits; None where none does, several do, or the weights are each response's own."""
+        if isinstance(self.splits, _Shared) and self.splits.reached:
+            return None
         rules = {node.rule for node in walk(self) if isinstance(node, Weight)}
         return rules.pop() if len(rules) == 1 else None
 

@@ -49,8 +49,7 @@ def selected(material: Material) -> list[Selected]:
         dense = None if reward is None else reward.dense
         if reward is None or dense is None or isinstance(dense.split, (Steps, Exits)):
             continue
-        # What a response reaches is its own, and so are the weights.
-        rule = None if dense.split.reached else reward.weight_rule
+        rule = reward.weight_rule
         if isinstance(dense.split, Budgets):
             rows.append(
                 _of_schedule(material, arm.name, None, "given", dense.split.budgets, dense.split.l_max, rule)

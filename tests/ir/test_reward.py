@@ -64,6 +64,9 @@ def test_a_walk_comes_to_everything_once_outside_before_inside() -> None:
 def test_a_reward_has_one_rule_of_weights_or_none(rules: tuple[str, ...], rule: str | None) -> None:
     reward = Reward(name="r", dense=Dense(split=SPLIT, var="L", value=times(*rules)))
     assert reward.weight_rule == rule
+    # What a response reaches is its own, and so are the weights.
+    own = SPLIT.model_copy(update={"reached": True})
+    assert Reward(name="r", dense=Dense(split=own, var="L", value=times(*rules))).weight_rule is None
     assert Reward(name="r", outcome=Correct(of="y")).weight_rule is None
 
 
