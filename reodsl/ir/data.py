@@ -30,9 +30,10 @@ class Python(data_settings.Python, IR):
     """A function of the user's: `FILE.py:FUNCTION` in the spec's folder, or `MODULE:FUNCTION` that a package offers.
 
     It is given `batch` answers at a time, each time in a fresh copy of its process, with `seconds` of processor time and
-    `memory` GiB. No result depends on these two: a batch that takes more is an error.
+    `memory` GiB. No result depends on these two, which `incidental` names: a batch that takes more is an error.
     """
 
+    incidental: ClassVar[frozenset[str]] = frozenset({"seconds", "memory"})
     kind: Literal["python"] = "python"
     function: Annotated[str, named(OWN_CODE)]
 
@@ -219,10 +220,9 @@ class Grading(IR):
     def essence(self) -> Any:
         """Its canonical form without what no verdict depends on: where a judge is, and limits that end a run."""
         form = canonical(self)
-        verifier = form["verifier"]
-        unessential = {Judge: Judge.incidental, Python: {"seconds", "memory"}}.get(type(self.verifier), set())
-        if unessential:
-            form["verifier"] = {name: each for name, each in verifier.items() if name not in unessential}
+        if isinstance(self.verifier, (Judge, Python)):
+            left_out = self.verifier.incidental
+            form["verifier"] = {name: each for name, each in form["verifier"].items() if name not in left_out}
         return form
 
 
