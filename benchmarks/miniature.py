@@ -5,7 +5,7 @@
 
 Tables are `two_ways`, `two_ways_early`, `two_ways_tuned` and `readings`. Two arms are compared seed by seed, so that what
 a seed does to both drops out, with Student's 95% interval over seeds. With one seed there is no interval, and no pair
-counts as apart. Of the main study, whose run is older than these scripts, REG by seed is kept (`miniature.csv`).
+counts as apart.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
 
-from benchmarks.ordering import PAGE, PAPER, ROOT, SAME, order, placed, published, trained_by_rl
-from reodsl.language import compile_file
+from benchmarks.ordering import PAGE, ROOT, placed
 from reodsl.numbers.student import t_quantile
 
 KEPT = ROOT / "benchmarks" / "tables"
@@ -36,11 +35,6 @@ READINGS = {
     "reo_qspec_printed": ("reo_qspec", "weights as printed"),
     "mrt_all": ("mrt", "a step compared with all rollouts"),
 }
-
-OFFLINE = ("sft_shortest", "sft_tops", "simpo_dast", "simpo_shortest", "simpo_tops", "hgpo")
-"""Arms of the main study that learn from selected responses, and HGPO, whose reward minds no length within a mode."""
-LONG = ("base", "vanilla", "l1_exact", *OFFLINE)
-"""Its arms that do not press for short responses; the rest do."""
 
 Numbers = Mapping[str, Mapping[int, float]]
 """A measure of each arm by seed."""
@@ -151,45 +145,6 @@ def separated(study: str, left_out: Sequence[str] = ("base",)) -> str:
     return f"{summary}\n{listed}" if listed else summary
 
 
-def groups() -> str:
-    """Which pairs of the main study's arms are apart in REG, by what its arms have in common."""
-    gap = numbers("miniature", "reg")
-    short = [arm for arm in gap if arm not in LONG]
-
-    def below(arms: Sequence[str], other: str) -> list[str]:
-        compared = [(arm, compare(gap[arm], gap[other])) for arm in arms]
-        return [arm for arm, each in compared if each.apart and each.mean < 0]
-
-    across = sum(len(below(short, other)) for other in OFFLINE)
-    pairs = list(combinations(short, 2))
-    within = [pair for pair in pairs if compare(gap[pair[0]], gap[pair[1]]).apart]
-    exact, vanilla = below(short, "l1_exact"), below(short, "vanilla")
-    exp = signed(compare(gap["reo_exp"], gap["vanilla"]))
-    lines = [
-        f"{across} of {len(OFFLINE) * len(short)} pairs of an arm of SFT, SimPO or HGPO with one of the {len(short)} RL arms"
-        " that press for short responses are apart, the latter lower.",
-        f"{len(within)} of {len(pairs)} pairs among those {len(short)} are apart; about {0.05 * len(pairs):.0f} would be by"
-        " chance if all were equal.",
-        f"{len(exact)} of the {len(short)} are below L1-Exact.",
-        f"{len(vanilla)} of the {len(short)} are below vanilla RL ({', '.join(vanilla)}), although all have a lower mean:"
-        f" with three seeds intervals are wide, for REO-RL (Exp) {exp} tokens.",
-    ]
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def kept_order() -> str:
-    """How far the main study's order is the paper's, as `benchmarks.ordering` says it of a run, by its REG by seed."""
-    gap = numbers("miniature", "reg")
-    study = compile_file(ROOT / "specs" / "miniature" / "paper.reo").spec
-    assert study is not None
-    signs = {}
-    for one, two in combinations(gap, 2):
-        each = compare(gap[one], gap[two])
-        signs[SAME.get(one, one), SAME.get(two, two)] = 0 if not each.apart else 1 if each.mean > 0 else -1
-    paper = {size: published(model) for size, model in PAPER.items()}
-    return order(signs, trained_by_rl(study.study), paper)
-
-
 def readings_table() -> str:
     """A row for each reading: its differences from the usual one, paired by seed."""
     accuracy, length, gap = (numbers("readings", measure) for measure in MEASURES)
@@ -209,7 +164,7 @@ def readings_table() -> str:
 
 def tables() -> dict[str, str]:
     """By the name of its markers in the page, every table whose numbers are kept."""
-    texts = {"apart": groups(), "order": kept_order()}
+    texts = {}
     for study in WAYS:
         if (KEPT / f"{study}.csv").exists():
             texts[study] = f"{arms_table(study)}\n\n{separated(study)}"

@@ -1,6 +1,8 @@
-"""docs/MINIATURE.md's tables: a finished run of the miniature's whole table in, and how far its order is the paper's out.
+"""docs/MINIATURE.md's tables of every method: a finished run of `specs/miniature/paper.reo` in, and how far its order is the
+paper's out.
 
-    python -m benchmarks.ordering runs/miniature-…
+    python -m benchmarks.ordering RUN   # keep a run's numbers in benchmarks/tables/, and write the page's tables
+    python -m benchmarks.ordering       # write the page's tables from the numbers that are kept
 
 Measured: the mean over benchmarks and seeds, and paired differences with intervals. Only pairs of arms whose difference
 has an interval without 0 count as ordered. Published: the paper's changes of REG, on each of its models.
@@ -9,12 +11,13 @@ has an interval without 0 count as ordered. Published: the paper's changes of RE
 from __future__ import annotations
 
 import argparse
+import csv
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reodsl.language import compile_file
 from reodsl.numbers.student import incomplete_beta, t_quantile
@@ -32,6 +35,23 @@ BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
 # Rows of other names: the mildest cap that is printed, and the ablation "Task-Specific-Hard".
 SAME = {"budget_32": "budget_4k", "reo_hard": "reo_task_hard"}
+
+OFFLINE = ("sft_shortest", "sft_tops", "simpo_dast", "simpo_shortest", "simpo_tops", "hgpo")
+"""Arms that learn from selected responses, and HGPO, whose reward minds no length within a mode."""
+LONG = ("base", "vanilla", "l1_exact", *OFFLINE)
+"""Arms that do not press for short responses; the rest do."""
+
+ARMS, PAIRS, ASKED = (
+    ROOT / "benchmarks" / "tables" / f"{name}.csv" for name in ("paper", "paper_pairs", "paper_asked")
+)
+LAST = 4
+"""Steps at the end of training over which the lengths of what asks for a length are told."""
+NAME = "arm"
+NUMBERS = (
+    *("accuracy", "length", "difference", "difference_low", "difference_high"),
+    *("reg", "reg_plain", "change_pct"),
+)
+"""What is kept of each arm."""
 
 Pair = tuple[str, str]
 
@@ -181,16 +201,70 @@ def worded(difference: float | None, low: float | None, high: float | None) -> s
     return f"{difference:+.1f}{'*' if low > 0 or high < 0 else ''} [{low:.1f}, {high:.1f}]"
 
 
-def tables(run: Path) -> tuple[str, str]:
-    """The table of the arms, and the lines on the order; a row for each arm, as it came out."""
+def keep(run: Path) -> None:
+    """Write a run's arms, and the differences of each two of them, into `benchmarks/tables/`."""
     import polars as pl
 
     from reodsl.ir import Spec
 
     study = Spec.model_validate_json((run / "spec.reo.json").read_text("utf-8")).study
-    main = pl.read_parquet(run / "tables" / "main.parquet").filter(pl.col("benchmark") == "mean")
-    seeds = pl.read_parquet(run / "tables" / "per_seed.parquet").filter(pl.col("benchmark") == "mean")
-    paper = {size: published(model) for size, model in PAPER.items()}
+    mean = pl.col("benchmark") == "mean"
+    main = pl.read_parquet(run / "tables" / "main.parquet").filter(mean)
+    seeds = pl.read_parquet(run / "tables" / "per_seed.parquet").filter(mean).sort("arm", "seed")
+    reg_by_seed = pl.col("reg").round(4).cast(pl.String).str.join(" ").alias("by_seed")
+    frame = main.select(NAME, *(pl.col(name).round(4) for name in NUMBERS))
+    by_seed = seeds.group_by(NAME, maintain_order=True).agg(reg_by_seed)
+    frame.join(by_seed, on=NAME, maintain_order="left").write_csv(ARMS)
+    pl.DataFrame(
+        [
+            (a, b, *(None if end is None else round(end, 4) for end in (each.value, each.low, each.high)))
+            for (a, b), each in differences_of(run, study).items()
+        ],
+        schema=["one", "two", "difference", "low", "high"],
+        orient="row",
+    ).write_csv(PAIRS)
+    pl.DataFrame(asked_lengths(run, study), schema=["seed", "asked", "length"], orient="row").write_csv(ASKED)
+
+
+def asked_lengths(run: Path, study: Study, arm: str = "l1_exact") -> list[tuple[int, int, float]]:
+    """The mean length in the last steps of an arm's training, by seed and by the length that a question asks for."""
+    import polars as pl
+
+    from reodsl.store.layout import arm_folder
+
+    lengths = []
+    for seed in sorted(study.seeds):
+        (path,) = (run / arm_folder(arm, str(seed)) / "stages").glob("*/rollouts.parquet")
+        rollouts = pl.read_parquet(path)
+        last = rollouts.filter(pl.col("step") > pl.col("step").max() - LAST)
+        means = last.group_by("budget").agg(pl.col("tokens").mean()).sort("budget")
+        lengths += [(seed, budget, round(length, 1)) for budget, length in means.iter_rows()]
+    return lengths
+
+
+def kept(path: Path) -> list[dict[str, str]]:
+    """The rows of a kept table."""
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def kept_differences() -> dict[Pair, Interval]:
+    """The kept difference of REG of each two arms."""
+    from reodsl.numbers.intervals import Interval
+
+    return {
+        (row["one"], row["two"]): Interval(*(number(row[name]) for name in ("difference", "low", "high")))
+        for row in kept(PAIRS)
+    }
+
+
+def number(text: str) -> Any:
+    """A kept number; None where there was none."""
+    return float(text) if text else None
+
+
+def arms_table(paper: Mapping[str, Mapping[str, float]]) -> str:
+    """A row for each arm, as it came out, with its change in print by each of the paper's models."""
     heads = [
         f"paper, {size}" + (f" (to {BASELINES[model]})" if model in BASELINES else "")
         for size, model in PAPER.items()
@@ -200,18 +274,59 @@ def tables(run: Path) -> tuple[str, str]:
         f"to vanilla RL | {' | '.join(heads)} |",
         f"| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | {' | '.join('---:' for _ in paper)} |",
     ]
-    for row in main.iter_rows(named=True):
-        arm = row["arm"]
-        each = seeds.filter(pl.col("arm") == arm).sort("seed")["reg"]
-        change = row.get("change_pct")
-        difference = worded(row.get("difference"), row.get("difference_low"), row.get("difference_high"))
+    for row in kept(ARMS):
+        arm, value = row[NAME], {name: number(row[name]) for name in NUMBERS}
+        change = value["change_pct"]
+        difference = worded(value["difference"], value["difference_low"], value["difference_high"])
+        by_seed = ", ".join(f"{float(each):.1f}" for each in row["by_seed"].split())
+        printed = " | ".join(percent(each.get(SAME.get(arm, arm))) for each in paper.values())
         lines.append(
-            f"| {arm} | {100 * row['accuracy']:.1f}% | {row['length']:.1f} | {difference} | {row['reg']:.1f} | "
-            f"{', '.join(f'{value:.1f}' for value in each)} | {row['reg_plain']:.1f} | "
-            f"{percent(None if change is None else change / 100)} | "
-            f"{' | '.join(percent(printed.get(SAME.get(arm, arm))) for printed in paper.values())} |"
+            f"| {arm} | {100 * value['accuracy']:.1f}% | {value['length']:.1f} | {difference} | {value['reg']:.1f} | "
+            f"{by_seed} | {value['reg_plain']:.1f} | {percent(None if change is None else change / 100)} | {printed} |"
         )
-    return "\n".join(lines), order(signs_of(differences_of(run, study)), trained_by_rl(study), paper)
+    return "\n".join(lines)
+
+
+def groups(differences: Mapping[Pair, Interval]) -> str:
+    """Which pairs of arms are apart in REG, by what the arms have in common."""
+    arms = list(dict.fromkeys(arm for pair in differences for arm in pair))
+    signs = {pair: 0 if not each.apart else 1 if each.value > 0 else -1 for pair, each in differences.items()}
+    signs |= {(b, a): -sign for (a, b), sign in signs.items()}
+    short = [arm for arm in arms if arm not in LONG]
+    across = sum(signs[arm, other] < 0 for arm in short for other in OFFLINE)
+    pairs = list(combinations(short, 2))
+    within = [(a, b) if signs[a, b] < 0 else (b, a) for a, b in pairs if signs[a, b]]
+    chance = 0.05 * len(pairs)
+    sentences = [
+        f"{across} of {len(OFFLINE) * len(short)} pairs of an arm of SFT, SimPO or HGPO with one of the {len(short)} RL arms"
+        " that press for short responses are apart, the latter lower.",
+        f"{len(within)} of {len(pairs)} pairs among those {len(short)} are apart; about {chance:.0f} would be by chance if"
+        f" all were equal{': ' if within else ''}{', '.join(f'{a} below {b}' for a, b in within)}.",
+    ]
+    for other, called in (("l1_exact", "L1-Exact"), ("vanilla", "vanilla RL")):
+        left = [arm for arm in short if signs[arm, other] >= 0]
+        but = f", all but {', '.join(left)}" if left and len(left) < len(short) else ""
+        sentences.append(f"{len(short) - len(left)} of the {len(short)} are below {called}{but}.")
+    asked: dict[int, list[float]] = {}
+    for row in kept(ASKED):
+        asked.setdefault(int(row["asked"]), []).append(float(row["length"]))
+    lengths = "; ".join(
+        f"{length}: {', '.join(f'{each:.0f}' for each in by_seed)}" for length, by_seed in asked.items()
+    )
+    sentences.append(
+        f"In the last {LAST} steps of L1-Exact, questions that ask for a length get, by seed: {lengths} tokens."
+    )
+    return "\n".join(f"- {line}" for line in sentences)
+
+
+def tables() -> dict[str, str]:
+    """By the name of its markers in the page, every table of the kept numbers."""
+    study = compile_file(ROOT / "specs" / "miniature" / "paper.reo").spec
+    assert study is not None
+    paper = {size: published(model) for size, model in PAPER.items()}
+    differences = kept_differences()
+    lines = order(signs_of(differences), trained_by_rl(study.study), paper)
+    return {"arms": arms_table(paper), "order": lines, "apart": groups(differences)}
 
 
 def order(signs: Mapping[Pair, int], rl: Sequence[str], paper: Mapping[str, Mapping[str, float]]) -> str:
@@ -264,13 +379,22 @@ def placed(page: str, name: str, text: str) -> str:
     return f"{before}{begin}\n{text}\n{end}{after}"
 
 
+def written(page: str) -> str:
+    """The page with all tables in their places."""
+    for name, text in tables().items():
+        page = placed(page, name, text)
+    return page
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run", type=Path)
-    arms, lines = tables(parser.parse_args().run)
-    PAGE.write_text(placed(placed(PAGE.read_text(), "arms", arms), "order", lines))
+    parser.add_argument("run", type=Path, nargs="?")
+    run = parser.parse_args().run
+    if run is not None:
+        keep(run)
+    PAGE.write_text(written(PAGE.read_text()))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ import polars as pl
 import pytest
 
 import benchmarks.miniature as miniature
+from benchmarks import ordering
 from benchmarks.ordering import PAGE
 
 
 def test_the_page_is_made_of_the_kept_numbers() -> None:
     page = PAGE.read_text()
     assert miniature.written(page) == page
+    assert ordering.written(page) == page
 
 
 def test_arms_are_compared_by_their_common_seeds() -> None:
