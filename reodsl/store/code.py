@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.ir.data import Python
 from reodsl.ir.expression import OWN_OPS
 from reodsl.ir.names import OWN_CODE
-from reodsl.ir.settings.data import Python
 from reodsl.store import consent
 from reodsl.store.plain import read_plain
 
@@ -199,9 +199,8 @@ def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         checksum = read_code(name, folder).checksum
     except Problem:
         checksum = "None"
-    limits = ("seconds", "memory")
-    kept = {setting: each for setting, each in payload.items() if setting not in limits}
-    if kept.get("op") == OWN_OPS[1] and kept["batch"] == Python.batch:
+    kept = {setting: each for setting, each in payload.items() if setting not in Python.incidental}
+    if kept.get("op") == OWN_OPS[1] and kept["batch"] == Python.model_fields["batch"].default:
         kept = {"op": OWN_OPS[0], "of": kept["of"]}
     return {**kept, "function": f"{checksum}.py:{name.rpartition(':')[2]}"}
 

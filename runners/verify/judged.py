@@ -139,6 +139,8 @@ class JudgeVerifier:
                 raise
         if faults:
             raise faults[0]
+        if self._ending.is_set():
+            raise self._cannot("the run ends", "give the same command once more to go on")
 
     def _ask(self, key: str, message: str) -> None:
         """Keep the judge's verdict on a message; without one it is asked a second time, where it may vary."""

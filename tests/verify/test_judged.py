@@ -222,6 +222,21 @@ def test_a_judge_that_does_not_reply_in_time_is_an_error(tmp_path: Path) -> None
         done.set()
 
 
+def test_one_that_is_closed_while_it_waits_stops_at_once(tmp_path: Path) -> None:
+    nowhere = judge("http://127.0.0.1:1/v1", retries=8)
+    verifier = JudgeVerifier(nowhere, tmp_path)
+    threading.Timer(0.1, verifier.close).start()
+    with pytest.raises(Problem, match="the run ends"):
+        verifier.grade(ANSWERS[:1])
+
+
+def test_a_prompt_is_taken_as_it_stands(tmp_path: Path) -> None:
+    with served(says) as server:
+        prompt = "Right is {what} {0} <b>says</b>."
+        JudgeVerifier(judge(server.address, prompt=prompt), tmp_path).grade(ANSWERS[:1])
+    assert prompt in server.requests[0]["messages"][0]["content"]
+
+
 def test_what_is_unclear_counts_as_wrong_only_where_the_spec_says_so(tmp_path: Path) -> None:
     """The same task goes on so, and an answer that the judge cannot take is told apart too, once it took another."""
 
