@@ -55,6 +55,16 @@ def test_two_processes_take_the_steps_of_one_and_an_error_elsewhere_is_told_here
             assert row == pytest.approx(other, rel=1e-3, abs=1e-5), case
 
 
+@pytest.mark.heavy
+def test_memory_that_runs_out_in_one_of_several_processes_is_told_as_in_one_alone(tmp_path):
+    with pytest.raises(Problem) as caught:
+        together(job(tmp_path), "tests.train.shared_steps:full")
+    (told,) = caught.value.diagnostics
+    assert (told.code, told.message) == ("E0937", "memory ran out on a micro-batch of 2 x 20 tokens")
+    assert told.help == "write `microbatch = 21 tokens` or less, which is 40 now"
+    assert followers() == []
+
+
 def followers():
     """Processes that train beside this one."""
     return [
