@@ -35,8 +35,8 @@ class Served:
 
 
 @contextmanager
-def served(says: Says, headers: dict[str, str] | None = None) -> Iterator[Served]:
-    """A server that says `says(request)`."""
+def served(says: Says, headers: dict[str, str] | None = None, models: bytes = b"none") -> Iterator[Served]:
+    """A server that says `says(request)`, and `models` to whoever asks for its models."""
     lock, busy = threading.Lock(), [0]
     seen = Served("")
 
@@ -60,6 +60,12 @@ def served(says: Says, headers: dict[str, str] | None = None) -> Iterator[Served
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(models)))
+            self.end_headers()
+            self.wfile.write(models if self.path == "/v1/models" else b" " * len(models))
 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing on stderr."""

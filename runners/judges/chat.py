@@ -69,7 +69,7 @@ class Chat:
             "temperature": temperature,
         }
         try:
-            status, headers, body = self._post(request)
+            status, headers, body = self._send("POST", self._url, request)
         except (httpx.TimeoutException, TimeoutError):
             raise Refused(
                 f"no reply came within {self._seconds:g} s",
@@ -99,18 +99,37 @@ class Chat:
             )
         return reply
 
+    def other_model(self) -> str | None:
+        """The one model that the server has, where it says so and it is another: some answer to any name."""
+        try:
+            _, _, body = self._send("GET", self._url.removesuffix("/chat/completions") + "/models")
+            names = [str(each["id"]) for each in json.loads(body)["data"]]
+        except (
+            httpx.HTTPError,
+            httpx.InvalidURL,
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            RecursionError,
+        ):
+            # What is wrong with the server is told as it is asked.
+            return None
+        return shown(names[0]) if len(names) == 1 and names[0] != self._model else None
+
     def close(self) -> None:
         """Let go of its connections."""
         self._client.close()
 
-    def _post(self, request: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
+    def _send(
+        self, method: str, url: str, request: dict[str, Any] | None = None
+    ) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and body, of bounded size and time: httpx itself only bounds the silence between two bytes."""
         deadline = time.monotonic() + self._seconds
         # Not ASCII alone: servers bound the bytes of a request.
-        content = json.dumps(request, ensure_ascii=False).encode("utf-8", "replace")
-        with self._client.stream(
-            "POST", self._url, content=content, headers={"Content-Type": "application/json"}
-        ) as response:
+        content = json.dumps(request, ensure_ascii=False).encode("utf-8", "replace") if request else None
+        headers = {"Content-Type": "application/json"} if request else {}
+        with self._client.stream(method, url, content=content, headers=headers) as response:
             body = b""
             for chunk in response.iter_bytes():
                 body += chunk

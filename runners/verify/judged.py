@@ -78,7 +78,7 @@ class JudgeVerifier:
         self._verdicts = Verdicts(work / "judged" / f"{self._identity[:32]}.jsonl")
         self._ending = threading.Event()
         self._wait = wait or self._ending.wait
-        self._judged_one = False
+        self._met = self._judged_one = False
         self._lock = threading.Lock()
         self._counts: Counter[Status] = Counter()
 
@@ -121,6 +121,14 @@ class JudgeVerifier:
         """Ask about all, until one fails. Replies that were on their way then are kept."""
         faults: list[Problem] = []
         self._ending.clear()
+        if not self._met:
+            other = self._chat.other_model()
+            if other is not None:
+                raise self._cannot(
+                    f"the server has another model, `{other}`",
+                    "write the model's name as the server has it, or start a server of the model that you mean",
+                )
+            self._met = True
 
         def ask(key: str) -> None:
             try:

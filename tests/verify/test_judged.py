@@ -230,6 +230,28 @@ def test_one_that_is_closed_while_it_waits_stops_at_once(tmp_path: Path) -> None
         verifier.grade(ANSWERS[:1])
 
 
+MODELS = {
+    b'{"data": [{"id": "small"}]}': False,
+    b'{"data": [{"id": "big"}]}': True,
+    b'{"data": [{"id": "small"}, {"id": "other"}]}': True,
+    b'{"data": [{"name": "small"}]}': True,
+    b'{"data": null}': True,
+    b"<html>": True,
+}
+
+
+@pytest.mark.parametrize("models", MODELS)
+def test_a_server_of_another_model_is_not_asked_under_a_false_name(tmp_path: Path, models: bytes) -> None:
+    with served(says, models=models) as server:
+        verifier = JudgeVerifier(judge(server.address), tmp_path)
+        if MODELS[models]:
+            assert verifier.grade(ANSWERS[:1])[0].correct
+        else:
+            with pytest.raises(Problem, match="the server has another model, `small`"):
+                verifier.grade(ANSWERS[:1])
+            assert server.requests == []
+
+
 def test_a_prompt_is_taken_as_it_stands(tmp_path: Path) -> None:
     with served(says) as server:
         prompt = "Right is {what} {0} <b>says</b>."
