@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from reodsl.ir.settings.types import DATA_SOURCES, MODEL_SOURCES
@@ -35,6 +36,13 @@ def meant(value: Value, kinds: tuple[str, ...]) -> str | None:
         return f"declare a model, and name it here: `{declared_model(data.kind)}`"
     if data.kind in DATA_SOURCES and "data" in kinds:
         return f"declare the data, and name it here: `data NAME {{ source = {data.kind}(…) }}`"
+    if data.kind == "python" and "reward" in kinds:
+        term = f"python({json.dumps(data.data('function'))}, y)"
+        return f"call it in a reward, and name that here: `reward NAME {{ {term} }}`"
+    if data.kind == "judge" and "reward" in kinds:
+        return (
+            "a judge says which answers are right: write it as the data's `verifier`, and `reward = outcome`"
+        )
     if data.kind in ("arm", "experiment") and "frontier" in kinds and data.name:
         return f"a frontier is over arms: `frontier NAME = envelope(of: [{data.name}], to: …)`"
     if data.kind == "experiment" and kinds == ("arm",) and data.name:

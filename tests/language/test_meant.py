@@ -41,6 +41,16 @@ def help_of(result: Compiled, code: str) -> str:
         ("experiment x = vanilla { eval = chain_train }", "E0301", "write `eval = chain_suite`, for example"),
         ('experiment x = vanilla { reward = "mine" }', "E0301", "a declaration is named without quotes: `mine`"),
         (
+            'experiment x = vanilla { reward = python("style.py:score", seconds: 3 seconds) }',
+            "E0301",
+            'call it in a reward, and name that here: `reward NAME { python("style.py:score", y) }`',
+        ),
+        (
+            'experiment x = vanilla { reward = judge("big", address: "http://127.0.0.1/v1") }',
+            "E0301",
+            "a judge says which answers are right: write it as the data's `verifier`, and `reward = outcome`",
+        ),
+        (
             'experiment x = vanilla { base = "Qwen/Qwen3-4B" }',
             "E0301",
             'declare a model, and name it here: `model NAME { source = hub("Qwen/Qwen3-4B"), context = 32K tokens }`',
