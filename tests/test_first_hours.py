@@ -42,6 +42,9 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
         "report/test_terminal.py::test_brackets_and_marks_are_said",
         "report/test_terminal.py::test_a_study_without_a_score_says_what_a_spread_is",
     ),
+    "a percentage of a REG near 0 is not shown": (
+        "report/test_sound_numbers.py::test_a_percentage_stands_only_where_its_denominator_is_apart_from_0",
+    ),
     "a reward that is normalised by hand has a curve": (
         "language/test_metrics.py::test_metrics_are_any_expressions",
     ),
@@ -61,7 +64,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "a study sweeps over values": ("language/test_sweeps.py::test_an_arm_for_each_combination",),
     "the paper's notes and settings stay with the paper's specs": (
         "language/test_whole_suites.py::test_a_suite_needs_no_grid",
-        "language/test_recipes.py::N0501",
+        "language/test_recipes.py::test_settings_apart_from_the_paper_matter_beside_its_numbers",
     ),
     "why shows both sides of a reward": ("plan/test_changes.py::test_a_reward_is_shown_before_and_after",),
     "rollouts have their text": (

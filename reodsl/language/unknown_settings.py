@@ -77,6 +77,7 @@ CALLED: Mapping[str, Mapping[str, str]] = {
     },
     "loss": {
         "divergence": "estimator",
+        "mean": "loss_mean",
         "kl_estimator": "estimator",
         "importance_sampling_level": "ratio",
     },
