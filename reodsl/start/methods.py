@@ -195,6 +195,27 @@ experiment mine = rl {
         "S-GRPO: exits along a response, of which earlier right ones earn more.",
         "credit = causal\nadvantage { normalise = none }",
     ),
+    "gspo": _reward(
+        "outcome",
+        "GSPO: one ratio a response, clipped as a whole.",
+        "loss { ratio = sequence }\nclip { low = 3e-4, high = 4e-4 }\nloss_mean = response",
+    ),
+    "cispo": _reward(
+        "outcome",
+        "CISPO: a weight that is clipped, and keeps every token's gradient; its bound is a choice.",
+        "loss { clip = weight }\nclip { low = 1, high = 3 }\nloss_mean = token",
+    ),
+    "dr_grpo": _reward(
+        "outcome",
+        "Dr. GRPO: neither a response's length nor a group's deviation divides.",
+        "advantage { normalise = center }\nloss_mean = constant",
+    ),
+    "dler": _reward(
+        "outcome",
+        "DLER: truncation alone, with advantages normalised over the batch.",
+        "rollout { max_tokens = $wide }\nadvantage { normalise = center, batch = true }\n"
+        "clip { low = 0.2, high = 0.28 }\nresample = 10",
+    ),
     "shortest": _pooled("shortest", "SFT on the shortest right response of 16.", "tuned"),
     "both_modes": Method(
         "SFT on the model's own responses in both modes.",
@@ -220,4 +241,4 @@ experiment mine = rl {
         "$pairs_twice",
     ),
 }  # fmt: skip
-"""Methods by the name of the reward or selection that they are about."""
+"""Methods by the name of the reward or selection that they are about, or by their own where settings make them."""

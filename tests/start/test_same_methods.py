@@ -68,7 +68,8 @@ WITHOUT_SPEC = {
     "shorter_better",
     "cosine_length",
 }
-ALONE = {"grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo"}
+OF_SETTINGS = {"gspo", "cispo", "dr_grpo", "dler"}
+ALONE = {"grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo", *OF_SETTINGS}
 """Methods that the table lacks: each has a spec of its own."""
 LEFT_OPEN = {"name", "start", "expected_length"}
 """Pools of questions have names of their own, the miniature's table begins at a model that minds efforts too, and expected

@@ -15,6 +15,8 @@ from reodsl.start import METHODS, PLACES, starting_spec
 from reodsl.syntax import source_from_bytes
 from reodsl.syntax.formatter import format_source
 
+OF_SETTINGS = ("token_budgets", "gspo", "cispo", "dr_grpo", "dler")
+"""Methods that train by the outcome, and by settings of their own."""
 LIBRARY = Path(__file__).resolve().parents[2] / "stdlib"
 # Every method on two places, every place by three methods; the whole product is heavy.
 CHOICES = sorted(
@@ -48,7 +50,7 @@ def sound(method: str, model: str, folder: Path) -> None:
     assert isinstance(mine, FromTraining)
     how = mine.experiment.stages[-1]
     assert METHODS[method].offline == (how.method.kind != "ppo")
-    rewards = {"own": "own", "token_budgets": "outcome"}
+    rewards = dict.fromkeys(OF_SETTINGS, "outcome")
     if how.method.kind == "ppo":
         assert how.method.reward.name == rewards.get(method, method)
     else:
@@ -72,7 +74,7 @@ def declared(module: str, kind: str) -> set[str]:
 
 
 def test_every_reward_and_selection_of_the_library_has_a_start() -> None:
-    assert set(METHODS) - {"own", "token_budgets"} == (
+    assert set(METHODS) - {"own", *OF_SETTINGS} == (
         declared("rewards", "reward") | declared("methods", "reward") | declared("selections", "selection")
     )
 
