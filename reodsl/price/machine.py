@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -28,8 +30,20 @@ PROCESSOR = Hardware(
 """One core of a laptop in float32, before any run has measured it: a matrix product's peak, what wide models reach of it."""
 PROCESSOR_HALF = PROCESSOR.model_copy(update={"flops": 240e9})
 """The same with products in bfloat16: whole passes of a model 576 wide took 0.41 of the time that they take in float32."""
-SEEDED = 1.35
-"""How much faster engines decode without deterministic kernels: by SGLang's own figures these cost 25% to 45%."""
+SLOWDOWN: Mapping[str, float] = {"exact": 1.35, "seeded": 1.0}
+"""How much longer engines take than plain kernels, by a cluster's `determinism`: batch-invariant ones cost 25% to 45%, 34%
+on average, by SGLang's own figures (LMSYS, "Towards deterministic inference in SGLang", 2025).
+"""
+LOCKSTEP = ((1, 1.0), (8, 0.97), (64, 0.95), (128, 0.93))
+"""Ranks, and the share of their time in which they work and do not wait for the dearest micro-batch: what tests/train hold
+the dealing to on exponential lengths.
+"""
+SYNC_RATE = 2.65e9
+"""Bytes of weights a second from a trainer to all engines: verl publishes 5.5 to 6.0 s for 7B, 15.2 GB, by NCCL."""
+HOST_RATE: Mapping[str, float] = {"tokens": 0.1e-6, "logprobs": 0.3e-6}
+"""Seconds of the one process that asks all engines, for a token that comes with its log-probability or alone: what tests of
+the client hold. Engines wait for it only where it takes longer than they do.
+"""
 NARROW = 115.0
 """The width of a model at which a processor reaches half of that: a token costs each layer a time that no width shortens."""
 
@@ -42,7 +56,8 @@ class Devices:
     that reaches half of the hardware's utilisation, `width` the bytes of a weight in use, `memory` the bytes of one device
     (None: not known). `start` is the seconds before work begins. `unit` is what is paid: GPU hours, or plain time on
     this machine. `beside` are bytes that training keeps on a device while the engine
-    that takes turns with it generates. `decodes` is how fast engines decode, over what `hardware` says of exact ones.
+    that takes turns with it generates. `slowdown` is how much longer engines take than what `hardware` says, because
+    they are exact.
     """
 
     name: str
@@ -61,12 +76,20 @@ class Devices:
     apart: bool
     beside: float = 0.0
     narrow: float = 0.0
-    decodes: float = 1.0
+    slowdown: float = 1.0
 
     @property
     def engines(self) -> int:
         """Rollout engines, each on `tensor_parallel` devices."""
         return max(1, self.generating // self.tensor_parallel)
+
+
+def lockstep(ranks: int) -> float:
+    """The share of their time that so many ranks work, between and beyond the numbers of `LOCKSTEP` by their logarithm."""
+    after = next((i for i, (count, _) in enumerate(LOCKSTEP) if count >= ranks), len(LOCKSTEP) - 1)
+    (few, above), (many, below) = LOCKSTEP[max(1, after) - 1], LOCKSTEP[max(1, after)]
+    place = math.log(ranks / few) / math.log(many / few)
+    return max(0.5, above + place * (below - above))
 
 
 def at_precision(devices: Devices, precision: str) -> Devices:
@@ -157,5 +180,5 @@ def devices_of(cluster: Cluster | None) -> Devices | None:
         microbatch=49152,
         recompute=True,
         apart=cluster.placement == "apart" and gpus > 1,
-        decodes=SEEDED if cluster.determinism == "seeded" else 1.0,
+        slowdown=SLOWDOWN[cluster.determinism],
     )

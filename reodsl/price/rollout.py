@@ -55,7 +55,7 @@ def generation_seconds(load: Load, sizes: Sizes, devices: Devices) -> float:
     most = context * heaviest(load, each, engines)
     moved = steps * sizes.products * devices.width + each * most * sizes.kv_bytes(devices.width)
     flops = each * sizes.forward_flops(lengths.mean, most)
-    return prefill + _decode(moved, flops, steps, devices)
+    return devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def segment_seconds(load: Load, segment: float, sizes: Sizes, devices: Devices) 
     steps = max(min(segment, load.lengths.longest), each * load.lengths.mean / max(at_once, 1.0))
     moved = steps * sizes.products * devices.width + each * most * sizes.kv_bytes(devices.width)
     flops = each * sizes.forward_flops(load.lengths.mean, most)
-    return prefill + _decode(moved, flops, steps, devices)
+    return devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
 
 
 SHARES = 512
@@ -172,13 +172,13 @@ def force(
     context = answer * (attended + answers * text)
     moved = steps * sizes.products * devices.width + context / engines * sizes.kv_bytes(devices.width)
     flops = sizes.forward_flops(answers * answer, context) / engines
-    seconds = prefill + _decode(moved, flops, steps, devices)
+    seconds = devices.slowdown * (prefill + _decode(moved, flops, steps, devices))
     return Forcing(answers, answers * (text + answer), again, seconds)
 
 
 def _decode(moved: float, flops: float, steps: float, devices: Devices) -> float:
     """Seconds to decode: bytes over bandwidth, or FLOPs over FLOP/s, or the floor of a step, whichever is longest."""
     hardware = devices.hardware
-    bandwidth = devices.tensor_parallel * hardware.bandwidth * hardware.mbu_decode * devices.decodes
+    bandwidth = devices.tensor_parallel * hardware.bandwidth * hardware.mbu_decode
     compute = devices.tensor_parallel * hardware.flops * hardware.mfu_prefill
     return max(moved / bandwidth, flops / compute, steps * STEP_FLOOR)

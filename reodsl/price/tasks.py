@@ -16,7 +16,7 @@ from reodsl.price import memory
 from reodsl.price.draws import equal_groups, expected_draws
 from reodsl.price.facts import SHARE_OF_LONGEST, SHARE_OF_TRACE, Facts, text_tokens
 from reodsl.price.lengths import Lengths
-from reodsl.price.machine import Devices, at_precision, at_width
+from reodsl.price.machine import HOST_RATE, SYNC_RATE, Devices, at_precision, at_width, lockstep
 from reodsl.price.rollout import Load, force, generation_seconds, segment_seconds
 from reodsl.price.sizes import Sizes
 from reodsl.price.value import Price
@@ -184,11 +184,15 @@ def _monitored(method: Ppo, steps: int) -> tuple[int, int]:
 
 
 def _generation(load: Load, method: Ppo, drawn: float, sizes: Sizes, devices: Devices) -> float:
-    """Seconds of all rounds. With segments, as many more rounds as the first responses have later segments."""
+    """Seconds of all rounds, or of the process that reads all answers if that takes longer.
+
+    With segments, as many more rounds as the first responses have later segments.
+    """
+    host = HOST_RATE["logprobs"] * load.responses * load.lengths.mean if devices.unit == "gpu_hours" else 0.0
     if method.segment is None:
-        return drawn * generation_seconds(load, sizes, devices)
+        return drawn * max(host, generation_seconds(load, sizes, devices))
     first = math.ceil(method.rollout.max_tokens / method.segment) - 1
-    return (drawn + first) * segment_seconds(load, method.segment, sizes, devices)
+    return (drawn + first) * max(host, segment_seconds(load, method.segment, sizes, devices))
 
 
 def _reading(devices: Devices, method: Ppo) -> Devices:
@@ -258,6 +262,7 @@ def _responses(
     answer = forcing.answer_tokens if forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, devices)
     verified = responses + forced.answers
+    host = HOST_RATE["tokens"] * responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
     return Price(
         generated=responses * lengths.mean,
         forced=forced.tokens,
@@ -265,7 +270,7 @@ def _responses(
         verified=verified,
         seconds={
             "start": devices.start,
-            "generation": generation_seconds(load, sizes, devices),
+            "generation": max(host, generation_seconds(load, sizes, devices)),
             "forcing": forced.seconds,
             "verification": verified / _rate(verifier, devices),
         },
@@ -285,14 +290,15 @@ def _length(facts: Facts, expected: int | None, longest: int) -> float:
 
 
 def _update(flops: float, devices: Devices) -> float:
-    return flops / (devices.training * devices.hardware.flops * devices.hardware.mfu_train)
+    rate = devices.training * devices.hardware.flops * devices.hardware.mfu_train
+    return flops / (rate * lockstep(devices.training))
 
 
 def _transfer(sizes: Sizes, devices: Devices) -> float:
-    """New weights to every engine: all of them, over one direction of a device's links."""
+    """New weights to every engine: all of them, as fast as other trainers were seen to send theirs, or as links allow."""
     if devices.gpus == 1:
         return 0.0
-    return sizes.parameters * devices.width / (devices.hardware.interconnect / 2)
+    return sizes.parameters * devices.width / min(SYNC_RATE, devices.hardware.interconnect / 2)
 
 
 def _rate(verifier: Comparison | dict[str, Any], devices: Devices) -> float:

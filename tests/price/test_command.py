@@ -24,18 +24,18 @@ def store(tmp_path: Path) -> str:
 def test_the_plan_of_the_papers_run_shows_its_price(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("plan", PAPER, "--store", store) == 2
     out = capsys.readouterr().out
-    assert "A step of qwen3_4b_reo_exp.train.s1: 15.2 gpu_hours on 16 x 8 H800 (generation" in out
-    assert "4K gpu_hours buy 262 such steps; the spec asks for 250" in out
-    assert out.splitlines()[-1].startswith("Plan: 12 run. 3.93K gpu_hours now, at most 3.93K of 4K")
+    assert "A step of qwen3_4b_reo_exp.train.s1: 15.9 gpu_hours on 16 x 8 H800 (generation" in out
+    assert "4K gpu_hours buy 250 such steps; the spec asks for 240" in out
+    assert out.splitlines()[-1].startswith("Plan: 12 run. 3.95K gpu_hours now, at most 3.95K of 4K")
     assert "prefix tokens read again" in out
-    # 3.93K GPU hours on 128 GPUs, nearly all of them the one training.
+    # 3.95K GPU hours on 128 GPUs, nearly all of them the one training.
     assert "From start to report: about 1d 6h on 128 GPUs; more would not make it faster." in out
 
 
 def test_all_shows_every_tasks_tokens_and_memory(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     call("plan", PAPER, "--store", store, "--all")
     out = capsys.readouterr().out
-    assert "5.24G tokens generated, 74.7M forced, 10.5G trained, 2.1M answers checked" in out
+    assert "5.03G tokens generated, 71.7M forced, 10.1G trained, 2.02M answers checked" in out
     assert "peak memory trainer 20.4 GiB, engine 31.7 GiB, disk 48.3 GB" in out
 
 
@@ -47,7 +47,7 @@ def test_the_json_has_the_same_numbers(store: str, capsys: pytest.CaptureFixture
     assert found["price"]["limit"] == 4000
     assert found["price"]["unit"] == "gpu_hours"
     train = next(task for task in found["tasks"] if task["id"] == "qwen3_4b_reo_exp.train.s1")
-    assert sum(train["price"]["gpu_hours_per_step"].values()) == pytest.approx(15.2, rel=0.1)
+    assert sum(train["price"]["gpu_hours_per_step"].values()) == pytest.approx(15.9, rel=0.1)
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])

@@ -23,7 +23,7 @@ from runners.engine.sglang.engine import _places
 FLAGSHIP = Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo"
 TASK = "qwen3_4b_reo_exp.train.s1"
 CLUSTER = "cluster = h800_16x8"
-BESIDE = CLUSTER + " { placement = apart, rollout_share = 80% }\n  lag = 1 step\n  "
+BESIDE = CLUSTER + " { placement = apart, rollout_share = 78% }\n  lag = 1 step\n  "
 
 
 def flagship(tmp_path: Path, said: str) -> Price:

@@ -133,7 +133,7 @@ def test_log_probabilities_of_the_trainers_own_take_a_pass_and_where_draws_are_t
     cut = make.Sampling(max_tokens=16, temperature=0.6, top_p=0.9)
     changes: list[dict[str, Any]] = [{"old_logprobs": "engine"}, {}, {"rollout": cut}]
     engines, own, twice = (one(make.outcome(), **more).seconds["training"] for more in changes)
-    transfer = from_architecture(make.DRAWN).parameters * 2 / 5e9 * 2
+    transfer = from_architecture(make.DRAWN).parameters * 2 / 2.65e9 * 2
     assert (own - transfer) / (engines - transfer) == pytest.approx(4 / 3)
     assert (twice - transfer) / (engines - transfer) == pytest.approx(5 / 3)
 
@@ -152,10 +152,12 @@ def test_an_experiment_on_a_part_of_the_cluster_costs_what_it_costs_there_alone(
     assert mixed.tasks["before.train.s1"] == alone.tasks["before.train.s1"] != whole.tasks["before.train.s1"]
     for name in ("after.train.s1", "before.eval.s1", "after.eval.s1"):
         assert mixed.tasks[name] == whole.tasks[name] != alone.tasks[name]
-    # The same work on half of the GPUs takes twice as long.
+    # The same work on half of the GPUs takes twice as long, but that two ranks wait less for each other than four.
     found = mixed.tasks["before.train.s1"]
     assert (found.devices, found.gpus, mixed.devices) == ("1 x 2 X1", 2, "1 x 4 X1")
-    assert found.seconds["training"] == pytest.approx(2 * whole.tasks["before.train.s1"].seconds["training"])
+    assert found.seconds["training"] == pytest.approx(
+        2 * 0.98 / 0.99 * whole.tasks["before.train.s1"].seconds["training"]
+    )
     assert (mixed.mixed, whole.mixed) == (True, False)
 
 
@@ -253,7 +255,7 @@ def test_a_result_tells_of_as_many_gpus_as_it_was_made_on() -> None:
     assert unsaid is not None
     assert said.factors["training"] == half.factors["training"]
     # What was kept before results said so is taken for all of them, where half of the work is a GPU's.
-    assert unsaid.factors["training"] == pytest.approx(2 * said.factors["training"], rel=0.01)
+    assert unsaid.factors["training"] == pytest.approx(2 * 0.98 / 0.99 * said.factors["training"], rel=0.01)
 
 
 def price_of(spec: Spec, task: str) -> Price:

@@ -139,7 +139,7 @@ class Hardware:
         float,
         Setting(POSITIVE, "to other GPUs of its node, both ways, bytes a second", "interconnect = 400e9"),
     ]
-    mfu_train: Annotated[float, Setting(UTILISED, "share of `flops` that training reaches")] = 0.4
+    mfu_train: Annotated[float, Setting(UTILISED, "share of `flops` that training reaches")] = 0.3
     mfu_prefill: Annotated[float, Setting(UTILISED, "share of `flops` that reading prompts reaches")] = 0.5
     mbu_decode: Annotated[float, Setting(UTILISED, "share of `bandwidth` that generation reaches")] = 0.6
     prefix_cache: Annotated[bool, Setting(Flag(), "engines keep what they have read of a response")] = True

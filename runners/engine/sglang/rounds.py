@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -63,6 +64,18 @@ class Read:
     cached: int = 0
 
 
+Connect = Callable[[Address, int], AbstractAsyncContextManager[httpx.AsyncClient]]
+"""Gives a client of a server for so many requests at once."""
+
+
+def connect_http(address: Address, at_once: int) -> httpx.AsyncClient:
+    """A client that waits for as long as an answer takes."""
+    limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
+    return httpx.AsyncClient(
+        base_url=address.url, headers=address.headers, trust_env=False, timeout=None, limits=limits
+    )
+
+
 def left(works: Sequence[Work]) -> int:
     """How much is open: a response counts for more than its forced answers."""
     return sum(1 if work.response is not None else 2 for work in works if not work.done)
@@ -76,10 +89,19 @@ class Round:
     """
 
     def __init__(
-        self, works: Sequence[Work], servers: Sequence[Address], at_once: int, ahead: Ahead | None, read: Read
+        self,
+        works: Sequence[Work],
+        servers: Sequence[Address],
+        at_once: int,
+        ahead: Ahead | None,
+        read: Read,
+        connect: Connect | None = None,
     ) -> None:
-        """At most `at_once` responses are asked of a server at a time."""
+        """At most `at_once` responses are asked of a server at a time. `connect` gives the client that asks it: one that
+        speaks HTTP, unless another is given, as for engines that are only simulated.
+        """
         self._servers, self._at_once, self._ahead, self._read = list(servers), at_once, ahead, read
+        self._connect = connect or connect_http
         self._open = sum(not work.done for work in works)
         self._waiting = [
             deque(work for work in works if work.server == number and not work.done)
@@ -114,17 +136,9 @@ class Round:
         self._tell()
 
     async def _serve(self, number: int) -> None:
-        limits = httpx.Limits(max_connections=self._at_once, max_keepalive_connections=self._at_once)
         while self._open:
-            address = self._servers[number]
             try:
-                async with httpx.AsyncClient(
-                    base_url=address.url,
-                    headers=address.headers,
-                    trust_env=False,
-                    timeout=None,
-                    limits=limits,
-                ) as client:
+                async with self._connect(self._servers[number], self._at_once) as client:
                     await self._ask_all(number, client)
             except* Lost as several:
                 # The other requests to this server were cancelled with the first that failed.

@@ -1,0 +1,86 @@
+"""The price of a round against the runner's own scheduler over simulated engines, and those engines against sums by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulated import Case, draw_lengths, simulate
+from reodsl.ir.training import FromModel
+from reodsl.language import compile_file
+from reodsl.price.lengths import Lengths
+from reodsl.price.machine import Devices, devices_of
+from reodsl.price.memory import cache_tokens
+from reodsl.price.rollout import Load, generation_seconds
+from reodsl.price.sizes import Sizes, sizes_of
+
+LENGTHS = Lengths.of(10240, 32768)
+CUTS = (1024, 2048, 4096, 8192, 16384)
+
+
+@pytest.fixture(scope="module")
+def sizes() -> Sizes:
+    spec = compile_file(Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo").spec
+    assert spec is not None
+    (start,) = [arm.checkpoint for arm in spec.study.arms if isinstance(arm.checkpoint, FromModel)]
+    found = sizes_of(start.model)
+    assert found is not None
+    return found
+
+
+def h800(gpus: int) -> Devices:
+    spec = compile_file(Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo").spec
+    assert spec is not None
+    devices = devices_of(spec.study.cluster)
+    assert devices is not None
+    return replace(devices, gpus=gpus, generating=gpus, training=gpus)
+
+
+def compare(engines: int, sizes: Sizes) -> tuple[float, float]:
+    """Seconds of a step's rollouts: simulated, and priced."""
+    case = Case(draw_lengths(16 * engines, LENGTHS), 16, 32768, 150, CUTS)
+    # On the client's side 64 tokens are one: engines count single ones.
+    found = simulate(case, sizes, h800(engines), grain=64)
+    assert found.counts.generated == sum(case.lengths)
+    assert found.counts.read_again == 0
+    return found.generation, generation_seconds(
+        Load(16 * engines, engines, 150, LENGTHS), sizes, h800(engines)
+    )
+
+
+def test_eight_engines_take_what_is_priced(sizes: Sizes) -> None:
+    simulated, priced = compare(8, sizes)
+    assert simulated == pytest.approx(priced, rel=0.15)
+
+
+@pytest.mark.heavy
+def test_128_engines_take_what_is_priced(sizes: Sizes) -> None:
+    simulated, priced = compare(128, sizes)
+    assert simulated == pytest.approx(priced, rel=0.15)
+
+
+def test_one_response_takes_its_bytes(sizes: Sizes) -> None:
+    """A prompt is read, and each token reads all weights and the keys and values before it."""
+    devices = h800(1)
+    found = simulate(Case([1000], 1, 1000, 150), sizes, devices)
+    moved = 1000 * sizes.products * 2 + (1000 * 150 + 1000 * 999 / 2) * sizes.kv_bytes(2)
+    hardware = devices.hardware
+    seconds = moved / (hardware.bandwidth * hardware.mbu_decode)
+    seconds += sizes.forward_flops(150, 150**2 / 2) / (hardware.flops * hardware.mfu_prefill)
+    assert found.generation == pytest.approx(seconds + 5e-3, rel=1e-6)
+
+
+def test_answers_asked_late_read_again_what_caches_forgot(sizes: Sizes) -> None:
+    """Caches for three whole responses, of which there are eight: five are forgotten when all have ended."""
+    devices = h800(1)
+    each = sizes.kv_bytes(2) * 10_200
+    weights = sizes.parameters * 2
+    devices = replace(devices, memory=(weights + 3.05 * each) / 0.85)
+    assert 3 * 10_200 < cache_tokens(sizes, devices) < 4 * 10_200
+    case = Case([10_000] * 8, 8, 10_000, 150, (4096,), late=True)
+    assert simulate(case, sizes, devices).counts.read_again >= 5 * (150 + 4096)
+    soon = simulate(replace(case, late=False), sizes, devices, at_once=3)
+    assert soon.counts.read_again == 0
+    assert soon.counts.answers == 8
