@@ -248,6 +248,8 @@ def test_parts_of_a_reward(spec: Callable[..., Spec], body: str, parts: list[tup
         (EVERY.replace("trace", "rejected = argmax(len(z) for z in group), preferred"), "E0310"),
         (EVERY + sequences("sft", f"best({POOL})").replace("prompts = 8", "prompts = 16385"), "E0513"),
         ("selection best { where = mean(correct(z) for z in group) > 1 }", "E0316"),
+        ('selection best { where = mean(python("s.py:f", z) for z in group) < 1 }', "E0301"),
+        ("selection best { where = mean(count(M for M in [4 tokens, 8 tokens]) for z in group) < 4 }", "E0301"),
         ("selection best { where = mean(correct(z) for z in group) < 1, drop = 10% }", "E0304"),
         (KEEPS + sequences("sft", f"best({POOL}, most: 0.5)"), "E0510"),
         (SHORTEST.replace("correct(z)", "len(z) < mean(len(w) for w in ref)") + sequences("sft", f"best({POOL})"), "E0301"),
