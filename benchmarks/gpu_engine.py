@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def measure(
     vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
     half = torch.bfloat16 if device.type != "cpu" else torch.float32
     figures: dict[str, Any] = {"shape": shape, "engine": engine_name, "device": name_of(device)}
-    with joined(0, 1, HashStore(), device) as ranks:
+    with tempfile.TemporaryDirectory() as folder, joined(0, 1, HashStore(), device) as ranks:
         with device:
             model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0)
         place = Path(folder) / "model"

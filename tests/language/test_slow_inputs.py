@@ -94,8 +94,13 @@ CASES = {
     "modules that there are not": "".join(f"from .nope{n} import x\n" for n in range(9000)),
 }
 
+MOST = ("names that there are not", "a line of signs", "linear schedules", "stages", "calls of a function")
+"""One of each part that was slow: messages, letters, values, the spec, a reward."""
 
-@pytest.mark.parametrize("name", CASES)
+
+@pytest.mark.parametrize(
+    "name", [name if name in MOST else pytest.param(name, marks=pytest.mark.heavy) for name in CASES]
+)
 def test_is_checked_soon(name: str, tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text(CASES[name])
@@ -104,6 +109,7 @@ def test_is_checked_soon(name: str, tmp_path: Path) -> None:
     assert found.megabytes < MEGABYTES
 
 
+@pytest.mark.heavy
 def test_many_files_are_checked_soon(tmp_path: Path) -> None:
     for number in range(60):
         lines = "".join(f"param p{number}_{n}: int = {n}\n" for n in range(8000))

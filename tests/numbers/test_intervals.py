@@ -185,7 +185,9 @@ def test_a_truth_between_two_ends_is_covered_at_its_worst_as_often_as_is_said(ga
     assert one_sided(1.0, 0.0, 0.95) == 0.95
 
 
-@pytest.mark.parametrize("name", ["1 seed, 5 arms, apart", "3 seeds, 5 arms, equal"])
+@pytest.mark.parametrize(
+    "name", ["1 seed, 5 arms, apart", pytest.param("3 seeds, 5 arms, equal", marks=pytest.mark.heavy)]
+)
 def test_intervals_hold_a_known_truth_about_as_often_as_they_say(name):
     """A small cut of `make intervals`: 95% of what 24 studies say, less four standard errors of as many independent ones."""
     (scenario,) = (each for each in SCENARIOS if each.name == name)

@@ -31,6 +31,23 @@ def math() -> Iterator[PooledVerifier]:
     verifier.close()
 
 
+LIGHT = f"""
+import json, sys
+print(json.dumps({{"ready": True}}), flush=True)
+for line in sys.stdin:
+    while json.loads(line)["text"] == {TOWER!r}:
+        pass
+    print(json.dumps({{"correct": True, "outcome": "checked", "retire": False}}), flush=True)
+"""
+
+
+@pytest.fixture
+def light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers without packages, for tests of what becomes of a worker: all is right to them, and the tower has no end."""
+    (tmp_path / "light.py").write_text(LIGHT)
+    monkeypatch.setattr(process_module, "WORKER", tmp_path / "light.py")
+
+
 @pytest.fixture(scope="module")
 def shared() -> Iterator[PooledVerifier]:
     """For tests that look at verdicts alone: its workers have read their packages."""
@@ -94,6 +111,7 @@ def test_a_hostile_answer_times_out_and_its_neighbours_do_not() -> None:
     math.close()
 
 
+@pytest.mark.usefixtures("light")
 def test_what_a_worker_had_that_the_clock_ended_is_asked_of_another() -> None:
     math = PooledVerifier("math", workers=1, seconds=0.3, memory_mib=1024, fast=True)
     math.grade([Answer("x+1", "1+x")])
@@ -105,6 +123,7 @@ def test_what_a_worker_had_that_the_clock_ended_is_asked_of_another() -> None:
     math.close()
 
 
+@pytest.mark.usefixtures("light")
 def test_an_answer_that_the_clock_ends_twice_has_had_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     math = PooledVerifier("math", workers=1, seconds=5.0, memory_mib=1024, fast=True)
     monkeypatch.setattr(pool_module, "wall_seconds", lambda seconds: 0.3)
@@ -114,6 +133,7 @@ def test_an_answer_that_the_clock_ends_twice_has_had_its_time(monkeypatch: pytes
     math.close()
 
 
+@pytest.mark.usefixtures("light")
 def test_a_worker_that_died_between_batches_is_replaced(math: PooledVerifier) -> None:
     math.grade([Answer("x+1", "1+x")])
     (pid,) = math.pids()
@@ -122,6 +142,7 @@ def test_a_worker_that_died_between_batches_is_replaced(math: PooledVerifier) ->
     assert math.grade([Answer("x+2", "2+x")]) == [Verdict(True, "checked")]
 
 
+@pytest.mark.usefixtures("light")
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
 def test_a_worker_that_somebody_ends_at_work_makes_no_answer_wrong(
     math: PooledVerifier, by: signal.Signals
@@ -138,6 +159,7 @@ def test_a_worker_that_somebody_ends_at_work_makes_no_answer_wrong(
     assert math.stats().workers_started == 2
 
 
+@pytest.mark.usefixtures("light")
 def test_a_worker_that_dies_of_an_answer_fails_that_answer_only(math: PooledVerifier) -> None:
     math.grade([Answer("x+1", "1+x")])
     (pid,) = math.pids()
