@@ -152,7 +152,7 @@ def test_a_signal_ends_it_while_it_waits_for_the_editor(
 ) -> None:
     editor.ask("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
     editor.process.send_signal(number)
-    assert editor.process.wait(20) == 128 + number
+    assert editor.process.wait(120) == 128 + number
     assert editor.process.stderr is not None
     assert editor.process.stderr.read().decode() == words
 
