@@ -9,21 +9,26 @@ Lengths and budgets may be counted in grains of several tokens, so that a hundre
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import heapq
+import json
 import random
 import selectors
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import orjson
 
+from reodsl.ir.training import FromModel
+from reodsl.language import compile_file
 from reodsl.price.lengths import Lengths
-from reodsl.price.machine import RUNNING, STEP_FLOOR, Devices
+from reodsl.price.machine import RUNNING, STEP_FLOOR, Devices, devices_of
 from reodsl.price.memory import cache_tokens
-from reodsl.price.sizes import Sizes
+from reodsl.price.sizes import Sizes, sizes_of
 from runners.engine.protocol import Ahead, Request, Sampling
 from runners.engine.sglang.engine import _places
 from runners.engine.sglang.messages import Draft
@@ -76,7 +81,7 @@ class _Running:
     text: int
     left: int
     most: int
-    done: asyncio.Future[None]
+    done: asyncio.Future[int]
     context: int = 0
     stored: int = 0
     decoded: int = 0
@@ -124,9 +129,9 @@ class Engine:
 
     def ask(
         self, question: int, group: int, prompt: int, text: int, left: int, most: int
-    ) -> asyncio.Future[None]:
-        """Puts a sequence in the queue; what is returned is done when its last token is there."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    ) -> asyncio.Future[int]:
+        """Puts a sequence in the queue; what is returned is the tokens that were cached, once its last token is there."""
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         work = _Running(group, prompt, text, left, most, done)
         work.new = question not in self._prompts
         self._prompts.add(question)
@@ -261,7 +266,7 @@ class Engine:
             else:
                 self._kept[work.group] = work.stored
                 self._counts.generated += work.decoded
-            work.done.set_result(None)
+            work.done.set_result(work.context - work.stored)
 
     def _put_off(self) -> None:
         """Takes back the sequence with the fewest tokens, and lets others in more carefully."""
@@ -343,9 +348,11 @@ class _Client:
             self._engine.ask(index // case.rollouts, index, prompt, case.text, case.answer, case.answer)
             for prompt in whole
         ]
-        await asyncio.gather(*asked)
-        meta = {"prompt_tokens": 0, "cached_tokens": 0}
-        return [{"output_ids": [_STOP], "meta_info": meta} for _ in asked]
+        cached = await asyncio.gather(*asked)
+        return [
+            {"output_ids": [_STOP], "meta_info": {"prompt_tokens": prompt, "cached_tokens": count}}
+            for prompt, count in zip(whole, cached, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,3 +431,48 @@ def draw_lengths(count: int, lengths: Lengths, seed: int = 1) -> list[int]:
     """Lengths of responses, drawn from the price's own distribution."""
     draw = random.Random(seed)
     return [max(1, round(min(lengths.longest, draw.expovariate(1 / lengths.scale)))) for _ in range(count)]
+
+
+def evaluation(
+    engines: int, questions: int, samples: int, late: bool, at_once: int, grain: int
+) -> dict[str, Any]:
+    """What `math_reg` of Qwen3-4B asks of H800s: simulated seconds, GPU hours, and tokens read again."""
+    path = Path(__file__).resolve().parents[1] / "specs" / "qwen3_4b_reo_exp.reo"
+    spec = compile_file(path).spec
+    assert spec is not None
+    devices = devices_of(spec.study.cluster)
+    (start,) = [arm.checkpoint for arm in spec.study.arms if isinstance(arm.checkpoint, FromModel)]
+    sizes = sizes_of(start.model)
+    assert devices is not None
+    assert sizes is not None
+    devices = replace(devices, gpus=engines, generating=engines)
+    lengths = Lengths.of(11 * 1024, 32 * 1024)
+    cuts = [*range(64, 1024, 64), *range(1024, 32 * 1024, 1024)]
+    case = Case(draw_lengths(questions * samples, lengths), samples, 32 * 1024, 150, cuts, late=late)
+    seen = simulate(case, sizes, devices, grain, at_once)
+    return {
+        "seconds": round(seen.seconds),
+        "gpu_hours": round(seen.seconds * engines / 3600, 2),
+        "prefix_tokens_read_again": seen.counts.read_again,
+        "tokens_read_again_of_what_was_put_off": seen.counts.put_off,
+        "answers": seen.counts.answers,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engines", type=int, default=8)
+    parser.add_argument("--questions", type=int, default=23, help="23 on 8 engines are 372 on 128")
+    parser.add_argument("--samples", type=int, default=32)
+    parser.add_argument("--grain", type=int, default=32, help="tokens that are one on the client's side")
+    args = parser.parse_args()
+    ways = {"late": (True, 512), "as each ends": (False, 512), "as each ends, 32 at once": (False, 32)}
+    results = {
+        name: evaluation(args.engines, args.questions, args.samples, late, at_once, args.grain)
+        for name, (late, at_once) in ways.items()
+    }
+    print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()

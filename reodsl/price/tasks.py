@@ -260,7 +260,7 @@ def _responses(
     forcing = suite.forcing if suite is not None else None
     text = text_tokens(forcing.text, words) if forcing is not None else 0.0
     answer = forcing.answer_tokens if forcing is not None else 0
-    forced = force(load, cuts, text, answer, sizes, devices)
+    forced = force(load, cuts, text, answer, sizes, devices, soon=True)
     verified = responses + forced.answers
     host = HOST_RATE["tokens"] * responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
     return Price(

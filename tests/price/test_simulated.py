@@ -13,7 +13,7 @@ from reodsl.language import compile_file
 from reodsl.price.lengths import Lengths
 from reodsl.price.machine import Devices, devices_of
 from reodsl.price.memory import cache_tokens
-from reodsl.price.rollout import Load, generation_seconds
+from reodsl.price.rollout import Load, force, generation_seconds
 from reodsl.price.sizes import Sizes, sizes_of
 
 LENGTHS = Lengths.of(10240, 32768)
@@ -84,3 +84,15 @@ def test_answers_asked_late_read_again_what_caches_forgot(sizes: Sizes) -> None:
     soon = simulate(replace(case, late=False), sizes, devices, at_once=3)
     assert soon.counts.read_again == 0
     assert soon.counts.answers == 8
+
+
+@pytest.mark.heavy
+def test_an_evaluation_reads_again_and_takes_what_is_priced(sizes: Sizes) -> None:
+    """As many responses an engine as `math_reg` has on 128: 92, of which caches hold about 40."""
+    lengths, cuts = Lengths.of(11264, 32768), [*range(64, 1024, 64), *range(1024, 32768, 1024)]
+    found = simulate(Case(draw_lengths(32 * 23, lengths), 32, 32768, 150, cuts), sizes, h800(8), grain=32)
+    load = Load(32 * 23, 23, 150, lengths)
+    forced = force(load, cuts, 28, 20, sizes, h800(8), soon=True)
+    assert forced.read_again == pytest.approx(found.counts.read_again, rel=0.25)
+    priced = generation_seconds(load, sizes, h800(8)) + forced.seconds
+    assert found.seconds == pytest.approx(priced, rel=0.15)
