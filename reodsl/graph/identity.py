@@ -16,6 +16,7 @@ _INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
         ("stage", "expected_length"),
         ("stage", "microbatch"),
         ("stage", "checkpointing"),
+        ("stage", "optim", "on"),
         ("stage", "method", "mismatch_limit"),
     ),
     "evaluate": (("suite", "expected_length"),),

@@ -34,7 +34,7 @@ class Optimizer(training_settings.Optim, IR):
     `warmup_steps` linear from 0, or `warmup_share` of the stage's steps, rounded down; then constant, or with `decay`
     linear to 0 from the fraction `decay_from` of its steps on. Where passes over the sequences end the stage before
     `steps`, shares are of the steps that those take. `rest` is used by `muon` for embeddings, norms and biases.
-    `grad_norm` 0 turns clipping off.
+    `grad_norm` 0 turns clipping off. `on` the `host` of a GPU are moments and the step; no result depends on it.
     """
 
     later = frozenset({"warmup_share"})
@@ -42,6 +42,13 @@ class Optimizer(training_settings.Optim, IR):
     warmup_steps: int = 0
     warmup_share: float = 0.0
     rest: AdamGroup | None = None
+
+
+class Lora(training_settings.Lora, IR):
+    """Adapters A [rank, in] and B [out, rank] beside each matrix W of some `layers`: W + (`alpha` / `rank`) B A.
+
+    A is drawn and B is 0 where the stage begins; they alone are trained. Checkpoints and engines have the sum.
+    """
 
 
 class Advantage(training_settings.Advantage, IR):
@@ -198,6 +205,8 @@ class Stage(training_settings.Stage, IR):
     many passes over its sequences (all methods but PPO).
     `expected_length`, the mean tokens of a response or trace, is for pricing alone.
 
+    With `lora` adapters are trained, and the weights themselves are not.
+
     `precision`: of the forward and backward passes (weights and their optimizer stay in float32); `auto` is bfloat16
     on GPUs. `microbatch`: tokens that one process runs at once, padding and all, at most, unless one sequence is longer.
     `checkpointing` keeps one number a layer for the backward pass and computes the rest again; `auto` does on GPUs.
@@ -209,6 +218,7 @@ class Stage(training_settings.Stage, IR):
     method: Method
     data: Data
     optim: Optimizer
+    lora: Lora | None = None
     plateau: Plateau | None = None
     selected: Selected | None = None
     passes: int | None = None

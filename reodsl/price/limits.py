@@ -37,7 +37,10 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
                         "E0611",
                         f"the {role} of {name} needs {memory(peak)} on each GPU, which has {memory(price.capacity)}",
                         where=price.devices,
-                        help="spread it over more GPUs (`nodes`, `tensor_parallel`), or take a smaller model",
+                        help="spread it over more GPUs (`nodes`, `tensor_parallel`), or take a smaller model"
+                        if role != "trainer"
+                        else "spread it over more GPUs (`nodes`), train adapters (`lora { rank = 32 }`), take the step on"
+                        " the host (`optim { on = host }`), or take a smaller model",
                     )
                 )
     return tuple(errors)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from reodsl.ir.training import Stage
 from reodsl.price.machine import USABLE, Devices
 from reodsl.price.sizes import Sizes
 
-STATE = 4 + 4 + 8
-"""Bytes a parameter that training keeps: weight, gradient and two moments, all in float32."""
-KEPT = 4 + 8
-"""Of these, what is there between updates too: the gradient is not."""
+WEIGHT, GRADIENT, MOMENTS = 4, 4, 8
+"""Bytes a parameter that training keeps: weight, gradient and two moments, all in float32. Between updates there is no
+gradient."""
 LOGIT_CHUNK, LOGIT_CHUNK_HERE = 2 * 4 * 2**27, 2 * 4 * 2**25
 """Logits and their gradient that are held at once, in float32: on a GPU, and on this machine's processor."""
 RUNTIME_HERE = 384 * 2**20
@@ -19,9 +20,45 @@ KERNELS_HERE = 896 * 2**20
 """What a process there comes to hold beyond that: kernels for every shape that came up, holes in its heap; measured."""
 
 
-def state_bytes(sizes: Sizes, devices: Devices) -> float:
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What of a training's state a recipe leaves out: all weights but `adapters` numbers beside them (None: it trains the
+    weights), moments of a GPU that are `on_host`, and the weights of a `frozen` model that are not there.
+    """
+
+    adapters: int | None = None
+    on_host: bool = False
+    frozen: bool = False
+
+    @staticmethod
+    def of(stage: Stage, sizes: Sizes) -> Recipe:
+        """What a stage says of it."""
+        lora = stage.lora
+        return Recipe(
+            None if lora is None else sizes.adapters(lora.rank, lora.layers),
+            stage.optim.on == "host",
+            stage.method.frozen,
+        )
+
+    def bytes(self, sizes: Sizes, devices: Devices, *, gradients: bool) -> float:
+        """Weights, the moments of what is trained, and its `gradients`, on one training device."""
+        trained = sizes.parameters if self.adapters is None else self.adapters
+        # On a laptop's processor the host's memory is the device's.
+        away = self.on_host and devices.unit == "gpu_hours"
+        each = (GRADIENT if gradients else 0) + (0 if away else MOMENTS)
+        weights = sizes.parameters + (self.adapters or 0)
+        # Adapters that are left out of a pass leave the weights that training began with.
+        beside = sizes.parameters if self.frozen and self.adapters is None else 0
+        return (WEIGHT * (weights + beside) + each * trained) / devices.training
+
+
+WHOLE = Recipe()
+"""Training of all weights, on its devices alone."""
+
+
+def state_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> float:
     """Weights, gradients and optimizer state on one training device, spread over all of them."""
-    return sizes.parameters * STATE / devices.training
+    return recipe.bytes(sizes, devices, gradients=True)
 
 
 def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
@@ -41,47 +78,48 @@ def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
     return kept + max(tokens * deep * devices.width, logits)
 
 
-def gathered_bytes(sizes: Sizes, devices: Devices) -> float:
+def gathered_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> float:
     """What a GPU puts together of weights that are spread over all: embeddings, the output matrix and its gradient, a layer,
-    the one after it, and a layer's gradient in float32 on its way to the others.
+    the one after it, and a layer's gradient in float32 on its way to the others. Weights beside adapters have no gradient.
     """
     if devices.unit == "seconds":
         return 0.0
     layer = (sizes.products - sizes.vocabulary * sizes.hidden) / sizes.layers
     ends = sizes.parameters - sizes.layers * layer
-    return (ends + sizes.vocabulary * sizes.hidden + 2 * layer) * devices.width + 4 * layer
+    whole = (ends + 2 * layer) * devices.width
+    if recipe.adapters is not None:
+        return whole
+    return whole + sizes.vocabulary * sizes.hidden * devices.width + GRADIENT * layer
 
 
 HANDED = 1 << 30
 """The most bytes of weights that a device holds for the engine on it: a bucket, and what is put together for the next."""
 
 
-def kept_bytes(sizes: Sizes, devices: Devices, *, frozen: bool = False) -> float:
+def kept_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = WHOLE) -> float:
     """What training keeps on a device between updates, and on a GPU the weights that are on their way to engines.
 
     Each device hands them to its own engine bucket by bucket. Where engines are apart the first device has a copy of all:
-    it is the one that has to have room. With `frozen` there are another model's float32 weights, which are only read.
+    it is the one that has to have room.
     """
     copy = 0.0
     if devices.unit == "gpu_hours":
         copy = sizes.parameters * devices.width
         if not devices.apart:
             copy = min(copy, HANDED)
-    return sizes.parameters * (KEPT + (4 if frozen else 0)) / devices.training + copy
+    return recipe.bytes(sizes, devices, gradients=False) + copy
 
 
 def trainer_bytes(
-    sizes: Sizes, devices: Devices, longest: float, *, frozen: bool = False, feeds: bool = False
+    sizes: Sizes, devices: Devices, longest: float, recipe: Recipe = WHOLE, *, feeds: bool = False
 ) -> float:
     """The peak of a training device: its part of the state, what it puts together of weights, activations.
 
-    With `frozen` it also holds its part of another model's float32 weights. Where it `feeds` engines, it may be that
-    what it keeps between updates is more.
+    Where it `feeds` engines, it may be that what it keeps between updates is more.
     """
-    beside = 4 * sizes.parameters / devices.training if frozen else 0.0
-    state = state_bytes(sizes, devices) + beside
-    update = state + gathered_bytes(sizes, devices) + activation_bytes(sizes, devices, longest)
-    between = kept_bytes(sizes, devices, frozen=frozen) if feeds else 0.0
+    passes = gathered_bytes(sizes, devices, recipe) + activation_bytes(sizes, devices, longest)
+    update = state_bytes(sizes, devices, recipe) + passes
+    between = kept_bytes(sizes, devices, recipe) if feeds else 0.0
     return _runtime(devices) + max(update, between)
 
 
@@ -123,6 +161,7 @@ def checkpoint_bytes(sizes: Sizes) -> float:
     return 4.0 * sizes.parameters
 
 
-def optimizer_bytes(sizes: Sizes, algorithm: str) -> float:
+def optimizer_bytes(sizes: Sizes, algorithm: str, recipe: Recipe = WHOLE) -> float:
     """A stored optimizer: two fp32 moments, or one where Muon has most of the weights."""
-    return sizes.parameters * (4.0 if algorithm == "muon" else 8.0)
+    trained = sizes.parameters if recipe.adapters is None else recipe.adapters
+    return trained * (4.0 if algorithm == "muon" else 8.0)

@@ -208,7 +208,8 @@ def _priced(task: Task) -> dict[str, Any]:
     }
     if task.kind == "train":
         stage = payload["stage"]
-        payload["stage"] = stage | {"optim": stage["optim"]["algorithm"]}
+        optim = stage["optim"]
+        payload["stage"] = stage | {"optim": (optim["algorithm"], optim.get("on"))}
     return payload
 
 

@@ -37,6 +37,14 @@ class Sizes:
         """FLOPs of the product that gives the logits of some tokens."""
         return 2 * self.vocabulary * self.hidden * tokens
 
+    def adapters(self, rank: int, layers: str) -> int:
+        """The numbers in adapters of a rank, beside the matrices of `attention`, of the gated layers (`mlp`), or `all`."""
+        ends = {
+            "attention": 2 * (self.hidden + self.attention) + 2 * (self.hidden + self.kv),
+            "mlp": 3 * (self.hidden + self.intermediate),
+        }
+        return self.layers * rank * (sum(ends.values()) if layers == "all" else ends[layers])
+
     def kv_bytes(self, width: int) -> int:
         """Bytes of keys and values of one token, at `width` bytes a number."""
         return 2 * self.layers * self.kv * width

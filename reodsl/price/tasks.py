@@ -109,8 +109,9 @@ def scored_again(stage: Stage, method: Ppo, engine: str, width: int, rounded: bo
 def _ppo(
     stage: Stage, method: Ppo, sizes: Sizes, facts: Facts, devices: Devices, words: bool, engine: str
 ) -> Price:
+    recipe = memory.Recipe.of(stage, sizes)
     if engine == "embedded" or not devices.apart:
-        devices = replace(devices, beside=memory.kept_bytes(sizes, devices, frozen=method.frozen))
+        devices = replace(devices, beside=memory.kept_bytes(sizes, devices, recipe))
     rounded = devices.unit == "seconds" and devices.width == 2
     scored = scored_again(stage, method, engine, devices.width, rounded)
     batch, longest = method.batch, method.rollout.max_tokens
@@ -124,7 +125,7 @@ def _ppo(
     answer = method.forcing.answer_tokens if method.forcing is not None else 0
     forced = force(load, cuts, text, answer, sizes, _reading(devices, method))
     sorted_by_entropy = method.epochs if method.loss.sorts else 0
-    passes = 3 * method.epochs + scored + method.frozen + sorted_by_entropy
+    passes = _passes(stage, devices) * method.epochs + scored + method.frozen + sorted_by_entropy
     answered = responses * facts.trained_share * lengths.mean
     tokens = answered + responses * facts.trained_share * prompt
     # Entropies take logits of their own: those in the loss are made, made again and led back through, as two products.
@@ -159,20 +160,22 @@ def _ppo(
         seconds=seconds,  # type: ignore[arg-type]
         gpus=devices.gpus,
         memory={
-            "trainer": memory.trainer_bytes(
-                sizes, devices, prompt + longest, frozen=method.frozen, feeds=True
-            )
-            + stays,
+            "trainer": memory.trainer_bytes(sizes, devices, prompt + longest, recipe, feeds=True) + stays,
             "engine": memory.engine_bytes(sizes, devices, cached),
         },
         disk=memory.checkpoint_bytes(sizes)
-        + memory.optimizer_bytes(sizes, stage.optim.algorithm)
+        + memory.optimizer_bytes(sizes, stage.optim.algorithm, recipe)
         + drawn * responses * BYTES_PER_ROLLOUT * (1 + len(cuts)),
         steps=steps,
         draws=draws,
         beside=beside,
         sync=sync,
     )
+
+
+def _passes(stage: Stage, devices: Devices) -> int:
+    """Forward passes that cost what a step's passes do. On GPUs weights beside adapters have no gradient to compute."""
+    return 2 if stage.lora is not None and devices.unit == "gpu_hours" else 3
 
 
 def _monitored(method: Ppo, steps: int) -> tuple[int, int]:
@@ -223,15 +226,19 @@ def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Fact
     if facts.steps is None and stage.passes is not None and facts.questions is not None:
         steps = min(steps, math.ceil(stage.passes * facts.questions / method.batch))
     tokens, context = sequences * (prompt + trace), sequences * (prompt + trace) ** 2 / 2
+    recipe = memory.Recipe.of(stage, sizes)
     return Price(
         trained=steps * sequences * trace,
         seconds={
             "start": devices.start,
-            "training": steps * _update((3 + method.frozen) * sizes.forward_flops(tokens, context), devices),
+            "training": steps
+            * _update(
+                (_passes(stage, devices) + method.frozen) * sizes.forward_flops(tokens, context), devices
+            ),
         },
         gpus=devices.gpus,
-        memory={"trainer": memory.trainer_bytes(sizes, devices, method.max_tokens, frozen=method.frozen)},
-        disk=memory.checkpoint_bytes(sizes) + memory.optimizer_bytes(sizes, stage.optim.algorithm),
+        memory={"trainer": memory.trainer_bytes(sizes, devices, method.max_tokens, recipe)},
+        disk=memory.checkpoint_bytes(sizes) + memory.optimizer_bytes(sizes, stage.optim.algorithm, recipe),
         steps=steps,
     )
 

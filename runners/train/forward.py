@@ -18,6 +18,7 @@ from torch import Tensor
 from runners.rounded import HALF
 from runners.rows import filled
 from runners.train import bfloat16
+from runners.train.adapters import is_adapted, weight_of
 from runners.train.attention import Sequences
 from runners.train.kernels import linear, linear_add, rotate, swiglu, unit_rms
 
@@ -100,19 +101,30 @@ def lean_forward(model: Any, precision: torch.dtype = torch.float32) -> Forward:
             turns = torch.polar(torch.ones_like(angles), angles)[:, None, :]
         return turns[:width]
 
+    adapted = is_adapted(model)
+
     def derive() -> list[Tensor]:
         derived = []
         for layer in body.layers:
             attention, mlp = layer.self_attn, layer.mlp
             parts = (
-                attention.q_proj.weight[query_order],
-                attention.k_proj.weight[key_order],
-                attention.v_proj.weight,
+                weight_of(attention.q_proj)[query_order],
+                weight_of(attention.k_proj)[key_order],
+                weight_of(attention.v_proj),
             )
             derived.append(torch.cat(parts) * layer.input_layernorm.weight)
-            both = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
+            both = torch.cat((weight_of(mlp.gate_proj), weight_of(mlp.up_proj)))
             derived.append(both * layer.post_attention_layernorm.weight)
+        if adapted:
+            for layer in body.layers:
+                derived += [weight_of(layer.self_attn.o_proj), weight_of(layer.mlp.down_proj)]
         return derived
+
+    def ends(number: int, layer: Any, derived: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The matrices by which attention and the gated layer leave: they are made of others where these have adapters."""
+        if not adapted:
+            return layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight
+        return derived[2 * (len(body.layers) + number) :][:2]
 
     def attend(x: Tensor, attention: Any, weight: Tensor, rows: int, width: int) -> Tensor:
         mixed = times(unit_rms(x, eps), weight)
@@ -148,9 +160,10 @@ def lean_forward(model: Any, precision: torch.dtype = torch.float32) -> Forward:
             seen = attend(x, layer.self_attn, derived[2 * number], rows, width)
             if number == len(body.layers) - 1:
                 seen, x = seen[wanted], x[wanted]
-            x = times_add(seen, layer.self_attn.o_proj.weight, x)
+            attended, gated = ends(number, layer, derived)
+            x = times_add(seen, attended, x)
             inner = swiglu(times(unit_rms(x, eps), derived[2 * number + 1]))
-            x = times_add(inner, layer.mlp.down_proj.weight, x)
+            x = times_add(inner, gated, x)
         return (unit_rms(x, eps) * body.norm.weight)[: len(at)]
 
     return Forward(derive, hidden)

@@ -38,19 +38,23 @@ class _TokenLogprobs(Function):
         return torch.cat(parts) if parts else hidden.new_empty(0)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         hidden, weight, targets, norm, *kept = ctx.saved_tensors
         grad = grads[0] / ctx.temperature
         # Summed in float32: a chunk's share would be lost in a bfloat16 sum of many.
-        d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)
+        d_hidden = torch.empty_like(hidden)
+        # Beside adapters the output matrix is not trained, and its gradient would be as large.
+        learns = ctx.needs_input_grad[1]
+        d_weight = torch.zeros_like(weight, dtype=torch.float32) if learns else None
         for start in range(0, hidden.shape[0], ctx.chunk):
             rows = slice(start, start + ctx.chunk)
             logits = kept[0] if kept else _logits(hidden[rows], weight, ctx.temperature)
             slopes = compiled(_slopes, logits.device)
             flow = slopes(logits, norm[rows], targets[rows], grad[rows], hidden.dtype)
             d_hidden[rows] = product(flow, weight.t())
-            d_weight += _wide_product(flow.t(), hidden[rows].t())
-        return d_hidden, d_weight.to(weight.dtype), None, None
+            if d_weight is not None:
+                d_weight += _wide_product(flow.t(), hidden[rows].t())
+        return d_hidden, None if d_weight is None else d_weight.to(weight.dtype), None, None
 
 
 def _chunk_rows(weight: Tensor) -> int:

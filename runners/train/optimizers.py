@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from reodsl.ir.training import Optimizer
-from runners.train.sharding import local
+from runners.train.on_host import HostOptimizer
+from runners.train.sharding import like, local, whole
 
 
 def learning_rate_factor(step: int, steps: int, settings: Optimizer) -> float:
@@ -31,20 +33,24 @@ def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimi
     """One optimizer over all parameters; with `muon` one over the matrices of the layers, then AdamW over the rest.
 
     Muon's momentum is `betas[0]`; embeddings, the output matrix, norms and biases go to `rest` (or, without one, to
-    AdamW with the same settings). Each group keeps its full rate as `full_lr`.
+    AdamW with the same settings). Each group keeps its full rate as `full_lr`. The step of Adam and AdamW is taken
+    `on` the host of the parameters' device where the settings say so.
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if settings.algorithm != "muon":
         kind = torch.optim.Adam if settings.algorithm == "adam" else torch.optim.AdamW
+        parameters = [p for _, p in named]
+        numbers: dict[str, Any] = {
+            "lr": settings.lr,
+            "betas": settings.betas,
+            "eps": settings.eps,
+            "weight_decay": settings.weight_decay,
+            "fused": True,
+        }
+        # A processor's own memory is the host's.
+        away = settings.on == "host" and any(p.device.type != "cpu" for p in parameters)
         optimizers: list[torch.optim.Optimizer] = [
-            kind(
-                [p for _, p in named],
-                lr=settings.lr,
-                betas=settings.betas,
-                eps=settings.eps,
-                weight_decay=settings.weight_decay,
-                fused=True,
-            )
+            HostOptimizer(parameters, numbers, kind) if away else kind(parameters, **numbers)
         ]
     else:
         ends = {
@@ -88,11 +94,24 @@ def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> 
     }
 
 
+def whole_optimizer_state(
+    model: Any, optimizers: Sequence[torch.optim.Optimizer]
+) -> Iterator[tuple[str, Tensor]]:
+    """What `optimizer_state` gives, one after another and each put together from all processes, which all have to ask."""
+    for name, value in optimizer_state(model, optimizers).items():
+        parameter = model.get_parameter(name.split("/", 2)[2])
+        # On the host they are this process's rows, as plain tensors.
+        yield name, whole(value if isinstance(value, DTensor) else like(value, parameter))
+
+
 def moments_to_come(optimizers: Sequence[torch.optim.Optimizer]) -> int:
-    """Bytes of this process's moments of parameters that have none yet: one each with Muon, two with the others."""
+    """Bytes of this process's moments of parameters that have none yet: one each with Muon, two with the others, and none
+    of what is on the host.
+    """
     return sum(
         local(p).numel() * p.element_size() * (1 if isinstance(optimizer, torch.optim.Muon) else 2)
         for optimizer in optimizers
+        if not isinstance(optimizer, HostOptimizer)
         for group in optimizer.param_groups
         for p in group["params"]
         if not optimizer.state.get(p)
@@ -106,6 +125,10 @@ def load_optimizer_state(
     for key, value in state.items():
         number, field, name = key.split("/", 2)
         parameter = model.get_parameter(name)
-        moments = optimizers[int(number)].state[parameter]
-        # The count of steps too: the fused kernels read it where the parameter is.
-        moments[field] = value.to(parameter.device, copy=True)
+        optimizer = optimizers[int(number)]
+        moments = optimizer.state[parameter]
+        if isinstance(optimizer, HostOptimizer):
+            moments[field] = local(value).to("cpu", copy=True)
+        else:
+            # The count of steps too: the fused kernels read it where the parameter is.
+            moments[field] = value.to(parameter.device, copy=True)

@@ -7,31 +7,44 @@ from typing import Any
 
 import torch
 
+from reodsl.ir.training import Lora
 from runners.models.folder import load_model, outline
 from runners.models.stored import Stored
 from runners.models.tensors import weight_files
+from runners.train.adapters import adapt
 from runners.train.ranks import Ranks
 from runners.train.sharding import Scorer, fill, shard
 
 
 def place(
-    folder: Path, device: torch.device, precision: torch.dtype, ranks: Ranks
+    folder: Path,
+    device: torch.device,
+    precision: torch.dtype,
+    ranks: Ranks,
+    lora: Lora | None = None,
+    seed: int = 0,
 ) -> tuple[Any, Scorer | None]:
     """A model in float32, and its pass in `precision` where it is sharded over `ranks`.
 
     Of a sharded model each process reads its own rows. Where the files have other names than the model (as those of
-    mixtures of experts do) each reads it whole, and keeps its rows. Raises as `load_model`.
+    mixtures of experts do) each reads it whole, and keeps its rows. With `lora` the model has adapters, drawn from `seed`,
+    and they alone are trained. Raises as `load_model`, and E0940 for adapters that it cannot have.
     """
     if ranks.mesh is None:
-        return load_model(folder).to(device), None
+        model = load_model(folder)
+        if lora is not None:
+            adapt(model, lora, seed)
+        return model.to(device), None
     model = outline(folder)
     stored = Stored(weight_files(folder))
-    if not _named_alike(model, stored):
+    alike = _named_alike(model, stored)
+    if not alike:
         del stored
         model = load_model(folder)
-        return model, shard(model, ranks, precision)
+    adapters = {} if lora is None else adapt(model, lora, seed)
     scorer = shard(model, ranks, precision)
-    fill(model, stored, ranks)
+    if alike:
+        fill(model, stored, ranks, adapters)
     return model, scorer
 
 

@@ -21,10 +21,12 @@ from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress
 from reodsl.ir.model import Model
 from reodsl.ir.training import Plateau, Ppo, Sft, Stage
+from reodsl.price.memory import Recipe
 from reodsl.store.live import add_step, begin_steps
 from runners.models.folder import Loaded, load_config, load_tokenizer, save
 from runners.models.stored import Stored
 from runners.seeds import purpose
+from runners.train.adapters import merged_state, take_off
 from runners.train.agreement import Disagreement
 from runners.train.crew import together
 from runners.train.exhaustion import room
@@ -34,14 +36,14 @@ from runners.train.optimizers import (
     build_optimizers,
     learning_rate_factor,
     load_optimizer_state,
-    optimizer_state,
     set_learning_rate,
+    whole_optimizer_state,
 )
 from runners.train.placed import place
 from runners.train.ppo_steps import ppo_steps
 from runners.train.ranks import ALONE, Ranks
 from runners.train.saved import Row, Standing, save_tensors
-from runners.train.sharding import Scorer, whole, whole_state
+from runners.train.sharding import Scorer, whole_state
 from runners.train.shards import load_anywhere, own_parts, save_anywhere
 from runners.train.steps import Steps, preference_steps, sft_steps
 from runners.train.throughput import peak_flops
@@ -114,21 +116,26 @@ def _learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
         keep_little(model)
     optimizers = build_optimizers(model, stage.optim)
     products = _passes_in(stage, job) if scorer is None else torch.float32
-    return Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch, products)
+    learner = Learner.of(model, optimizers, stage.optim.grad_norm, ranks, scorer, stage.microbatch, products)
+    sizes = learner.sizes
+    return learner if sizes is None else replace(learner, recipe=Recipe.of(stage, sizes))
 
 
 def _placed(stage: Stage, job: Job, ranks: Ranks) -> tuple[Any, Scorer | None]:
     """The stage's starting model on this process's device, and its pass where it is sharded."""
     start, device = job.inputs["start"] / "checkpoint", torch.device(job.resources.device)
+    seed = purpose(int(job.task.payload["seed"]), "lora", int(job.task.payload["index"]))
     with room(load_config(start), device, None, 0, "while weights were put on the device"):
-        return place(start, device, _passes_in(stage, job), ranks)
+        return place(start, device, _passes_in(stage, job), ranks, stage.lora, seed)
 
 
 def _frozen(stage: Stage, job: Job, learner: Learner) -> Learner:
     """The model as the stage found it, which the trained one is compared with; nothing of it is trained.
 
-    What it runs is counted with what `learner` does.
+    What it runs is counted with what `learner` does. Beside adapters the weights are still there, and no others are held.
     """
+    if learner.adapted:
+        return replace(learner, optimizers=(), base=True)
     model, scorer = _placed(stage, job, learner.ranks)
     frozen = Learner.of(model, (), 0.0, learner.ranks, scorer, stage.microbatch, learner.products)
     return replace(frozen, tally=learner.tally)
@@ -218,6 +225,9 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
     if not path.is_file():
         return False
     stored = Stored([path])
+    # Adapters end with their stage, in its checkpoint: the next one's are others.
+    if stage.lora is not None or "adapters" in stored.facts:
+        return False
     if (stored.facts["algorithm"], stored.facts["method"]) != (stage.optim.algorithm, stage.method.kind):
         return False
     for name, value in own_parts(stored, learner.model, learner.ranks):
@@ -232,14 +242,16 @@ def _finish(
     weights = None
     if learner.scorer is not None:
         weights = whole_state(loaded.model, learner.ranks, cpu, torch.float32)
+    elif learner.adapted:
+        weights = {name: value.to(cpu) for name, value in merged_state(loaded.model).items()}
     state = {}
-    for name, value in optimizer_state(learner.model, learner.optimizers).items():
-        tensor = whole(value)
+    for name, tensor in whole_optimizer_state(learner.model, learner.optimizers):
         # One process has to hold them all; the others only help to put each together.
         if learner.ranks.first:
             state[name] = tensor.to(cpu)
     if not learner.ranks.first:
         return
+    take_off(loaded.model)
     save(
         loaded.model.to(cpu) if weights is None else loaded.model,
         loaded.tokenizer,
@@ -247,7 +259,9 @@ def _finish(
         weights,
     )
     (job.out / "optimizer").mkdir()
-    facts = {"algorithm": stage.optim.algorithm, "method": stage.method.kind}
+    facts: dict[str, object] = {"algorithm": stage.optim.algorithm, "method": stage.method.kind}
+    if learner.adapted:
+        facts["adapters"] = True
     save_tensors(job.out / "optimizer" / "state.safetensors", state, facts)
     write_parquet(metrics_table(standing.rows), job.out / "metrics.parquet")
     write_parquet(metrics_table(standing.seconds), job.out / "timings.parquet")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,14 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
         aside.unlink(missing_ok=True)
 
 
+def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The parameters that a step changes: where training begins has all others."""
+    return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
+
+
 def state_of(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
     """All tensors that the next step depends on."""
-    tensors: dict[str, Tensor] = {f"model/{name}": p for name, p in model.named_parameters()}
+    tensors: dict[str, Tensor] = {f"model/{name}": p for name, p in _trained(model)}
     tensors.update((f"optimizer/{name}", value) for name, value in optimizer_state(model, optimizers).items())
     return tensors
 
@@ -58,7 +63,7 @@ def put_back(
 
     Raises KeyError where a parameter is not among the tensors.
     """
-    missing = dict(model.named_parameters())
+    missing = dict(_trained(model))
     for name, value in tensors:
         kind, _, rest = name.partition("/")
         if kind == "optimizer":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from runners.models.stored import Stored
+from runners.train.adapters import Adapted, is_adapter, merge
 from runners.train.attention import Sequences
 from runners.train.forward import plain_forward
 from runners.train.logprobs import token_entropies, token_logprobs
@@ -71,11 +72,20 @@ def whole(value: Tensor) -> Tensor:
 def whole_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str, Tensor]]:
     """Each tensor whole, by its `transformers` name, on every process; all have to ask for as many of them.
 
-    A tied matrix comes once, under its first name. Rounded to `precision` before they travel.
+    A tied matrix comes once, under its first name. Rounded to `precision` before they travel; sums with adapters after that.
     """
+    adapted = {
+        f"{name}.weight": module for name, module in model.named_modules() if isinstance(module, Adapted)
+    }
     for name, _, parameter in _named(model):
-        if parameter is not None:
+        if parameter is None:
+            continue
+        module = adapted.get(name)
+        if module is None:
             yield name, whole(parameter.detach().to(precision))
+        else:
+            weight, a, b = (whole(each.detach()) for each in (module.weight, module.lora_A, module.lora_B))
+            yield name, merge(weight, a, b, module.scale).to(precision)
 
 
 def whole_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.dtype) -> dict[str, Tensor]:
@@ -107,7 +117,9 @@ def whole_shapes(model: Any) -> dict[str, tuple[int, ...]]:
 
 def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:
     """All that is stored, in order; a tied matrix under each of its names."""
-    yield from model.named_parameters(remove_duplicate=False)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if not is_adapter(name):
+            yield name, parameter
     yield from _buffers(model)
 
 
@@ -135,8 +147,10 @@ def own_part(stored: Stored, name: str, parameter: Tensor, ranks: Ranks) -> Tens
     return like(stored.rows(name, *own_rows(shape[0], ranks)), parameter)
 
 
-def fill(model: Any, stored: Stored, ranks: Ranks) -> None:
-    """Gives a sharded model whose parameters are on no device its weights, reading of each the rows of this process."""
+def fill(model: Any, stored: Stored, ranks: Ranks, adapters: Mapping[str, Tensor]) -> None:
+    """Gives a sharded model whose parameters are on no device its weights, reading of each the rows of this process, and of
+    `adapters`, which are not stored, theirs.
+    """
     assert ranks.mesh is not None
     parameters: dict[int, nn.Parameter] = {}
     state: dict[str, Tensor] = {}
@@ -147,7 +161,7 @@ def fill(model: Any, stored: Stored, ranks: Ranks) -> None:
             part = torch.empty(
                 (last - first, *empty.shape[1:]), dtype=empty.dtype, device=ranks.mesh.device_type
             )
-            part.copy_(stored.rows(name, first, last))
+            part.copy_(adapters[name][first:last] if name in adapters else stored.rows(name, first, last))
             parameters[id(empty)] = nn.Parameter(like(part, empty), empty.requires_grad)
         state[name] = parameters[id(empty)]
     for name, buffer in _buffers(model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from reodsl.diagnostics import problem
-from reodsl.price.memory import HANDED
+from reodsl.price.memory import HANDED, WHOLE, Recipe
 from reodsl.price.sizes import Sizes, from_config
 from runners.rounded import HALF
 from runners.train import bfloat16
+from runners.train.adapters import is_adapted, merged_state, without_adapters
 from runners.train.attention import pack, packs, prefer_newest_flash
 from runners.train.batch import Batch, Inputs, packed, padded
 from runners.train.deal import deal_packed, deal_padded, token_bound
@@ -37,7 +39,8 @@ class Learner:
 
     `ranks` are the processes that hold it together, and `scorer` its pass where it is sharded over them. `microbatch`
     bounds the tokens that are run at once. `tally` counts what has been run. `products` is the precision of an unsharded
-    model's passes. `packed` sequences are run without padding, and dealt by FLOPs.
+    model's passes. `packed` sequences are run without padding, and dealt by FLOPs. An `adapted` model has adapters beside
+    its weights, and `base` leaves them out of its passes. `recipe` says what of its state is on a device.
     """
 
     model: Any
@@ -50,6 +53,9 @@ class Learner:
     tally: Tally = field(default_factory=Tally)
     products: torch.dtype = torch.float32
     packed: bool = False
+    adapted: bool = False
+    base: bool = False
+    recipe: Recipe = WHOLE
 
     @staticmethod
     def of(
@@ -78,7 +84,16 @@ class Learner:
         else:
             forward = plain_forward(model) if packed else make_forward(model, products)
         return Learner(
-            model, forward, optimizers, grad_norm, ranks, scorer, microbatch, products=products, packed=packed
+            model,
+            forward,
+            optimizers,
+            grad_norm,
+            ranks,
+            scorer,
+            microbatch,
+            products=products,
+            packed=packed,
+            adapted=is_adapted(model),
         )
 
     @property
@@ -100,6 +115,11 @@ class Learner:
     def sizes(self) -> Sizes | None:
         """The model's sizes, for FLOPs and bytes; None where its config does not tell them."""
         return from_config(self.model.config.to_dict())
+
+    @property
+    def passes(self) -> int:
+        """What a step costs, in forward passes: weights that are not trained need no gradient, where none is made."""
+        return 2 if self.adapted and self.forward.derive is list else 3
 
     def microbatches(self, batch: Batch, passes: int) -> list[tuple[Inputs, Batch]]:
         """This process's share of a batch, in parts that are run at once, on its device.
@@ -140,7 +160,8 @@ class Learner:
 
         With `entropies` those of the distributions that the tokens are drawn from stand below: [2, tokens].
         """
-        with room(self.model.config, self.device, inputs.ids, self.bound, lengths=inputs.lengths):
+        without = without_adapters(self.model) if self.base else nullcontext()
+        with self.room(inputs), without:
             if self.scorer is not None:
                 return self.scorer(
                     inputs.ids, inputs.at, inputs.targets, temperature, entropies, inputs.sequences
@@ -183,11 +204,16 @@ class Learner:
         """
         self.rest()
         if self.scorer is None:
-            return self.model.state_dict()
+            return merged_state(self.model) if self.adapted else self.model.state_dict()
         state = whole_state(self.model, self.ranks, device or self.device, self.precision)
         self.rest()
         self.ranks.wait()
         return state
+
+    def room(self, inputs: Inputs | None = None) -> AbstractContextManager[None]:
+        """Says what to change where the passes of a micro-batch, or without one the optimizer, run out of memory."""
+        ids, lengths = (None, ()) if inputs is None else (inputs.ids, inputs.lengths)
+        return room(self.model.config, self.device, ids, self.bound, lengths=lengths, recipe=self.recipe)
 
     def rest(self) -> None:
         """Let go of gradients, and of what the allocator keeps for later."""
@@ -226,7 +252,7 @@ def take_step(
     which is raised before anything changes when the loss or the gradient is not finite; `check` is called then too.
     `entropies` says that the loss reads them.
     """
-    parameters = list(learner.model.parameters())
+    parameters = [parameter for parameter in learner.model.parameters() if parameter.requires_grad]
     for parameter in parameters:
         # Zeros, not None: momentum and decay go on for a minibatch without a signal.
         if parameter.grad is None:
@@ -236,14 +262,15 @@ def take_step(
     losses: list[Tensor] = []
     # Gradients of what is derived from the parameters add up over micro-batches, and go back to them once.
     derived = learner.forward.derive()
-    leaves = [tensor.detach().requires_grad_() for tensor in derived]
-    for inputs, part in learner.microbatches(batch, 3):
+    leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in derived]
+    for inputs, part in learner.microbatches(batch, learner.passes):
         value = loss(part, learner.logprobs(inputs, temperature, leaves, entropies))
-        with room(learner.model.config, learner.device, inputs.ids, learner.bound, lengths=inputs.lengths):
+        with learner.room(inputs):
             value.backward()
         losses.append(value.detach())
     if losses and derived:
-        torch.autograd.backward(derived, [leaf.grad for leaf in leaves])
+        pairs = [pair for pair in zip(derived, leaves, strict=True) if pair[1].requires_grad]
+        torch.autograd.backward([one for one, _ in pairs], [leaf.grad for _, leaf in pairs])
     norm = whole(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
     # Read once, since a GPU works on while nobody asks it for a number.
     (total,) = learner.ranks.total([sum(torch.stack(losses).tolist()) if losses else 0.0])
@@ -251,7 +278,7 @@ def take_step(
     check()
     if learner.grad_norm > 0:
         nn.utils.clip_grads_with_norm_(parameters, learner.grad_norm, norm)
-    with room(learner.model.config, learner.device, None, learner.bound):
+    with learner.room():
         for optimizer in learner.optimizers:
             optimizer.step()
     return Stepped(total, float(norm))

@@ -84,6 +84,7 @@ BUT = {
     "stage Stage.expected_length": "",
     "stage Stage.microbatch": "",
     "stage Stage.checkpointing": "",
+    "stage Optimizer.on": "",
     "stage Ppo.mismatch_limit": "",
     "suite Suite.expected_length": "",
     # A suite and a pool ask every question alike, without a budget in it; checks hold that.

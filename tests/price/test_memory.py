@@ -14,7 +14,16 @@ from reodsl.price import price
 from reodsl.price.facts import Facts
 from reodsl.price.limits import refusals
 from reodsl.price.machine import Devices, devices_of
-from reodsl.price.memory import cache_tokens, engine_bytes, kept_bytes, trainer_bytes
+from reodsl.price.memory import (
+    WHOLE,
+    Recipe,
+    cache_tokens,
+    engine_bytes,
+    kept_bytes,
+    optimizer_bytes,
+    state_bytes,
+    trainer_bytes,
+)
 from reodsl.price.sizes import Sizes, from_config
 from reodsl.price.tasks import price_task
 from tests.graph import studies as make
@@ -94,11 +103,17 @@ numbers, with everything counted that is there at once (`tests/train/test_peak.p
 is more)."""
 
 
-def planned(name: str, gpus: int) -> float:
+RECIPES = {"lora": Recipe(adapters=66_060_288), "host": Recipe(on_host=True)}
+"""`lora { rank = 32 }`, of 4B, and `optim { on = host }`."""
+ALONE = {"lora": 29.1, "host": 44.7}
+"""GiB at the peak of such a step of 4B on one GPU, counted in the same way."""
+
+
+def planned(name: str, gpus: int, recipe: Recipe = WHOLE) -> float:
     """GiB that the plan has for it."""
     sizes = from_config(CONFIGS[name])
     assert sizes is not None
-    return trainer_bytes(sizes, replace(devices(gpus), microbatch=TOKENS), TOKENS) / GIB
+    return trainer_bytes(sizes, replace(devices(gpus), microbatch=TOKENS), TOKENS, recipe) / GIB
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -107,10 +122,40 @@ def test_a_plan_has_the_peak_that_was_counted(name: str) -> None:
         assert planned(name, gpus) == pytest.approx(peak, rel=0.1)
 
 
+def test_one_gpu_of_80_gb_trains_4b_with_either_line() -> None:
+    sizes = from_config(CONFIGS["4B"])
+    assert sizes is not None
+    # By hand: rank 32, and both ends of seven matrices in each of 36 layers.
+    ends = (2560 + 4096) + 2 * (2560 + 1024) + (4096 + 2560) + 3 * (2560 + 9728)
+    assert sizes.adapters(32, "all") == 36 * 32 * ends == RECIPES["lora"].adapters
+    assert sizes.adapters(32, "attention") + sizes.adapters(32, "mlp") == sizes.adapters(32, "all")
+    for line, recipe in RECIPES.items():
+        assert planned("4B", 1, recipe) == pytest.approx(ALONE[line], rel=0.1)
+        assert ALONE[line] < 60
+    assert planned("4B", 1) > 74
+
+
+def test_what_a_recipe_leaves_out_of_the_state() -> None:
+    one, parameters = devices(1), SIZES.parameters
+    few = Recipe(adapters=GIB)
+    assert state_bytes(SIZES, one) == 16 * parameters
+    assert state_bytes(SIZES, one, Recipe(on_host=True)) == 8 * parameters
+    assert state_bytes(SIZES, one, few) == 4 * parameters + 16 * GIB
+    assert state_bytes(SIZES, one, replace(few, on_host=True)) == 4 * parameters + 8 * GIB
+    # The start is the model without its adapters, and else another model.
+    assert state_bytes(SIZES, one, replace(few, frozen=True)) == state_bytes(SIZES, one, few)
+    assert state_bytes(SIZES, one, Recipe(frozen=True)) == 20 * parameters
+    # On a laptop the host's memory is the one that training has.
+    here = devices_of(None)
+    assert here is not None
+    assert state_bytes(SIZES, here, Recipe(on_host=True)) == state_bytes(SIZES, here)
+    assert optimizer_bytes(SIZES, "adamw", few) == 8 * GIB
+
+
 def test_between_updates_gradients_are_gone_and_weights_are_on_their_way() -> None:
     # 4 bytes of weights and 8 of moments, over 4 devices; a GiB on its way to the engine there.
     assert kept_bytes(SIZES, devices(4)) / GIB == pytest.approx(4 * 12 / 4 + 1)
-    assert kept_bytes(SIZES, devices(4), frozen=True) / GIB == pytest.approx(4 * 16 / 4 + 1)
+    assert kept_bytes(SIZES, devices(4), Recipe(frozen=True)) / GIB == pytest.approx(4 * 16 / 4 + 1)
     # Engines apart: the first device has all of it, in 2 bytes.
     apart = replace(devices(4), apart=True)
     assert kept_bytes(SIZES, apart) / GIB == pytest.approx(4 * 12 / 4 + 4 * 2)

@@ -115,6 +115,23 @@ def test_an_optimizer_is_carried_over_there(bench):
     same(*found)
 
 
+@pytest.mark.usefixtures("plain_cpu")
+def test_a_step_on_the_host_of_a_device_is_that_of_the_cpu(bench):
+    """Interrupted there and carried on, and then carried over to the next stage; whatever the device, no key changes."""
+    here = sft(3, "adamw").model_copy(update={"microbatch": 256, "precision": "float32"})
+    hosted = here.model_copy(update={"optim": here.optim.model_copy(update={"on": "host"}), "save_every": 1})
+    found = []
+    for device, stage in (("cpu", here), (NAME, hosted)):
+        with simulated():
+            options = {"data": "traces", "resources": Resources(device=device)}
+            if device == NAME:
+                with pytest.raises(Stopped):
+                    bench.train(stage, f"hosted_{device}", start="base", stop_at=2, **options)
+            bench.train(stage, f"hosted_{device}", start="base", **options)
+            found.append(bench.train(stage, f"after_{device}", start=f"hosted_{device}", index=1, **options))
+    same(*found)
+
+
 def test_a_step_asks_the_device_for_nothing_of_ours_between_micro_batches():
     for bound in (40, 400):
         with simulated():

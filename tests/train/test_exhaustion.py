@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from reodsl.diagnostics import Problem
+from reodsl.price.memory import Recipe
 from runners.exhaustion import exhausted, there_is
 from runners.train import run
-from runners.train.exhaustion import room
+from runners.train.exhaustion import lines_that_save, room
 from tests.train.models import small_model
 from tests.train.test_train import sft
 
@@ -114,3 +115,12 @@ def test_memory_that_is_really_out_is_told_of():
     assert resource.RLIM_INFINITY
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("E0937 memory ran out on a micro-batch of 200 x 2000 tokens")
+
+
+def test_what_makes_the_state_smaller_is_named_unless_it_is_there():
+    gpu = torch.device("cuda")
+    assert lines_that_save(gpu, Recipe()) == ["`lora { rank = 32 }`", "`optim { on = host }`"]
+    assert lines_that_save(gpu, Recipe(on_host=True)) == ["`lora { rank = 32 }`"]
+    assert lines_that_save(gpu, Recipe(adapters=100)) == []
+    assert "`lora { rank = 32 }`" in (told(None).help or "")
+    assert "host" not in (told(None).help or "")

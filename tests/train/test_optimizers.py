@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from reodsl.ir.training import AdamGroup, Optimizer
+from runners.train.on_host import HostOptimizer
 from runners.train.optimizers import (
     build_optimizers,
     learning_rate_factor,
     load_optimizer_state,
+    moments_to_come,
     optimizer_state,
     set_learning_rate,
 )
@@ -71,3 +73,42 @@ def test_an_optimizer_goes_on_from_its_state_to_the_bit(algorithm):
     step(second, other, 2)
     for p, q in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize("algorithm", ["adam", "adamw"])
+def test_a_step_on_the_host_has_the_same_bytes(algorithm):
+    """Weights and moments after steps at several rates, also where the host's optimizer goes on from a state."""
+    rule = settings(algorithm=algorithm, weight_decay=0.1, on="host")
+
+    def taken(build, stop=False):
+        model = small_model()
+        optimizers = build(model)
+        for number in range(4):
+            if stop and number == 2:
+                state = {name: value.clone() for name, value in optimizer_state(model, optimizers).items()}
+                optimizers = build(model)
+                load_optimizer_state(model, optimizers, state)
+            draw = torch.Generator().manual_seed(number)
+            for parameter in model.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=draw)
+            set_learning_rate(optimizers, 1 / (1 + number))
+            for optimizer in optimizers:
+                optimizer.step()
+        return dict(model.named_parameters()), optimizer_state(model, optimizers)
+
+    def away(model):
+        (plain,) = build_optimizers(model, rule)
+        assert type(plain) is not HostOptimizer
+        (group,) = plain.param_groups
+        numbers = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay", "fused", "full_lr")}
+        full = numbers.pop("full_lr")
+        optimizer = HostOptimizer(list(model.parameters()), numbers, type(plain))
+        optimizer.param_groups[0]["full_lr"] = full
+        assert moments_to_come([optimizer]) == 0 < moments_to_come([plain])
+        return [optimizer]
+
+    want = taken(lambda model: build_optimizers(model, rule))
+    for found in (taken(away), taken(away, stop=True)):
+        for values, wanted in zip(found, want, strict=True):
+            assert values.keys() == wanted.keys()
+            assert all(torch.equal(values[name], wanted[name]) for name in wanted)

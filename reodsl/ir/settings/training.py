@@ -244,6 +244,16 @@ class Stage:
     """How a stage computes, and when it ends."""
 
     optim: Annotated[Any, Setting(Block("optim"), "the optimizer", required=False)]
+    lora: Annotated[
+        Any,
+        Setting(
+            Block("lora"),
+            "train adapters of low rank beside the weights, and not these (Hu et al. 2021)",
+            "lora { rank = 32 }",
+            required=False,
+            later=True,
+        ),
+    ]
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
         Setting(
@@ -564,9 +574,32 @@ class Optim:
     decay: Annotated[Literal["constant", "linear"], Setting(WORDS, "after the warm-up")] = "constant"
     decay_from: Annotated[float, Setting(SHARE, "where linear decay begins, as a share of the steps")] = 0.0
     grad_norm: Annotated[float, Setting(Num(low=0), "clip the gradient's norm; 0 does not")] = 1.0
+    on: Annotated[
+        Literal["device", "host"],
+        Setting(
+            WORDS,
+            "where the moments are and the step is taken: on the GPU, or on its host, which saves 8 bytes a parameter there",
+            "on = host",
+            later=True,
+        ),
+    ] = "device"
     rest: Annotated[
         Any, Setting(Block("rest"), "AdamW for embeddings, norms and biases, with `muon`", required=False)
     ]
+
+
+@kind("lora", form="block")
+class Lora:
+    """Adapters of low rank, trained in place of the weights, and merged into them for engines and checkpoints."""
+
+    rank: Annotated[int, Setting(COUNT, "the adapters' rank", "rank = 32")]
+    alpha: Annotated[
+        float, Setting(POSITIVE, "what adapters add is multiplied by this over their rank", "alpha = 64")
+    ] = 32.0
+    layers: Annotated[
+        Literal["all", "attention", "mlp"],
+        Setting(WORDS, "which matrices of each layer have adapters: attention's, the gated ones, or all"),
+    ] = "all"
 
 
 RECIPE = Kind(

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, error
 from reodsl.language.checks.cases import Case, StageCase, amount, finding_at, place, set_here
-from reodsl.language.values import Record
+from reodsl.language.values import Record, plain
 
-# Per parameter: bf16 weight and gradient in fp32, fp32 master weight and two moments.
 BYTES_PER_PARAMETER = 2 + 4 + 4 + 8
+"""bf16 weight and gradient in fp32, fp32 master weight and two moments."""
+ON_HOST, BESIDE_ADAPTERS = 2 + 4 + 4, 2 + 4
+"""The same with the moments on the host, and of weights that are not trained."""
 CHARACTERS_PER_TOKEN = 3
 
 
@@ -78,17 +80,21 @@ def _memory(case: Case, stage: StageCase, model: Record) -> Iterator[Diagnostic]
         return
     gpus = cluster.data("nodes") * cluster.data("gpus_per_node")
     have = gpus * cluster.data("memory")
-    need = dimensions.data("parameters") * BYTES_PER_PARAMETER / 2**30
+    record = stage.record
+    on, each = record.at("optim.on"), BYTES_PER_PARAMETER
+    if record.sub("lora") is not None:
+        each = BESIDE_ADAPTERS
+    elif on is not None and plain(on.value) == "host":
+        each = ON_HOST
+    need = dimensions.data("parameters") * each / 2**30
     if need > have:
         yield error(
             "E0606",
             f"training {model.name} keeps {need:.0f} GiB of weights and optimizer state, and the cluster has {have:.0f} GiB",
             place(case.record.fields.get("cluster"), stage.record.span),
             f"{gpus} GPUs of {cluster.data('memory'):g} GiB",
-            others=[
-                Label(
-                    model.span, f"{dimensions.data('parameters'):,} parameters x {BYTES_PER_PARAMETER} bytes"
-                )
-            ],
-            help="take more GPUs, or a smaller model",
+            others=[Label(model.span, f"{dimensions.data('parameters'):,} parameters x {each} bytes")],
+            help="take more GPUs, or a smaller model"
+            if each == BESIDE_ADAPTERS
+            else "take more GPUs, a smaller model, or train adapters beside it: `lora { rank = 32 }`",
         )

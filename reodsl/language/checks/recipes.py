@@ -27,6 +27,7 @@ def check_recipe(case: Case, stage: StageCase, methods: frozenset[str]) -> Itera
             "needs `rest`",
             help="add `rest { lr = 6e-3 }`: AdamW for embeddings, norms and biases",
         )
+    yield from _muon(record)
     yield from _plateau(record)
     yield from check_selected(stage)
     if stage.method == "sft":
@@ -41,6 +42,28 @@ def check_recipe(case: Case, stage: StageCase, methods: frozenset[str]) -> Itera
         yield from _monitored(stage)
         yield from _alike(record)
         yield from check_wordings(stage)
+
+
+def _muon(record: Record) -> Iterator[Diagnostic]:
+    """E0532: Muon beside adapters, or on the host."""
+    optim = record.sub("optim")
+    if optim is None or optim.data("algorithm") != "muon":
+        return
+    lora, where = record.fields.get("lora"), record.at("optim.on")
+    reasons = []
+    if record.sub("lora") is not None:
+        reasons.append((lora, "`muon` updates whole matrices of the model, and `lora` trains none of them"))
+    if where is not None and _word(where) == "host":
+        reasons.append((where, "`muon` multiplies matrices at every step, which takes a GPU"))
+    for slot, why in reasons:
+        yield error(
+            "E0532",
+            why,
+            place(slot, record.span),
+            "not with `muon`",
+            others=[Label(place(optim.fields.get("algorithm"), record.span), "`muon`")],
+            help="write `optim { algorithm = adamw }`, with a learning rate for it, or take this out",
+        )
 
 
 def _foreign(case: Case, stage: StageCase, methods: frozenset[str]) -> Iterator[Diagnostic]:

@@ -1,0 +1,150 @@
+"""Adapters of low rank beside a model's matrices (LoRA: Hu et al. 2021), and their sum with these.
+
+Both parts of an adapter are parameters of the very layer that they belong to, so that all other names stay those of
+`transformers`, and sharding, saving and both forward passes see nothing new.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from reodsl.diagnostics import problem
+from reodsl.ir.training import Lora
+
+MATRICES = {
+    "attention": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
+    "mlp": ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
+}
+"""The matrices of a layer, by what `lora.layers` calls them."""
+PARTS = ("lora_A", "lora_B")
+
+
+class Adapted(nn.Linear):
+    """A linear layer whose weight stays, and beside it `scale` B A, for A [rank, in] and B [out, rank].
+
+    `applied` says whether the adapter counts.
+    """
+
+    def __init__(self, linear: nn.Linear, rank: int, scale: float) -> None:
+        """With the weight and bias of `linear`; A has no numbers yet, and B is 0."""
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        like: dict[str, Any] = {"device": linear.weight.device, "dtype": linear.weight.dtype}
+        self.lora_A = nn.Parameter(torch.empty(rank, linear.in_features, **like))
+        self.lora_B = nn.Parameter(torch.zeros(linear.out_features, rank, **like))
+        self.scale, self.applied = scale, True
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The layer's output, without the sum of both matrices being made."""
+        plain = F.linear(input, self.weight, self.bias)
+        if not self.applied:
+            return plain
+        return plain + self.scale * F.linear(F.linear(input, self.lora_A), self.lora_B)
+
+
+def weight_of(linear: nn.Linear) -> Tensor:
+    """What a layer multiplies by, with gradient: its weight, and an adapter that counts."""
+    if isinstance(linear, Adapted) and linear.applied:
+        return merge(linear.weight, linear.lora_A, linear.lora_B, linear.scale)
+    return linear.weight
+
+
+def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """The sum of a weight [out, in] and its adapter."""
+    return weight + scale * (b @ a)
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a parameter is a part of an adapter."""
+    return name.rpartition(".")[2] in PARTS
+
+
+def is_adapted(model: Any) -> bool:
+    """Whether a model has adapters."""
+    return any(isinstance(module, Adapted) for module in model.modules())
+
+
+def adapt(model: Any, lora: Lora, seed: int) -> dict[str, Tensor]:
+    """Freezes a model and gives its layers adapters, whose sum with the weights is the weights.
+
+    A is uniform within 1 / sqrt(in), as peft draws it; its numbers are returned by name with those of B too, for a model
+    whose parameters are on no device. Raises E0940 where a layer has no such matrices.
+    """
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    wanted = [name for part, names in MATRICES.items() if lora.layers in ("all", part) for name in names]
+    draws = torch.Generator().manual_seed(seed % 2**63)
+    numbers: dict[str, Tensor] = {}
+    body = model.get_submodule("model")
+    for number, layer in enumerate(body.layers):
+        for name in wanted:
+            linear = _linear(layer, name, lora)
+            adapted = Adapted(linear, lora.rank, lora.alpha / lora.rank)
+            layer.set_submodule(name, adapted)
+            bound = 1 / math.sqrt(linear.in_features)
+            a = torch.empty(lora.rank, linear.in_features).uniform_(-bound, bound, generator=draws)
+            place = f"model.layers.{number}.{name}"
+            numbers |= {
+                f"{place}.lora_A": a,
+                f"{place}.lora_B": torch.zeros(linear.out_features, lora.rank),
+            }
+            if not adapted.lora_A.is_meta:
+                with torch.no_grad():
+                    adapted.lora_A.copy_(a)
+    return numbers
+
+
+def _linear(layer: Any, name: str, lora: Lora) -> nn.Linear:
+    try:
+        linear = layer.get_submodule(name)
+    except AttributeError:
+        linear = None
+    if not isinstance(linear, nn.Linear):
+        raise problem(
+            "E0940",
+            f"the model's layers have no matrix `{name}`, which `lora` would train an adapter of",
+            where="lora",
+            help="write `lora { layers = attention }`" if lora.layers == "all" else "train without `lora`",
+        )
+    return linear
+
+
+@contextmanager
+def without_adapters(model: Any) -> Iterator[None]:
+    """The model that training began with, for a moment."""
+    adapted = [module for module in model.modules() if isinstance(module, Adapted)]
+    for module in adapted:
+        module.applied = False
+    try:
+        yield
+    finally:
+        for module in adapted:
+            module.applied = True
+
+
+def merged_state(model: Any) -> dict[str, Tensor]:
+    """What `state_dict` would give of a model whose weights are the sums."""
+    state = {name: value for name, value in model.state_dict().items() if not is_adapter(name)}
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, Adapted):
+                state[f"{name}.weight"] = weight_of(module).detach()
+    return state
+
+
+def take_off(model: Any) -> None:
+    """Makes a model plain again, whose weights are then those that training began with."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, Adapted):
+            linear = nn.Linear(1, 1, bias=False, device="meta")
+            linear.in_features, linear.out_features = module.in_features, module.out_features
+            linear.weight, linear.bias = module.weight, module.bias
+            model.set_submodule(name, linear)
