@@ -174,13 +174,14 @@ def test_each_process_places_its_rows_and_goes_on_from_them(bench, tmp_path):
     assert all(torch.equal(found[name], want[name]) for name in want)
 
 
-def test_a_layer_without_such_a_matrix_is_told_of():
+def test_a_layer_without_such_a_matrix_is_told_of(refusal):
     model = small_model()
     model.model.layers[1].mlp.up_proj = nn.Identity()
     with pytest.raises(Problem, match=r"no matrix `mlp\.up_proj`") as caught:
         adapt(model, Lora(rank=2), 0)
     (found,) = caught.value.diagnostics
     assert (found.code, found.help) == ("E0940", "write `lora { layers = attention }`")
+    refusal("train/E0940.txt", caught.value, task="tiny.train.s1")
     adapt(small_model(), Lora(rank=2, layers="attention"), 0)
 
 
