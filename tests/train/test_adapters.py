@@ -185,7 +185,7 @@ def test_a_layer_without_such_a_matrix_is_told_of(refusal):
     adapt(small_model(), Lora(rank=2, layers="attention"), 0)
 
 
-@pytest.mark.parametrize("kind", ["ppo", "sft"])
+@pytest.mark.parametrize("kind", [pytest.param("ppo", marks=pytest.mark.heavy), "sft"])
 def test_an_interrupted_stage_of_adapters_ends_with_the_same_bytes(bench, kind):
     """With a divergence from the start for PPO, whose first step has none: the reference has no adapters."""
     if kind == "ppo":
