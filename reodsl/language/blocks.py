@@ -116,8 +116,10 @@ def _setting(ctx: Context, record: R, item: tree.Setting, scope: Scope, doc: str
     field = kind.fields.get(name)
     if field is None:
         unknown_setting(ctx, kind, item.name)
-        # What was most likely meant is not reported as missing, too.
-        meant = nearest(name, kind.fields)
+        # What was most likely meant is not reported as missing, too; a setting of a block here is not misspelt.
+        blocks = [each.type.kind for each in kind.fields.values() if isinstance(each.type, Block)]
+        deeper = any(name in KINDS[block].fields for block in blocks)
+        meant = None if deeper else nearest(name, kind.fields)
         return record if meant is None else replace(record, broken=record.broken | {meant})
     if isinstance(field.type, Block) and not isinstance(item.value, tree.Name):
         ctx.fail(

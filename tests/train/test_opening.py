@@ -81,7 +81,9 @@ def test_what_a_frozen_model_runs_is_counted_with_the_trained_ones_and_forgotten
     learner = Learner.of(small_model(), (), 0.0)
     start = {"start": bench.root / "base"}
     frozen = _frozen(
-        ppo(), Job(Task("t", "train", {}, {}), start, *[bench.root] * 3, silent, Resources()), learner
+        ppo(),
+        Job(Task("t", "train", {"seed": 1, "index": 0}, {}), start, *[bench.root] * 3, silent, Resources()),
+        learner,
     )
     frozen.tally.add([3], 1)
     assert learner.tally.runs == [(3, 1)]
