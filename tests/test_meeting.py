@@ -29,9 +29,11 @@ def exchanged(own: Store, place: Meeting, world: int) -> None:
     assert heard == [[b"0", str((rank + 1) % world).encode()] for rank in range(world)]
 
 
-def test_128_ranks_meet_at_one_port() -> None:
+@pytest.mark.parametrize("ranks", [3, pytest.param(128, marks=pytest.mark.heavy)])
+def test_ranks_meet_at_one_port(ranks: int) -> None:
+    """Where no name server answers, torch asks one for five seconds now and then."""
     store, port = listen("127.0.0.1", PATIENCE)
-    exchanged(store, port, 128)
+    exchanged(store, port, ranks)
 
 
 def test_two_ranks_meet_through_a_file(tmp_path: Path) -> None:
