@@ -171,7 +171,7 @@ class Seen:
     parts: dict[str, Image.Image]
 
 
-@pytest.fixture(scope="module", params=["report", "compared"])
+@pytest.fixture(scope="module", params=["report", pytest.param("compared", marks=pytest.mark.heavy)])
 def seen(browser: Browser, pages: dict[str, Path], request: pytest.FixtureRequest) -> list[Seen]:
     """A page at three widths, light and dark."""
     visit(browser, pages[request.param], WIDTHS[0])

@@ -35,6 +35,7 @@ def written(folder: Path, model, **settings) -> Path:
     return folder
 
 
+@pytest.mark.heavy
 def test_each_process_reads_its_own_rows_to_the_same_bits(tmp_path):
     """Tied and not, sizes that two divide and that they do not, longer positions, and names that are not the model's.
 
