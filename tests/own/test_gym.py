@@ -1,0 +1,59 @@
+"""A data set of reasoning-gym, asked, answered, trained on and judged by its own scorer: a whole run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from reodsl.store.external import package_version
+from tests.bad_input.commands import SPEC, Place
+
+WORDS = """
+tokenizer gym_words = chain_words {
+  words += words("State the final to following arithmetic problem: + - =")
+}
+"""
+ASKED = """source = package(
+    "reasoning-gym",
+    task: "chain_sum",
+    count: 4,
+    seed: SEED,
+    options: ["min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"],
+  SPLIT),
+  verifier = package"""
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Place:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REODSL_STORE", raising=False)
+    return Place(tmp_path, capsys)
+
+
+def spec() -> str:
+    """The small spec with sums of reasoning-gym in place of its own, and their words."""
+    text = SPEC.replace("tokenizer: chain_words", "tokenizer: gym_words").replace(
+        "\ndata asked", WORDS + "\ndata asked"
+    )
+    for split in ("", ", split: held_out"):
+        own = f"source = generated(chain_easy, count: 4, seed: 1{split}), verifier = exact"
+        assert own in text
+        gym = ASKED.replace("SPLIT", split and "  split: held_out").replace("SEED", "2" if split else "1")
+        text = text.replace(own, gym)
+    return text
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(package_version("reasoning-gym") is None, reason="make smollm2")
+def test_a_data_set_is_trained_on_and_judged_by_its_scorer(place: Place) -> None:
+    place.write(spec())
+    told = place.run()
+    assert told.code == 0, told.err
+    (table,) = place.folder.rglob(".reodsl/**/rollouts.parquet")
+    rollouts = pl.read_parquet(table)
+    assert rollouts.height == 2 * 2 * 2
+    assert rollouts["reward"].is_finite().all()
