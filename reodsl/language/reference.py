@@ -86,8 +86,8 @@ REWARDS = f"""
 A reward holds `let NAME = EXPRESSION` lines, functions as `let NAME(A, B) = EXPRESSION`,
 `track NAME = EXPRESSION` lines, and `metric NAME = EXPRESSION` lines.
 It ends in one expression, a number for the whole response, or in
-`dense L in SPLITS: EXPRESSION`, a number at each split. Statistics run over splits in every one of these lines but a track:
-over `splits`, those of the `dense` line, or, in a reward without one, over splits that it names, as in
+`dense L in SPLITS: EXPRESSION`, a number at each split. Statistics run over splits in every one of these lines but a track.
+`splits` are those of the `dense` line. A reward without such a line names its splits in a statistic, as in
 `mean(correct(answer(y[:M])) for M in [1K tokens, 4K tokens])`. A reward has one set of splits, those of `y`.
 
 | in an expression | means |

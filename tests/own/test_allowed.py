@@ -39,18 +39,6 @@ def check(answer):
 GOOD = "def check(answer):\n    return answer.text == answer.reference\n"
 
 
-@pytest.fixture
-def place(
-    tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Place:
-    folder = tmp_path / "study"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.delenv("REODSL_STORE", raising=False)
-    return Place(folder, capsys)
-
-
 def test_only_run_would_run_it(place: Place) -> None:
     place.write(REWARDED)
     place.write(TRAP, "mine/checks.py")

@@ -157,16 +157,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.update(before)
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Place:
-    folder = tmp_path / "study"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.delenv("REODSL_STORE", raising=False)
-    return Place(folder, capsys)
-
-
 def function(role: str) -> OwnFunction:
     return OwnFunction(
         read_code("sums_env:verifiers", Path()),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 import pytest
 
@@ -23,15 +21,6 @@ ASKED = """source = package(
     options: ["min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"],
   SPLIT),
   verifier = package"""
-
-
-@pytest.fixture
-def place(
-    tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Place:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
-    return Place(tmp_path, capsys)
 
 
 def spec() -> str:

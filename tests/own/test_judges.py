@@ -31,19 +31,6 @@ VERIFIER = 'judge("big", address: "ADDRESS")'
 
 
 @pytest.fixture
-def place(
-    tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Place:
-    folder = tmp_path / "study"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.delenv("REODSL_STORE", raising=False)
-    monkeypatch.delenv("JUDGE_KEY", raising=False)
-    return Place(folder, capsys)
-
-
-@pytest.fixture
 def server() -> Iterator[Served]:
     """A judge who finds an answer right or wrong by its digest."""
 

@@ -590,7 +590,7 @@ class Optim:
 
 @kind("lora", form="block")
 class Lora:
-    """Adapters of low rank, trained in place of the weights, and merged into them for engines and checkpoints."""
+    """Adapters of low rank, trained in place of the weights. Engines and checkpoints get the sum of both."""
 
     rank: Annotated[int, Setting(COUNT, "the adapters' rank", "rank = 32")]
     alpha: Annotated[
