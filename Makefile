@@ -149,13 +149,15 @@ $(VENV)/bin/python:
 	  { echo "reodsl needs Python 3.11 or newer; name one with: make run PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# pip compiles what it copies, and leaves an editable checkout as it is: a first command would compile all it imports.
+# pip compiles what it copies on one core, which takes half of its time, and leaves an editable checkout as it is: a first
+# command would compile all it imports. Some packages have files of another Python, which cannot be compiled.
 $(READY): | $(VENV)/bin/python
 	@echo "Setting up $(VENV) ($(PROFILE) profile); this happens once and takes a minute or two."
 	$(BIN)/python $(TORCH_$(PROFILE))
-	$(BIN)/python $(HASHED) $(LIST)
+	$(BIN)/python $(HASHED) --no-compile $(LIST)
 	$(BIN)/python $(ITSELF)
-	@$(BIN)/python -m compileall -q reodsl runners
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+	@$(BIN)/python -m compileall -q -j 0 reodsl runners
 	@touch $@
 
 $(DEV): $(READY)
