@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -52,6 +53,7 @@ from reodsl.ir.training import (
 _number = count(3)
 
 
+@cache
 def notes(kind: type[IR] | type[Node]) -> dict[str, Any]:
     """The annotation of every field of a class."""
     if issubclass(kind, Node):

@@ -149,17 +149,27 @@ def changed(node: IR | Node, name: str) -> Any:
 
 def replaced(value: Any, old: IR | Node, new: IR | Node) -> Any:
     """`value` with every part that is equal to `old` replaced, as when a declaration is edited that others name."""
-    if type(value) is type(old) and value == old:
-        return new
-    if isinstance(value, (IR, Node)):
+    # What several parts hold is one object, which is looked at once.
+    seen: dict[int, Any] = {}
+
+    def again(value: Any) -> Any:
+        if not isinstance(value, (IR, Node, tuple)):
+            return value
+        if id(value) not in seen:
+            seen[id(value)] = made(value)
+        return seen[id(value)]
+
+    def made(value: IR | Node | tuple[Any, ...]) -> Any:
+        if type(value) is type(old) and value == old:
+            return new
+        if isinstance(value, tuple):
+            items = tuple(map(again, value))
+            return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
         parts = {name: getattr(value, name) for name in notes(type(value))}
-        made = {name: replaced(part, old, new) for name, part in parts.items()}
-        moved = {name: part for name, part in made.items() if part is not parts[name]}
+        moved = {name: each for name, part in parts.items() if (each := again(part)) is not part}
         return updated(value, **moved) if moved else value
-    if isinstance(value, tuple):
-        items = tuple(replaced(item, old, new) for item in value)
-        return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
-    return value
+
+    return again(value)
 
 
 def own(graph: Graph) -> dict[str, str]:
