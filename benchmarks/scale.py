@@ -48,6 +48,7 @@ def text(results: dict[str, Any]) -> str:
         "driver_peak_mb": "driver's peak, MB",
     }
     report = {
+        "arms": "arms",
         "responses": "responses",
         "megabytes": "MB on disk",
         "seconds": "seconds",

@@ -1,7 +1,8 @@
-"""From graded responses to the report: seconds and peak memory, process by process, over up to 10 million responses.
+"""From graded responses to the report: seconds and peak memory, phase by phase, over up to 10 million responses.
 
-The responses and forced answers are drawn at random in the form of docs/ARTIFACTS.md, over 10 arms, 3 benchmarks and a
-grid of 25 budgets, so that there are 25 forced answers for each response. Polars has one thread, as in runs.
+The responses and forced answers are drawn at random in the form of docs/ARTIFACTS.md, over 10 arms or 500, 3 benchmarks and
+a grid of 25 budgets, so that there are 25 forced answers for each response. Polars has one thread, as in runs.
+Memory is that of a phase and all processes that it starts, together.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-ROWS = (100_000, 1_000_000, 10_000_000)
 ARMS = 10
+SIZES = ((ARMS, 100_000), (ARMS, 1_000_000), (ARMS, 10_000_000), (500, 100_000))
+"""Arms and responses in all."""
 SAMPLES = 32
 CHUNK = 200_000
+Phase = Callable[[Path, int], None]
 WORDS = (
     "hmm",
     "so",
@@ -42,28 +46,28 @@ WORDS = (
 )
 
 
-def spec() -> Any:
-    """The spec of the study and the graph of its tasks."""
+def spec(arms: int) -> Any:
+    """The spec of the study of so many arms and the graph of its tasks."""
     from benchmarks.scale_plan import study
     from reodsl.graph.lower import lower
     from reodsl.language import compile_file
 
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "many.reo"
-        path.write_text(study(ARMS - 1))
+        path.write_text(study(arms - 1))
         compiled = compile_file(str(path)).spec
     assert compiled is not None
     return compiled, lower(compiled)
 
 
-def draw(folder: Path, rows: int) -> None:
+def draw(folder: Path, rows: int, arms: int = ARMS) -> None:
     """Write every evaluation and training of the study, `rows` responses in all."""
     from reodsl.graph.task import Graph
 
-    graph: Graph = spec()[1]
+    graph: Graph = spec(arms)[1]
     for index, task in enumerate(task for task in graph.tasks if task.kind == "evaluate"):
         benchmarks = [each["name"] for each in task.payload["suite"]["benchmarks"]]
-        each = rows // ARMS // len(benchmarks) // SAMPLES
+        each = rows // arms // len(benchmarks) // SAMPLES
         _evaluation(folder / task.id, benchmarks, task.payload["suite"]["grid"], each, index)
     for task in graph.tasks:
         if task.kind == "train":
@@ -172,12 +176,12 @@ def _training(folder: Path) -> None:
     table.write_parquet(folder / "metrics.parquet")
 
 
-def summaries(folder: Path) -> None:
+def summaries(folder: Path, arms: int = ARMS) -> None:
     """The curves and summary of every evaluation."""
     from runners.evaluate.run import write_json
     from runners.evaluate.summary import curves, summary
 
-    for task in spec()[1].tasks:
+    for task in spec(arms)[1].tasks:
         if task.kind == "evaluate":
             names = [each["name"] for each in task.payload["suite"]["benchmarks"]]
             place = folder / task.id
@@ -187,15 +191,15 @@ def summaries(folder: Path) -> None:
             )
 
 
-def task_of(kind: str) -> Callable[[Path], None]:
+def task_of(kind: str) -> Phase:
     """The runner of the one task of a kind, on the folders of what it reads."""
 
-    def run(folder: Path) -> None:
+    def run(folder: Path, arms: int = ARMS) -> None:
         from reodsl.graph.job import Job
         from runners.execute.perform import load
         from runners.registry import REGISTRY
 
-        task = next(task for task in spec()[1].tasks if task.kind == kind)
+        task = next(task for task in spec(arms)[1].tasks if task.kind == kind)
         out = folder / task.id
         out.mkdir()
         inputs = {role: folder / source for role, source in task.inputs.items()}
@@ -206,7 +210,7 @@ def task_of(kind: str) -> Callable[[Path], None]:
     return run
 
 
-PHASES: dict[str, Callable[[Path], None]] = {
+PHASES: dict[str, Phase] = {
     "summaries": summaries,
     "frontier": task_of("frontier"),
     "score": task_of("score"),
@@ -214,32 +218,61 @@ PHASES: dict[str, Callable[[Path], None]] = {
 }
 
 
-def phase(name: str, folder: Path, rows: int) -> tuple[float, float, float]:
-    """Seconds by the clock, of the processor, and peak resident megabytes of one phase in a process of its own.
-
-    This process stays small throughout: a child's peak is counted from that of its parent.
-    """
+def phase(name: str, folder: Path, rows: int, arms: int) -> tuple[float, float, float]:
+    """Seconds by the clock, of the processor, and peak megabytes of one phase in a process of its own."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.scale_report", "--phase", name]
-    command += ["--folder", str(folder), "--rows", str(rows)]
+    command += ["--folder", str(folder), "--rows", str(rows), "--arms", str(arms)]
     process = subprocess.Popen(command, env=os.environ | {"POLARS_MAX_THREADS": "1"})
-    _, status, usage = os.wait4(process.pid, 0)
+    peak = 0
+    while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
+        peak = max(peak, memory(process.pid))
+        time.sleep(0.02)
+    _, status, usage = ended
     assert status == 0, name
-    return time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return time.perf_counter() - began, usage.ru_utime + usage.ru_stime, peak / 1e6
 
 
-def measure(sizes: tuple[int, ...], root: Path | None) -> list[dict[str, Any]]:
-    """A row a size: seconds and peak megabytes of every phase."""
+def memory(process: int) -> int:
+    """Bytes that a process and its descendants hold now.
+
+    What they share counts once. Libraries that unrelated processes use too count in full for the largest process.
+    """
+    sizes = [_sizes(each) for each in _family(process)]
+    return max(sum(shared for _, shared in sizes), max((whole for whole, _ in sizes), default=0))
+
+
+def _family(process: int) -> Iterator[int]:
+    """A process and its descendants, as far as they live."""
+    yield process
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in children.read_text().split():
+                yield from _family(int(child))
+
+
+def _sizes(process: int) -> tuple[int, int]:
+    """Bytes that a process has in memory, and the same with each shared page divided among those that share it."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        return 0, 0
+    kilobytes = {line.split()[0]: int(line.split()[1]) for line in lines}
+    return kilobytes.get("Rss:", 0) * 1024, kilobytes.get("Pss:", 0) * 1024
+
+
+def measure(sizes: Iterable[tuple[int, int]], root: Path | None) -> list[dict[str, Any]]:
+    """A row for each number of arms and of responses: seconds and peak megabytes of every phase."""
     rows = []
-    for count in sizes:
+    for arms, count in sizes:
         with tempfile.TemporaryDirectory(dir=root) as name:
             folder = Path(name)
-            phase("draw", folder, count)
+            phase("draw", folder, count, arms)
             size = sum(path.stat().st_size for path in folder.rglob("*.parquet"))
-            row: dict[str, Any] = {"responses": count, "megabytes": round(size / 1e6)}
+            row: dict[str, Any] = {"arms": arms, "responses": count, "megabytes": round(size / 1e6)}
             total = processor = 0.0
             for each in PHASES:
-                seconds, busy, peak = phase(each, folder, count)
+                seconds, busy, peak = phase(each, folder, count, arms)
                 row |= {
                     f"{each}_seconds": round(seconds, 1),
                     f"{each}_processor_seconds": round(busy, 1),
@@ -253,18 +286,20 @@ def measure(sizes: tuple[int, ...], root: Path | None) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
+    parser.add_argument("--rows", type=int, nargs="+", help="responses in all")
+    parser.add_argument("--arms", type=int, default=ARMS)
     parser.add_argument("--folder", type=Path, help="where to put what is drawn")
     parser.add_argument(
         "--phase", choices=("draw", *PHASES), help="do only this, on what was drawn into the folder"
     )
     args = parser.parse_args()
     if args.phase == "draw":
-        draw(args.folder, args.rows[0])
+        draw(args.folder, args.rows[0], args.arms)
     elif args.phase:
-        PHASES[args.phase](args.folder)
+        PHASES[args.phase](args.folder, args.arms)
     else:
-        print(json.dumps(measure(tuple(args.rows), args.folder), indent=1))
+        sizes = [(args.arms, count) for count in args.rows] if args.rows else SIZES
+        print(json.dumps(measure(sizes, args.folder), indent=1))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.scale import save
-from benchmarks.scale_report import PHASES, draw
+from benchmarks.scale_report import PHASES, draw, measure, memory
 
 HERE = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -25,3 +27,25 @@ def test_reports_of_drawn_responses_are_made_phase_by_phase(tmp_path: Path) -> N
         phase(tmp_path)
     (page,) = tmp_path.glob("*/report.html")
     assert "REG" in page.read_text()
+
+
+def test_memory_is_that_of_a_process_and_of_what_it_started() -> None:
+    holds = "import sys; kept = bytearray(b'x') * 50_000_000; print(flush=True); sys.stdin.read()"
+    starts = f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {holds!r}]); {holds}"
+    with subprocess.Popen(
+        [sys.executable, "-c", starts], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        for _ in range(2):
+            process.stdout.readline()
+        assert 100e6 < memory(process.pid) < 150e6
+        process.stdin.close()
+    assert memory(process.pid) == 0
+
+
+@pytest.mark.heavy
+def test_a_report_on_500_arms_takes_less_than_half_of_the_memory_that_it_took(tmp_path: Path) -> None:
+    (row,) = measure([(500, 100_000)], tmp_path)
+    # Before charts were drawn by processes of their own, and only for the leading arms: 993 MB.
+    assert row["report_peak_mb"] < 993 / 2

@@ -17,7 +17,7 @@ def place_figure(
 
 def undraw(setattr: Callable[[object, str, object], None]) -> None:
     """Set with a `setattr` what makes charts, and the script that draws them."""
-    import reodsl.report.page as page
+    from reodsl.report import drawing
 
     setattr(Gallery, "figure", place_figure)
-    setattr(page, "vega_bundle", str)
+    setattr(drawing, "vega_script", str)

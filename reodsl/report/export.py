@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import polars as pl
@@ -11,13 +10,10 @@ import polars as pl
 from reodsl.ir.base import dumped
 from reodsl.report import schedules, tables, theme
 from reodsl.report.balanced import balanced_table
+from reodsl.report.drawing import pictures
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material
 from reodsl.report.published import compared
-from reodsl.report.space import require_space
-
-PIXELS = 2.0
-"""PNG pixels for each unit of a chart's size."""
 
 
 def report_tables(material: Material) -> dict[str, pl.DataFrame]:
@@ -64,49 +60,19 @@ def write_tables(folder: Path, frames: dict[str, pl.DataFrame]) -> None:
 
 def write_charts(folder: Path, gallery: Gallery, width: int = 520) -> None:
     """`<name>.svg` and `<name>.png` for each chart, light, on white, with its own legend."""
-    require_space()
-    import vl_convert
-
     folder.mkdir(parents=True, exist_ok=True)
     config = {**theme.config(), "background": "white", "padding": 16}
-    for name, spec in gallery.specs.items():
-        svg = _unlayered(_numbered(vl_convert.vegalite_to_svg({**spec, "width": width, "config": config})))
-        (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
-        (folder / f"{name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=PIXELS))
+    charts = ({**spec, "width": width, "config": config} for spec in gallery.specs.values())
+    for name, picture in zip(gallery.specs, pictures(charts), strict=True):
+        (folder / f"{name}.svg").write_bytes(picture.svg)
+        (folder / f"{name}.png").write_bytes(picture.png)
 
 
 def write_spec(path: Path, material: Material) -> None:
     """The resolved spec as JSON, presentation fields included."""
-    path.write_text(json.dumps(dumped(material.spec), indent=1) + "\n", encoding="utf-8")
-
-
-def _numbered(svg: str) -> str:
-    """An SVG whose clips and gradients are numbered from 0: Vega counts them on from chart to chart."""
-    numbers: dict[str, str] = {}
-
-    def renumber(match: re.Match[str]) -> str:
-        return match[1] + match[2] + numbers.setdefault(match[2] + match[3], str(len(numbers)))
-
-    return re.sub(r'(id="|url\(#)(gradient_|clip)(\d+)', renumber, svg)
-
-
-def _unlayered(svg: str) -> str:
-    """The same picture without layers, which take most of the time of its PNG.
-
-    A renderer gives a shape with an `opacity` a layer as large as the picture. A shape that has either a fill or a stroke
-    looks the same with the opacity of that one, and needs no layer.
-    """
-
-    def replace(match: re.Match[str]) -> str:
-        shape = match[0]
-        painted = [
-            name for name in ("fill", "stroke") if f' {name}="' in shape and f' {name}="none"' not in shape
-        ]
-        if len(painted) != 1 or f" {painted[0]}-opacity=" in shape:
-            return shape
-        return shape.replace(' opacity="', f' {painted[0]}-opacity="', 1)
-
-    return re.sub(r'<(?:path|line) [^<>]* opacity="[^<>]*>', replace, svg)
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(dumped(material.spec), file, indent=1)
+        file.write("\n")
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:

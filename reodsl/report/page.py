@@ -6,7 +6,6 @@ import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -17,6 +16,7 @@ from reodsl.report import (
     all_responses,
     cards,
     copies,
+    drawing,
     examples,
     figures,
     formats,
@@ -33,20 +33,8 @@ from reodsl.report.balanced import Subset, balanced_table
 from reodsl.report.leading import leading, left_out, only
 from reodsl.report.markup import Child, Markup, json_block, render, tag
 from reodsl.report.material import MEAN, Material
-from reodsl.report.space import require_space
 
 _HERE = Path(__file__).parent
-
-
-@cache
-def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package (no network)."""
-    require_space()
-    import vl_convert
-
-    # Its type stub asks for a snippet, its code does not.
-    bundle = vl_convert.javascript_bundle()  # type: ignore[call-arg]
-    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def page(material: Material, gallery: figures.Gallery, installed: Mapping[str, str]) -> str:
@@ -95,7 +83,7 @@ def navigation(sections: Sequence[tuple[str, str]]) -> Markup:
 def document(name: str, body: Child, gallery: figures.Gallery) -> str:
     """Body, charts and scripts as a document whose policy allows its own scripts by their hashes, and nothing else."""
     charts, rows = gallery.blocks()
-    scripts = (vega_bundle(), (_HERE / "page.js").read_text("utf-8"))
+    scripts = (drawing.vega_script(), (_HERE / "page.js").read_text("utf-8"))
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -316,7 +304,9 @@ def _budgets(material: Material) -> list[Markup]:
 
 def _weight(gallery: figures.Gallery) -> int:
     """The characters of a page beside its sections: charts, their rows, scripts and styles, and something to spare."""
-    fixed = len(vega_bundle()) + sum((_HERE / name).stat().st_size for name in ("page.js", "page.css"))
+    fixed = len(drawing.vega_script()) + sum(
+        (_HERE / name).stat().st_size for name in ("page.js", "page.css")
+    )
     return fixed + sum(len(json_block("", block)) for block in gallery.blocks()) + 100_000
 
 

@@ -19,15 +19,15 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.ir.training import FromTraining
 from reodsl.report.curve_chart import curves
+from reodsl.report.drawing import pictures
 from reodsl.report.material import bases
-from reodsl.report.space import require_space
 from reodsl.share.card import CURVES, FOLDER, card, curve_table, sources, without_places
 from reodsl.share.evaluated import Evaluated, Shared
 from reodsl.store.files import json_bytes
 
 SILENCE = 60.0
 """Seconds without a byte after which the hub counts as gone. huggingface_hub itself would wait for ever."""
-_WIDTH, _PIXELS = 520, 2.0
+_WIDTH = 520
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +93,13 @@ def repository(shared: Shared, one: Evaluated, name: str, license: str | None) -
 
 
 def _picture(shared: Shared, one: Evaluated) -> bytes:
-    require_space()
-    import vl_convert
-
     material = shared.material
     score = material.study.score
     beside = {score.relative_to} if score is not None and score.relative_to else set()
     lines = [arm for arm in material.arms if arm in {one.arm.name, *beside, *bases(material.study)}]
     chart = curves(material, lines=lines, width=_WIDTH).to_dict()
-    svg = vl_convert.vegalite_to_svg({**chart, "background": "white", "padding": 16})
-    return bytes(vl_convert.svg_to_png(svg, scale=_PIXELS))
+    (picture,) = pictures([{**chart, "background": "white", "padding": 16}])
+    return picture.png
 
 
 def require_name(repo: str) -> None:

@@ -1,0 +1,81 @@
+"""Pictures of charts, and the script that draws them on a page, made by processes that end with their work.
+
+They need V8, which gives back nothing of what it took as long as its process lives.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+from reodsl.diagnostics import problem
+from reodsl.report.space import require_space
+
+_DRAWER = Path(__file__).with_name("drawer.py")
+_LARGE = 300_000
+"""Bytes of charts after which another process draws."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A chart as SVG, in UTF-8, and as PNG."""
+
+    svg: bytes
+    png: bytes
+
+
+@cache
+def vega_script() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package (no network). Raises E0985."""
+    script = _said(b"", "script").decode()
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def pictures(charts: Iterable[Mapping[str, Any]]) -> Iterator[Picture]:
+    """The pictures of Vega-Lite charts, in order. Raises E0985."""
+    for lines in _together(charts):
+        answer = io.BytesIO(_said(b"".join(lines)))
+        for _ in lines:
+            yield Picture(_part(answer), _part(answer))
+
+
+def _together(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
+    """The charts that one process draws, a line for each."""
+    lines: list[bytes] = []
+    for chart in charts:
+        lines.append(json.dumps(chart).encode() + b"\n")
+        if sum(map(len, lines)) > _LARGE:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+def _said(lines: bytes, *arguments: str) -> bytes:
+    """All that a drawer writes, asked in so many lines."""
+    require_space()
+    # With `-P` neither the script's folder nor the working folder is on its import path.
+    command = [sys.executable, "-P", str(_DRAWER), *arguments]
+    done = subprocess.run(command, input=lines, capture_output=True, check=False)
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip().splitlines()
+        ended = f"signal {Signals(-done.returncode).name}" if done.returncode < 0 else "an error"
+        raise problem(
+            "E0985",
+            f"charts cannot be drawn: the process that draws them ended with {ended}",
+            notes=[words[-1][:500]] if words else [],
+            help="give it more memory where the system ended it, and run again, which draws the report alone",
+        )
+    return done.stdout
+
+
+def _part(answer: io.BytesIO) -> bytes:
+    return answer.read(int.from_bytes(answer.read(8), "big"))
