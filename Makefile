@@ -31,12 +31,15 @@ ITSELF  := $(PIP) --no-deps --no-build-isolation -e .
 TORCH_cpu = $(if $(TORCH_INDEX),$(PIP) --no-deps --only-binary :all: --index-url $(TORCH_INDEX) \
              $(shell grep -o '^torch==[0-9.]*' constraints/cpu.txt),$(HASHED) --no-deps -r constraints/torch-cpu.txt 2>/dev/null || true)
 TORCH_cuda = --version >/dev/null
+# What takes long to copy besides torch. And what no run imports: who imports it compiles it.
+LARGE   = ^(ray|polars-runtime-32|transformers|vl-convert-python)$$
+SELDOM  = site-packages/(.*/tests?/|pip/|setuptools/|networkx/|pygments/lexers/|transformers/models/(?!(auto|qwen3|llama)/)|torch/(_inductor|testing)/|ray/(data|llm|rllib|serve|train|tune)/|sympy/(combinatorics|physics|stats)/)
 # A build with CUDA takes CUDA's libraries along.
-LIST    = -r constraints/$$($(BIN)/python -m pip show torch 2>/dev/null | grep -q '^Version: .*+cpu' && echo cpu || echo cuda).txt
+LIST    = -r constraints/$$($(BIN)/python -c 'from importlib.metadata import version; print("cpu" if "+cpu" in version("torch") else "cuda")' 2>/dev/null || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready study smollm2 sglang test trackers inspect lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
+.PHONY: run ready torch-alone large small study smollm2 sglang test trackers inspect lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -149,16 +152,28 @@ $(VENV)/bin/python:
 	  { echo "reodsl needs Python 3.11 or newer; name one with: make run PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# pip compiles what it copies on one core, which takes half of its time, and leaves an editable checkout as it is: a first
-# command would compile all it imports. Some packages have files of another Python, which cannot be compiled.
+# pip copies on one core, so that two calls go beside each other: one for torch, one for what else is large, and one for
+# the rest. The call after them sees what is lacking. pip would also compile on one core all that it copies, and leave an
+# editable checkout as it is. Some packages have files of another Python, which cannot be compiled.
 $(READY): | $(VENV)/bin/python
 	@echo "Setting up $(VENV) ($(PROFILE) profile); this happens once and takes a minute or two."
-	$(BIN)/python $(TORCH_$(PROFILE))
+	@$(MAKE) --no-print-directory -j 2 torch-alone large small
 	$(BIN)/python $(HASHED) --no-compile $(LIST)
 	$(BIN)/python $(ITSELF)
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+	@$(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true
 	@$(BIN)/python -m compileall -q -j 0 reodsl runners
 	@touch $@
+
+torch-alone large small: PIP += --no-compile
+torch-alone large small: HASHED += --no-compile
+
+torch-alone:
+	$(BIN)/python $(TORCH_$(PROFILE))
+
+large small:
+	@awk '/^[^ #]/ { name = $$0; sub(/==.*/, "", name); each = name ~ /$(LARGE)/ ? "large" : name == "torch" ? "" : "small" } each == "$@"' \
+	  constraints/cpu.txt > $(VENV)/$@.txt
+	$(BIN)/python $(HASHED) --no-deps -r $(VENV)/$@.txt
 
 $(DEV): $(READY)
 	$(BIN)/python $(HASHED) $(LIST) -r constraints/dev.txt

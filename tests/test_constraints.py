@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -89,3 +92,43 @@ def test_an_environment_of_servers_is_named_whole(profile: str) -> None:
     found = pins(profile)
     assert {"torch", "transformers", "tokenizers", "numpy"} <= set(found)
     assert found["sglang"] == "0.5.23"
+
+
+def test_what_is_copied_side_by_side_is_the_whole_list_but_torch(tmp_path: Path) -> None:
+    """`make ready` splits the list by names: each package is in one part, with its hashes."""
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    installer = tmp_path / "python"
+    installer.write_text("#!/bin/sh\n")
+    installer.chmod(0o755)
+    command = ["make", "-s", "large", "small", f"VENV={tmp_path}", f"BIN={tmp_path}"]
+    subprocess.run(command, check=True, cwd=FOLDER.parent)
+    large, small = ((tmp_path / f"{part}.txt").read_text() for part in ("large", "small"))
+    assert large.count("==") == 4
+    together = {line for part in (large, small) for line in part.splitlines()}
+    listed = {
+        line for entry in entries("cpu") if not entry.startswith("torch==") for line in entry.splitlines()
+    }
+    assert together == listed
+
+
+def test_what_a_run_imports_is_compiled_when_it_is_installed() -> None:
+    """`SELDOM` of the Makefile leaves out files that no run imports, and no package of a run."""
+    makefile = (FOLDER.parent / "Makefile").read_text()
+    seldom = re.compile(next(re.finditer(r"^SELDOM +=(.*)$", makefile, re.MULTILINE))[1].strip())
+    modules = ("runners.registry", "runners.train.run", "runners.evaluate.run", "ray", "reodsl.report.run")
+    shown = "import sys; print(*(m.__file__ for m in list(sys.modules.values()) if getattr(m, '__file__', None)), sep='\\n')"
+    program = f"import {', '.join(modules)}; {shown}"
+    told = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=FOLDER.parent
+    )
+    read = [name for name in told.stdout.splitlines() if name.endswith(".py")]
+    left_out = [name for name in read if seldom.search(name)]
+    assert len(read) > 2000
+    assert len(left_out) < 0.02 * len(read), left_out
+    for path in (
+        "a/site-packages/transformers/models/bert/modeling_bert.py",
+        "a/site-packages/numpy/tests/test_a.py",
+    ):
+        assert seldom.search(path)
+    assert not seldom.search("home/tests/a/site-packages/torch/nn/functional.py")
