@@ -19,6 +19,7 @@ PEER    := .venv-peer
 SGLANG  := .venv-sglang
 TRACKERS := .venv-trackers
 INSPECT := .venv-inspect
+ENVS    := .venv-verifiers
 BILL    := .venv-sbom
 SERVES  := $(SGLANG)/.ready-$(PROFILE)-$(shell cat constraints/sglang-$(PROFILE).txt | cksum | cut -d' ' -f1)
 BIN     := $(VENV)/bin
@@ -39,7 +40,7 @@ LIST    = -r constraints/$$($(BIN)/python -c 'from importlib.metadata import ver
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready torch-alone large small study smollm2 sglang test trackers inspect lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
+.PHONY: run ready torch-alone large small study smollm2 sglang test trackers inspect environments lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -104,16 +105,32 @@ trackers: $(TRACKERS)/.ready
 inspect: $(INSPECT)/.ready
 	OMP_NUM_THREADS=1 $(INSPECT)/bin/python -m pytest tests/share
 
+# Environments of others: a data set of reasoning-gym and a package made for verifiers, each from questions to a trained
+# model, on the libraries themselves.
+environments: $(ENVS)/.ready-$(shell cat constraints/verifiers.txt | cksum | cut -d' ' -f1) $(SMOLLM2)
+	OMP_NUM_THREADS=1 $(ENVS)/bin/python -m pytest -m heavy tests/own/test_gym.py \
+	  tests/own/test_environment.py::test_a_spec_trains_on_an_environment
+
 # On top of the packages that are there: two of them want different versions of pillow, so no list holds all.
 $(TRACKERS)/.ready: PEERS = trackio wandb mlflow-skinny sqlalchemy alembic
 $(INSPECT)/.ready: PEERS = inspect_ai
 $(TRACKERS)/.ready $(INSPECT)/.ready: pyproject.toml | $(DEV)
-	$(PYTHON) -m venv --clear $(@D)
-	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $(@D)/below.txt
-	cp $(@D)/below.txt "$$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
-	pwd > "$$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/a_checkout.pth"
+	$(OVER)
 	$(@D)/bin/python $(PIP) --only-binary :all: $(PEERS)
 	@touch $@
+
+$(ENVS)/.ready-%: constraints/verifiers.txt | $(DEV)
+	$(OVER)
+	$(@D)/bin/python $(HASHED) --no-deps -r $<
+	@touch $@
+
+# An empty environment that has all of the project's.
+define OVER
+$(PYTHON) -m venv --clear $(@D)
+$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $(@D)/below.txt
+cp $(@D)/below.txt "$$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/below.pth"
+pwd > "$$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/a_checkout.pth"
+endef
 
 # What is installed, as CycloneDX, and under which licences; fails on one that does not fit.
 sbom: $(DEV) $(BILL)/.ready

@@ -21,6 +21,8 @@ BUILD = ("hatchling>=1.27", "editables>=0.5")
 """What it takes to install a checkout, so that nothing is fetched for it besides."""
 GROUPS = {"dev": ("dev",), "docs": ("docs",), "gym": ("gym",)}
 """Lists of what tests, the site of the documents, and tasks with verifiers of their own need besides."""
+BESIDE = {"verifiers": ("verifiers>=0.4",)}
+"""Packages that no extra has: an environment over the project's own has them and what they need."""
 ALONE = ("sbom",)
 """Extras that have an environment to themselves, without what the project takes."""
 WHOLE = ("sglang-cpu", "sglang-cuda", "smollm2", "axe")
@@ -32,6 +34,7 @@ HEADS = {
     "dev": "What working on the project takes besides. Made by `make lock`.",
     "docs": "What the site of the documents takes besides. Made by `make lock`.",
     "gym": "What tasks with verifiers of their own take besides. Made by `make lock`.",
+    "verifiers": "The library `verifiers` and what it takes besides. Made by `make lock`.",
     "smollm2": "A package whose weights alone are read: what it imports is not installed. Hashes by `make lock`.",
     "axe": "A package of which one script is read: what it imports is not installed. Hashes by `make lock`.",
     "sglang-cpu": "All of the environment that serves models with SGLang on a CPU. Hashes by `make lock`.",
@@ -129,7 +132,7 @@ def main() -> None:
     )
     parser.add_argument("--upgrade-all", action="store_true", help="take the newest version of everything")
     args = parser.parse_args()
-    kept = {**listed("sbom"), **listed("cpu"), **listed("dev"), **listed("docs"), **listed("gym")}
+    kept = {name: entry for each in ("sbom", "cpu", *GROUPS, *BESIDE) for name, entry in listed(each).items()}
     new = set(kept) if args.upgrade_all else set(map(canonical, args.upgrade))
     constraints = pins({name: entry for name, entry in kept.items() if name not in new})
     run = resolved(("run",), constraints)
@@ -141,6 +144,9 @@ def main() -> None:
         write(
             name, {each: entry for each, entry in resolved(("run", *extras), held).items() if each not in run}
         )
+    for name, packages in BESIDE.items():
+        over = compiled([*packages, *pins(run)], constraints)
+        write(name, {each: entry for each, entry in over.items() if each not in run})
     optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for name in ALONE:
         write(name, compiled(requirements(optional, name), constraints))

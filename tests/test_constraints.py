@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "constraints"
-PROFILES = ("cpu", "cuda", "dev", "docs", "gym", "sbom", "smollm2", "torch-cpu", "sglang-cpu", "sglang-cuda")
+PROFILES = (
+    "cpu",
+    "cuda",
+    "dev",
+    "docs",
+    "gym",
+    "verifiers",
+    "sbom",
+    "smollm2",
+    "torch-cpu",
+    "sglang-cpu",
+    "sglang-cuda",
+)
 ADDED = re.compile(r"(nvidia|cuda)-|(triton|liger-kernel)$")
 
 
@@ -62,11 +74,11 @@ def test_what_the_project_asks_for_is_listed() -> None:
 
 def test_nothing_slows_the_start_of_ray() -> None:
     """It imports jsonschema, which imports a parser of addresses where one is installed: seconds for every process."""
-    for profile in ("cpu", "cuda", "dev", "docs", "gym"):
+    for profile in ("cpu", "cuda", "dev", "docs", "gym", "verifiers"):
         assert "rfc3987-syntax" not in pins(profile), profile
 
 
-@pytest.mark.parametrize("profile", ["dev", "docs", "gym"])
+@pytest.mark.parametrize("profile", ["dev", "docs", "gym", "verifiers"])
 def test_what_is_installed_besides_is_listed_once(profile: str) -> None:
     assert not set(pins(profile)) & set(pins("cpu"))
 

@@ -72,7 +72,8 @@ class OwnFunction:
         }
         self._first = json.dumps(said).encode("ascii") + b"\n"
         self._all: list[Started] = []
-        self._idle: queue.SimpleQueue[Started | None] = queue.SimpleQueue()
+        # The one that was used last is first: no further process starts while one is idle.
+        self._idle: queue.LifoQueue[Started | None] = queue.LifoQueue()
         for _ in range(self._workers):
             self._idle.put(None)
         self._ending, self._owner = False, os.getpid()
