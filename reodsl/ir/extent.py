@@ -36,18 +36,23 @@ def extent(study: Study) -> Extent:
 def _measured(top: object) -> tuple[int, int]:
     """Values and depth. Without recursion: what is measured may be deeper than the stack."""
     extents: dict[int, tuple[int, int]] = {}
-    open_: list[object] = [top]
+    # Each with its parts, those that wait to be measured being above it.
+    open_ = [(top, _parts(top))]
     while open_:
-        value = open_[-1]
-        parts = _parts(value)
-        waiting = [part for part in parts if type(part) not in _SINGLE and id(part) not in extents]
+        value, parts = open_[-1]
+        waiting = [
+            (part, _parts(part)) for part in parts if type(part) not in _SINGLE and id(part) not in extents
+        ]
         if waiting:
             open_ += waiting
             continue
         open_.pop()
         values, deepest = 1, 0
         for part in parts:
-            count, depth = _single(part) if type(part) in _SINGLE else extents[id(part)]
+            if type(part) in _SINGLE:
+                count, depth = _single(part), 1
+            else:
+                count, depth = extents[id(part)]
             values += count
             deepest = max(deepest, depth)
         extents[id(value)] = values, deepest + 1
@@ -58,8 +63,8 @@ _SINGLE = frozenset({str, int, float, bool, type(None)})
 """Classes of values that hold no others."""
 
 
-def _single(value: object) -> tuple[int, int]:
-    return 1 + len(value) // CHARACTERS_PER_VALUE if isinstance(value, str) else 1, 1
+def _single(value: object) -> int:
+    return 1 + len(value) // CHARACTERS_PER_VALUE if isinstance(value, str) else 1
 
 
 def _parts(value: object) -> list[object]:

@@ -64,6 +64,8 @@ class _Notes:
         # Settings that many arms have from one parent are given at one place.
         self.places: dict[tuple[str, int, str], Origin] = {}
         self.seen: set[tuple[int, str]] = set()
+        # What an experiment was given stands in its complete stages once more.
+        self.noted: dict[str, Slot] = {}
         # A number that identifies an object does so as long as the object is there.
         self.kept: list[Record] = []
 
@@ -81,6 +83,9 @@ class _Notes:
 
     def slot(self, path: str, slot: Slot) -> None:
         """One setting, and those of the records in its value."""
+        if self.noted.get(path) is slot:
+            return
+        self.noted[path] = slot
         self.place(path, slot.span, slot.doc)
         for inner in _records(slot.value):
             if isinstance(inner, Definition):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from reodsl.graph.task import Task
 from reodsl.ir import Origin, Spec
@@ -48,10 +49,16 @@ class Places:
             for arm in spec.study.arms
             if isinstance(arm.checkpoint, FromTraining)
         }
-        self.lines: dict[str, dict[Path, Origin]] = {}
-        for name, origin in spec.origins.items():
+        self.origins = spec.origins
+
+    @cached_property
+    def lines(self) -> dict[str, dict[Path, Origin]]:
+        """The origins by what they begin with. A plan of nothing that was done before never asks."""
+        lines: dict[str, dict[Path, Origin]] = {}
+        for name, origin in self.origins.items():
             owner, *path = name.split(".")
-            self.lines.setdefault(owner, {})[tuple(path)] = origin
+            lines.setdefault(owner, {})[tuple(path)] = origin
+        return lines
 
     def of(self, task: Task, path: Path) -> Origin | None:
         """The place of a part of the task's payload (`stage`, `optim`, `lr`), or of the nearest thing around it."""

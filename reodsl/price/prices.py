@@ -131,6 +131,9 @@ class _Pricer:
         self.models = {_key(model): (model, sizes_of(model) or sizes.get(model.name)) for model in models}
         self.known = Known(graph, history)
         self.estimates: dict[tuple[object, ...], Price] = {}
+        # What tasks share is written once: of arms by the thousand, their evaluation and the model where they start.
+        self.contents: dict[int, str] = {}
+        self.roots: dict[str, tuple[Model | None, Sizes | None]] = {}
 
     def place(self, cluster: Cluster | None) -> tuple[Devices | None, Measured | None]:
         """The devices of a cluster, and what past results on like ones told."""
@@ -154,7 +157,7 @@ class _Pricer:
             return Price(gpus=devices.gpus, devices=devices.name, unpriced=lacks)
         words = model is not None and isinstance(model.source, Architecture)
         # Arms by the thousand differ in a number that no price depends on.
-        facts, content = self.known.facts(task), canonical_json(_priced(task))
+        facts, content = self.known.facts(task), self._content(task)
         key = task.kind, content, facts, id(sizes), id(devices), words
         if key not in self.estimates:
             ran = _of_kind(task.kind, devices)
@@ -198,7 +201,16 @@ class _Pricer:
             task = self.graph[task.inputs["start"]]
         if task.kind != "model":
             return None, None
-        return self.models.get(_text(task.payload["model"]), (None, None))
+        if task.id not in self.roots:
+            self.roots[task.id] = self.models.get(_text(task.payload["model"]), (None, None))
+        return self.roots[task.id]
+
+    def _content(self, task: Task) -> str:
+        """The text of what the price depends on in a payload."""
+        number = id(task.payload)
+        if number not in self.contents:
+            self.contents[number] = _text(_priced(task))
+        return self.contents[number]
 
 
 def _priced(task: Task) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def check_overlap(ctx: Context, case: Case) -> Iterator[Diagnostic]:
         for source in records_of(questions_of(stage.record.sub("data")), "source"):
             benchmark = judged.get(_origin(ctx, source))
             if benchmark is None:
-                yield from _may_share(case, source, judged_sources, place(slot, stage.record.span))
+                yield from _may_share(ctx, case, source, judged_sources, place(slot, stage.record.span))
             else:
                 yield error(
                     "E0603",
@@ -51,11 +51,11 @@ def _asked(ctx: Context, suite: Record) -> dict[str, Record]:
 
 
 def _may_share(
-    case: Case, source: Record, judged: list[tuple[Record, Record]], span: Span
+    ctx: Context, case: Case, source: Record, judged: list[tuple[Record, Record]], span: Span
 ) -> Iterator[Diagnostic]:
     """W0603, once a source that is trained on: a benchmark is drawn from questions that this one is drawn from as well."""
     for benchmark, asked in judged:
-        if _one_pool(source, asked) and not _apart(source, asked):
+        if _shared(ctx, source, asked):
             yield warning(
                 "W0603",
                 f"`{case.name}` may be evaluated on questions that it is trained on",
@@ -65,6 +65,14 @@ def _may_share(
                 help="another seed keeps none apart: write `split: held_out` for the benchmark and `split: train` here",
             )
             return
+
+
+def _shared(ctx: Context, source: Record, asked: Record) -> bool:
+    """Whether some question may be drawn from either source. Arms share their sources, so a pair is compared once."""
+    with_source = ctx.once_of("shared", source, dict[int, tuple[Record, bool]])
+    if id(asked) not in with_source:
+        with_source[id(asked)] = asked, _one_pool(source, asked) and not _apart(source, asked)
+    return with_source[id(asked)][1]
 
 
 def _one_pool(one: Record, other: Record) -> bool:
