@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Severity = Literal["error", "warning", "note"]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A place in a source: `path` as shown to the user, 1-based lines and columns, `end_column` exclusive."""
+class Span(NamedTuple):
+    """A place in a source: `path` as shown to the user, 1-based lines and columns, `end_column` exclusive.
+
+    A text has one for each of its words, and a named tuple is made in half the time of a frozen dataclass.
+    """
 
     path: str
     line: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from reodsl.diagnostics.excerpt import Excerpt, visible
@@ -72,7 +71,7 @@ def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
             "code": diagnostic.code,
             "severity": diagnostic.severity,
             "message": diagnostic.message,
-            "labels": [{**asdict(label.span), "text": label.text} for label in diagnostic.labels],
+            "labels": [{**label.span._asdict(), "text": label.text} for label in diagnostic.labels],
             "where": diagnostic.where,
             "notes": list(diagnostic.notes),
             "help": diagnostic.help,

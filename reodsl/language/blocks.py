@@ -39,7 +39,7 @@ def lay_block(ctx: Context, start: R, block: tree.Block, scope: Scope, doc: str)
     """`start` with a block's settings laid over its own. What is wrong in the block is reported and left out."""
     kind = KINDS[start.kind]
     seen: dict[str, Span] = {}
-    result = replace(start, doc=doc)
+    result = start if start.doc == doc else replace(start, doc=doc)
     stages: list[Stage | StagesOver | None] = []
     children: dict[str, Child] = {}
     for before, item in zip((None, *block.items), block.items, strict=False):

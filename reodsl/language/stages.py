@@ -18,11 +18,9 @@ def lay_stages(ctx: Context, experiment: Experiment) -> list[tuple[Stage | None,
     if not experiment.stages:
         return [(None, experiment)]
     complete: list[tuple[Stage | None, Experiment]] = []
-    parts = stage_parts(ctx, experiment)
+    parts, alone = stage_parts(ctx, experiment), replace(experiment, stages=())
     for number, part in enumerate(parts):
-        stage = lay_block(
-            ctx, replace(experiment, stages=()), part.block, part.scope, part.block.doc or experiment.doc
-        )
+        stage = lay_block(ctx, alone, part.block, part.scope, part.block.doc or experiment.doc)
         stage = require_flat(ctx, stage)
         stage = apply_amends(ctx, stage, experiment.owner, part.scope, stage=True)
         complete.append((part, of_stage(ctx, stage, parts, number)))
@@ -70,4 +68,4 @@ def require_flat(ctx: Context, stage: Experiment) -> Experiment:
             "not here",
             help="write them after one another in the experiment: `stage NAME { … }`",
         )
-    return replace(stage, stages=())
+    return replace(stage, stages=()) if stage.stages else stage

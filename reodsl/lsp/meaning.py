@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.setting import Choice, Either, Field, Many, Num, Type
@@ -91,7 +91,7 @@ def _name(analysis: Analysis, here: Site, word: Token) -> tuple[str, Span | None
     # `arm vanilla = vanilla`: what stands behind the sign is not the arm itself.
     itself = local is not None and local.span.line == word.span.line and _assigned(here)
     if local is not None and not (itself and local.what not in ("variable", "parameter")):
-        return f"**{local.what}** `{word.text}`", replace(local.span, path=str(analysis.path))
+        return f"**{local.what}** `{word.text}`", local.span._replace(path=str(analysis.path))
     declared = _declared(analysis, main, word.text) if main is not None else None
     if declared is not None:
         return declared

@@ -423,7 +423,7 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(list(children(node))))
+        stack.extend([*children(node)][::-1])
 
 
 _NO_LEVEL = (Arg, Block)

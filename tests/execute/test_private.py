@@ -17,6 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from runners.scratch import Scratch
+
 NAMES = ("json", "numpy", "runners", "reodsl", "ray", "torch", "sitecustomize")
 # A home in which nothing can be made, whoever tries.
 NO_HOME = "/dev/null/home"
@@ -182,7 +184,9 @@ def test_its_token_is_in_no_command_line_and_no_file(run: Run) -> None:
 def test_it_leaves_nothing_and_starts_again_with_another_token(run: Run) -> None:
     assert run.process.stdin is not None
     assert run.process.stdout is not None
-    places = [path for path in Path("/tmp").glob("reodsl-*") if (path / "ray").is_dir()]
+    beside = Scratch()
+    places = [path for path in beside.folder.parent.glob("reodsl-*") if (path / "ray").is_dir()]
+    beside.remove()
     mine = [path for path in places if any(str(run.pid) in each.name for each in (path / "ray").iterdir())]
     assert len(mine) == 1
     run.process.stdin.write("\n")

@@ -36,6 +36,8 @@ marked = seam.marked
 
 TELLS_TIME = {MANIFEST, "timings.parquet", "report.html"}
 """Files that say when and how long, or show it."""
+CHARTS = "charts"
+"""The folder of pictures, of what the tables say: runs that start by a fork draw none."""
 
 
 @dataclass(frozen=True)
@@ -243,11 +245,11 @@ class Place:
         assert refuse(self.store, keep=10**6) == ()
 
     def contents(self) -> dict[str, bytes]:
-        """All bytes of all results, and of what was laid out for people, by path; what tells the time left out."""
+        """All bytes of all results, and of what was laid out for people, by path; no pictures, and nothing of the time."""
         found = {}
         for top in (self.store.root / "objects", self.folder / "out"):
             for path in sorted(top.rglob("*")):
-                if path.is_file() and path.name not in TELLS_TIME:
+                if path.is_file() and path.name not in TELLS_TIME and path.parent.name != CHARTS:
                     found[str(path.relative_to(self.folder))] = path.read_bytes()
         return found
 
@@ -272,8 +274,10 @@ class Place:
 
 def same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
     """Equal to the byte, and told by name where not."""
-    assert sorted(one.keys() ^ other.keys()) == []
-    assert [name for name in one if one[name] != other[name]] == []
+    lacking = sorted(one.keys() ^ other.keys())
+    assert lacking == [], f"only one has these: {lacking}"
+    differing = [name for name in one if one[name] != other[name]]
+    assert differing == [], f"these differ: {differing}"
 
 
 def assert_gone(mark: str, within: float = 30.0) -> None:

@@ -41,6 +41,7 @@ class StageCase:
 class Case:
     """An experiment or an arm. `suite` is what it is evaluated on; `stages` is empty where nothing is trained.
 
+    `model` is that at the root of the chain of starting points.
     `methods` are those of its stages; None where one is wrong, and nothing is known of what it needs.
     `repeated` marks an arm that is an experiment of this file as it stands: what is wrong with it is said there.
     """
@@ -52,11 +53,7 @@ class Case:
     study: Study | None = None
     repeated: bool = False
     methods: frozenset[str] | None = frozenset()
-
-    @property
-    def model(self) -> Record | None:
-        """The model at the root of the chain of starting points."""
-        return root_model(self.record)
+    model: Record | None = None
 
 
 def root_model(record: Record | None) -> Record | None:
@@ -96,7 +93,7 @@ def _case(program: Program, name: str, record: Experiment, suite: Record | None,
             stages.append(StageCase(part, sound, typed, _selection(program, stage)))
     broken = any("method" in each.record.broken for each in stages)
     methods = None if broken else frozenset(each.method for each in stages)
-    return Case(name, record, suite, tuple(stages), study, methods=methods)
+    return Case(name, record, suite, tuple(stages), study, methods=methods, model=root_model(record))
 
 
 def _selection(program: Program, stage: Record) -> TypedSelection | None:

@@ -23,6 +23,8 @@ ASKED = (*OF_WORDINGS, "budget")
 def check_vocabulary(ctx: Context, case: Case) -> Iterator[Diagnostic]:
     """E0721, once for each text with a word that the vocabulary of the model lacks, or of one that a pool asks."""
     yield from _lacked(ctx, case.model, _texts(case))
+    for source in _sources(case):
+        yield from _lacked_in(ctx, case.model, source)
     for stage in case.stages:
         data = stage.record.sub("data")
         pool = data.sub("pool") if data is not None else None
@@ -31,9 +33,25 @@ def check_vocabulary(ctx: Context, case: Case) -> Iterator[Diagnostic]:
             yield from _lacked(ctx, asked, _asked_in(pool))
 
 
-def _lacked(ctx: Context, model: Record | None, texts: Iterable[_Text]) -> Iterator[Diagnostic]:
+def _tokenizer(model: Record | None) -> Record | None:
     source = model.sub("source") if model is not None else None
-    tokenizer = source.sub("tokenizer") if source is not None else None
+    return source.sub("tokenizer") if source is not None else None
+
+
+def _lacked_in(ctx: Context, model: Record | None, source: Record) -> list[Diagnostic]:
+    """The findings in a source's texts. Arms share their sources, so each is looked at once with a tokenizer."""
+    tokenizer = _tokenizer(model)
+    if tokenizer is None:
+        return []
+    by_tokenizer = ctx.once_of("vocabulary", source, dict[int, tuple[Record, list[Diagnostic]]])
+    if id(tokenizer) not in by_tokenizer:
+        texts = ((*text, None) for text in _of_source(source))
+        by_tokenizer[id(tokenizer)] = tokenizer, list(_lacked(ctx, model, texts))
+    return by_tokenizer[id(tokenizer)][1]
+
+
+def _lacked(ctx: Context, model: Record | None, texts: Iterable[_Text]) -> Iterator[Diagnostic]:
+    tokenizer = _tokenizer(model)
     if tokenizer is None:
         return
     for record, name, span, use in texts:
@@ -133,9 +151,18 @@ def _asked_in(pool: Record) -> Iterator[_Text]:
                 yield wording, name, place(wording.fields.get(name), wording.span), None
 
 
-def _texts(case: Case) -> Iterator[_Text]:
-    """The texts that the model of a case reads or writes, each with its place and, where it is the library's, its use."""
+def _sources(case: Case) -> Iterator[Record]:
+    """What the model of a case is asked, while it trains and in evaluation."""
     data = [questions_of(stage.record.sub("data")) for stage in case.stages]
+    data += [benchmark.sub("data") for benchmark in records_of(case.suite, "benchmarks")]
+    for table in data:
+        yield from records_of(table, "source")
+
+
+def _texts(case: Case) -> Iterator[_Text]:
+    """How the model of a case is asked and made to answer: texts, each with its place and, where it is the library's, its
+    use.
+    """
     forcings = [
         (stage.record.sub("forcing"), stage.record)
         for stage in case.stages
@@ -143,7 +170,6 @@ def _texts(case: Case) -> Iterator[_Text]:
     ]
     if case.suite is not None:
         forcings.append((case.suite.sub("forcing"), case.suite))
-        data += [benchmark.sub("data") for benchmark in records_of(case.suite, "benchmarks")]
     for forcing, user in forcings:
         if forcing is not None:
             span = place(forcing.fields.get("text"), forcing.span)
@@ -156,9 +182,6 @@ def _texts(case: Case) -> Iterator[_Text]:
             if wording.get(name) is not None:
                 span = place(wording.fields.get(name), wording.span)
                 yield wording, name, span, use if span.path.startswith(LIBRARY_PATH) else None
-    for table in data:
-        for source in records_of(table, "source") if table is not None else ():
-            yield from ((*text, None) for text in _of_source(source))
 
 
 def _wordings(case: Case) -> Iterator[tuple[Record, Span]]:

@@ -24,7 +24,10 @@ def find_splits(body: Body, block: tree.Block) -> None:
         body.splits.variable = line.var.name
         _name_splits(body, line.over, "the splits of `dense`")
         return
-    statistics = (node for node in walk(block) if isinstance(node, tree.Comprehension))
+    # A reward is read anew for each of its uses, and its text is looked through once.
+    statistics = body.ctx.once_of(
+        "statistics", block, lambda: [node for node in walk(block) if isinstance(node, tree.Comprehension)]
+    )
     named = next((each.over for each in statistics if are_splits(body, each.over)), None)
     if named is not None:
         _name_splits(body, named, "the splits of a statistic")
