@@ -37,7 +37,7 @@ marked = seam.marked
 TELLS_TIME = {MANIFEST, "timings.parquet", "report.html"}
 """Files that say when and how long, or show it."""
 CHARTS = "charts"
-"""The folder of pictures, of what the tables say: runs that start by a fork draw none."""
+"""The folder of pictures, of what the tables say: runs that start by a fork draw none. The mark of `out` lists them."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Place:
         found = {}
         for top in (self.store.root / "objects", self.folder / "out"):
             for path in sorted(top.rglob("*")):
-                if path.is_file() and path.name not in TELLS_TIME and path.parent.name != CHARTS:
+                if path.is_file() and path.name not in (*TELLS_TIME, MARK) and path.parent.name != CHARTS:
                     found[str(path.relative_to(self.folder))] = path.read_bytes()
         return found
 
