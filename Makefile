@@ -36,11 +36,12 @@ TORCH_cuda = --version >/dev/null
 LARGE   = ^(ray|polars-runtime-32|transformers|vl-convert-python)$$
 SELDOM  = site-packages/(.*/tests?/|pip/|setuptools/|networkx/|pygments/lexers/|transformers/models/(?!(auto|qwen3|llama)/)|torch/(_inductor|testing)/|ray/(data|llm|rllib|serve|train|tune)/|sympy/(combinatorics|physics|stats)/)
 # A build with CUDA takes CUDA's libraries along.
-LIST    = -r constraints/$$($(BIN)/python -c 'from importlib.metadata import version; print("cpu" if "+cpu" in version("torch") else "cuda")' 2>/dev/null || echo cuda).txt
+CPUS    = $(BIN)/python -c 'from importlib.metadata import version; assert "+cpu" in version("torch")' 2>/dev/null
+LIST    = -r constraints/$$($(CPUS) && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready torch-alone large small study smollm2 sglang test trackers inspect environments lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
+.PHONY: run ready torch-alone torch-compiled large odd even study smollm2 sglang test trackers inspect environments lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -169,28 +170,34 @@ $(VENV)/bin/python:
 	  { echo "reodsl needs Python 3.11 or newer; name one with: make run PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# pip copies on one core, so that two calls go beside each other: one for torch, one for what else is large, and one for
-# the rest. The call after them sees what is lacking. pip would also compile on one core all that it copies, and leave an
-# editable checkout as it is. Some packages have files of another Python, which cannot be compiled.
+# pip copies on one core and waits for an index between packages, so that three calls go beside each other: some large
+# packages behind torch, and two shares of the rest. Without a build of torch for CPUs one more copies what that with CUDA
+# takes. pip would also compile on one core all that it copies, and leave an editable checkout as it is. Some packages have
+# files of another Python, which cannot be compiled.
 $(READY): | $(VENV)/bin/python
 	@echo "Setting up $(VENV) ($(PROFILE) profile); this happens once and takes a minute or two."
-	@$(MAKE) --no-print-directory -j 2 torch-alone large small
-	$(BIN)/python $(HASHED) --no-compile $(LIST)
+	@$(MAKE) --no-print-directory -j 3 odd even torch-compiled
+	@$(CPUS) || $(BIN)/python $(HASHED) --no-compile -r constraints/cuda.txt
 	$(BIN)/python $(ITSELF)
 	@$(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' $(VENV)/lib || true
 	@$(BIN)/python -m compileall -q -j 0 reodsl runners
 	@touch $@
 
-torch-alone large small: PIP += --no-compile
-torch-alone large small: HASHED += --no-compile
+torch-alone large odd even: PIP += --no-compile
+torch-alone large odd even: HASHED += --no-compile
 
 torch-alone:
 	$(BIN)/python $(TORCH_$(PROFILE))
 
-large small:
-	@awk '/^[^ #]/ { name = $$0; sub(/==.*/, "", name); each = name ~ /$(LARGE)/ ? "large" : name == "torch" ? "" : "small" } each == "$@"' \
+large odd even:
+	@awk '/^[^ #]/ { name = $$0; sub(/==.*/, "", name); part = name ~ /$(LARGE)/ ? "large" : name == "torch" ? "" : n++ % 2 ? "odd" : "even" } part == "$@"' \
 	  constraints/cpu.txt > $(VENV)/$@.txt
 	$(BIN)/python $(HASHED) --no-deps -r $(VENV)/$@.txt
+
+large: torch-alone
+
+torch-compiled: large
+	@$(BIN)/python -m compileall -qq -x '$(SELDOM)' $(VENV)/lib/*/site-packages/torch || true
 
 $(DEV): $(READY)
 	$(BIN)/python $(HASHED) $(LIST) -r constraints/dev.txt
