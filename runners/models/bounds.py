@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from reodsl.diagnostics import misread, problem
 from reodsl.store.external import LARGEST_CONFIG
 from reodsl.store.plain import read_plain
@@ -21,6 +23,8 @@ MOST_LAYERS = 1000
 MOST_LABELS = 1000
 LARGEST_SIZE = 1 << 24
 """Of a size, such as a width or a vocabulary; positions and bases of rotary embeddings may be larger."""
+MOST_TABLES = 1 << 30
+"""Bytes of the tables that a model computes and no file holds, such as those of its positions."""
 DEEPEST = 8
 MOST_VALUES = 20_000
 _LAYERS = re.compile(r"(^|_)(n_)?(layers?|blocks?|depths?)($|_)|hidden_layers")
@@ -58,6 +62,19 @@ def require_bounded(folder: Path) -> dict[str, Any]:
                 help="take the config.json that the model was published with; no model that trains has such a one",
             )
     return config
+
+
+def require_small_tables(folder: Path, outline: nn.Module) -> None:
+    """Refuse a model whose tables would fill a machine, before they are computed: E0817. `outline` is on the meta device."""
+    size = sum(each.numel() * each.element_size() for each in outline.buffers())
+    if size > MOST_TABLES:
+        raise problem(
+            "E0817",
+            f"config.json is out of bounds: it makes tables of {size / 2**30:,.3g} GiB",
+            where=str(folder / "config.json"),
+            notes=[f"no file holds them, they are computed; at most {MOST_TABLES >> 30} GiB of them are"],
+            help="take the config.json that the model was published with; above all, look at its number of positions",
+        )
 
 
 def _settings(config: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, int]]:

@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from reodsl.diagnostics import Problem, first_line, problem
 from reodsl.store.files import is_full
-from runners.models.bounds import require_bounded
+from runners.models.bounds import require_bounded, require_small_tables
 from runners.models.names import AGAIN, INCOMPLETE, TOGETHER
 from runners.models.spellings import spell_for_both
 from runners.models.tensors import tensor_shapes
@@ -129,17 +129,18 @@ def _weightless() -> Iterator[None]:
 
 
 def require_fit(folder: Path, config: Any) -> None:
-    """Refuses weights of other sizes than the config's, before memory is asked for either. Raises E0803 to E0806."""
+    """Refuses weights of other sizes than the config's, before memory is asked for either. Raises E0803 to E0806, E0817."""
     shapes = tensor_shapes(folder)
     layers = getattr(config, "num_hidden_layers", 0)
     if not isinstance(layers, int) or layers > len(shapes):
         raise _unfit(folder, f"the config says {layers} layers, and there are {len(shapes)} tensors")
     try:
         with torch.device("meta"):
-            wanted = AutoModelForCausalLM.from_config(config, trust_remote_code=False).state_dict()
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as fault:
         raise _unfit(folder, f"the config describes no model: {first_line(fault)}") from fault
-    for name, tensor in wanted.items():
+    require_small_tables(folder, model)
+    for name, tensor in model.state_dict().items():
         stored = shapes.get(name, tuple(tensor.shape))
         if stored != tuple(tensor.shape):
             said = _size(tuple(tensor.shape))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPTJConfig
 
 from reodsl.diagnostics import Problem
 from runners.models.architecture import Architecture, build
-from runners.models.folder import load, load_model, save
+from runners.models.folder import load, load_model, outline, save
 from runners.models.tensors import read_state
 from runners.models.tokenizer import word_tokenizer
 
@@ -31,10 +32,22 @@ SIZES = {
 }
 
 
+POSITIONS = "max_position_embeddings"
+
+
 def small(family: str = "qwen3", tied: bool = True, seed: int = 0) -> tuple[Any, Any]:
     tokenizer = word_tokenizer(["a", "b", "c"])
     architecture = Architecture(family=family, tied=tied, **SIZES)
     return build(architecture, len(tokenizer), seed, eos=1, pad=0), tokenizer
+
+
+@pytest.fixture
+def of_positions(tmp_path: Path) -> Path:
+    """A model that computes a table of its positions, and keeps none of it in its file."""
+    sizes = {"n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 8, "n_positions": 64, "rotary_dim": 4}
+    model = AutoModelForCausalLM.from_config(GPTJConfig(**sizes))
+    save(model, word_tokenizer(["a", "b"]), tmp_path / "positions")
+    return tmp_path / "positions"
 
 
 @pytest.fixture
@@ -258,3 +271,23 @@ def test_a_broken_folder_is_one_clear_problem(
     assert str(folder) in found.where
     assert "\n" not in found.message
     assert not Path("exploded").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{POSITIONS: 10**9}, {POSITIONS: 10**15}, {POSITIONS: 1 << 22, "rotary_dim": 1 << 22}],
+)
+def test_tables_that_would_fill_the_machine_are_never_computed(
+    of_positions: Path, changes: dict[str, int], refusal: Callable[..., None]
+) -> None:
+    load_model(of_positions)
+    place = of_positions / "config.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | changes))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for read in (load_model, outline):
+        with pytest.raises(Problem) as caught:
+            read(of_positions)
+        assert caught.value.diagnostics[0].code == "E0817"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+    if changes == {POSITIONS: 10**9}:
+        refusal("models/E0817-tables.txt", caught.value)

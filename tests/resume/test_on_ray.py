@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.resume.harness import ON_RAY, Place, assert_gone, marked, same
+from tests.resume.harness import ON_RAY, SHORT, Place, assert_gone, marked, same
 from tests.resume.moments_of_runs import AROUND, PUBLISHING, WORKING
 
 pytestmark = pytest.mark.heavy
@@ -45,6 +46,18 @@ def test_a_worker_is_killed_and_another_takes_its_task(on_ray: Place, every_kind
     assert set(on_ray.fatal()) == names
     on_ray.assert_tidy()
     same(every_kind.contents(), on_ray.contents())
+
+
+def test_a_run_needs_no_home(tmp_path: Path, untouched: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the command, nor Ray, nor a worker writes there: nothing can be made in it, whoever tries."""
+    monkeypatch.setenv("HOME", "/dev/null/home")
+    for name in list(os.environ):
+        if name.startswith(("XDG_", "HF_", "RAY_")):
+            monkeypatch.delenv(name)
+    place = Place(tmp_path, None, SHORT[1:])
+    place.run()
+    place.assert_tidy()
+    same(untouched.contents(), place.contents())
 
 
 def test_the_command_alone_is_killed_and_its_workers_go_with_it(on_ray: Place, every_kind: Place) -> None:
