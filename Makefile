@@ -183,8 +183,9 @@ $(READY): | $(VENV)/bin/python
 	@$(BIN)/python -m compileall -q -j 0 reodsl runners
 	@touch $@
 
-torch-alone large odd even: PIP += --no-compile
-torch-alone large odd even: HASHED += --no-compile
+# What these wait for takes it over.
+odd even torch-compiled: PIP += --no-compile
+odd even torch-compiled: HASHED += --no-compile
 
 torch-alone:
 	$(BIN)/python $(TORCH_$(PROFILE))
