@@ -175,7 +175,7 @@ $(VENV)/bin/python:
 # takes. pip would also compile on one core all that it copies, and leave an editable checkout as it is. Some packages have
 # files of another Python, which cannot be compiled.
 $(READY): | $(VENV)/bin/python
-	@echo "Setting up $(VENV) ($(PROFILE) profile); this happens once and takes a minute or two."
+	@echo "Setting up $(VENV) ($(PROFILE) profile); this happens once and takes about a minute."
 	@$(MAKE) --no-print-directory -j 3 odd even torch-compiled
 	@$(CPUS) || $(BIN)/python $(HASHED) --no-compile -r constraints/cuda.txt
 	$(BIN)/python $(ITSELF)
