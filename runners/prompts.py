@@ -12,9 +12,10 @@ from reodsl.ir.model import Prompt
 from runners.models.tokenizer import encode
 
 
-def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, ...]:
+def render_prompt(prompt: Prompt, question: str, tokenizer: Any, meta: str = "") -> tuple[int, ...]:
     """The model's input for a question. `raw`: the filled template, nothing added; `chat`: through the chat template,
-    after the system message if there is one, up to where the model's turn begins. The prefix follows.
+    after the system message if there is one, up to where the model's turn begins, with the tools that the question's
+    metadata lists. The prefix follows.
 
     Raises E0810 (words outside the vocabulary), E0812 (`chat` without a chat template, or one that fails).
     """
@@ -30,9 +31,14 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, .
         )
     turns = [{"role": "system", "content": prompt.system}] if prompt.system is not None else []
     turns.append({"role": "user", "content": text})
+    tools = tools_of(meta)
     try:
         ids = tokenizer.apply_chat_template(
-            turns, add_generation_prompt=True, tokenize=True, return_dict=False
+            turns,
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=False,
+            **({"tools": tools} if tools else {}),
         )
     except Exception as fault:
         # Templates are Jinja programs of the model's author: they raise whatever they like.
@@ -44,9 +50,23 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, .
     return (*(int(token) for token in ids), *prefix)
 
 
-def prompt_tokens(prompt: Prompt, tokenizer: Any, questions: Sequence[str]) -> list[tuple[int, ...]]:
+def prompt_tokens(
+    prompt: Prompt, tokenizer: Any, questions: Sequence[str], metas: Sequence[str | None] = ()
+) -> list[tuple[int, ...]]:
     """The input tokens of each question, as `render_prompt` makes them."""
-    return [render_prompt(prompt, question, tokenizer) for question in questions]
+    pairs = zip(questions, metas or [None] * len(questions), strict=True)
+    return [render_prompt(prompt, question, tokenizer, meta or "") for question, meta in pairs]
+
+
+def tools_of(meta: str) -> list[dict[str, Any]]:
+    """The tools that a question's JSON metadata lists, as chat templates read them."""
+    if '"tools"' not in meta:
+        return []
+    try:
+        listed = json.loads(meta).get("tools")
+    except (ValueError, AttributeError):
+        return []
+    return listed if isinstance(listed, list) and all(isinstance(each, dict) for each in listed) else []
 
 
 def continuation_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:

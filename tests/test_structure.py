@@ -60,12 +60,13 @@ RUNNERS_READ = {
     "rewards": {"offsets"},
     "data": {"own", "programs", "verify"},
     "engine": {"exhaustion", "meeting", "models", "rounded", "rows", "scratch", "seats"},
+    "conversations": {"answers", "engine", "own", "prompts"},
     "prepare": {"data", "models", "seeds"},
     "select": {"rewards"},
     "draws": {"engine", "seeds"},
-    "train": {"answers", "clock", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
+    "train": {"answers", "clock", "conversations", "draws", "engine", "exhaustion", "meeting", "models", "own", "prompts"}
     | {"rewards", "rounded", "rows", "seats", "seeds", "verify"},
-    "evaluate": {"answers", "draws", "engine", "models", "prompts", "seeds", "verify"},
+    "evaluate": {"answers", "conversations", "draws", "engine", "models", "prompts", "seeds", "verify"},
     "execute": {"clock", "data", "engine", "models", "own", "sandbox", "scratch"},
     "stand_ins": {"data", "models"},
     "registry": {"execute", "stand_ins", "train"},

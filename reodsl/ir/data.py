@@ -38,6 +38,15 @@ class Python(data_settings.Python, IR):
     function: Annotated[str, named(OWN_CODE)]
 
 
+class Tools(data_settings.Tools, IR):
+    """Tools that a response may call, by the environment that has them: `turns` of the model at most.
+
+    What tools say between two turns has at most `reply` tokens. None of it counts as a response's tokens.
+    """
+
+    code: Python
+
+
 class Tests(data_settings.Tests, IR):
     """Answers are programs: right where all tests of the question pass, which its reference answer holds.
 
@@ -204,12 +213,16 @@ def verifier_words(verifier: Comparison) -> str:
 
 class Grading(IR):
     """How responses are graded: where an answer is read, of several ways the first that finds one; how it is compared
-    with the reference; and how far rounded numbers may be apart, as a share of the reference.
+    with the reference; and how far rounded numbers may be apart, as a share of the reference. `tools` are those that
+    responses may call before they are graded.
     """
 
+    later = frozenset({"tools"})
+    _dump = model_serializer(mode="wrap")(without_unsaid)
     verifier: Comparison = "math"
     answer: tuple[AnswerReader, ...] = (Boxed(),)
     tolerance: float = 1e-4
+    tools: Tools | None = None
 
     @property
     def words(self) -> str:
@@ -223,20 +236,25 @@ class Grading(IR):
         if isinstance(self.verifier, (Judge, Python)):
             left_out = self.verifier.incidental
             form["verifier"] = {name: each for name, each in form["verifier"].items() if name not in left_out}
+        if self.tools is not None:
+            code = form["tools"]["code"]
+            form["tools"]["code"] = {
+                name: each for name, each in code.items() if name not in Python.incidental
+            }
         return form
 
 
 class Data(data_settings.Data, IR):
     """A questions table: its sources one after another, how responses are graded, what to do with duplicates.
 
-    `answer` and `tolerance` are those of `Grading`.
+    `answer`, `tolerance` and `tools` are those of `Grading`.
 
     `strip` takes marks off the questions, one after another, where a question has them. `questions`, how many there are,
     is for pricing alone, before the sources are at hand. `take`, evenly spaced, are all that a rehearsal keeps.
     """
 
     presentation = frozenset({"name"})
-    later = frozenset({"strip", "take"})
+    later = frozenset({"strip", "take", "tools"})
     _dump = model_serializer(mode="wrap")(without_unsaid)
     name: str
     sources: tuple[DataSource, ...]
@@ -244,8 +262,9 @@ class Data(data_settings.Data, IR):
     answer: tuple[AnswerReader, ...] = (Boxed(),)
     strip: tuple[Marks, ...] = ()
     take: int | None = None
+    tools: Tools | None = None
 
     @property
     def grading(self) -> Grading:
         """How responses to these questions are graded."""
-        return Grading(verifier=self.verifier, answer=self.answer, tolerance=self.tolerance)
+        return Grading(verifier=self.verifier, answer=self.answer, tolerance=self.tolerance, tools=self.tools)

@@ -54,8 +54,11 @@ class Dimensions(models_settings.Dimensions, IR):
 class Prompt(models_settings.Prompt, IR):
     """How a question becomes the model's input: `{question}` in `template`; `chat` applies the model's chat template.
 
-    `prefix` follows byte for byte, as the beginning of the response.
+    `prefix` follows byte for byte, as the beginning of the response. `reply` stands around what tools say, `{reply}`, where
+    no chat template says how.
     """
+
+    _dump = model_serializer(mode="wrap")(without_unsaid)
 
 
 class Wording(models_settings.Wording, IR):

@@ -28,6 +28,7 @@ from reodsl.ir.data import (
     Python,
     Regex,
     Tests,
+    Tools,
     Whole,
 )
 from reodsl.ir.expression import Expression
@@ -281,6 +282,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
             "rest": AdamGroup,
             "task": FoldTask,
             "tests": Tests,
+            "tools": Tools,
             "tokenizer": WordTokenizer,
         }.items()
     },

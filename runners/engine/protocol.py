@@ -6,7 +6,7 @@ Every engine (the embedded torch one, SGLang) implements `Engine`; callers know 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -41,13 +41,31 @@ class Request:
     """A prompt as token ids, and the 64-bit seed of its stream of draws.
 
     Requests with equal prompts in one call share one prefill. The uniform behind token t is a function of
-    `(seed, t)` alone, so a response does not depend on what else is in the batch. The last `drawn` tokens of the prompt
-    are the response's own, from an earlier call: the next token is number `drawn` of it.
+    `(seed, t)` alone, so a response does not depend on what else is in the batch. `drawn` tokens of the prompt are the
+    response's own, from earlier calls: the next token is number `drawn` of it. `most` is a limit of this request below the
+    `max_tokens` of its call.
     """
 
     prompt: tuple[int, ...]
     seed: int
     drawn: int = 0
+    most: int | None = None
+
+    def limit(self, sampling: Sampling) -> int:
+        """How many tokens it may get."""
+        return sampling.max_tokens if self.most is None else min(self.most, sampling.max_tokens)
+
+    def limited(self, sampling: Sampling) -> Sampling:
+        """How its tokens are drawn, with its own limit."""
+        return sampling if self.most is None else replace(sampling, max_tokens=self.limit(sampling))
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """Tokens that are not the model's own: they stand after the first `after` tokens of a response."""
+
+    after: int
+    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +78,8 @@ class Response:
     0 when greedy): what importance weights divide by. The two are the same tuple when `Sampling.whole`, and
     empty without `Sampling.logprobs`.
     `weight_versions` are those of the weights that made it, in the order of its tokens: more than one where new weights
-    came while it was made.
+    came while it was made. `inserted` is what an environment said between its turns, in order; no engine gives any, and
+    none of it counts as the response's tokens.
     """
 
     tokens: tuple[int, ...]
@@ -68,6 +87,37 @@ class Response:
     behaviour: tuple[float, ...]
     finish: Literal["stop", "length"]
     weight_versions: tuple[int, ...]
+    inserted: tuple[Inserted, ...] = ()
+
+    def sequence(self, count: int | None = None) -> tuple[int, ...]:
+        """Its first `count` tokens, or all of them, with what was inserted before the next one."""
+        end = len(self.tokens) if count is None else count
+        parts: list[int] = []
+        place = 0
+        for each in self.inserted:
+            if each.after <= end:
+                parts += (*self.tokens[place : each.after], *each.tokens)
+                place = each.after
+        return (*parts, *self.tokens[place:end])
+
+    def then(self, more: Response) -> Response:
+        """The same with what came after it; each token keeps the log-probabilities that it was drawn with."""
+        return Response(
+            self.tokens + more.tokens,
+            self.logprobs + more.logprobs,
+            self.behaviour + more.behaviour,
+            more.finish,
+            tuple(dict.fromkeys(self.weight_versions + more.weight_versions)),
+            self.inserted,
+        )
+
+    def with_inserted(self, inserted: Inserted) -> Response:
+        """The same with something inserted at its end."""
+        return replace(self, inserted=(*self.inserted, inserted))
+
+    def unfinished(self) -> Response:
+        """The same, which would have gone on."""
+        return replace(self, finish="length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +195,8 @@ class Engine(Protocol):
         """Answers forced at each of `cuts[i]` tokens of response i, in the order given; cut 0 forces at once.
 
         Cheapest on the responses of the last `generate`, whose cache the engine may still hold; right on any.
-        The stream of a forced answer depends on the request's seed and the cut alone (`streams.forced_seed`).
+        The stream of a forced answer depends on the request's seed and the cut, counted from the response's first token,
+        alone (`streams.forced_seed`). Responses have nothing inserted here.
         """
         ...
 

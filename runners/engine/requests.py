@@ -18,7 +18,8 @@ class Limits:
 
     def check(self, requests: Sequence[Request], sampling: Sampling) -> None:
         """Raises E0807 for requests that cannot be answered: no tokens, unknown ones, or more than the context."""
-        self._check(requests, sampling, sampling.max_tokens)
+        for request in requests:
+            self._check([request], sampling, request.limit(sampling))
 
     def check_forced(
         self,

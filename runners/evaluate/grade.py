@@ -11,6 +11,7 @@ from reodsl.ir.data import Comparison, Grading
 from reodsl.ir.model import Forcing
 from reodsl.ir.reward import cuts_below
 from runners.answers import answer_after_forcing
+from runners.conversations import Turn, turns_before
 from runners.engine.protocol import Forced, Response
 from runners.evaluate.reader import Question, Reader
 from runners.verify import Answer, Verdict, Verifier, read_answer
@@ -62,12 +63,17 @@ def kind_of(grading: Grading) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A question's sample number `number`: its response and the answers forced out of it."""
+    """A question's sample number `number`: its response, the answers forced out of it, and the turns before its last."""
 
     question: Question
     number: int
     response: Response
     forced: Sequence[Forced] = ()
+    turns: tuple[Turn, ...] = ()
+
+    def before(self, cut: int | None = None) -> str:
+        """The turns that were over at a cut, or before the last one, as answers have them."""
+        return turns_before(self.turns, self.response, cut)
 
 
 @dataclass(slots=True)
@@ -79,10 +85,11 @@ class _Grader:
     waiting: dict[Kind, list[Answer]] = field(default_factory=dict)
     verdicts: dict[Kind, list[Verdict]] = field(default_factory=dict)
 
-    def ask(self, question: Question, answer: str) -> tuple[Kind, int]:
+    def ask(self, item: Sampled, answer: str, cut: int | None = None) -> tuple[Kind, int]:
+        question = item.question
         kind = kind_of(self.gradings[question.benchmark])
         answers = self.waiting.setdefault(kind, [])
-        answers.append(Answer(answer, question.gold, question.meta, question.text))
+        answers.append(Answer(answer, question.gold, question.meta, question.text, item.before(cut)))
         return kind, len(answers) - 1
 
     def settle(self) -> None:
@@ -98,12 +105,12 @@ def graded_samples(
 ) -> pl.DataFrame:
     """Rows of `samples.parquet`. `gradings` maps a benchmark to how it is graded."""
     grader = _Grader(verifiers, gradings)
-    texts = [reader.text(item.response.tokens) for item in sampled]
+    texts = [reader.text(item.response.sequence()) for item in sampled]
     answers = [
-        read_answer(gradings[item.question.benchmark].answer, text)
-        for item, text in zip(sampled, texts, strict=True)
+        read_answer(gradings[item.question.benchmark].answer, reader.last_turn(item.response))
+        for item in sampled
     ]
-    tickets = [grader.ask(item.question, answer) for item, answer in zip(sampled, answers, strict=True)]
+    tickets = [grader.ask(item, answer) for item, answer in zip(sampled, answers, strict=True)]
     grader.settle()
     rows = [
         (
@@ -150,7 +157,7 @@ def graded_forced(
                 continue
             text = reader.text(at_cut[budget].tokens)
             forced = answer_after_forcing(forcing, text, gradings[item.question.benchmark].answer)
-            pending.append((item, budget, text, forced or None, grader.ask(item.question, forced)))
+            pending.append((item, budget, text, forced or None, grader.ask(item, forced, budget)))
     grader.settle()
     rows, examples = [], []
     for item, budget, words, given, ticket in pending:
@@ -159,7 +166,7 @@ def graded_forced(
         keys = (item.question.benchmark, item.question.id, item.number, budget)
         rows.append((*keys, words is not None, given, right, verdict.unsettled if verdict else None))
         if item.number == 0 and keys[:2] in shown:
-            characters = len(reader.text(item.response.tokens[:budget]))
+            characters = len(reader.text(item.response.sequence(min(budget, len(item.response.tokens)))))
             examples.append((*keys, characters, words, given, right))
     return (
         pl.DataFrame(rows, schema=FORCED, orient="row"),

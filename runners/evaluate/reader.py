@@ -11,10 +11,11 @@ from reodsl.graph.job import Resources
 from reodsl.ir.model import Forcing, Model
 from reodsl.ir.training import Sampling as SamplingRule
 from runners.answers import response_text
+from runners.conversations import turn_text
 from runners.engine.open import open_engine
-from runners.engine.protocol import Engine, Request, Sampling
-from runners.models.folder import load_tokenizer
-from runners.prompts import continuation_tokens, render_prompt, stop_tokens
+from runners.engine.protocol import Engine, Request, Response, Sampling
+from runners.models.folder import load_config, load_tokenizer
+from runners.prompts import continuation_tokens, render_prompt, stop_tokens, tools_of
 from runners.seeds import purpose
 
 
@@ -37,10 +38,11 @@ class Reader:
     tokenizer: Any
     model: Model
     stop: tuple[int, ...]
+    folder: Path
 
     def requests(self, question: Question, samples: int, seed: int) -> list[Request]:
         """A request for each sample. Its stream depends on seed, benchmark, question and sample alone."""
-        prompt = render_prompt(self.model.prompt, question.text, self.tokenizer)
+        prompt = render_prompt(self.model.prompt, question.text, self.tokenizer, question.meta)
         name = f"{question.benchmark}\0{question.id}"
         return [Request(prompt, purpose(seed, name, sample)) for sample in range(samples)]
 
@@ -51,6 +53,15 @@ class Reader:
     def forced_sampling(self, forcing: Forcing) -> Sampling:
         """How the answer after a forcing text is drawn."""
         return Sampling(forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=self.stop)
+
+    @property
+    def context(self) -> int:
+        """The most tokens of any sequence."""
+        return int(load_config(self.folder).max_position_embeddings)
+
+    def last_turn(self, response: Response) -> str:
+        """The text of a response's last turn, which is all of one that calls no tools."""
+        return turn_text(response, self.tokenizer, self.stop)
 
     def text(self, tokens: Sequence[int]) -> str:
         """A response's text without its stop token."""
@@ -68,15 +79,18 @@ def open_reader(
     """Loads a checkpoint folder into the engine that the task uses. Raises what `open_engine` does.
 
     `room` is what comes after the prompt of any of `questions` at most, in tokens and a text between them, so that the
-    engine knows its longest sequence.
+    engine knows its longest sequence; where tools speak in between, it is the model's context.
     """
     tokenizer = load_tokenizer(folder)
     longest = None
-    if room is not None and resources.engine != "embedded":
-        prompts = (len(render_prompt(model.prompt, question.text, tokenizer)) for question in questions)
+    if room is not None and resources.engine != "embedded" and not any(tools_of(q.meta) for q in questions):
+        prompts = (
+            len(render_prompt(model.prompt, question.text, tokenizer, question.meta))
+            for question in questions
+        )
         longest = max(prompts, default=1) + room[0] + len(continuation_tokens(tokenizer, room[1]))
     # All that can be refused comes first: nobody would close an engine that is not handed out.
     stop = stop_tokens(tokenizer, folder)
     return Reader(
-        open_engine(folder, resources, longest, aside, None, model.precision), tokenizer, model, stop
+        open_engine(folder, resources, longest, aside, None, model.precision), tokenizer, model, stop, folder
     )

@@ -16,11 +16,12 @@ import polars as pl
 
 from reodsl.diagnostics import problem
 from reodsl.graph.job import Job, Progress, Resources
-from reodsl.ir.data import Grading
-from reodsl.ir.model import Model
+from reodsl.ir.data import Grading, Tools
+from reodsl.ir.model import Forcing, Model
 from reodsl.ir.reward import cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
+from runners.conversations import Talk, Turn, converse, force, open_talk, require_tools
 from runners.draws import met
 from runners.engine.protocol import Ahead
 from runners.engine.versions import PLACE
@@ -64,10 +65,12 @@ def evaluate(job: Job) -> None:
     )
     parts = chunked(questions, suite.samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    with verifiers_of(gradings.values(), job) as verifiers:
+    for name, grading in gradings.items():
+        require_tools(grading, (question.meta for question in questions if question.benchmark == name))
+    with verifiers_of(gradings.values(), job) as verifiers, _Talks(gradings, job, suite.forcing) as talks:
 
         def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
-            return respond(reader, part, suite.rollout, suite.samples, seed, suite)
+            return respond(reader, part, suite.rollout, suite.samples, seed, suite, talks)
 
         def graded(reader: Reader, sampled: Sequence[Sampled]) -> dict[str, pl.DataFrame]:
             whole = graded_samples(sampled, reader, verifiers, gradings)
@@ -108,10 +111,11 @@ def sample(job: Job) -> None:
         questions = {name: questions[name] for name in met_by(job, model)}
     parts = chunked(list(questions.values()), samples)
     chunks = Chunks(job.work / f"chunks-{CHUNK}")
-    with verifiers_of(gradings.values(), job) as verifiers:
+    require_tools(gradings[""], (question.meta for question in questions.values()))
+    with verifiers_of(gradings.values(), job) as verifiers, _Talks(gradings, job) as talks:
 
         def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
-            return respond(reader, part, rollout, samples, seed)
+            return respond(reader, part, rollout, samples, seed, talks=talks)
 
         def graded(reader: Reader, sampled: Sequence[Sampled]) -> dict[str, pl.DataFrame]:
             return {"samples": graded_samples(sampled, reader, verifiers, gradings).drop("benchmark")}
@@ -125,7 +129,8 @@ def met_by(job: Job, model: Model) -> list[str]:
     rule = job.task.payload["met"]
     tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint")
     table = pl.read_parquet(job.inputs["data"] / "questions.parquet")
-    prompts = prompt_tokens(model.prompt, tokenizer, table["question"].to_list())
+    metas = table["meta"].to_list() if "meta" in table.columns else ()
+    prompts = prompt_tokens(model.prompt, tokenizer, table["question"].to_list(), metas)
     # What is too long for the training's prompts is drawn by no step.
     ids = [
         str(name)
@@ -174,15 +179,32 @@ def respond(
     samples: int,
     seed: int,
     suite: Suite | None = None,
+    talks: _Talks | None = None,
 ) -> list[Sampled]:
-    """Responses to some questions; with a suite that forces, answers at each budget of its grid below the end."""
+    """Responses to some questions; with a suite that forces, answers at each budget of its grid below the end.
+
+    `talks` are the tools that responses may call.
+    """
     forcing = suite.forcing if suite is not None else None
     if forcing is not None:
         require_written(reader.tokenizer, forcing.text, "the text that forces an answer")
     requests = [request for question in part for request in reader.requests(question, samples, seed)]
-    if suite is None or forcing is None:
+    owners = [(question, number) for question in part for number in range(samples)]
+    turns: Sequence[tuple[Turn, ...]] = [()] * len(requests)
+    forced: Sequence[Any] = [()] * len(requests)
+    opened = [talks.of(reader, question) if talks is not None else None for question, _ in owners]
+    if any(opened):
+        metas = [question.meta for question, _ in owners]
+        responses, turns = converse(reader.engine, requests, reader.sampling(rollout), opened, metas)
+        if suite is not None and forcing is not None:
+            words, sampling = (
+                continuation_tokens(reader.tokenizer, forcing.text),
+                reader.forced_sampling(forcing),
+            )
+            cuts = [cuts_below(suite.grid, len(response.tokens)) for response in responses]
+            forced = force(reader.engine, requests, responses, cuts, words, sampling)
+    elif suite is None or forcing is None:
         responses = reader.engine.generate(requests, reader.sampling(rollout))
-        forced: Sequence[Any] = [()] * len(requests)
     else:
         grid, words = suite.grid, continuation_tokens(reader.tokenizer, forcing.text)
         ahead = Ahead(
@@ -193,11 +215,48 @@ def respond(
         responses = reader.engine.generate(requests, reader.sampling(rollout), ahead)
         cuts = [cuts_below(grid, len(response.tokens)) for response in responses]
         forced = reader.engine.force(requests, responses, cuts, words, ahead.sampling)
-    owners = [(question, number) for question in part for number in range(samples)]
     return [
-        Sampled(question, number, response, answers)
-        for (question, number), response, answers in zip(owners, responses, forced, strict=True)
+        Sampled(question, number, response, answers, before)
+        for (question, number), response, answers, before in zip(
+            owners, responses, forced, turns, strict=True
+        )
     ]
+
+
+class _Talks:
+    """The tools of each benchmark's questions, opened when they are first needed, and closed at the end."""
+
+    def __init__(self, gradings: Mapping[str, Grading], job: Job, forcing: Forcing | None = None) -> None:
+        self._gradings, self._job, self._forcing = gradings, job, forcing
+        self._opened: dict[Tools, Talk] = {}
+
+    def __enter__(self) -> _Talks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for talk in self._opened.values():
+            talk.function.close()
+
+    def of(self, reader: Reader, question: Question) -> Talk | None:
+        """What a response to a question may call."""
+        tools = self._gradings[question.benchmark].tools
+        if tools is None:
+            return None
+        if tools not in self._opened:
+            after = 0
+            if self._forcing is not None:
+                after = len(continuation_tokens(reader.tokenizer, self._forcing.text))
+                after += self._forcing.answer_tokens
+            self._opened[tools] = open_talk(
+                tools,
+                reader.model,
+                reader.tokenizer,
+                reader.stop,
+                reader.context - after,
+                self._job.folder,
+                self._job.resources,
+            )
+        return self._opened[tools]
 
 
 def asked_together(resources: Resources) -> int:

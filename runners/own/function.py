@@ -58,6 +58,8 @@ class OwnFunction:
     ) -> None:
         self.code, self.batch, self.seconds, self.memory_mib = code, batch, seconds, memory_mib
         self._role = role
+        # What a model asks of tools is the model's fault.
+        self._forgiving = role == "tools"
         self._workers = max(1, workers)
         self._lock = threading.Lock()
         said = {
@@ -90,6 +92,17 @@ class OwnFunction:
     def draw(self, seed: int, draws: range) -> list[dict[str, str]]:
         """The questions of these draws; `meta` is JSON, or nothing. Raises as `call` does."""
         return self._all_of([{"seed": seed, "draw": draw} for draw in draws], _is_question)
+
+    def reply(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
+        """What tools say to the calls of a turn, `{"replies", "state"}` each; None where that ends a conversation.
+
+        A row whose tools take too long, or too much memory, is told so. Raises as `call` does.
+        """
+        said = self._all_of(rows, _is_reply)
+        for row, one in zip(rows, said, strict=True):
+            if one is not None and "ended" in one:
+                one.update(replies=[f"Error: {one.pop('ended')}"] * len(row["calls"]), state=row["state"])
+        return said
 
     def _all_of(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
         batches = [rows[start : start + self.batch] for start in range(0, len(rows), self.batch)]
@@ -126,6 +139,8 @@ class OwnFunction:
                     self._all.remove(process)
                     process.kill()
                 process = None
+                if self._forgiving and gone.late:
+                    return [self._too_long()]
                 if gone.late or self._ending or attempt + 1 == _ASKED_TWICE:
                     raise self._late() if gone.late else self._ended() from None
             finally:
@@ -163,10 +178,19 @@ class OwnFunction:
                 raise problem_at(
                     self.code, message, line if isinstance(line, int) else None, self._advice(more)
                 )
+            case {"status": "timeout"} if self._forgiving:
+                return [self._too_long()]
+            case {"status": "failed"} if self._forgiving:
+                return [
+                    {"ended": f"it ended, and may have needed more than {self.memory_mib:,} MiB of memory"}
+                ]
             case {"status": "timeout", **more}:
                 line = more.get("line")
                 raise self._late(line if isinstance(line, int) else None)
         raise self._ended()
+
+    def _too_long(self) -> dict[str, Any]:
+        return {"ended": f"it took more than {self.seconds:g} s"}
 
     def _advice(self, more: Mapping[str, Any]) -> str:
         if more.get("confined"):
@@ -216,7 +240,8 @@ def open_function(
     return OwnFunction(
         opened(chosen.function, folder, resources.python),
         role,
-        batch=chosen.batch,
+        # Each conversation alone: what one makes its tools do is no other's loss.
+        batch=1 if role == "tools" else chosen.batch,
         seconds=chosen.seconds,
         memory_mib=round(chosen.memory * 1024),
         workers=workers,
@@ -235,6 +260,13 @@ def _is_question(value: object) -> bool:
         and value.keys() == names
         and all(isinstance(each, str) for each in value.values())
     )
+
+
+def _is_reply(value: object) -> bool:
+    if value is None:
+        return True
+    replies = value.get("replies") if isinstance(value, dict) else None
+    return isinstance(replies, list) and all(isinstance(each, str) for each in replies)
 
 
 def _kill_all(processes: list[Started], owner: int) -> None:

@@ -39,6 +39,7 @@ ROWS: dict[str, tuple[str, str, type]] = {
     "verifier": ("answer", "answers", Answer),
     "reward": ("response", "responses", Response),
     "task": ("random", "random", Random),
+    "tools": ("calls", "calls", list),
 }
 """By role: the parameter's name for one at a time, its name for a list, and what each is."""
 
@@ -90,6 +91,8 @@ def call(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
     """What the function gives for rows: one number or truth value each, or the fields of a question."""
     if said["module"] and said["function"] == FUNCTION:
         return _of_environment(said, rows)
+    if said["role"] == "tools":
+        raise Unfit("tools are those of an environment of `verifiers`")
     function = load_function(said)
     one, many, kind = ROWS[said["role"]]
     name = next(iter(inspect.signature(function).parameters), "")
@@ -120,6 +123,8 @@ def _of_environment(said: dict[str, Any], rows: list[dict[str, Any]]) -> list[An
         environment = Environment(said["module"])
         if said["role"] == "task":
             return list(environment.questions(rows))
+        if said["role"] == "tools":
+            return [environment.reply(row) for row in rows]
         scores = [environment.score(row) for row in rows]
     except Unsuited as failure:
         raise Unfit(str(failure)) from None

@@ -64,7 +64,9 @@ class Asking:
             draw = purpose(self.seed, "budget", number, position)
             budget = drawn_budget(wording, draw)
             given["budget"] = float(budget)
-        prompt, lead = rendered(self.prompt, filled(wording, budget), question.text, self.tokenizer)
+        prompt, lead = rendered(
+            self.prompt, filled(wording, budget), question.text, self.tokenizer, question.meta
+        )
         if self.longest is not None and len(prompt) - lead > self.longest:
             raise problem(
                 "E0933",
@@ -114,11 +116,13 @@ def longest_of(method: Ppo, tokenizer: Any) -> int:
 
 
 @lru_cache(maxsize=4096)
-def rendered(prompt: Prompt, wording: Wording, text: str, tokenizer: Any) -> tuple[tuple[int, ...], int]:
+def rendered(
+    prompt: Prompt, wording: Wording, text: str, tokenizer: Any, meta: str = ""
+) -> tuple[tuple[int, ...], int]:
     """A question's tokens in a wording, its prefix at the end, and how many those of the prefix are."""
     bare = wording.over(prompt).model_copy(update={"prefix": prompt.prefix})
     prefix = continuation_tokens(tokenizer, wording.prefix) if wording.prefix else ()
-    return (*render_prompt(bare, text, tokenizer), *prefix), len(prefix)
+    return (*render_prompt(bare, text, tokenizer, meta), *prefix), len(prefix)
 
 
 def given_arrays(asked: Sequence[Sequence[Asked]]) -> dict[str, list[list[float]]]:

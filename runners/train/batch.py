@@ -18,10 +18,12 @@ ROW_COLUMNS = ("tokens", "offsets", "trained")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Row i is `tokens[offsets[i]:offsets[i + 1]]`: a prompt, which is only read, and then `trained[i]` tokens.
+    """Row i is `tokens[offsets[i]:offsets[i + 1]]`: a prompt, and `trained[i]` tokens after it, the last at its end.
 
+    The prompt is only read, and so is what stands between trained tokens: what an environment said.
     All other columns have one value for each trained token, row after row, or are empty where nobody needs them.
 
+    - `at` is how many tokens of its row stand before it. It is never empty.
     - `weights` multiply a token's loss, and carry its mean over the batch.
     - `advantages` are PPO's, and `bonus` the weights of entropies where they are not `weights`.
     - `drawn` is false for tokens that the engine was given as part of its prompt, and which are trained all the same.
@@ -32,6 +34,7 @@ class Batch:
     tokens: Tensor
     offsets: Tensor
     trained: Tensor
+    at: Tensor = NONE
     weights: Tensor = NONE
     advantages: Tensor = NONE
     bonus: Tensor = NONE
@@ -42,16 +45,33 @@ class Batch:
     reference: Tensor = NONE
 
     @staticmethod
-    def of(prompts: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> Batch:
-        """Rows of prompts and the tokens after them that are trained; every weight is 1."""
+    def of(
+        prompts: Sequence[Sequence[int]],
+        tokens: Sequence[Sequence[int]],
+        gaps: Sequence[Sequence[tuple[int, int]]] | None = None,
+    ) -> Batch:
+        """Rows of prompts and the tokens after them that are trained; every weight is 1.
+
+        `gaps` are those that are only read, as (first, count) places among the tokens of a row, in order.
+        """
         lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, tokens, strict=True)]
         every = chain.from_iterable(part for pair in zip(prompts, tokens, strict=True) for part in pair)
-        trained = torch.tensor([len(response) for response in tokens], dtype=torch.int64)
+        after = torch.tensor([len(response) for response in tokens], dtype=torch.int64)
+        at = _spans(torch.tensor([len(prompt) for prompt in prompts], dtype=torch.int64), after)
+        trained = after
+        if gaps is not None and any(gaps):
+            kept = torch.ones(len(at), dtype=torch.bool)
+            for begin, row in zip(_ends(after).tolist(), gaps, strict=False):
+                for first, count in row:
+                    kept[begin + first : begin + first + count] = False
+            at = at[kept]
+            trained = after - torch.tensor([sum(count for _, count in row) for row in gaps])
         return Batch(
             torch.from_numpy(np.fromiter(every, dtype=np.int64, count=sum(lengths))),
             _ends(torch.tensor(lengths, dtype=torch.int64)),
             trained,
-            weights=torch.ones(int(trained.sum())),
+            at,
+            weights=torch.ones(len(at)),
         )
 
     @staticmethod
@@ -88,12 +108,16 @@ class Batch:
 
     def crop(self, counts: Tensor) -> Batch:
         """Each row up to the first `counts[i]` of its trained tokens."""
-        lengths = self.lengths - self.trained + counts
+        firsts = _ends(self.trained)[:-1]
+        # Without a token it ends before its first.
+        ends = torch.cat((self.at, torch.zeros(1, dtype=torch.int64)))
+        last = ends[firsts + (counts - 1).clamp(min=0)] + counts.clamp(max=1)
+        lengths = torch.where(self.trained > 0, last, self.lengths)
         return Batch(
             self.tokens[_spans(self.offsets[:-1], lengths)],
             _ends(lengths),
             counts,
-            **self._columns(_spans(_ends(self.trained)[:-1], counts)),
+            **self._columns(_spans(firsts, counts)),
         )
 
     def last_advantages(self) -> Tensor:
@@ -146,7 +170,7 @@ def packed(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
         batch.tokens[_spans(batch.offsets[:-1], lengths)] if len(batch) else torch.zeros(1, dtype=torch.int64)
     )
     firsts = _ends(lengths)
-    at = _spans(firsts[1:] - batch.trained, batch.trained)
+    at = _predicting(firsts[:-1], batch)
     positions = _spans(torch.zeros_like(lengths), lengths) if len(batch) else ids
     starts = (firsts if len(batch) else torch.tensor([0, 1])).to(torch.int32)
     sequences = Sequences(
@@ -163,12 +187,17 @@ def padded(batch: Batch, rows: Tensor, device: torch.device) -> Inputs:
     ids = torch.zeros((max(len(batch), 1), width), dtype=torch.int64)
     firsts = torch.arange(len(batch)) * width
     ids.view(-1)[_spans(firsts, lengths)] = batch.tokens[_spans(batch.offsets[:-1], lengths)]
-    at = _spans(firsts + lengths - batch.trained, batch.trained)
+    at = _predicting(firsts, batch)
     return Inputs(rows, ids.to(device), at.to(device), _targets(batch).to(device))
 
 
 def _targets(batch: Batch) -> Tensor:
-    return batch.tokens[_spans(batch.offsets[1:] - batch.trained, batch.trained)]
+    return batch.tokens[torch.repeat_interleave(batch.offsets[:-1], batch.trained) + batch.at]
+
+
+def _predicting(firsts: Tensor, batch: Batch) -> Tensor:
+    """Where the token before each trained one stands, in rows that begin at `firsts`."""
+    return torch.repeat_interleave(firsts, batch.trained) + batch.at - 1
 
 
 def _ends(counts: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 
 from reodsl.ir.reward import Reward
 from reodsl.ir.training import Advantage, Ppo
+from runners.engine.protocol import Response
 from runners.rewards.inputs import Floats, Ints
 from runners.rewards.vectorise import vectorise, vectorise_metrics
 from runners.train.advantages import advantages_of, advantages_of_parts, normalised_parts, over_batch
@@ -131,7 +132,8 @@ def batch_of(rollouts: Rollouts) -> Batch:
     pairs = list(zip(rollouts.requests, rollouts.responses, rollouts.leads, strict=True))
     batch = Batch.of(
         [request.prompt[: len(request.prompt) - lead] for request, _, lead in pairs],
-        [(*request.prompt[len(request.prompt) - lead :], *one.tokens) for request, one, lead in pairs],
+        [(*request.prompt[len(request.prompt) - lead :], *one.sequence()) for request, one, lead in pairs],
+        [_gaps(one, lead) for _, one, lead in pairs],
     )
     counts = torch.tensor([count for _, one, lead in pairs for count in (lead, len(one.tokens))])
     drawn = torch.tensor([False, True]).repeat(len(pairs)).repeat_interleave(counts)
@@ -142,6 +144,15 @@ def batch_of(rollouts: Rollouts) -> Batch:
         behaviour=_engines([one.behaviour for one in rollouts.responses], drawn),
         advantages=of_tokens(rollouts.advantages, rollouts.sections),
     )
+
+
+def _gaps(response: Response, lead: int) -> list[tuple[int, int]]:
+    """What was inserted into a response after a prefix of `lead` tokens, as places and counts."""
+    gaps, before = [], lead
+    for each in response.inserted:
+        gaps.append((before + each.after, len(each.tokens)))
+        before += len(each.tokens)
+    return gaps
 
 
 def of_tokens(advantages: Floats, sections: Ints) -> torch.Tensor:

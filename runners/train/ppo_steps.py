@@ -19,13 +19,14 @@ from reodsl.ir.reward import Steps as ReasoningSteps
 from reodsl.ir.training import Ppo
 from reodsl.store.files import sync
 from runners.clock import now, spent
+from runners.conversations import Talk, open_talk, require_tools
 from runners.draws import drawn, met
 from runners.engine.open import open_engine
 from runners.engine.protocol import Engine, Sampling, Weights
 from runners.engine.versions import PLACE
 from runners.models.folder import Loaded
 from runners.own import open_function
-from runners.prompts import stop_tokens
+from runners.prompts import continuation_tokens, stop_tokens
 from runners.rewards.splits import budget_places, question_places
 from runners.train.asking import Asking, longest_of
 from runners.train.batch import Batch
@@ -90,6 +91,7 @@ def ppo_steps(
         )
         for term in method.reward.terms
     }
+    talk = _talk(method, grading, model, job, loaded, stop, pool)
     # Last of all that can fail: until there are steps, nobody else would close what is opened here.
     engine, verifier = _opened(method, grading, model, job, loaded, learner, begun, beside)
     collector = Collector(
@@ -107,6 +109,7 @@ def ppo_steps(
         asking,
         grading.answer,
         functions,
+        talk=talk,
     )
 
     def draw(number: int) -> Sequence[int]:
@@ -160,7 +163,8 @@ def ppo_steps(
         join_parquet([_part(parts, number) for number in range(steps)], ROLLOUTS, folder / "rollouts.parquet")
         tracks.write_table(folder, steps)
 
-    closing = (engine.close, verifier.close, *(each.close for each in functions.values()))
+    tools = () if talk is None else (talk.function.close,)
+    closing = (engine.close, verifier.close, *(each.close for each in functions.values()), *tools)
     if not method.lag:
         return Steps(take, pool.facts, 0, write_tables, closing)
     prepared = Beside(make, left, beside)
@@ -258,7 +262,9 @@ def _opened(
     beside: bool,
 ) -> tuple[Engine, Verifier]:
     """The engine with the learner's weights, and the verifier; nothing stays open where one of them fails."""
-    longest = None if job.resources.engine == "embedded" else longest_of(method, loaded.tokenizer)
+    # What tools say is bounded by the context alone.
+    whole = job.resources.engine == "embedded" or grading.tools is not None
+    longest = None if whole else longest_of(method, loaded.tokenizer)
     growth = None if job.resources.apart else learner.growth
     folder = job.inputs["start"] / "checkpoint"
     engine = open_engine(folder, job.resources, longest, job.work / PLACE, growth, model.precision)
@@ -271,6 +277,21 @@ def _opened(
     except BaseException:
         engine.close()
         raise
+
+
+def _talk(
+    method: Ppo, grading: Grading, model: Model, job: Job, loaded: Loaded, stop: tuple[int, ...], pool: _Pool
+) -> Talk | None:
+    """The tools that responses may call. Raises E0750 where questions have some that nobody is let call."""
+    require_tools(grading, (question.meta for question in pool.questions))
+    if grading.tools is None:
+        return None
+    forcing = method.forcing
+    after = 0
+    if forcing is not None:
+        after = len(continuation_tokens(loaded.tokenizer, forcing.text)) + forcing.answer_tokens
+    context = loaded.model.config.max_position_embeddings - after
+    return open_talk(grading.tools, model, loaded.tokenizer, stop, context, job.folder, job.resources)
 
 
 def _asking(method: Ppo, model: Model, loaded: Loaded, seed: int) -> Asking:

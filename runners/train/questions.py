@@ -47,8 +47,8 @@ def questions_of(
 
     Raises E0927 when that leaves none.
     """
-    prompts = prompt_tokens(prompt, tokenizer, table["question"].to_list())
     metas = table["meta"].to_list() if "meta" in table.columns else [None] * table.height
+    prompts = prompt_tokens(prompt, tokenizer, table["question"].to_list(), metas)
     texts = table["question"].to_list()
     rows = zip(table["id"].to_list(), prompts, table["answer"].to_list(), metas, texts, strict=True)
     questions = [

@@ -23,6 +23,7 @@ from reodsl.ir.reward import (
 )
 from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text
 from runners.clock import Moment, now, spent
+from runners.conversations import Talk, Turn, converse, force, turn_text, turns_before
 from runners.draws import exit_places
 from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
@@ -51,7 +52,8 @@ class Collector:
 
     `places` are splits that all questions share; where it is None they are each question's own (`own_places`), or the
     reasoning steps of each response. `asking` says how questions are worded, where not all are asked as they come.
-    `functions` are the user's that the reward calls, by name. `tracks` are the values of its tracks at the step.
+    `functions` are the user's that the reward calls, by name. `tracks` are the values of its tracks at the step. With a
+    `talk` responses may call tools, and have several turns.
     """
 
     engine: Engine
@@ -69,6 +71,7 @@ class Collector:
     readers: tuple[AnswerReader, ...] = BOXED
     functions: Mapping[str, OwnFunction] = field(default_factory=dict)
     tracks: Mapping[str, float] = field(default_factory=dict)
+    talk: Talk | None = None
 
     def ask(self, question: Question, number: int, position: int) -> list[Asked]:
         """What each rollout of the question at a position of a draw is generated from."""
@@ -96,7 +99,7 @@ class Rollouts:
     wherever a boxed answer closes. `leads[i]` is how many tokens at the end of request i's prompt are trained with the
     response. `unsettled` counts answers, whole, forced or of prefixes, that the verifier could not judge, by the reason.
     `answered` is the share of the responses that ended in which there is an answer; 1 where fewer than `LEAST_ENDED` did.
-    `texts` are the responses' own.
+    `texts` are the responses', with what tools said in them. Answers are those of the last turn.
 
     `score` fills in the rest. `rewards` are [questions, rollouts, splits], 0 for an absent split. `advantages` are those of
     sections, [questions, rollouts, sections], before any normalisation over the batch; `sections` says how many tokens
@@ -130,8 +133,15 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
         for position, group in enumerate(asked)
         for rollout, one in enumerate(group)
     ]
-    responses = collector.engine.generate(requests, collector.sampling, _ahead(collector, questions, asked))
-    return finish(collector, questions, asked, requests, responses, (began, now()))
+    if collector.talk is None:
+        ahead = _ahead(collector, questions, asked)
+        responses = collector.engine.generate(requests, collector.sampling, ahead)
+        turns: list[tuple[Turn, ...]] = [()] * len(responses)
+    else:
+        metas = [question.meta for question in questions for _ in range(collector.rollouts)]
+        talks = [collector.talk] * len(requests)
+        responses, turns = converse(collector.engine, requests, collector.sampling, talks, metas)
+    return finish(collector, questions, asked, requests, responses, (began, now()), turns)
 
 
 def finish(
@@ -141,16 +151,22 @@ def finish(
     requests: Sequence[Request],
     responses: Sequence[Response],
     generating: tuple[Moment, Moment],
+    turns: Sequence[tuple[Turn, ...]] = (),
 ) -> Rollouts:
-    """Forces and grades responses, question by question and rollout by rollout; `generating` is when they were made."""
+    """Forces and grades responses, question by question and rollout by rollout; `generating` is when they were made.
+
+    `turns` are those before the last of each, where responses have several.
+    """
     generated = generating[1]
-    texts = [response_text(collector.tokenizer, r.tokens, collector.sampling.stop_ids) for r in responses]
+    turns = turns or [()] * len(responses)
+    stop = collector.sampling.stop_ids
+    texts = [response_text(collector.tokenizer, r.sequence(), stop) for r in responses]
     inputs = _ungraded(collector, questions, responses, asked)
     cuts = needed_cuts(collector.reward, inputs)
     measured = now()
     forced = _force(collector, requests, responses, cuts)
     answered = now()
-    answers = _Answers.of(collector, questions, responses, texts, forced)
+    answers = _Answers.of(collector, questions, responses, turns, forced)
     verdicts = collector.verifier.grade(answers.asked)
     finished = now()
     right = [verdict.correct for verdict in verdicts]
@@ -158,7 +174,9 @@ def finish(
     bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, places in enumerate(cuts.bare) for cut in places]
     width = 1 + int(inputs.length.max())
     correct = np.array([right[i] for i in answers.whole], dtype=float).reshape(inputs.length.shape)
-    values = _own_values(collector, [answers.asked[i] for i in answers.whole], texts, responses, correct)
+    values = _own_values(
+        collector, [answers.asked[i] for i in answers.whole], answers.last, responses, correct
+    )
     rewarded = now()
     return Rollouts(
         questions=tuple(questions),
@@ -282,9 +300,8 @@ def _force(
         return [[] for _ in requests]
     require_written(collector.tokenizer, forcing.text, "the text that forces an answer")
     text = continuation_tokens(collector.tokenizer, forcing.text)
-    return collector.engine.force(
-        requests, responses, cuts.forced, text, _forced_sampling(collector, forcing)
-    )
+    sampling = _forced_sampling(collector, forcing)
+    return force(collector.engine, requests, responses, cuts.forced, text, sampling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,20 +309,21 @@ class _Answers:
     """All answers of a step, to be graded at once, and whose they are, by position in `asked`.
 
     `forced` has (response, cut, position) of each forced answer, `prefixes` (tokens, position) of each response wherever the
-    answer of its prefix changes.
+    answer of its prefix changes. `last` are the texts of last turns, where answers are read.
     """
 
     asked: list[Answer]
     whole: list[int]
     forced: list[tuple[int, int, int]]
     prefixes: list[list[tuple[int, int]]]
+    last: list[str]
 
     @staticmethod
     def of(
         collector: Collector,
         questions: Sequence[Question],
         responses: Sequence[Response],
-        texts: Sequence[str],
+        turns: Sequence[tuple[Turn, ...]],
         forced: Sequence[Sequence[Forced]],
     ) -> _Answers:
         """Those of whole responses, of forced ones, and of the prefixes that hold one."""
@@ -315,23 +333,26 @@ class _Answers:
         def decode(tokens: Sequence[int]) -> str:
             return response_text(collector.tokenizer, tokens, collector.sampling.stop_ids)
 
-        def ask(text: str, number: int) -> int:
+        def ask(text: str, number: int, cut: int | None = None) -> int:
             question = questions[number // collector.rollouts]
-            asked.append(Answer(text, question.gold, question.meta, question.text))
+            before = turns_before(turns[number], responses[number], cut)
+            asked.append(Answer(text, question.gold, question.meta, question.text, before))
             return len(asked) - 1
 
-        whole = [ask(read_answer(readers, text), number) for number, text in enumerate(texts)]
+        last = [turn_text(one, collector.tokenizer, collector.sampling.stop_ids) for one in responses]
+        whole = [ask(read_answer(readers, text), number) for number, text in enumerate(last)]
         at_cuts = []
         for number, of_response in enumerate(forced):
             for one in of_response:
                 assert forcing is not None
                 answer = answer_after_forcing(forcing, decode(one.tokens), readers)
-                at_cuts.append((number, one.cut, ask(answer, number)))
-        prefixes = [
-            [(at, ask(answer, number)) for at, answer in bare_answers(response.tokens, decode, text, readers)]
-            for number, (response, text) in enumerate(zip(responses, texts, strict=True))
-        ]
-        return _Answers(asked, whole, at_cuts, prefixes)
+                at_cuts.append((number, one.cut, ask(answer, number, one.cut)))
+        prefixes = []
+        for number, (response, text) in enumerate(zip(responses, last, strict=True)):
+            begun = response.inserted[-1].after if response.inserted else 0
+            changes = bare_answers(response.tokens[begun:], decode, text, readers)
+            prefixes.append([(begun + at, ask(answer, number)) for at, answer in changes])
+        return _Answers(asked, whole, at_cuts, prefixes, last)
 
 
 def _own_values(

@@ -108,19 +108,8 @@ def _round(
         sampling = replace(collector.sampling, max_tokens=length)
         continued = collector.engine.generate([request for _, _, request in rows], sampling)
         for (place, rollout, _), more in zip(rows, continued, strict=True):
-            responses[place][rollout] = joined(responses[place][rollout], more)
+            responses[place][rollout] = responses[place][rollout].then(more)
     return Flow(
         flow.rounds + 1,
         tuple(replace(one, responses=tuple(parts)) for one, parts in zip(every, responses, strict=True)),
-    )
-
-
-def joined(first: Response, more: Response) -> Response:
-    """A response and its next segment as one; each token keeps the log-probabilities that it was drawn with."""
-    return Response(
-        first.tokens + more.tokens,
-        first.logprobs + more.logprobs,
-        first.behaviour + more.behaviour,
-        more.finish,
-        tuple(dict.fromkeys(first.weight_versions + more.weight_versions)),
     )

@@ -20,13 +20,14 @@ class Answer:
 
     A reference may be several joined by `SEPARATOR`: the answer is right when it agrees with any of them.
     `meta` is the question's JSON metadata, which a package's own scorer reads and the user's own verifier, as that alone
-    reads the `question`.
+    reads the `question` and the `turns` before the last one, which are JSON.
     """
 
     text: str
     gold: str
     meta: str = ""
     question: str = ""
+    turns: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class VerdictCache:
 
     def put(self, answer: Answer, verdict: Verdict) -> None:
         """Keep a verdict, dropping the oldest when full."""
-        if len(answer.text) + len(answer.gold) + len(answer.meta) > LONGEST_KEPT:
+        if len(answer.text) + len(answer.gold) + len(answer.meta) + len(answer.turns) > LONGEST_KEPT:
             return
         with self._lock:
             self._kept[answer] = verdict

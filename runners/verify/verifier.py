@@ -270,8 +270,9 @@ def answer_row(answer: Answer) -> dict[str, object]:
     except ValueError:
         meta = {}
     references = answer.gold.split(SEPARATOR)
-    row = {"question": answer.question, "text": answer.text, "reference": references[0]}
-    return {**row, "references": references, "meta": meta if isinstance(meta, dict) else {}}
+    row: dict[str, object] = {"question": answer.question, "text": answer.text, "reference": references[0]}
+    row |= {"references": references, "meta": meta if isinstance(meta, dict) else {}}
+    return {**row, "turns": json.loads(answer.turns)} if answer.turns else row
 
 
 def open_verifier(

@@ -25,6 +25,7 @@ from reodsl.ir.data import (
     PackageData,
     Python,
     Regex,
+    Tools,
     Whole,
 )
 from reodsl.ir.data import (
@@ -102,9 +103,8 @@ def _every_expression() -> Any:
 
 def _data(name: str, *sources: Any, **more: Any) -> Any:
     readers = tuple(filled(kind) for kind in (Boxed, LastNumber, After, Regex, Code, Whole))
-    return filled(
-        Data, name=name, sources=sources or (filled(Generated, traces=None),), answer=readers, **more
-    )
+    sources = sources or (filled(Generated, traces=None),)
+    return filled(Data, **{"name": name, "sources": sources, "answer": readers, "tools": None, **more})
 
 
 def _model(name: str, source: Any) -> Any:
@@ -129,7 +129,8 @@ def everything() -> Spec:
     """All of it; no two declarations are equal."""
     traces = _data("traces", filled(Generated))
     asked, pooled = _data("asked"), _data("pooled")
-    owned = _data("owned", verifier=filled(Python, function="own.py:check"))
+    tools = filled(Tools, code=filled(Python, function="env:verifiers"))
+    owned = _data("owned", verifier=filled(Python, function="own.py:check"), tools=tools)
     judged = _data("judged", verifier=filled(Judge, address="https://judge.example/v1", key="JUDGE_KEY"))
     tested = _data("tested", filled(Generated, task=filled(Programs), traces=None), verifier=filled(ByTests))
     by_chance = _data("by_chance", verifier=filled(Chance, of="math"))

@@ -10,7 +10,7 @@ from reodsl.graph.identity import identity, material
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Graph
 from reodsl.ir import IR, Origin, Spec, digest
-from reodsl.ir.data import Judge
+from reodsl.ir.data import Judge, Tools
 from reodsl.ir.expression import Node
 from reodsl.ir.model import Dimensions
 from tests.graph.everything import classes, everything, nodes, notes, updated
@@ -42,6 +42,7 @@ BUT = {
     "model Prompt.kind": "train sample evaluate",
     "model Prompt.template": "train sample evaluate",
     "model Prompt.prefix": "train sample evaluate",
+    "model Prompt.reply": "train sample evaluate",
     "model Prompt.system": "train sample",  # the suite's wording has its own
     # Answers are graded where they are given.
     **{
@@ -50,6 +51,8 @@ BUT = {
         for field in ("Data.verifier", "Data.answer", "Data.tolerance", "After.marker", "Regex.pattern")
     },
     "data Chance.of": "train",
+    "data Data.tools": "train",
+    **{f"data Tools.{field}": "train" for field in Tools.model_fields},
     **{f"data Python.{field}": "train" for field in ("function", "batch", "seconds", "memory")},
     **{f"data Judge.{field}": "train" for field in Judge.model_fields if field != "kind"},
     **{f"data Tests.{field}": "train" for field in ("seconds", "memory")},

@@ -6,9 +6,6 @@ same environment runs on it.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -25,69 +22,9 @@ from runners.own.environment import Environment, Unsuited
 from runners.sandbox import lacking
 from runners.verify import Answer, answer_row, open_verifier
 from tests.bad_input.commands import Place
+from tests.own.library import HERE, install
 
 confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
-LIBRARY = """
-class Taskset:
-    bounded = True
-    def __init__(self, config): self.config = config
-    def __iter__(self): return iter(self.load())
-    @classmethod
-    def toolsets(cls, config): return []
-    @classmethod
-    def task_type(cls): return cls.kind
-
-class Env: pass
-
-class TasksetConfig:
-    def __init__(self, id): self.id, self.task = id, None
-
-class TaskData:
-    answer, system_prompt = "", None
-    def __init__(self, **facts): vars(self).update(facts)
-    @classmethod
-    def model_validate(cls, facts): return cls(**facts)
-    def model_dump(self, mode, exclude_unset): return dict(vars(self))
-    @property
-    def prompt_text(self): return self.prompt if isinstance(self.prompt, str) else " ".join(m.content for m in self.prompt)
-
-class Task:
-    NEEDS_CONTAINER = False
-    def __init__(self, data, config): self.data, self.config = data, config
-    @classmethod
-    def data_type(cls): return TaskData
-    @classmethod
-    def toolsets(cls, config): return []
-    def plugged_judges(self): return []
-    def hooks(self, name): return [getattr(self, k) for k in dir(self) if hasattr(getattr(type(self), k, None), name)]
-
-class Message:
-    def __init__(self, content): self.content = content
-
-class UserMessage(Message): role = "user"
-class AssistantMessage(Message): role = "assistant"
-
-class MessageNode:
-    def __init__(self, message, parent, sampled): self.message, self.parent, self.sampled = message, parent, sampled
-
-class TraceTask:
-    def __init__(self, type, data): self.type, self.data = type, data
-
-class Trace:
-    @classmethod
-    def model_construct(cls, **facts):
-        made = cls()
-        vars(made).update(facts)
-        return made
-    @property
-    def last_reply(self): return self.nodes[-1].message.content
-
-def reward(weight=1.0):
-    def mark(function):
-        function.reward, function._vf_weight = True, weight
-        return function
-    return mark
-"""
 ENVIRONMENT = """
 import verifiers.v1 as vf
 
@@ -122,39 +59,6 @@ class Sums(vf.Taskset{of_taskset}):
 """
 STAND_IN = ENVIRONMENT.format(of_task="", of_taskset="")
 REAL = ENVIRONMENT.format(of_task="[Data, vf.State]", of_taskset="[SumTask, vf.TasksetConfig]")
-HERE = importlib.util.find_spec("verifiers") is not None
-
-
-def install(site: Path, text: str, library: bool) -> None:
-    """The environment as an installed package, and the library's stand-in beside it."""
-    (site / "sums_env-1.5.dist-info").mkdir(parents=True)
-    (site / "sums_env-1.5.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: sums-env\nVersion: 1.5\nRequires-Dist: verifiers>=0.4\n"
-    )
-    (site / "sums_env-1.5.dist-info" / "top_level.txt").write_text("sums_env\n")
-    (site / "sums_env.py").write_text(text)
-    if library:
-        inside = site / "verifiers" / "v1" / "utils"
-        inside.mkdir(parents=True)
-        (site / "verifiers" / "__init__.py").write_text("")
-        (site / "verifiers" / "v1" / "__init__.py").write_text(LIBRARY)
-        (inside / "__init__.py").write_text("")
-        (inside / "generic.py").write_text("def concrete_type(kind, base, origin): return None\n")
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    # Confined processes read folders of packages alone, by their names.
-    folder = tmp_path / "site-packages"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    loaded = [name for name in sys.modules if name.partition(".")[0] in ("sums_env", "verifiers")]
-    before = {name: sys.modules.pop(name) for name in loaded}
-    yield folder
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("sums_env", "verifiers")]:
-        del sys.modules[name]
-    sys.modules.update(before)
 
 
 def function(role: str) -> OwnFunction:
@@ -226,10 +130,6 @@ BAD = {
     "2 tasksets": ('__all__ = ["Sums"]', '__all__ = ["Sums", "Others"]\nclass Others(vf.Taskset): pass'),
     "0 tasksets": ('__all__ = ["Sums"]', ""),
     "turns or agents": ('__all__ = ["Sums"]', '__all__ = ["Sums", "Mine"]\nclass Mine(vf.Env): pass'),
-    "use tools": (
-        "    kind = SumTask",
-        "    kind = SumTask\n    toolsets = classmethod(lambda cls, config: [1])",
-    ),
     "a container": ("class SumTask(vf.Task):", "class SumTask(vf.Task):\n    NEEDS_CONTAINER = True"),
     "no prompt": ('prompt=f"{a} a +{b} ?"', "prompt=None"),
     "several turns": ('prompt=f"{a} a +{b} ?"', 'prompt=[vf.AssistantMessage("x")]'),

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.train.batch import Batch, padded
+from runners.train.batch import Batch, packed, padded
 
 CPU = torch.device("cpu")
 ROWS = st.lists(
@@ -80,3 +80,48 @@ def test_a_micro_batch_without_rows_is_one_token_from_which_nothing_is_learnt(ro
     inputs = padded(batch, torch.tensor(rows), CPU)
     assert inputs.ids.shape == (1, 2 if rows else 1)
     assert len(inputs.at) == len(inputs.targets) == len(batch.weights) == 2 * len(rows)
+
+
+TURNS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 9), min_size=1, max_size=3),
+        st.lists(st.tuples(st.lists(st.integers(0, 9), max_size=3), st.integers(1, 9)), max_size=4),
+    ),
+    min_size=1,
+    max_size=5,
+)
+"""Rows: a prompt, and trained tokens with what is only read before each."""
+
+
+@given(TURNS, st.data())
+def test_what_is_read_between_trained_tokens_is_learnt_from_nowhere(rows, data):
+    every, gaps = [], []
+    for _, steps in rows:
+        tokens, places = [], []
+        for read, own in steps:
+            if read:
+                places.append((len(tokens), len(read)))
+            tokens += [*read, own]
+        every.append(tokens)
+        gaps.append(places)
+    batch = Batch.of([prompt for prompt, _ in rows], every, gaps)
+    assert batch.trained.tolist() == [len(steps) for _, steps in rows]
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=6))
+    batch = Batch.concat([batch.select(chosen), Batch.of([(4,)], [(5, 6)])])
+    counts = [data.draw(st.integers(0, n)) for n in batch.trained.tolist()]
+    wanted = [*([*rows[i]] for i in chosen), [[4], [([], 5), ([], 6)]]]
+    for cropped, kept in ((batch, batch.trained.tolist()), (batch.crop(torch.tensor(counts)), counts)):
+        expected, targets = [], []
+        for (prompt, steps), count in zip(wanted, kept, strict=True):
+            sequence = list(prompt)
+            for read, own in steps[:count]:
+                sequence += read
+                expected.append(sequence[-1])
+                targets.append(own)
+                sequence.append(own)
+        for inputs in (
+            padded(cropped, torch.arange(len(cropped)), CPU),
+            packed(cropped, torch.arange(len(cropped)), CPU),
+        ):
+            assert inputs.ids.flatten()[inputs.at].tolist() == expected
+            assert inputs.targets.tolist() == targets

@@ -96,6 +96,15 @@ class Data:
         ),
     ]
     questions: Annotated[int | None, Setting(COUNT, "how many there are, for the price alone")] = None
+    tools: Annotated[
+        Any,
+        Setting(
+            A(("tools",), '`tools(python("MODULE:verifiers"))`'),
+            "tools that a response may call, in several turns",
+            'tools = tools(python("sums_env:verifiers"))',
+            required=False,
+        ),
+    ]
 
 
 @kind("after", form="call", positional=("marker",))
@@ -134,6 +143,25 @@ class Python:
     memory: Annotated[
         float, Setting(Num("GiB", low=0, high=1024, above=True), "that its process may take")
     ] = 2.0
+
+
+@kind("tools", form="call", positional=("code",))
+class Tools:
+    """Tools of an environment of `verifiers`. A response that calls one goes on in another turn, after what it said."""
+
+    code: Annotated[
+        Any,
+        Setting(
+            A(("python",), '`python("MODULE:verifiers")`'),
+            "the environment; its limits are those of one turn's calls",
+            'python("sums_env:verifiers")',
+            required=True,
+        ),
+    ]
+    turns: Annotated[int, Setting(Num(whole=True, low=1, high=64), "of the model, at most")] = 8
+    reply: Annotated[int, Setting(TOKENS, "that tools may say between two turns; what is longer is cut")] = (
+        512
+    )
 
 
 @kind("tests", form="call")

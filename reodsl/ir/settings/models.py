@@ -60,6 +60,14 @@ class Prompt:
     template: Annotated[str, Setting(Text(), "the text around `{question}`")] = "{question}"
     system: Annotated[str | None, Setting(Text(nonempty=False), "a system message, for chat")] = None
     prefix: Annotated[str, Setting(Text(nonempty=False), "what every response is made to begin with")] = ""
+    reply: Annotated[
+        str,
+        Setting(
+            Text(nonempty=False),
+            "for plain text: what follows a turn that called tools, around their `{reply}`",
+            later=True,
+        ),
+    ] = " {reply} "
 
 
 @kind("think", form="block")

@@ -21,6 +21,7 @@ from reodsl.language.checks.rollouts import check_rollouts
 from reodsl.language.checks.runnable import runnable
 from reodsl.language.checks.studies import check_score, check_study
 from reodsl.language.checks.tables import check_tables
+from reodsl.language.checks.tools import check_turns
 from reodsl.language.checks.unused import check_unused
 from reodsl.language.checks.vocabulary import check_vocabulary
 from reodsl.language.checks.wordings import check_asked, check_wording
@@ -69,6 +70,7 @@ def _check(program: Program) -> None:
                 *check_models(case, stage),
                 *check_limits(ctx, stage),
                 *check_pool(stage.record, case.record),
+                *check_turns(stage),
             ):
                 ctx.report(finding)
         for finding in (

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from reodsl.diagnostics.model import Diagnostic, error
 from reodsl.ir.pattern import pattern_fault
 from reodsl.language.checks.cases import place
+from reodsl.language.checks.tools import check_tools
 from reodsl.language.program import Program
 from reodsl.language.values import Record, records_of
 
@@ -58,6 +59,7 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
                     help='write what stands around the questions: `marks(before: "Q:", after: "A:")`',
                 )
         yield from _patterns(data)
+        yield from check_tools(data)
 
 
 def _patterns(data: Record) -> Iterator[Diagnostic]:

@@ -139,11 +139,12 @@ def _branches(
         ends = [(requests[job.index].prompt + responses[job.index].tokens[: job.cut])[-1] for job in flat]
         tokens, position = np.array(ends, dtype=np.int64)[:, None], position - 1
     seeds = as_seeds(requests[job.index].seed for job in flat)
+    drawn = np.array([requests[job.index].drawn for job in flat], dtype=np.int64)
     return Branches(
         slot=slot,
         start=start,
         end=start + position,
         position=position,
         tokens=tokens,
-        streams=starts(forced_seeds(seeds, cut)),
+        streams=starts(forced_seeds(seeds, drawn + cut)),
     )

@@ -34,6 +34,7 @@ class Running:
 
     cohort: Cohort
     streams: NDArray[np.uint64]
+    limits: NDArray[np.int64]
     stop_ids: NDArray[np.int64]
     max_tokens: int
     drawn: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -53,10 +54,11 @@ class Running:
         if len(self.steps) == self.max_tokens:
             cohort.live = 0
             return
-        finished = np.flatnonzero(np.isin(tokens, self.stop_ids))
+        full = self.limits[: cohort.live] <= len(self.steps)
+        finished = np.flatnonzero(np.isin(tokens, self.stop_ids) | full)
         if len(finished):
             order = cohort.retire(finished.tolist())
-            self.streams = self.streams[order]
+            self.streams, self.limits = self.streams[order], self.limits[order]
             self.drawn = tokens[order[: cohort.live]]
 
     def responses(self, version: int, with_logprobs: bool) -> dict[int, Response]:
@@ -95,6 +97,7 @@ def generate(
     waiting = groups_of(requests)
     drawn = as_seeds(request.drawn for request in requests)
     streams = skipped(starts(as_seeds(request.seed for request in requests)), drawn)
+    limits = np.array([request.limit(sampling) for request in requests], dtype=np.int64)
     stop_ids = np.array(sampling.stop_ids, dtype=np.int64)
     running: list[Running] = []
     kept: deque[Cohort] = deque()
@@ -106,7 +109,7 @@ def generate(
             if not groups:
                 break
             cohort, logits = admit(decoder, groups, sampling.max_tokens, settings.prefill_tokens)
-            new = Running(cohort, streams[cohort.owner], stop_ids, sampling.max_tokens)
+            new = Running(cohort, streams[cohort.owner], limits[cohort.owner], stop_ids, sampling.max_tokens)
             running.append(new)
             _draw(logits, [new], sampling)
         step = [one for one in running if one.cohort.live]

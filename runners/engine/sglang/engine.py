@@ -56,7 +56,7 @@ class SGLangEngine:
         self._made, self._ahead = {}, ahead
         places = _places(requests, len(self.fleet.hosts), sampling.max_tokens)
         works = [
-            Work(index, request, place, Draft(request, sampling, watched=index == 0))
+            Work(index, request, place, Draft(request, request.limited(sampling), watched=index == 0))
             for index, (request, place) in enumerate(zip(requests, places, strict=True))
         ]
         self._finish(works, ahead)

@@ -220,7 +220,7 @@ async def _force(
     # What comes after the last cut is of no use.
     tokens = (*prompt, *work.response.tokens[: max(cuts)])
     places = [len(prompt) + cut for cut in cuts]
-    seeds = [forced_seed(work.request.seed, cut) for cut in cuts]
+    seeds = [forced_seed(work.request.seed, work.request.drawn + cut) for cut in cuts]
     message = forced_message(tokens, places, forcing, seeds, sampling)
     if address.cuts:
         answers = await _ask(client, message, FORCED)

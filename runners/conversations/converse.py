@@ -1,0 +1,160 @@
+"""Generate responses of several turns: a turn of the model, what the tools that it calls say, the next turn, to the end.
+
+The tokens of a response are the model's own: limits, lengths and log-probabilities count nothing else. What tools say is
+inserted beside them. A turn goes on the response's stream of draws, so that nothing depends on what runs together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runners.answers import response_text
+from runners.conversations.calls import Call, calls_of
+from runners.conversations.replies import Replies
+from runners.engine.protocol import Engine, Inserted, Request, Response, Sampling
+from runners.own import OwnFunction
+
+_NOTHING = Response((), (), (), "length", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn that another one follows: its text, the calls in it, what was said to each, and what tools then remember."""
+
+    text: str
+    calls: tuple[Call, ...]
+    replies: tuple[str, ...]
+    state: Any = None
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The same as own code is given it."""
+        row = {"text": self.text, "calls": list(self.calls), "replies": list(self.replies)}
+        return row if self.state is None else {**row, "state": self.state}
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """The tools of a data set's questions, and how far a conversation goes.
+
+    It has at most `turns` turns of the model, and `context` tokens with its prompt and with what tools say.
+    """
+
+    function: OwnFunction
+    replies: Replies
+    turns: int
+    context: int
+
+
+@dataclass(slots=True)
+class _Open:
+    """A response that is being made."""
+
+    request: Request
+    facts: Mapping[str, Any]
+    talk: Talk | None
+    response: Response = _NOTHING
+    turns: tuple[Turn, ...] = ()
+
+    @property
+    def state(self) -> Any:
+        """What the tools remember."""
+        return self.turns[-1].state if self.turns else None
+
+    def next(self, sampling: Sampling) -> Request:
+        """What asks for the next turn."""
+        if self.talk is None:
+            return self.request
+        prompt = (*self.request.prompt, *self.response.sequence())
+        count = len(self.response.tokens)
+        return Request(
+            prompt, self.request.seed, self.request.drawn + count, max(1, self.room(sampling, len(prompt)))
+        )
+
+    def room(self, sampling: Sampling, length: int) -> int:
+        """How many tokens may follow a sequence of some length."""
+        assert self.talk is not None
+        return min(sampling.max_tokens - len(self.response.tokens), self.talk.context - length)
+
+    def last(self, tokenizer: Any, stop_ids: Sequence[int]) -> str:
+        """The text of the last turn."""
+        return turn_text(self.response, tokenizer, stop_ids)
+
+
+def converse(
+    engine: Engine,
+    requests: Sequence[Request],
+    sampling: Sampling,
+    talks: Sequence[Talk | None],
+    metas: Sequence[str],
+) -> tuple[list[Response], list[tuple[Turn, ...]]]:
+    """A response for each request, and the turns before its last one. `metas` are the metadata of its question.
+
+    Without a talk a response is one turn. Raises what the engine and the tools' process raise.
+    """
+    every = [
+        _Open(request, json.loads(meta) if talk is not None and meta else {}, talk)
+        for request, talk, meta in zip(requests, talks, metas, strict=True)
+    ]
+    active = every
+    while active:
+        more = engine.generate([one.next(sampling) for one in active], sampling)
+        for one, response in zip(active, more, strict=True):
+            one.response = one.response.then(response)
+        active = _answered([one for one in active if one.talk is not None], sampling)
+    return [one.response for one in every], [one.turns for one in every]
+
+
+def _answered(done: Sequence[_Open], sampling: Sampling) -> list[_Open]:
+    """Those that go on, with what the tools said put after their last turn."""
+    calling: dict[int, list[tuple[_Open, str, list[Call]]]] = {}
+    for one in done:
+        assert one.talk is not None
+        if one.response.finish != "stop" or len(one.turns) + 1 >= one.talk.turns:
+            continue
+        text = one.last(one.talk.replies.tokenizer, sampling.stop_ids)
+        calls = calls_of(text)
+        if calls:
+            calling.setdefault(id(one.talk), []).append((one, text, calls))
+    going = []
+    for group in calling.values():
+        talk = group[0][0].talk
+        assert talk is not None
+        rows = [
+            {
+                "meta": one.facts,
+                "turns": [turn.row for turn in one.turns],
+                "text": text,
+                "calls": calls,
+                "state": one.state,
+            }
+            for one, text, calls in group
+        ]
+        for (one, text, calls), said in zip(group, talk.function.reply(rows), strict=True):
+            if said is None:
+                continue
+            inserted = Inserted(len(one.response.tokens), talk.replies.tokens(calls, said["replies"]))
+            length = len(one.request.prompt) + len(one.response.sequence()) + len(inserted.tokens)
+            if one.room(sampling, length) < 1:
+                # It would have gone on, and there is no room for it.
+                one.response = one.response.unfinished()
+                continue
+            one.response = one.response.with_inserted(inserted)
+            one.turns += (Turn(text, tuple(calls), tuple(said["replies"]), said["state"]),)
+            going.append(one)
+    return going
+
+
+def turn_text(response: Response, tokenizer: Any, stop_ids: Sequence[int]) -> str:
+    """The text of a response's last turn, which is all of one without others."""
+    begin = response.inserted[-1].after if response.inserted else 0
+    return response_text(tokenizer, response.tokens[begin:], stop_ids)
+
+
+def turns_before(turns: Sequence[Turn], response: Response, cut: int | None = None) -> str:
+    """The turns that were over before a response's token `cut`, or before its last turn, as JSON; empty for none."""
+    over = len(turns) if cut is None else sum(each.after <= cut for each in response.inserted)
+    return json.dumps([turn.row for turn in turns[:over]]) if over else ""

@@ -1,0 +1,111 @@
+"""Write what tools say as the tokens that stand between two turns of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reodsl.diagnostics import problem
+from reodsl.ir.model import Prompt
+from runners.conversations.calls import Call, calls_of
+
+_MARK = "reodsl"
+_PROBE: list[Call] = [{"name": "probe", "arguments": {"x": 1}}]
+
+
+@dataclass(frozen=True)
+class Replies:
+    """How a model is told what tools say: by its chat template, or by the `reply` of a raw prompt.
+
+    A turn's replies have at most `longest` tokens together, without what the template puts around them.
+    """
+
+    prompt: Prompt
+    tokenizer: Any
+    stop_ids: tuple[int, ...]
+    longest: int
+
+    def tokens(self, calls: Sequence[Call], replies: Sequence[str]) -> tuple[int, ...]:
+        """What follows a turn that made these calls, up to where the model's next turn begins."""
+        said = self._bounded([self._harmless(reply) for reply in replies])
+        if self.prompt.kind == "raw":
+            text = self.prompt.reply.replace("{reply}", "\n".join(said))
+        else:
+            text = self._rendered(calls, said)[1]
+        return tuple(int(each) for each in self.tokenizer.encode(text, add_special_tokens=False))
+
+    def require_calls(self) -> None:
+        """Raises E0812 where the chat template ends no turn, and E0831 where it writes calls that are not read."""
+        if self.prompt.kind == "raw":
+            return
+        written = self._rendered(_PROBE, ["7"])[0]
+        if calls_of(written) != _PROBE:
+            raise problem(
+                "E0831",
+                "the model's chat template writes calls of tools in a form that is not read here",
+                notes=[f"a call in it: {' '.join(written.split())[:120] or 'nothing'}"],
+                help='take a model whose calls are <tool_call>{"name": …, "arguments": …}</tool_call>, as Qwen\'s are',
+            )
+
+    def _rendered(self, calls: Sequence[Call], replies: Sequence[str]) -> tuple[str, str]:
+        """A turn of calls after its text, and what follows its end."""
+        named = [{"name": each.get("name", "none"), "arguments": each.get("arguments", {})} for each in calls]
+        wanted = [
+            {"id": f"call{place}", "type": "function", "function": each} for place, each in enumerate(named)
+        ]
+        turns: list[dict[str, Any]] = [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": _MARK, "tool_calls": wanted},
+        ]
+        for place, (each, reply) in enumerate(zip(named, replies, strict=True)):
+            turns.append(
+                {"role": "tool", "tool_call_id": f"call{place}", "name": each["name"], "content": reply}
+            )
+        try:
+            text = str(self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
+        except Exception as fault:
+            # Templates are Jinja programs of the model's author: they raise whatever they like.
+            raise problem(
+                "E0812",
+                f"the model's chat template cannot render what a tool says: {fault}",
+                help="take a model that was made for tools",
+            ) from fault
+        _, _, rest = text.partition(_MARK)
+        ends = [
+            (place, place + len(mark))
+            for mark in (self.tokenizer.decode([each]) for each in self.stop_ids)
+            if mark and (place := rest.find(mark)) >= 0
+        ]
+        if not ends:
+            raise problem(
+                "E0812",
+                "the model's chat template ends a turn by no token that ends responses",
+                notes=[f"after a turn it writes: {' '.join(rest.split())[:80]}"],
+                help="list the token that ends a turn as `eos_token_id` of generation_config.json",
+            )
+        first, after = min(ends)
+        return rest[:first], rest[after:]
+
+    def _harmless(self, text: str) -> str:
+        """The same without what the tokenizer would read as a mark: nothing that a tool says begins or ends a turn."""
+        text = text.encode("utf-8", "replace").decode("utf-8")
+        marks = {*self.tokenizer.all_special_tokens, *getattr(self.tokenizer, "get_added_vocab", dict)()}
+        for mark in sorted(marks, key=lambda each: (-len(each), each)):
+            if len(mark) > 1 and mark in text:
+                text = text.replace(mark, f"{mark[0]} {mark[1:]}")
+        return text
+
+    def _bounded(self, replies: Sequence[str]) -> list[str]:
+        room, bounded = self.longest, []
+        for reply in replies:
+            # A token stands for one character at least.
+            ids = self.tokenizer.encode(reply[: 64 * self.longest], add_special_tokens=False)
+            bounded.append(
+                reply if len(ids) <= room and len(reply) <= 64 * self.longest else self._cut(ids, room)
+            )
+            room -= min(len(ids), room)
+        return bounded
+
+    def _cut(self, ids: Sequence[int], room: int) -> str:
+        return f"{self.tokenizer.decode(list(ids[:room]))} …"

@@ -1,0 +1,380 @@
+"""Tools of an environment: described to a model, called in confined processes, and paid for what came of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from reodsl.diagnostics import Problem, problem
+from reodsl.ir.data import Grading, Python, Tools
+from reodsl.store.code import read_code
+from runners.conversations import require_tools
+from runners.own import OwnFunction
+from runners.own.environment import MOST_SAID, Environment, Unsuited
+from runners.sandbox import lacking
+from runners.train import rollouts as rollouts_module
+from tests.bad_input.commands import Place, Told
+from tests.own.library import HERE, install
+
+ROOT = Path(__file__).resolve().parents[2]
+(CALCULATOR,) = (
+    text
+    for text in re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "OWN_CODE.md").read_text(), re.M | re.S)
+    if "class Calculator" in text
+)
+confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
+FACTS = {"verifiers": {"prompt": "3 a +4 ?", "answer": "7"}, "tools": []}
+SUM = {"name": "add", "arguments": {"a": 3, "b": 4}}
+
+
+@pytest.fixture
+def environment(site: Path) -> Environment:
+    install(site, CALCULATOR, library=not HERE)
+    return Environment("sums_env")
+
+
+def asked(*calls: object, state: object = None, turns: tuple[object, ...] = ()) -> dict[str, object]:
+    return {"meta": FACTS, "turns": list(turns), "text": "x", "calls": list(calls), "state": state}
+
+
+def test_questions_describe_their_tools(environment: Environment) -> None:
+    (question,) = environment.questions([{"seed": 1, "draw": 0}])
+    (tool,) = json.loads(question["meta"])["tools"]
+    assert (tool["type"], tool["function"]["name"]) == ("function", "add")
+    assert tool["function"]["description"] == "The sum of two numbers, modulo 10."
+    assert set(tool["function"]["parameters"]["properties"]) == {"a", "b"}
+    assert tool["function"]["parameters"]["required"] == ["a", "b"]
+
+
+def test_calls_are_made_in_order_and_remembered(environment: Environment) -> None:
+    said = environment.reply(asked(SUM, {"name": "add", "arguments": {"a": "8", "b": 4}}))
+    assert said is not None
+    assert (said["replies"], said["state"]["calls"]) == (["7", "2"], 2)
+    again = environment.reply(asked(SUM, state=said["state"]))
+    assert again is not None
+    assert again["state"]["calls"] == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ({"error": "the call is no JSON"}, "Error: the call is no JSON"),
+        ({"name": "mul", "arguments": {}}, "Error: there is no tool mul; there are add"),
+        ({"name": "add", "arguments": {"a": 1}}, "Error: .*b"),
+        ({"name": "add", "arguments": {"a": "x", "b": 1}}, "Error: .*a"),
+        ({"name": "add", "arguments": {"a": 1, "b": 2, "c": 3}}, "Error: .*c"),
+        ({"name": "add", "arguments": {"self": 1}}, "Error: "),
+    ],
+)
+def test_calls_that_do_not_fit_are_told_to_the_model(
+    environment: Environment, call: object, words: str
+) -> None:
+    said = environment.reply(asked(call, SUM))
+    assert said is not None
+    assert re.match(words, said["replies"][0], re.S)
+    assert said["replies"][1] == "7"
+
+
+BODIES = {
+    "raise ValueError('no such number')": "Error: no such number",
+    "return None": "null",
+    "return {'sum': a + b}": '{"sum": 7}',
+    "return object": "<class",
+    "return self": "<sums_env.Calculator",
+    "return [float('nan')]": "NaN",
+    "return self.add(a, b)": "Error: maximum recursion",
+    "return 'x' * 10**7": "x" * MOST_SAID,
+    "raise SystemError": "Error: SystemError",
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_whatever_a_tool_does_is_a_text(site: Path, body: str) -> None:
+    text = CALCULATOR.replace("b: int) -> int", "b: int)").replace("return (a + b) % 10", body)
+    install(site, text, library=not HERE)
+    said = Environment("sums_env").reply(asked(SUM))
+    assert said is not None
+    assert BODIES[body] in said["replies"][0]
+    assert len(said["replies"][0]) <= MOST_SAID + 2
+
+
+def test_a_task_may_end_a_conversation(site: Path) -> None:
+    stop = "    @vf.stop\n    async def enough(self, trace: vf.Trace) -> bool: return bool(trace.tool_messages)\n\n"
+    install(site, CALCULATOR.replace("    @vf.reward\n", f"{stop}    @vf.reward\n"), library=not HERE)
+    environment = Environment("sums_env")
+    assert environment.reply(asked(SUM)) is not None
+    turn = {"text": "x", "calls": [SUM], "replies": ["7"]}
+    assert environment.reply(asked(SUM, turns=(turn,))) is None
+
+
+def test_rewards_see_the_conversation(environment: Environment) -> None:
+    called = '<tool_call>{"name": "add"}</tool_call>'
+    turn = {"text": called, "calls": [SUM], "replies": ["7"], "state": {"calls": 1}}
+    row = {"meta": FACTS, "text": "</think> 7", "turns": [turn]}
+    assert environment.score(row) == 1.25
+    assert environment.score({**row, "text": "8"}) == 0.25
+    assert environment.score({**row, "turns": [turn, {**turn, "state": {"calls": 2}}]}) == 1.0
+    # A response that ends with a call has said nothing.
+    assert environment.score({**row, "text": called}) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("vf.ToolsetConfig())]", "vf.ToolsetConfig())] * 2"), "two of its tools are called `add`"),
+        (
+            (
+                "return [Calculator(vf.ToolsetConfig())]",
+                "c = vf.ToolsetConfig()\n        c.url = 'http://x'\n        return [Calculator(c)]",
+            ),
+            "served elsewhere",
+        ),
+    ],
+)
+def test_tools_that_do_not_fit(site: Path, change: tuple[str, str], words: str) -> None:
+    install(site, CALCULATOR.replace(*change), library=not HERE)
+    with pytest.raises(Unsuited, match=words):
+        Environment("sums_env").questions([{"seed": 1, "draw": 0}])
+
+
+@pytest.fixture
+def tools(site: Path) -> Iterator[OwnFunction]:
+    install(site, CALCULATOR, library=not HERE)
+    function = OwnFunction(
+        read_code("sums_env:verifiers", Path()), "tools", batch=1, seconds=2, memory_mib=2048, workers=2
+    )
+    yield function
+    function.close()
+
+
+@confined
+def test_tools_are_called_in_confined_processes(tools: OwnFunction) -> None:
+    said = tools.reply([asked(SUM), asked({"name": "add", "arguments": {"a": 9, "b": 9}}), asked()])
+    assert [one and one["replies"] for one in said] == [["7"], ["8"], []]
+
+
+@confined
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("while True: pass", "Error: it took more than 2 s"),
+        ("import os; os._exit(1)", "Error: it ended"),
+        ("x = bytearray(10**10); return 1", "Error: "),
+        ("open('/etc/passwd')", "Error: .*Permission"),
+        ("open('/tmp/tool', 'w')", "Error: .*ermi"),
+        ("import socket; socket.socket().connect(('127.0.0.1', 9))", "Error: .*ermi"),
+        ("import subprocess; subprocess.run(['ls'])", "Error: "),
+        ("print('x' * 10**8)", "Error: it printed more"),
+    ],
+)
+def test_what_a_tool_may_not_do_fails_one_answer(site: Path, body: str, words: str) -> None:
+    text = CALCULATOR.replace(
+        "return (a + b) % 10", f"if a == 3:\n            {body}\n        return (a + b) % 10"
+    )
+    install(site, text, library=not HERE)
+    function = OwnFunction(
+        read_code("sums_env:verifiers", Path()), "tools", batch=1, seconds=2, memory_mib=2048
+    )
+    bad, good = function.reply([asked(SUM, SUM), asked({"name": "add", "arguments": {"a": 4, "b": 4}})])
+    function.close()
+    assert bad is not None
+    assert good is not None
+    assert [each for each in bad["replies"] if not re.match(words, each)] == []
+    assert len(bad["replies"]) == 2
+    assert good["replies"] == ["8"]
+
+
+@confined
+def test_an_environment_that_fails_ends_the_run(site: Path) -> None:
+    install(
+        site, CALCULATOR.replace("return [Calc", "raise RuntimeError('lost'); return [Calc"), library=not HERE
+    )
+    function = OwnFunction(
+        read_code("sums_env:verifiers", Path()), "tools", batch=1, seconds=9, memory_mib=2048
+    )
+    with pytest.raises(Problem, match="lost") as caught:
+        function.reply([asked(SUM)])
+    function.close()
+    assert caught.value.diagnostics[0].code == "E0744"
+
+
+@confined
+def test_a_file_of_ones_own_has_no_tools(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def add(calls): return 7\n")
+    function = OwnFunction(read_code("mine.py:add", tmp_path), "tools", batch=1, seconds=9, memory_mib=1024)
+    with pytest.raises(Problem, match="those of an environment") as caught:
+        function.reply([asked(SUM)])
+    function.close()
+    assert caught.value.diagnostics[0].code == "E0745"
+
+
+LESSONS = """
+from random import Random
+
+from reodsl.own import Question
+
+
+def make(random: Random) -> Question:
+    a, b = random.randrange(10), random.randrange(1, 10)
+    asked = f"{a} a +{b} ?"
+    call = '<tool_call> {"name":"add","arguments":{"a": %d ,"b": %d }} </tool_call>' % (a, b)
+    if random.random() < 0.5:
+        return Question(asked, "0", trace=call)
+    said = str((a + b) % 10)
+    return Question(f"{asked} {call} <eos> says {said} so", said, trace=said)
+"""
+SPEC = r'''"""A model that learns to call a calculator, and then by what that earns it."""
+from std.recipes import ppo, sft
+
+tokenizer spoken {
+  words = (
+    words("0 1 2 3 4 5 6 7 8 9 +1 +2 +3 +4 +5 +6 +7 +8 +9 a ? says so Error: … <tool_call> </tool_call> }} } \\boxed{")
+    + ["{\"name\":\"add\",\"arguments\":{\"a\":", ",\"b\":"]
+  )
+  eos = "<eos>"
+  pad = "<pad>"
+}
+
+model mite {
+  source = architecture(
+    family: qwen3,
+    hidden: 32,
+    layers: 2,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 8,
+    intermediate: 64,
+    tie_embeddings: true,
+    tokenizer: spoken,
+  )
+  context = 64 tokens
+  prompt  { reply = " says {reply} so" }
+}
+
+data lessons { source = generated(python("lessons.py:make"), count: 130, seed: 1), verifier = exact }
+
+data asked {
+  source   = generated(python("sums_env:verifiers", seconds: 60 seconds), count: 48, seed: 1)
+  verifier = python("sums_env:verifiers", seconds: 60 seconds)
+  tools    = tools(python("sums_env:verifiers"), turns: 3, reply: 8 tokens)
+}
+data held = asked {
+  source = generated(python("sums_env:verifiers", seconds: 60 seconds), count: 8, seed: 1, split: held_out)
+}
+
+reward paid { python("sums_env:verifiers", y) }
+forcing now { text = "\\boxed{", close = "}", answer_tokens = 1 tokens }
+benchmark sums { data = held }
+
+suite quick {
+  benchmarks = [sums]
+  max_tokens = 12 tokens
+  samples    = 2
+  grid       = [0 tokens, 4 tokens, 8 tokens, 12 tokens]
+  reg_to     = 12 tokens
+  forcing    = now
+}
+
+experiment caller = sft {
+  base       = mite
+  data       = lessons
+  batch      { prompts = 32 }
+  max_tokens = 32 tokens
+  steps      = 200 steps
+  optim      { algorithm = adamw, lr = 1e-2, weight_decay = 0, warmup = 0 steps }
+  eval       = quick
+}
+
+experiment spender = ppo {
+  base        = checkpoint(caller)
+  data        = asked
+  reward      = paid
+  forcing     = now
+  batch       { prompts = 4, rollouts = 4 }
+  rollout     { max_tokens = 12 tokens }
+  max_prompt  = 16 tokens
+  minibatches = 2
+  epochs      = 1
+  steps       = 3 steps
+  save_every  = 1 steps
+  optim       { lr = 1e-3 }
+  eval        = quick
+}
+'''
+
+
+def studied(place: Place, name: str, *more: str) -> Told:
+    """The run of the study in a store of its own."""
+    return place.call(
+        "run", "tools.reo", "--local", "--quiet", "--store", name, "--out", f"{name}.out", *more
+    )
+
+
+def product(place: Place, store: str, name: str) -> bytes:
+    """A file of the trained arm."""
+    (path,) = (path for path in (place.folder / f"{store}.out").rglob(name) if "spender.s1" in path.parts)
+    return path.read_bytes()
+
+
+@confined
+@pytest.mark.heavy
+def test_a_model_is_trained_with_tools_and_goes_on_to_the_same_bytes(
+    site: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, CALCULATOR, library=not HERE)
+    (place.folder / "lessons.py").write_text(LESSONS)
+    place.write(SPEC, "tools.reo")
+    told = studied(place, "whole", "--allow-python")
+    assert told.code == 0, told.err
+    rollouts = pl.read_parquet(BytesIO(product(place, "whole", "rollouts.parquet")))
+    called = rollouts.filter(pl.col("text").str.contains(r"</tool_call> <eos> says \d so"))
+    assert called.height > 20
+    # `says`, the sum, `so` and the ends of turns stand in the text beside the model's own words.
+    words = called["text"].str.count_matches(" ") + 1
+    assert (called["tokens"] <= 12).all()
+    assert (called["tokens"] == words - 3 + (called["finish"] == "stop").cast(pl.Int64)).all()
+    assert set(called["reward"]) <= {0.0, 0.25, 1.0, 1.25}
+    assert 1.25 in set(called["reward"])
+    metrics = pl.read_parquet(BytesIO(product(place, "whole", "metrics.parquet")))
+    # The trainer gives the model's own tokens the probabilities that they were drawn with, all that was said before read.
+    assert metrics["mismatch_max"].max() < 1.001
+    samples = pl.read_parquet(BytesIO(product(place, "whole", "samples.parquet")))
+    forced = pl.read_parquet(BytesIO(product(place, "whole", "forced.parquet")))
+    assert samples["response"].str.contains("says").any()
+    assert (forced.filter(pl.col("forced"))["budget"] < 12).all()
+
+    conversing, calls = rollouts_module.converse, []
+
+    def interrupted(*arguments: object) -> object:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise problem("E0816", "a process of this test ended")
+        return conversing(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rollouts_module, "converse", interrupted)
+    assert "a process of this test ended" in studied(place, "twice").err
+    monkeypatch.setattr(rollouts_module, "converse", conversing)
+    again = studied(place, "twice")
+    assert again.code == 0, again.err
+    for name in ("rollouts.parquet", "samples.parquet", "forced.parquet", "curves.json"):
+        assert product(place, "twice", name) == product(place, "whole", name), name
+
+
+@confined
+def test_questions_with_tools_are_refused_where_no_response_may_call_them(
+    site: Path, refusal: Callable[..., None]
+) -> None:
+    install(site, CALCULATOR, library=not HERE)
+    questions = Environment("sums_env").questions([{"seed": 1, "draw": 0}])
+    with pytest.raises(Problem) as caught:
+        require_tools(Grading(), [each["meta"] for each in questions])
+    refusal("own/E0750.txt", caught.value)
+    code = Tools(code=Python(function="sums_env:verifiers"))
+    require_tools(Grading(tools=code), [each["meta"] for each in questions])
+    require_tools(Grading(), ["", "{}", '{"tools": 7}', "no JSON", '["tools"]'])
