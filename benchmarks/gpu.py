@@ -1,8 +1,8 @@
 """`make gpu`: every measurement that needs a GPU, one after another; with the hardware named they go to benchmarks/GPU.md.
 
 The tests of engine and trainer on CUDA come first, then training, forced answers, weights from a trainer to a server on the
-same GPU, a rehearsal on SGLang, two steps on Ray with real models (on one GPU, on two), and a language model's study to
-its end. What fails is written down as failed, with its last words, and the rest still runs.
+same GPU, a rehearsal on SGLang, three steps on Ray with real models (colocated on one GPU, apart on two), and a language
+model's study to its end. What fails is written down as failed, with its last words, and the rest still runs.
 
 A part that was done is kept in `gpu-state.json` beside the page, and the same command goes on after it: where a machine is
 lent for ten minutes at a time, `--within 9` stops in time. Parts are done again on another machine, torch or commit. The
@@ -37,7 +37,9 @@ SMALL = ("--shapes", "tiny", "--tokens", "64")
 ENGINE = ("--engine", "embedded", "--responses", "3")
 """A sync in its smallest form, without a server."""
 SHAPES = ("qwen3-0.6b", "qwen3-4b")
-UNCOVERED = ("weights to engines on several nodes", "more than two steps of a cluster")
+STEPS = 3
+"""Steps of each stage of the parts on Ray: in the third both weights and memory have changed hands twice."""
+UNCOVERED = ("weights to engines on several nodes", "more than three steps of a cluster")
 """What is worth measuring on GPUs and no part does yet."""
 CLUSTER = "std.clusters.h100_1x8"
 """Of which parts on Ray take a GPU or two; what it says of prices matters to none of them."""
@@ -99,13 +101,22 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
         *(
             Part(
                 name,
-                (*reodsl, "rehearse", str(spec), "--real", "--quiet", *on_ray(gpus, placement)),
+                (
+                    *reodsl,
+                    "rehearse",
+                    str(spec),
+                    "--real",
+                    "--quiet",
+                    "--steps",
+                    str(STEPS),
+                    *on_ray(gpus, placement),
+                ),
                 False,
                 gpus,
             )
             for name, gpus, placement in (
-                ("colocated steps on ray", 1, "colocated"),
-                ("steps on two GPUs", 2, "apart"),
+                ("three colocated steps on ray", 1, "colocated"),
+                ("three steps on two GPUs", 2, "apart"),
             )
         ),
         Part("study", (*reodsl, "run", str(spec), "--local", "--quiet", "--out", str(out)), False),

@@ -55,6 +55,13 @@ Examples:
     help=f"The longest response; all other lengths follow. Default: {Size().longest}, with --real {REAL_TOKENS:,}.",
 )
 @click.option(
+    "--steps",
+    type=click.IntRange(1, 1000),
+    default=Size().steps,
+    show_default=True,
+    help="Steps of each stage, if it has as many.",
+)
+@click.option(
     "--real",
     is_flag=True,
     help="Run the spec's own models where the spec runs, on its cluster by Ray, and keep times and memory for `plan`.",
@@ -74,6 +81,7 @@ def command(
     store_dir: Path | None,
     engine: str | None,
     tokens: int | None,
+    steps: int,
     real: bool,
     address: str | None,
     out: Path | None,
@@ -85,8 +93,9 @@ def command(
     """Run all tasks of a spec small, before anything is spent.
 
     It runs on this machine. Models are small doubles of the same architecture with the same tokenizer and chat template,
-    lengths are cut in proportion, and each stage takes two steps. Data are read as they are; questions that are not on this
-    machine have made-up ones in their place. What a rehearsal cannot show is listed. Results of runs are not touched.
+    lengths are cut in proportion, and each stage takes two steps (`--steps`). Data are read as they are; questions that are
+    not on this machine have made-up ones in their place. What a rehearsal cannot show is listed. Results of runs are not
+    touched.
     With --real the spec's own models run where the spec says, and `plan` prices by what that took.
     Exits 0 when every task was done, 1 when one failed.
     """
@@ -108,9 +117,9 @@ def command(
         doubles = registry.stand_ins(ready.spec, ready.keys.folder, place / "models")
         if real:
             doubles = StandIns(data=doubles.data)
-            small = shrink(ready.spec, _real_size(ready.spec, tokens or REAL_TOKENS), doubles)
+            small = shrink(ready.spec, _real_size(ready.spec, tokens or REAL_TOKENS, steps), doubles)
         else:
-            size = Size(longest=tokens or Size().longest)
+            size = Size(longest=tokens or Size().longest, steps=steps)
             small = shrink(ready.spec, size, doubles, "sglang" if engine == "sglang" else "embedded")
         missing = unshown(ready.spec, small, doubles)
         little = made_ready(small, Path(spec), place / "store").for_run()
@@ -132,10 +141,10 @@ def command(
         raise SystemExit(1)
 
 
-def _real_size(spec: Spec, tokens: int) -> Size:
+def _real_size(spec: Spec, tokens: int, steps: int) -> Size:
     """A rehearsal with something to do for each GPU of a step."""
     gpus = max((gpus_of(each) for each in values_of(spec.study, Cluster)), default=1)
-    return Size(longest=tokens, prompts=max(Size().prompts, gpus), pool=max(Size().pool, gpus))
+    return Size(longest=tokens, steps=steps, prompts=max(Size().prompts, gpus), pool=max(Size().pool, gpus))
 
 
 def _keep(ready: Ready, little: Ready) -> int:

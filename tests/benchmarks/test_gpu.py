@@ -115,7 +115,7 @@ def test_every_part_of_the_real_form_names_the_device() -> None:
             "training qwen3-4b",
         ),
         *("forcing", "sync, memory given back, mismatch", "rehearsal"),
-        *("colocated steps on ray", "steps on two GPUs", "study"),
+        *("three colocated steps on ray", "three steps on two GPUs", "study"),
     ]
     assert found["tests of engine"].command[-3:] == ("tests/engine", "-k", "cuda")
     assert found["training qwen3-4b"].command[-4:] == ("--device", "cuda", "--shapes", "qwen3-4b")

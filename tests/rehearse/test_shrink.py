@@ -64,6 +64,13 @@ def test_all_is_as_small_as_it_says(path: str) -> None:
     assert (spec.study.cluster, spec.study.limit, spec.study.engine) == (None, None, "embedded")
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_stage_takes_as_many_steps_as_are_asked_for(steps: int) -> None:
+    spec = compiled("specs/qwen3_4b_reo_exp.reo")
+    stages = values_of(shrink(spec, Size(steps=steps), StandIns(), "embedded").study, Stage)
+    assert {stage.steps for stage in stages} == {steps}
+
+
 def test_a_monitor_set_is_small_and_asked_again() -> None:
     spec = small("specs/miniature/laser_d.reo")
     (monitor,) = (each.monitor for each in values_of(spec.study, Ppo) if each.monitor is not None)
