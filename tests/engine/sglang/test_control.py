@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,11 +34,16 @@ def asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Server:
-    """Answers 200 to everything, and keeps what it was asked; `late` is answered only after it was asked how it is."""
+    """Answers 200 to everything, and keeps what it was asked; `late` is answered only after it was asked how it is.
 
-    def __init__(self, late: str = "", status: int = 200) -> None:
+    `deadly` is answered never: it ends the server, which tells `last` then.
+    """
+
+    def __init__(self, late: str = "", status: int = 200, deadly: str = "") -> None:
         told: list[str] = []
         asked = threading.Event()
+        self.last: Callable[[], None] = lambda: None
+        ours = self
 
         class Answers(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -50,6 +55,11 @@ class Server:
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers.get("content-length", 0)))
                 told.append(self.path)
+                if self.path == deadly:
+                    ours.http.socket.close()
+                    ours.last()
+                    self.close_connection = True
+                    return
                 if self.path == late:
                     assert asked.wait(60)
                 self.send_response(status)
@@ -179,4 +189,27 @@ def test_a_server_that_freezes_as_weights_come_is_ended_and_the_next_one_gets_th
         )
         posted = [path for path in server.told if "update_weights" in path]
         assert f"/update_weights_from_{'tensor' if way == 'tensor' else 'disk'}" in posted
+        engine.close()
+
+
+@pytest.mark.parametrize("way", ["folder", "disk", "tensor"])
+def test_a_server_that_dies_as_weights_come_is_started_again_and_gets_them(way: str, tmp_path: Path) -> None:
+    save(MODEL, word_tokenizer([f"w{i}" for i in range(5, VOCAB)]), tmp_path / "model")
+    state: Mapping[str, torch.Tensor] | Path = tmp_path / "model" if way == "folder" else MODEL.state_dict()
+    path = f"/update_weights_from_{'tensor' if way == 'tensor' else 'disk'}"
+    with serving(Server(deadly=path)) as first, serving(Server()) as second:
+        host = Thawing(first.address, second.address)
+        first.last = host.kill
+        engine = SGLangEngine(
+            [host], Settings(tmp_path / "model", 64, 64), Limits(64, VOCAB), tmp_path / "aside"
+        )
+        if not isinstance(state, Path):
+            engine.fleet.way = way  # type: ignore[assignment]
+        engine.load_weights(state, 3)
+        assert engine.fleet.servers == [second.address]
+        assert host.alive
+        # It died on the first message of weights, and the next one got them all by the same way.
+        assert first.told.count(path) == 1
+        assert path in second.told
+        assert engine.fleet.way == (None if way == "folder" else way)
         engine.close()
