@@ -127,6 +127,11 @@ class Settings:
                 "CUDA_VISIBLE_DEVICES": "",
                 "PYTHONPATH": str(HERE / "cpu"),
             }
+            if self.tensor_parallel > 1:
+                # SGLang wants a NUMA node for each part, or cores; where its kernels are missing it binds nothing to them.
+                cores = sorted(os.sched_getaffinity(0))
+                parts = (str(cores[part % len(cores)]) for part in range(self.tensor_parallel))
+                environment["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(parts)
         return environment
 
 

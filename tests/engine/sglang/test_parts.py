@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import socket
 import struct
@@ -67,6 +68,15 @@ def test_a_server_on_gpus_gets_their_share_of_memory_and_of_the_model() -> None:
     assert option(given, "mem-fraction-static") == "0.5"
     assert "cpu" not in given
     assert "SGLANG_USE_CPU_ENGINE" not in many.environment({}, "k")
+
+
+def test_parts_of_a_model_are_given_cores_on_a_processor() -> None:
+    """SGLang asks for as many NUMA nodes as parts otherwise."""
+    two = Settings(Path("m"), 300, 1 << 12, tensor_parallel=2).environment({}, "k")
+    cores = two["SGLANG_CPU_OMP_THREADS_BIND"].split("|")
+    assert len(cores) == 2
+    assert {int(core) for core in cores} <= os.sched_getaffinity(0)
+    assert "SGLANG_CPU_OMP_THREADS_BIND" not in Settings(Path("m"), 300, 1 << 12).environment({}, "k")
 
 
 def test_a_node_with_a_driver_alone_compiles_with_what_the_packages_bring(
