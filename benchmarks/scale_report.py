@@ -227,7 +227,8 @@ def phase(name: str, folder: Path, rows: int, arms: int) -> tuple[float, float, 
     peak = 0
     while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
         peak = max(peak, memory(process.pid))
-        time.sleep(0.02)
+        # To look takes the system some milliseconds.
+        time.sleep(0.1)
     _, status, usage = ended
     assert status == 0, name
     return time.perf_counter() - began, usage.ru_utime + usage.ru_stime, peak / 1e6

@@ -30,7 +30,8 @@ def test_all_processes_are_killed(on_ray: Place, every_kind: Place) -> None:
     moments = [replace(moment, times=1) for moment in chosen]
     on_ray.run_through(moments)
     assert set(on_ray.fatal()) == {moment.name for moment in moments}
-    assert on_ray.kills == len(moments) == 13
+    # Two tasks at once may each come to a moment before the first of them ends all.
+    assert len(moments) - 3 <= on_ray.kills <= len(moments) == 13
     print(f"{on_ray.kills} kills on Ray at {sorted(on_ray.fatal())}")
     on_ray.assert_tidy()
     same(every_kind.contents(), on_ray.contents())
