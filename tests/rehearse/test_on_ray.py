@@ -11,6 +11,7 @@ import torch
 
 from benchmarks import gpu
 from tests.called import call
+from tests.engine.sglang.conftest import python as python
 from tests.engine.sglang.test_miniature import SPEC
 from tests.rehearse.declared import declared_gpus, registry
 
