@@ -215,6 +215,8 @@ class Place:
     def run_through(self, moments: Iterable[Moment]) -> None:
         """Run the same command until it ends by itself: after every fatal moment once more."""
         moments = tuple(moments)
+        # Agents of Ray look a few times, seconds apart, before they believe that they are alone.
+        patience = 30.0 if self.forks is not None else 180.0
         while True:
             before = len(list(self.fired.iterdir()))
             running = self.start(moments)
@@ -224,9 +226,9 @@ class Place:
             assert code == -signal.SIGKILL, running.text
             assert len(list(self.fired.iterdir())) > before, running.text
             self.kills += 1
-            assert_gone(running.mark)
+            assert_gone(running.mark, patience)
             self.assert_whole()
-        assert_gone(running.mark)
+        assert_gone(running.mark, patience)
 
     def assert_whole(self) -> None:
         """Everything that can be seen of the results is as it was stored."""
