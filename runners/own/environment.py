@@ -19,6 +19,8 @@ from typing import Any, cast
 
 FUNCTION = "verifiers"
 """What a spec writes for a function: `python("my_environment:verifiers")`."""
+LOADED_LATE = "verifiers.v1.utils.loaders"
+"""What the library loads when a task is first asked about its functions."""
 MOST_TASKS = 1_000_000
 MOST_SAID = 2**16
 """Characters of what a tool says that are kept."""

@@ -13,6 +13,7 @@ or `lost`.
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import importlib.util
 import inspect
@@ -27,7 +28,7 @@ from random import Random
 from typing import Any
 
 from reodsl.own import Answer, Question, Response
-from runners.own.environment import FUNCTION, Environment, Unsuited
+from runners.own.environment import FUNCTION, LOADED_LATE, Environment, Unsuited
 from runners.sandbox import LONGEST_REPLY, Expired, Sandbox, lacking, limit_memory, python_folders
 from runners.sandbox.parent import lines
 
@@ -70,6 +71,13 @@ def packages_of(source: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             packages.append(node.module)
     return packages
+
+
+def packages_before(said: dict[str, Any]) -> list[str]:
+    """The modules that are loaded once, before any copy is made."""
+    if not said["module"]:
+        return packages_of(said["source"])
+    return [said["module"], LOADED_LATE] if said["function"] == FUNCTION else [said["module"]]
 
 
 def load_function(said: dict[str, Any]) -> Callable[..., Any]:
@@ -249,9 +257,12 @@ def main() -> None:
         sandbox.enter()
         # What cannot be loaded is told where the file is run, with its line.
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            for name in [said["module"]] if said["module"] else packages_of(said["source"]):
+            for name in packages_before(said):
                 with suppress(Exception, SystemExit):
                     importlib.import_module(name)
+        # Copies share what was loaded, as long as nobody looks through it for what is not needed any more.
+        gc.collect()
+        gc.freeze()
     except Exception as failure:
         tell(
             json.dumps({"ready": False, "why": f"{type(failure).__name__}: {failure}"[:500]}).encode("ascii")
