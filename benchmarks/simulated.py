@@ -369,30 +369,41 @@ def _prompt_grains(case: Case, grain: int) -> int:
     return max(1, round(case.prompt / grain))
 
 
-def simulate(case: Case, sizes: Sizes, devices: Devices, grain: int = 1, at_once: int = 512) -> Outcome:
+def simulate(
+    case: Case,
+    sizes: Sizes,
+    devices: Devices,
+    grain: int = 1,
+    at_once: int = 512,
+    says_room: bool = True,
+) -> Outcome:
     """A round of generation, and of forced answers, by the scheduler of a run on simulated engines.
 
-    At most `at_once` responses are asked of an engine at a time. On the client's side a token stands for `grain` tokens.
+    At most `at_once` responses are asked of an engine at a time, and, if it `says_room`, as many as its caches are expected
+    to hold. On the client's side a token stands for `grain` tokens.
     """
     clock = Clock()
     try:
-        return clock.run_until_complete(_simulate(case, sizes, devices, grain, at_once))
+        return clock.run_until_complete(_simulate(case, sizes, devices, grain, at_once, says_room))
     finally:
         clock.close()
 
 
-async def _simulate(case: Case, sizes: Sizes, devices: Devices, grain: int, at_once: int) -> Outcome:
+async def _simulate(
+    case: Case, sizes: Sizes, devices: Devices, grain: int, at_once: int, says_room: bool
+) -> Outcome:
     counts, loop = Counts(), asyncio.get_running_loop()
     engines = [Engine(sizes, devices, counts) for _ in range(devices.engines)]
     serving = [asyncio.create_task(engine.serve()) for engine in engines]
-    addresses = [Address(str(number), "", cuts=True) for number in range(len(engines))]
+    rooms = [engine.capacity // grain if says_room else 0 for engine in engines]
+    addresses = [Address(str(number), "", cuts=True, room=room) for number, room in enumerate(rooms)]
     prompt = _prompt_grains(case, grain)
     requests = [
         Request((_NUMBERED + index // case.rollouts,) * prompt, index) for index in range(len(case.lengths))
     ]
-    sampling = Sampling(max_tokens=case.longest, stop_ids=(_STOP,), logprobs=False)
+    sampling = Sampling(max_tokens=max(2, case.longest // grain), stop_ids=(_STOP,), logprobs=False)
     answering = Sampling(max_tokens=1, temperature=0.0, stop_ids=(_STOP,), logprobs=False)
-    places = _places(requests, len(engines), case.longest // grain)
+    places = _places(requests, len(engines), sampling.max_tokens)
     works = [
         Work(index, request, place, Draft(request, sampling))
         for index, (request, place) in enumerate(zip(requests, places, strict=True))
@@ -434,7 +445,7 @@ def draw_lengths(count: int, lengths: Lengths, seed: int = 1) -> list[int]:
 
 
 def evaluation(
-    engines: int, questions: int, samples: int, late: bool, at_once: int, grain: int
+    engines: int, questions: int, samples: int, late: bool, at_once: int, says_room: bool, grain: int
 ) -> dict[str, Any]:
     """What `math_reg` of Qwen3-4B asks of H800s: simulated seconds, GPU hours, and tokens read again."""
     path = Path(__file__).resolve().parents[1] / "specs" / "qwen3_4b_reo_exp.reo"
@@ -449,7 +460,7 @@ def evaluation(
     lengths = Lengths.of(11 * 1024, 32 * 1024)
     cuts = [*range(64, 1024, 64), *range(1024, 32 * 1024, 1024)]
     case = Case(draw_lengths(questions * samples, lengths), samples, 32 * 1024, 150, cuts, late=late)
-    seen = simulate(case, sizes, devices, grain, at_once)
+    seen = simulate(case, sizes, devices, grain, at_once, says_room)
     return {
         "seconds": round(seen.seconds),
         "gpu_hours": round(seen.seconds * engines / 3600, 2),
@@ -459,19 +470,36 @@ def evaluation(
     }
 
 
+RESULTS = Path(__file__).with_suffix(".json")
+WAYS = {
+    "when all responses have ended": (True, 512, False),
+    "as each response ends": (False, 512, False),
+    "the same, with at most 32 responses asked of an engine at a time": (False, 32, False),
+    "the same, with as many as its caches are expected to hold: what runs do": (False, 512, True),
+}
+"""Whether answers are asked for late, how many responses at most at a time, and whether engines say what room they have."""
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The table of docs/PRICE.md: 8 engines with 23 questions stand for 128 with 368."""
+    rows = [
+        f"| {name} | {one['seconds'] * 128 / 3600:.1f} | {one['prefix_tokens_read_again'] * 16 / 1e6:,.0f}M |"
+        for name, one in results.items()
+    ]
+    head = "| answers are asked for | simulated GPU hours of 128 engines | prefix tokens read again |"
+    return "\n".join([head, "| --- | --- | --- |", *rows])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engines", type=int, default=8)
-    parser.add_argument("--questions", type=int, default=23, help="23 on 8 engines are 372 on 128")
-    parser.add_argument("--samples", type=int, default=32)
     parser.add_argument("--grain", type=int, default=32, help="tokens that are one on the client's side")
     args = parser.parse_args()
-    ways = {"late": (True, 512), "as each ends": (False, 512), "as each ends, 32 at once": (False, 32)}
     results = {
-        name: evaluation(args.engines, args.questions, args.samples, late, at_once, args.grain)
-        for name, (late, at_once) in ways.items()
+        name: evaluation(8, 23, 32, late, at_once, says, args.grain)
+        for name, (late, at_once, says) in WAYS.items()
     }
-    print(json.dumps(results, indent=2))
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    print(table(results))
 
 
 if __name__ == "__main__":

@@ -147,12 +147,6 @@ def _attended(load: Load) -> float:
     return load.prompt * load.lengths.mean + load.lengths.square / 2
 
 
-GONE_SOON = 0.35
-"""Of prefixes that caches cannot keep for a whole round, the share that prompts from the queue have replaced by the time
-that answers are asked for as a response ends: 0.32 on 8 simulated engines and 0.38 on 4 (`python -m benchmarks.simulated`).
-"""
-
-
 def force(
     load: Load,
     cuts: Sequence[float],
@@ -167,7 +161,8 @@ def force(
 
     `text` and `answer` are tokens of the forcing text and of the answer. Where engines keep what they have read, a
     prefix costs nothing but attention to it; what their memory cannot keep, or all of it, is read again.
-    With `soon` answers are asked for as each response ends, so that most of its prefixes are still there.
+    With `soon` answers are asked for as each response ends, and no more responses are asked for than caches hold, so that
+    all of its prefixes are still there.
     """
     counts = [load.responses * load.lengths.beyond(cut) for cut in cuts]
     answers = sum(counts)
@@ -176,9 +171,8 @@ def force(
     hardware, engines = devices.hardware, min(devices.engines, max(1.0, load.responses))
     before = [load.prompt + cut for cut in cuts]
     cached = load.responses / engines * (load.prompt + load.lengths.mean)
-    kept = min(1.0, cache_tokens(sizes, devices) / cached) if hardware.prefix_cache else 0.0
-    if soon and hardware.prefix_cache:
-        kept = 1 - GONE_SOON * (1 - kept)
+    fits = 1.0 if soon else min(1.0, cache_tokens(sizes, devices) / cached)
+    kept = fits if hardware.prefix_cache else 0.0
     again = (1 - kept) * sum(count * prefix for count, prefix in zip(counts, before, strict=True))
     attended = sum(count * prefix for count, prefix in zip(counts, before, strict=True))
     squared = sum(count * prefix**2 for count, prefix in zip(counts, before, strict=True))

@@ -10,7 +10,7 @@ from reodsl.diagnostics import Problem
 from runners.engine.sglang import weights
 from runners.engine.sglang.account import Needs, fitting, unusable
 from runners.engine.sglang.control import Refused
-from runners.engine.sglang.server import Address, cuts_itself
+from runners.engine.sglang.server import Address, cuts_itself, room_in
 from runners.engine.sglang.settings import Settings
 from runners.engine.sglang.silence import Lost
 
@@ -32,7 +32,12 @@ class Given:
             weights.from_disk(settings.model, [self.address], 0)
         except (Lost, Refused) as fault:
             raise Problem(unusable(self.address, str(fault))) from fault
-        return replace(self.address, version=account.version, cuts=cuts_itself(self.address))
+        return replace(
+            self.address,
+            version=account.version,
+            cuts=cuts_itself(self.address),
+            room=room_in(account.settings),
+        )
 
     @property
     def alive(self) -> bool:

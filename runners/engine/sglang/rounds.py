@@ -64,6 +64,14 @@ class Read:
     cached: int = 0
 
 
+SPARE = 1.8
+"""Room that a response is let in for, over the length that is expected: what still runs is longer than what has ended, and
+forced answers take some. The least with which simulated engines read nothing again (`python -m benchmarks.simulated`).
+"""
+ASSUMED = 1 / 3
+"""The share of the longest response that one is expected to have before its like have ended."""
+
+
 Connect = Callable[[Address, int], AbstractAsyncContextManager[httpx.AsyncClient]]
 """Gives a client of a server for so many requests at once."""
 
@@ -97,8 +105,10 @@ class Round:
         read: Read,
         connect: Connect | None = None,
     ) -> None:
-        """At most `at_once` responses are asked of a server at a time. `connect` gives the client that asks it: one that
-        speaks HTTP, unless another is given, as for engines that are only simulated.
+        """At most `at_once` responses are asked of a server at a time, and with `ahead` no more than its caches are
+        expected to hold: what waits at a server takes the place of prefixes that answers are about to be forced out of.
+        `connect` gives the client that asks it: one that speaks HTTP, unless another is given, as for engines that are
+        only simulated.
         """
         self._servers, self._at_once, self._ahead, self._read = list(servers), at_once, ahead, read
         self._connect = connect or connect_http
@@ -108,6 +118,10 @@ class Round:
             for number in range(len(servers))
         ]
         self._asked: list[dict[int, Work]] = [{} for _ in servers]
+        self._prompts = [0] * len(servers)
+        self._running = 0
+        self._ended = self._tokens = 0
+        self._longest = max((work.draft.sampling.max_tokens for work in works if work.draft), default=0)
         self._down: set[int] = set()
         self._news = asyncio.Event()
         self._lost: SimpleQueue[tuple[int, Lost] | None] = SimpleQueue()
@@ -143,7 +157,9 @@ class Round:
             except* Lost as several:
                 # The other requests to this server were cancelled with the first that failed.
                 self._waiting[number].extendleft(reversed(self._asked[number].values()))
+                self._running -= len(self._asked[number])
                 self._asked[number].clear()
+                self._prompts[number] = 0
                 self._down.add(number)
                 self._tell()
                 fault = first(several)
@@ -158,9 +174,11 @@ class Round:
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(listen(ear))
             while self._open:
-                while len(self._asked[number]) < self._at_once and (work := self._next(number)) is not None:
+                while not self._full(number) and (work := self._next(number)) is not None:
                     work.server = number
                     self._asked[number][id(work)] = work
+                    self._prompts[number] += len(work.request.prompt)
+                    self._running += 1
                     group.create_task(self._ask(number, work, client))
                 await self._hear()
             listening.cancel()
@@ -168,6 +186,11 @@ class Round:
     async def _ask(self, number: int, work: Work, client: httpx.AsyncClient) -> None:
         await _answer(work, client, self._servers[number], self._ahead, self._read)
         del self._asked[number][id(work)]
+        self._prompts[number] -= len(work.request.prompt)
+        assert work.response is not None
+        self._running -= 1
+        self._ended += 1
+        self._tokens += len(work.response.tokens)
         self._open -= 1
         self._tell()
 
@@ -178,9 +201,21 @@ class Round:
         others = [
             waiting
             for other, waiting in enumerate(self._waiting)
-            if waiting and (other in self._down or len(self._asked[other]) >= self._at_once)
+            if waiting and (other in self._down or self._full(other))
         ]
         return max(others, key=len).pop() if others else None
+
+    def _full(self, number: int) -> bool:
+        """Whether a server gets nothing more before something that it was asked is done."""
+        asked, room = len(self._asked[number]), self._servers[number].room
+        if asked >= self._at_once:
+            return True
+        if not (asked and room and self._ahead is not None and self._longest):
+            return False
+        # The first to end are short: each that runs counts as one of the length that was assumed.
+        assumed = self._running * self._longest * ASSUMED
+        expected = (self._tokens + assumed) / (self._ended + self._running)
+        return (asked + 1) * (self._prompts[number] / asked + SPARE * expected) > room
 
     async def _hear(self) -> None:
         await self._news.wait()

@@ -10,9 +10,10 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import httpx
 
@@ -35,13 +36,15 @@ _FAREWELL = 10.0
 class Address:
     """Where a server answers, the key that it asks for, and the version of SGLang that it says it is.
 
-    `cuts` says that it cuts responses itself, as those do that this project's launcher started.
+    `cuts` says that it cuts responses itself, as those do that this project's launcher started. `room` is how many tokens
+    its caches hold, 0 where it does not say.
     """
 
     url: str
     key: str
     version: str = ""
     cuts: bool = False
+    room: int = 0
 
     @property
     def headers(self) -> dict[str, str]:
@@ -82,7 +85,8 @@ class Server:
             address, self._begun = self._begun, None
             assert address is not None
             if self._healthy(address):
-                self.address = replace(address, version=version_of(address), cuts=cuts_itself(address))
+                version, room = said_by(address)
+                self.address = replace(address, version=version, cuts=cuts_itself(address), room=room)
                 return self.address
             status = self.process.poll() if self.process else None
             self.stop()
@@ -203,15 +207,21 @@ class Server:
         return False
 
 
-def version_of(address: Address) -> str:
-    """The version of SGLang that answers there; nothing where it does not say."""
+def said_by(address: Address) -> tuple[str, int]:
+    """The version of SGLang that answers there, and the tokens that its caches hold; nothing where it does not say."""
     try:
         answer = httpx.get(
             f"{address.url}/server_info", headers=address.headers, trust_env=False, timeout=30.0
-        )
-        return str(answer.json()["version"])
+        ).json()
+        return str(answer["version"]), room_in(answer)
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
-        return ""
+        return "", 0
+
+
+def room_in(settings: Mapping[str, Any]) -> int:
+    """The tokens that a server's caches hold, by what it says of itself; 0 where it does not say."""
+    room = settings.get("max_total_num_tokens")
+    return room if isinstance(room, int) else 0
 
 
 def cuts_itself(address: Address) -> bool:

@@ -180,3 +180,30 @@ def test_a_refusal_of_one_server_ends_all(loop: Loop, monkeypatch: pytest.Monkey
     with pytest.raises(Problem) as caught:
         ask(loop, monkeypatch, works([0, 1]), answer)
     assert caught.value.diagnostics[0].code == "E0825"
+
+
+def test_a_server_gets_no_more_than_its_caches_are_expected_to_hold(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Responses of at most 30 tokens count as 18 each, and each prompt as one: 40 tokens of room are for two."""
+    running: set[int] = set()
+    most: list[int] = []
+
+    async def reply(client: httpx.AsyncClient, message: dict[str, Any], path: str = "") -> Any:
+        index = message["input_ids"][0]
+        running.add(index)
+        most.append(len(running))
+        await asyncio.sleep(0.01)
+        running.discard(index)
+        return {"output_ids": [5] * 30, "meta_info": {"weight_version": "0"}}
+
+    monkeypatch.setattr(rounds, "_ask", reply)
+    ahead = Ahead(lambda *_: (), (1,), ONE)
+    for then, room, expected in [(ahead, 40, 2), (ahead, 10, 1), (ahead, 0, 8), (None, 40, 8)]:
+        most.clear()
+        sampling = Sampling(30, logprobs=False)
+        asked = [Work(n, Request((n,), n), 0, Draft(Request((n,), n), sampling)) for n in range(8)]
+        address = Address("http://127.0.0.1:1", "", room=room)
+        loop.run(Round(asked, [address], 100, then, Read()).run(), lambda: None)
+        assert all(work.done for work in asked)
+        assert max(most) == expected
