@@ -270,6 +270,11 @@ def _responses(
     forced = force(load, cuts, text, answer, sizes, devices, soon=True)
     verified = responses + forced.answers
     host = HOST_RATE["tokens"] * responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
+    generation = max(host, generation_seconds(load, sizes, devices))
+    checking = verified / _rate(verifier, devices)
+    if devices.unit == "gpu_hours":
+        # Answers are checked as they come, on cores that wait for GPUs: what is left is what takes longer than those.
+        checking = max(0.0, checking - generation - forced.seconds)
     return Price(
         generated=responses * lengths.mean,
         forced=forced.tokens,
@@ -277,9 +282,9 @@ def _responses(
         verified=verified,
         seconds={
             "start": devices.start,
-            "generation": max(host, generation_seconds(load, sizes, devices)),
+            "generation": generation,
             "forcing": forced.seconds,
-            "verification": verified / _rate(verifier, devices),
+            "verification": checking,
         },
         gpus=devices.gpus,
         memory={

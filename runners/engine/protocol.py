@@ -143,6 +143,10 @@ class Ahead:
     sampling: Sampling
 
 
+Ended = Callable[[int, Response, Mapping[int, tuple[int, ...]]], None]
+"""Hears that request i has its response, with the answers by cut that `Ahead` asked for, while others still run."""
+
+
 @runtime_checkable
 class Spread(Protocol):
     """Weights that several processes train together. They stay as they are until an engine gets the next ones."""
@@ -179,9 +183,17 @@ class Engine(Protocol):
     """A model that answers prompts. One thread at a time."""
 
     def generate(
-        self, requests: Sequence[Request], sampling: Sampling, ahead: Ahead | None = None
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        ahead: Ahead | None = None,
+        ended: Ended | None = None,
     ) -> list[Response]:
-        """One response for each request, in the order of the requests."""
+        """One response for each request, in the order of the requests.
+
+        `ended` may be called from another thread, for some of the requests or for none, once each. What it raises ends
+        the call.
+        """
         ...
 
     def force(

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +23,9 @@ from reodsl.ir.study import Suite
 from reodsl.ir.training import Sampling
 from runners.conversations import Talk, Turn, converse, force, open_talk, require_tools
 from runners.draws import met
-from runners.engine.protocol import Ahead
+from runners.engine.protocol import Ahead, Forced, Response
 from runners.engine.versions import PLACE
+from runners.evaluate.arrivals import Arrivals, Key, Tables
 from runners.evaluate.chunks import Chunks
 from runners.evaluate.grade import Sampled, Verifiers, graded_forced, graded_samples, kind_of
 from runners.evaluate.reader import Question, Reader, open_reader
@@ -47,8 +48,22 @@ EXAMPLE_QUESTIONS = 8
 """Questions of each benchmark whose first sample is kept with its cuts, for reading."""
 
 
-Ask = Callable[[Reader, Sequence[Question]], list[Sampled]]
-Graded = Callable[[Reader, Sequence[Sampled]], dict[str, pl.DataFrame]]
+Arrived = Callable[[Sampled], None]
+"""Hears of a response that has ended while others still run, from any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What there is to do: `ask` gives `samples` responses to each question, `graded` the tables of some responses.
+
+    `room` is the most tokens of response and answer, which the text `forcing` comes between.
+    """
+
+    ask: Callable[[Reader, Sequence[Question], Arrived], list[Sampled]]
+    graded: Callable[[Reader, Sequence[Sampled]], Tables]
+    samples: int
+    room: int
+    forcing: str = ""
 
 
 def evaluate(job: Job) -> None:
@@ -69,10 +84,10 @@ def evaluate(job: Job) -> None:
         require_tools(grading, (question.meta for question in questions if question.benchmark == name))
     with verifiers_of(gradings.values(), job) as verifiers, _Talks(gradings, job, suite.forcing) as talks:
 
-        def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
-            return respond(reader, part, suite.rollout, suite.samples, seed, suite, talks)
+        def ask(reader: Reader, part: Sequence[Question], arrived: Arrived) -> list[Sampled]:
+            return respond(reader, part, suite.rollout, suite.samples, seed, suite, talks, arrived)
 
-        def graded(reader: Reader, sampled: Sequence[Sampled]) -> dict[str, pl.DataFrame]:
+        def graded(reader: Reader, sampled: Sequence[Sampled]) -> Tables:
             whole = graded_samples(sampled, reader, verifiers, gradings)
             forced, examples = graded_forced(
                 sampled, whole, suite.forcing, suite.grid, reader, verifiers, gradings, shown
@@ -82,7 +97,7 @@ def evaluate(job: Job) -> None:
         forcing = suite.forcing
         room = suite.rollout.max_tokens + (forcing.answer_tokens if forcing is not None else 0)
         text = forcing.text if forcing is not None else ""
-        work_through(job, model, chunks, parts, (ask, graded), room, text)
+        work_through(job, model, chunks, parts, Work(ask, graded, suite.samples, room, text))
     for table in ("samples", "forced", "examples"):
         chunks.join(len(parts), table, job.out / f"{table}.parquet")
     write_json(job.out / "curves.json", curves(job.out / "forced.parquet", tuple(gradings)))
@@ -114,13 +129,13 @@ def sample(job: Job) -> None:
     require_tools(gradings[""], (question.meta for question in questions.values()))
     with verifiers_of(gradings.values(), job) as verifiers, _Talks(gradings, job) as talks:
 
-        def ask(reader: Reader, part: Sequence[Question]) -> list[Sampled]:
-            return respond(reader, part, rollout, samples, seed, talks=talks)
+        def ask(reader: Reader, part: Sequence[Question], arrived: Arrived) -> list[Sampled]:
+            return respond(reader, part, rollout, samples, seed, talks=talks, arrived=arrived)
 
-        def graded(reader: Reader, sampled: Sequence[Sampled]) -> dict[str, pl.DataFrame]:
+        def graded(reader: Reader, sampled: Sequence[Sampled]) -> Tables:
             return {"samples": graded_samples(sampled, reader, verifiers, gradings).drop("benchmark")}
 
-        work_through(job, model, chunks, parts, (ask, graded), rollout.max_tokens)
+        work_through(job, model, chunks, parts, Work(ask, graded, samples, rollout.max_tokens))
     chunks.join(len(parts), "samples", job.out / "samples.parquet")
 
 
@@ -180,39 +195,45 @@ def respond(
     seed: int,
     suite: Suite | None = None,
     talks: _Talks | None = None,
+    arrived: Arrived = lambda _: None,
 ) -> list[Sampled]:
     """Responses to some questions; with a suite that forces, answers at each budget of its grid below the end.
 
-    `talks` are the tools that responses may call.
+    `talks` are the tools that responses may call. `arrived` hears of those that an engine tells of as they end.
     """
     forcing = suite.forcing if suite is not None else None
     if forcing is not None:
         require_written(reader.tokenizer, forcing.text, "the text that forces an answer")
-    requests = [request for question in part for request in reader.requests(question, samples, seed)]
+    grid = suite.grid if suite is not None and forcing is not None else ()
     owners = [(question, number) for question in part for number in range(samples)]
+    requests = [request for question in part for request in reader.requests(question, samples, seed)]
+    drawn = reader.sampling(rollout)
     turns: Sequence[tuple[Turn, ...]] = [()] * len(requests)
-    forced: Sequence[Any] = [()] * len(requests)
+    forced: Sequence[Sequence[Forced]] = [()] * len(requests)
     opened = [talks.of(reader, question) if talks is not None else None for question, _ in owners]
+
+    def ended(index: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
+        cuts = cuts_below(grid, len(response.tokens))
+        arrived(Sampled(*owners[index], response, [Forced(cut, answers.get(cut, ())) for cut in cuts]))
+
     if any(opened):
         metas = [question.meta for question, _ in owners]
-        responses, turns = converse(reader.engine, requests, reader.sampling(rollout), opened, metas)
-        if suite is not None and forcing is not None:
-            words, sampling = (
-                continuation_tokens(reader.tokenizer, forcing.text),
-                reader.forced_sampling(forcing),
-            )
-            cuts = [cuts_below(suite.grid, len(response.tokens)) for response in responses]
+        responses, turns = converse(reader.engine, requests, drawn, opened, metas)
+        if forcing is not None:
+            words = continuation_tokens(reader.tokenizer, forcing.text)
+            sampling = reader.forced_sampling(forcing)
+            cuts = [cuts_below(grid, len(response.tokens)) for response in responses]
             forced = force(reader.engine, requests, responses, cuts, words, sampling)
-    elif suite is None or forcing is None:
-        responses = reader.engine.generate(requests, reader.sampling(rollout))
+    elif forcing is None:
+        responses = reader.engine.generate(requests, drawn, ended=ended)
     else:
-        grid, words = suite.grid, continuation_tokens(reader.tokenizer, forcing.text)
+        words = continuation_tokens(reader.tokenizer, forcing.text)
         ahead = Ahead(
             lambda _, response: cuts_below(grid, len(response.tokens)),
             words,
             reader.forced_sampling(forcing),
         )
-        responses = reader.engine.generate(requests, reader.sampling(rollout), ahead)
+        responses = reader.engine.generate(requests, drawn, ahead, ended)
         cuts = [cuts_below(grid, len(response.tokens)) for response in responses]
         forced = reader.engine.force(requests, responses, cuts, words, ahead.sampling)
     return [
@@ -268,68 +289,48 @@ def asked_together(resources: Resources) -> int:
     return 1 if resources.engine == "embedded" else PER_SERVER * resources.engines
 
 
-def _asked(
-    reader: Reader, ask: Ask, parts: Sequence[Sequence[Question]], together: Sequence[int]
-) -> dict[int, list[Sampled]]:
-    """The responses to the questions of several chunks, by chunk."""
-    sampled = ask(reader, [question for index in together for question in parts[index]])
-    each = len(sampled) // sum(len(parts[index]) for index in together)
-    by_chunk, at = {}, 0
-    for index in together:
-        size = each * len(parts[index])
-        by_chunk[index] = sampled[at : at + size]
-        at += size
-    return by_chunk
-
-
 def work_through(
-    job: Job,
-    model: Model,
-    chunks: Chunks,
-    parts: Sequence[Sequence[Question]],
-    work: tuple[Ask, Graded],
-    room: int,
-    forcing: str = "",
+    job: Job, model: Model, chunks: Chunks, parts: Sequence[Sequence[Question]], work: Work
 ) -> None:
     """Do what is left of the chunks, and report each. The checkpoint is loaded only when something is left.
 
-    `work` asks questions, as many chunks of them at once as `asked_together` says, and grades the responses of a chunk.
-    Responses are graded while the engine works on the next ones. `room` is the most tokens of response and answer, which
-    the text `forcing` comes between.
+    As many chunks are asked for at once as `asked_together` says. Responses are graded as they end, as far as the engine
+    tells, and those of one call beside the next.
     """
-    ask, graded = work
     left = [index for index in range(len(parts)) if not chunks.done(index)]
+    if not left:
+        _Seen(job, chunks, len(parts), frozenset()).report()
+        return
     size = asked_together(job.resources)
-    reader: Reader | None = None
     seen = _Seen(job, chunks, len(parts), frozenset(left))
-    grader = ThreadPoolExecutor(1, "grading")
+    reader = open_reader(
+        job.inputs["start"] / "checkpoint",
+        model,
+        job.resources,
+        [question for part in parts for question in part],
+        (work.room, work.forcing),
+        job.work / PLACE,
+    )
+    arrivals = Arrivals(lambda sampled: work.graded(reader, sampled), chunks.put)
     try:
         for batch in (left[at : at + size] for at in range(0, len(left), size)):
-            reader = reader or open_reader(
-                job.inputs["start"] / "checkpoint",
-                model,
-                job.resources,
-                [question for part in parts for question in part],
-                (room, forcing),
-                job.work / PLACE,
-            )
-            sampled = _asked(reader, ask, parts, batch)
+            kept = {index: arrivals.expect(index, _keys(parts[index], work.samples)) for index in batch}
+            asked = [question for index in batch for question in parts[index]]
+            sampled = work.ask(reader, asked, arrivals.add)
             # What was asked before is graded by now, or is waited for: no more than two batches are held at once.
             seen.report()
-            for index in batch:
-                seen.grading[index] = grader.submit(_grade, chunks, index, graded, reader, sampled.pop(index))
+            for each in sampled:
+                arrivals.add(each)
+            seen.grading |= kept
         seen.report()
     finally:
         # Whatever ended this: what was answered is graded and kept.
-        grader.shutdown()
-        if reader is not None:
-            reader.engine.close()
+        arrivals.close()
+        reader.engine.close()
 
 
-def _grade(chunks: Chunks, index: int, graded: Graded, reader: Reader, sampled: Sequence[Sampled]) -> float:
-    """Grade a chunk and keep it; when that was done, by the monotonic clock."""
-    chunks.put(index, graded(reader, sampled))
-    return time.monotonic()
+def _keys(part: Sequence[Question], samples: int) -> list[Key]:
+    return [(question.benchmark, question.id, number) for question in part for number in range(samples)]
 
 
 @dataclass(slots=True)

@@ -190,6 +190,56 @@ def test_responses_are_graded_while_the_engine_works_on_the_next(
     assert len(calls) > 2
 
 
+class Telling:
+    """An engine that tells of its responses as they end, the last first, and is done when all those are graded.
+
+    `lost` of them it does not tell of: the server that was asked for their answers died.
+    """
+
+    def __init__(self, engine: Any, graded: threading.Semaphore, lost: int = 0) -> None:
+        self._engine, self._graded, self._lost = engine, graded, lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def generate(self, requests: Any, sampling: Any, ahead: Any = None, ended: Any = None) -> Any:
+        responses = self._engine.generate(requests, sampling)
+        cuts = [ahead.cuts(index, response) for index, response in enumerate(responses)]
+        forced = self._engine.force(requests, responses, cuts, ahead.forcing, ahead.sampling)
+        for index in reversed(range(self._lost, len(responses))):
+            ended(index, responses[index], {answer.cut: answer.tokens for answer in forced[index]})
+        for _ in responses[self._lost :]:
+            assert self._graded.acquire(timeout=60)
+        return responses
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_responses_are_graded_as_they_end_and_rows_stay_where_they_were(
+    job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    """Whoever graded after the end of a call alone would wait for ever here."""
+    monkeypatch.setattr(run, "CHUNK", 6)
+    monkeypatch.setattr(run, "asked_together", lambda resources: 3)
+    usual = done(job, checkpoint, questions)
+    graded = threading.Semaphore(0)
+    opened, grading = run.open_reader, run.graded_samples
+
+    def telling(*arguments: Any) -> Reader:
+        reader = opened(*arguments)
+        return replace(reader, engine=Telling(reader.engine, graded, lost))
+
+    def counted(sampled: Any, *rest: Any) -> Any:
+        found = grading(sampled, *rest)
+        graded.release(len(sampled))
+        return found
+
+    monkeypatch.setattr(run, "open_reader", telling)
+    monkeypatch.setattr(run, "graded_samples", counted)
+    soon = done(job, checkpoint, questions, "soon")
+    for name in ("samples.parquet", "forced.parquet", "examples.parquet", "curves.json", "summary.json"):
+        assert (usual / name).read_bytes() == (soon / name).read_bytes(), name
+
+
 def test_the_rate_is_that_of_the_time_until_a_chunk_was_graded(tmp_path: Path) -> None:
     told = list[Progress]()
     chunks = Chunks(tmp_path)

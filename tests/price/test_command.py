@@ -26,9 +26,9 @@ def test_the_plan_of_the_papers_run_shows_its_price(store: str, capsys: pytest.C
     out = capsys.readouterr().out
     assert "A step of qwen3_4b_reo_exp.train.s1: 15.9 gpu_hours on 16 x 8 H800 (generation" in out
     assert "4K gpu_hours buy 250 such steps; the spec asks for 240" in out
-    assert out.splitlines()[-1].startswith("Plan: 12 run. 3.94K gpu_hours now, at most 3.94K of 4K")
+    assert out.splitlines()[-1].startswith("Plan: 12 run. 3.92K gpu_hours now, at most 3.92K of 4K")
     assert "prefix tokens read again" not in out
-    # 3.94K GPU hours on 128 GPUs, nearly all of them the one training.
+    # 3.92K GPU hours on 128 GPUs, nearly all of them the one training.
     assert "From start to report: about 1d 6h on 128 GPUs; more would not make it faster." in out
 
 

@@ -15,7 +15,7 @@ from runners.engine.embedded.generation import generate
 from runners.engine.embedded.settings import EmbeddedSettings
 from runners.engine.embedded.shape import shape_of
 from runners.engine.embedded.weights import weights_of
-from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling, Spread, Weights
+from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Spread, Weights
 from runners.engine.requests import Limits
 from runners.models.tensors import read_state
 
@@ -51,9 +51,13 @@ class EmbeddedEngine:
 
     @torch.inference_mode()
     def generate(
-        self, requests: Sequence[Request], sampling: Sampling, ahead: Ahead | None = None
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        ahead: Ahead | None = None,
+        ended: Ended | None = None,
     ) -> list[Response]:
-        """See `Engine.generate`; caches stay for `force`, which needs no word ahead.
+        """See `Engine.generate`; caches stay for `force`, which needs no word ahead, and answers after all have ended.
 
         Raises E0802 when logits are not finite, E0807 for an impossible request, E0816 when memory runs out.
         """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling, Weights
+from runners.engine.protocol import Ahead, Ended, Forced, Request, Response, Sampling, Weights
 from runners.engine.requests import Limits
 from runners.engine.sglang.fleet import Fleet
 from runners.engine.sglang.host import Host
@@ -49,7 +49,11 @@ class SGLangEngine:
         self.fleet.release()
 
     def generate(
-        self, requests: Sequence[Request], sampling: Sampling, ahead: Ahead | None = None
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        ahead: Ahead | None = None,
+        ended: Ended | None = None,
     ) -> list[Response]:
         """See `Engine.generate`. Raises E0807 for an impossible request, E0824 to E0827 for what servers do."""
         self._limits.check(requests, sampling)
@@ -59,7 +63,7 @@ class SGLangEngine:
             Work(index, request, place, Draft(request, request.limited(sampling), watched=index == 0))
             for index, (request, place) in enumerate(zip(requests, places, strict=True))
         ]
-        self._finish(works, ahead)
+        self._finish(works, ahead, ended)
         responses = []
         for work in works:
             assert work.response is not None
@@ -105,11 +109,11 @@ class SGLangEngine:
             ends.callback(self._loop.close)
             ends.callback(self.fleet.close)
 
-    def _finish(self, works: Sequence[Work], ahead: Ahead | None) -> None:
+    def _finish(self, works: Sequence[Work], ahead: Ahead | None, ended: Ended | None = None) -> None:
         """Asks until everything is answered, over as many lives of the servers as that takes."""
         if all(work.done for work in works):
             return
-        asking = Round(works, self.fleet.servers, self.settings.at_once, ahead, self.read)
+        asking = Round(works, self.fleet.servers, self.settings.at_once, ahead, self.read, ended=ended)
 
         def revive() -> None:
             lost: dict[tuple[int, int], int] = {}

@@ -18,7 +18,7 @@ import httpx
 import orjson
 
 from reodsl.diagnostics import Problem, problem
-from runners.engine.protocol import Ahead, Request, Response, Sampling
+from runners.engine.protocol import Ahead, Ended, Request, Response, Sampling
 from runners.engine.sglang.loop import LOOK, first
 from runners.engine.sglang.messages import Draft, forced_message, forced_tokens, spelt_out
 from runners.engine.sglang.server import FORCED, Address
@@ -66,7 +66,8 @@ class Read:
 
 SPARE = 1.8
 """Room that a response is let in for, over the length that is expected: what still runs is longer than what has ended, and
-forced answers take some. The least with which simulated engines read nothing again (`python -m benchmarks.simulated`).
+forced answers take some. With it simulated engines read nothing again on the lengths of the paper's evaluations; 1.6 is too
+little (`python -m benchmarks.simulated`).
 """
 ASSUMED = 1 / 3
 """The share of the longest response that one is expected to have before its like have ended."""
@@ -104,14 +105,15 @@ class Round:
         ahead: Ahead | None,
         read: Read,
         connect: Connect | None = None,
+        ended: Ended | None = None,
     ) -> None:
         """At most `at_once` responses are asked of a server at a time, and with `ahead` no more than its caches are
         expected to hold: what waits at a server takes the place of prefixes that answers are about to be forced out of.
         `connect` gives the client that asks it: one that speaks HTTP, unless another is given, as for engines that are
-        only simulated.
+        only simulated. `ended` hears of each work that is done, in the loop's thread; what it raises ends the round.
         """
         self._servers, self._at_once, self._ahead, self._read = list(servers), at_once, ahead, read
-        self._connect = connect or connect_http
+        self._connect, self._hears = connect or connect_http, ended
         self._open = sum(not work.done for work in works)
         self._waiting = [
             deque(work for work in works if work.server == number and not work.done)
@@ -185,9 +187,11 @@ class Round:
 
     async def _ask(self, number: int, work: Work, client: httpx.AsyncClient) -> None:
         await _answer(work, client, self._servers[number], self._ahead, self._read)
+        assert work.response is not None
+        if self._hears is not None:
+            self._hears(work.index, work.response, work.answers)
         del self._asked[number][id(work)]
         self._prompts[number] -= len(work.request.prompt)
-        assert work.response is not None
         self._running -= 1
         self._ended += 1
         self._tokens += len(work.response.tokens)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from reodsl.diagnostics import Problem, problem
-from runners.engine.protocol import Ahead, Request, Sampling
+from runners.engine.protocol import Ahead, Ended, Request, Sampling
 from runners.engine.sglang import rounds
 from runners.engine.sglang.loop import Loop
 from runners.engine.sglang.messages import Draft
@@ -48,6 +48,7 @@ def ask(
     at_once: int = 100,
     ahead: Ahead | None = None,
     servers: int = 2,
+    ended: Ended | None = None,
 ) -> tuple[list[tuple[int, int]], list[int]]:
     """Asks for works, servers that are lost coming back at once; what each server was asked, and which were lost.
 
@@ -68,8 +69,9 @@ def ask(
         return [one] * len(message["input_ids"]) if several else one
 
     monkeypatch.setattr(rounds, "_ask", reply)
+
     addresses = [Address(f"http://127.0.0.1:{number}", "") for number in range(1, servers + 1)]
-    asking = Round(asked, addresses, at_once, ahead, Read())
+    asking = Round(asked, addresses, at_once, ahead, Read(), ended=ended)
 
     def bring_back() -> None:
         while (heard := asking.next_lost()) is not None:
@@ -145,6 +147,39 @@ def test_forced_answers_follow_their_response_to_another_server(
     assert [work.answers for work in asked] == [{0: (5,)}, {0: (5,)}]
     assert told.count((1, 0)) == 2
     assert sum(1 for _, work in told if work == 0) == 3
+
+
+def test_who_asked_hears_of_each_response_with_its_answers_while_others_run(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[int, dict[int, tuple[int, ...]]]] = []
+
+    async def answer(number: int, work: int) -> None:
+        if number == 1 and len(heard) < 2:
+            raise Lost("gone")
+        # The last one goes on until the two others were heard of.
+        while work == 2 and len(heard) < 2:
+            await asyncio.sleep(0.001)
+
+    def ended(index: int, _: Any, answers: Any) -> None:
+        heard.append((index, dict(answers)))
+
+    ahead = Ahead(lambda _, __: (0,), (7,), ONE)
+    ask(loop, monkeypatch, works([0, 1, 1]), answer, ahead=ahead, ended=ended)
+    assert sorted(heard[:2]) == [(0, {0: (5,)}), (1, {0: (5,)})]
+    assert heard[2:] == [(2, {0: (5,)})]
+
+
+def test_what_a_hearer_raises_ends_the_round(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(_: int, work: int) -> None:
+        await asyncio.sleep(600 * work)
+
+    def ended(*_: Any) -> None:
+        raise problem("E0741", "no worker", help="start one")
+
+    with pytest.raises(Problem) as caught:
+        ask(loop, monkeypatch, works([0, 1]), answer, ended=ended)
+    assert caught.value.diagnostics[0].code == "E0741"
 
 
 def test_servers_that_are_all_lost_come_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
