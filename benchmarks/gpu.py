@@ -78,6 +78,7 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
     on = ("--device", str(device))
     steps = ("--steps", "1", "--rows", "2") if tiny else ()
     few = ("--responses", "3", "--dtype", "float32") if tiny else ()
+    served = ("--engine", "sglang", *few[:2])
     reodsl = (*python, "reodsl.cli.main")
     test = (*python, "pytest", "-q", "-p", "no:cacheprovider")
     # Names of tests hold the device in their brackets.
@@ -92,6 +93,7 @@ def parts(device: torch.device, tiny: bool, spec: Path, out: Path) -> dict[str, 
         )
     listed += [
         Part("forcing", (*python, "benchmarks.gpu_forcing", *on, *small, *few), True),
+        Part("forcing on sglang", (*python, "benchmarks.gpu_forcing", *on, *small, *served), True),
         Part(
             "sync, memory given back, mismatch",
             (*python, "benchmarks.gpu_engine", *on, *small, *(ENGINE if tiny else ())),
@@ -270,17 +272,23 @@ def _training(lines: Sequence[dict[str, Any]]) -> str:
 
 def _forcing(lines: Sequence[dict[str, Any]]) -> str:
     rows = [
-        "| shape | responses | generated tokens/s | budgets | kept caches | read once | every prefix anew | equal answers |",
-        "|" + " --- |" * 8,
+        "| shape, engine | responses | generated tokens/s | budgets | kept caches | read once | every prefix anew | "
+        "read again | equal answers |",
+        "|" + " --- |" * 9,
     ]
     for line in lines:
         for budgets, share in line["shares"].items():
             rows.append(
-                f"| {line['shape']}, {line['dtype']} | {line['responses']} of {line['tokens']} tokens | "
+                f"| {line['shape']}, {line['engine']}, {line['dtype']} | {line['responses']} of {line['tokens']} tokens | "
                 f"{line['tokens_per_second']:,.0f} | {budgets} | {share['reused']:.3f} | {share['read_once']:.3f} | "
-                f"{share['read_each']:.3f} | {100 * share['answers_equal']:.1f}% |"
+                f"{_told(share, 'read_each', '.3f')} | {_told(share, 'read_again', '.1%')} | "
+                f"{share['answers_equal']:.1%} |"
             )
     return "\n".join(rows) + "\n\nForced answers are shares of the seconds that generation takes."
+
+
+def _told(share: Mapping[str, float], name: str, form: str) -> str:
+    return format(share[name], form) if name in share else "–"
 
 
 def main(arguments: list[str] | None = None) -> int:

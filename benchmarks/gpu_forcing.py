@@ -3,12 +3,17 @@
 `python -m benchmarks.gpu_forcing` lets the embedded engine generate long responses and then forces an answer of one token at
 5 and at 32 evenly spaced budgets of each, in three ways: on the caches that generation left (`reused`), on each response
 read once more (`read_once`), and with every prefix read anew (`read_each`), which is no reuse at all.
+
+`--engine sglang` asks a server. There `reused` is what answers cost that are asked for as each response ends, as runs do.
+`read_again` is the share of their prefixes' tokens that the server had to read for them. A server keeps what it reads, so
+that it has no `read_each`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,9 +25,14 @@ import numpy as np
 import torch
 
 from benchmarks.gpu_train import QWEN_VOCABULARY, SHAPES, VOCABULARY, add, name_of, numbered, wait
+from reodsl.graph.job import Resources
 from runners.engine.embedded import EmbeddedEngine, EmbeddedSettings
-from runners.engine.protocol import Forced, Request, Response, Sampling
+from runners.engine.open import open_engine
+from runners.engine.protocol import Ahead, Forced, Request, Response, Sampling
+from runners.engine.sglang.engine import SGLangEngine
 from runners.models.architecture import build
+from runners.models.folder import save
+from runners.models.tokenizer import word_tokenizer
 
 FORCING = (5, 6, 7)
 PROMPT = 64
@@ -35,23 +45,12 @@ def measure(
     shape: str, device: torch.device, tokens: int, responses: int, budgets: Sequence[int], dtype: Dtype
 ) -> dict[str, Any]:
     """One line of figures: `responses` responses of `tokens` tokens each, and answers at each number of budgets."""
-    vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
-    with device:
-        model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0)
+    model, requests = _given(shape, device, responses)
     settings = replace(EmbeddedSettings.on(str(device)), dtype=dtype)
     engine = EmbeddedEngine(model.config, model.state_dict(), settings=settings)
-    draw = np.random.default_rng(1)
-    requests = [
-        Request(tuple(int(one) for one in draw.integers(2, vocabulary, PROMPT)), seed)
-        for seed in range(responses)
-    ]
     # A first small round loads kernels and fills the allocator.
     engine.force(requests, engine.generate(requests, Sampling(4)), [[2]] * responses, FORCING, ANSWER)
-    sampling = Sampling(tokens)
-    given, generation = _timed(device, partial(engine.generate, requests, sampling))
-    figures: dict[str, Any] = {"shape": shape, "tokens": tokens, "responses": responses, "dtype": dtype}
-    figures |= {"device": name_of(device), "torch": torch.__version__, "seconds_generate": generation}
-    figures["tokens_per_second"] = tokens * responses / generation
+    given, generation = _timed(device, partial(engine.generate, requests, Sampling(tokens)))
     shares: dict[str, dict[str, float]] = {}
     kept = {count: _reused(engine, device, requests, given, tokens, count) for count in budgets}
     # New weights drop the caches of the ones before.
@@ -73,7 +72,81 @@ def measure(
             "answers_equal": _share_equal(answers, read),
         }
     engine.close()
-    return figures | {"shares": shares}
+    return {**_named(shape, device, tokens, responses, "embedded", dtype, generation), "shares": shares}
+
+
+def measure_served(
+    shape: str, device: torch.device, tokens: int, responses: int, budgets: Sequence[int]
+) -> dict[str, Any]:
+    """The same of a server, whose numbers are bfloat16 on a GPU and float32 on a processor."""
+    model, requests = _given(shape, device, responses)
+    shares: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "model"
+        words = word_tokenizer([f"w{i}" for i in range(2, model.config.vocab_size)])
+        save(model, words, place)
+        longest = PROMPT + tokens + len(FORCING) + ANSWER.max_tokens
+        resources = Resources(device=device.type, engine="sglang")
+        engine = open_engine(place, resources, longest, Path(folder) / "engine")
+        assert isinstance(engine, SGLangEngine)
+        try:
+            engine.force(requests, engine.generate(requests, Sampling(4)), [[2]] * responses, FORCING, ANSWER)
+            given, generation = _timed(device, partial(engine.generate, requests, Sampling(tokens)))
+            for version, count in enumerate(budgets, start=1):
+                cuts = [_cuts(tokens, count)] * responses
+                # New weights drop the caches of the ones before, here and below.
+                engine.load_weights(place, 2 * version)
+                sent, cached = engine.read.sent, engine.read.cached
+                ahead = Ahead(lambda index, _, cuts=cuts: cuts[index], FORCING, ANSWER)
+                _, both = _timed(device, partial(engine.generate, requests, Sampling(tokens), ahead))
+                answers = engine.force(requests, given, cuts, FORCING, ANSWER)
+                sent, cached = engine.read.sent - sent, engine.read.cached - cached
+                engine.load_weights(place, 2 * version + 1)
+                read, once = _timed(device, partial(engine.force, requests, given, cuts, FORCING, ANSWER))
+                shares[str(count)] = {
+                    "reused": both / generation - 1.0,
+                    "read_once": once / generation,
+                    "read_again": 1.0 - cached / sent,
+                    "answers_equal": _share_equal(answers, read),
+                }
+        finally:
+            engine.close()
+    dtype: Dtype = "float32" if device.type == "cpu" else "bfloat16"
+    return {**_named(shape, device, tokens, responses, "sglang", dtype, generation), "shares": shares}
+
+
+def _given(shape: str, device: torch.device, responses: int) -> tuple[Any, list[Request]]:
+    """Random weights of a shape, and prompts of random tokens."""
+    vocabulary = VOCABULARY.get(shape, QWEN_VOCABULARY)
+    with device:
+        model = build(SHAPES[shape], vocabulary, 1, eos=1, pad=0)
+    draw = np.random.default_rng(1)
+    return model, [
+        Request(tuple(int(one) for one in draw.integers(2, vocabulary, PROMPT)), seed)
+        for seed in range(responses)
+    ]
+
+
+def _named(
+    shape: str,
+    device: torch.device,
+    tokens: int,
+    responses: int,
+    engine: str,
+    dtype: Dtype,
+    generation: float,
+) -> dict[str, Any]:
+    return {
+        "shape": shape,
+        "tokens": tokens,
+        "responses": responses,
+        "engine": engine,
+        "dtype": dtype,
+        "device": name_of(device),
+        "torch": torch.__version__,
+        "seconds_generate": generation,
+        "tokens_per_second": tokens * responses / generation,
+    }
 
 
 def _reused(
@@ -119,11 +192,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tokens", type=int, default=8192, help="of a response")
     parser.add_argument("--responses", type=int, default=16)
     parser.add_argument("--budgets", type=int, nargs="+", default=[5, 32])
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
+    parser.add_argument("--engine", choices=["embedded", "sglang"], default="embedded")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"], default="bfloat16", help="of the embedded engine"
+    )
     parser.add_argument("--out", type=Path, help="a file that the lines are added to")
     args = parser.parse_args(arguments)
     for shape in args.shapes:
-        figures = measure(shape, args.device, args.tokens, args.responses, args.budgets, args.dtype)
+        size = (shape, args.device, args.tokens, args.responses, args.budgets)
+        figures = measure_served(*size) if args.engine == "sglang" else measure(*size, args.dtype)
         add(json.dumps(figures), args.out)
 
 

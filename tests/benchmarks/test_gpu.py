@@ -13,6 +13,7 @@ from benchmarks import gpu, gpu_engine, gpu_forcing, gpu_train
 from benchmarks.gpu import Found, Part, page, parts
 from reodsl.language import compile_file
 from reodsl.price.machine import generating_and_training
+from tests.engine.sglang.conftest import python as python
 
 SPEC = Path("specs/quickstart.reo")
 
@@ -41,6 +42,23 @@ def test_forced_answers_are_measured(device: str, dtype: str, capsys: pytest.Cap
         assert min(share["reused"], share["read_once"], share["read_each"]) > 0
         # The same answers, whichever way the prefix was read, but for rounding.
         assert share["answers_equal"] == 1.0 or dtype == "bfloat16"
+
+
+@pytest.mark.sglang
+@pytest.mark.heavy
+def test_forced_answers_of_a_server_are_measured(python: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = ["--shapes", "tiny", "--tokens", "64", "--responses", "3", "--budgets", "2", "6"]
+    gpu_forcing.main(["--device", "cpu", "--engine", "sglang", *size])
+    line = json.loads(capsys.readouterr().out)
+    assert (line["engine"], line["dtype"]) == ("sglang", "float32")
+    for budgets, share in line["shares"].items():
+        assert share["answers_equal"] == 1.0
+        assert share["read_once"] > 0
+        # Of each prefix the server has all but the text that forces the answer.
+        assert 0 < share["read_again"] < 0.2, budgets
+    part = parts(torch.device("cpu"), True, SPEC, Path("there"))["forcing on sglang"]
+    assert part.command[-4:] == ("--engine", "sglang", "--responses", "3")
+    assert "| tiny, sglang, float32 | 3 of 64 tokens |" in page("here", [Found(part, 0, (line,), "")])
 
 
 def test_a_sync_and_a_mismatch_are_measured(device: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +118,7 @@ def test_parts_run_and_the_page_tells_of_each(tmp_path: Path, capsys: pytest.Cap
     text = (tmp_path / "GPU.md").read_text()
     assert text.strip() == capsys.readouterr().out.strip()
     assert "- study: not begun" in text
-    assert "| tiny, float32 | 3 of 64 tokens |" in text
+    assert "| tiny, embedded, float32 | 3 of 64 tokens |" in text
     assert "| 32 |" in text
 
 
@@ -114,7 +132,7 @@ def test_every_part_of_the_real_form_names_the_device() -> None:
             "training qwen3-0.6b",
             "training qwen3-4b",
         ),
-        *("forcing", "sync, memory given back, mismatch", "rehearsal"),
+        *("forcing", "forcing on sglang", "sync, memory given back, mismatch", "rehearsal"),
         *("three colocated steps on ray", "three steps on two GPUs", "study"),
     ]
     assert found["tests of engine"].command[-3:] == ("tests/engine", "-k", "cuda")
