@@ -97,7 +97,7 @@ def measure_served(
                 # New weights drop the caches of the ones before, here and below.
                 engine.load_weights(place, 2 * version)
                 sent, cached = engine.read.sent, engine.read.cached
-                ahead = Ahead(lambda index, _, cuts=cuts: cuts[index], FORCING, ANSWER)
+                ahead = Ahead(partial(_same, cuts[0]), FORCING, ANSWER)
                 _, both = _timed(device, partial(engine.generate, requests, Sampling(tokens), ahead))
                 answers = engine.force(requests, given, cuts, FORCING, ANSWER)
                 sent, cached = engine.read.sent - sent, engine.read.cached - cached
@@ -113,6 +113,11 @@ def measure_served(
             engine.close()
     dtype: Dtype = "float32" if device.type == "cpu" else "bfloat16"
     return {**_named(shape, device, tokens, responses, "sglang", dtype, generation), "shares": shares}
+
+
+def _same(cuts: Sequence[int], index: int, response: Response) -> Sequence[int]:
+    """The cuts of any response."""
+    return cuts
 
 
 def _given(shape: str, device: torch.device, responses: int) -> tuple[Any, list[Request]]:
