@@ -106,11 +106,12 @@ trackers: $(TRACKERS)/.ready
 inspect: $(INSPECT)/.ready
 	OMP_NUM_THREADS=1 $(INSPECT)/bin/python -m pytest tests/share
 
-# Environments of others: a data set of reasoning-gym and a package made for verifiers, each from questions to a trained
-# model, on the libraries themselves.
+# Environments of others: a data set of reasoning-gym and two packages made for verifiers, one with tools, each from
+# questions to a trained model, on the libraries themselves.
 environments: $(ENVS)/.ready-$(shell cat constraints/verifiers.txt | cksum | cut -d' ' -f1) $(SMOLLM2)
 	OMP_NUM_THREADS=1 $(ENVS)/bin/python -m pytest -m heavy tests/own/test_gym.py \
-	  tests/own/test_environment.py::test_a_spec_trains_on_an_environment
+	  tests/own/test_environment.py::test_a_spec_trains_on_an_environment \
+	  tests/own/test_tools.py::test_a_model_is_trained_with_tools
 
 # On top of the packages that are there: two of them want different versions of pillow, so no list holds all.
 $(TRACKERS)/.ready: PEERS = trackio wandb mlflow-skinny sqlalchemy alembic

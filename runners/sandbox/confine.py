@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gc
 import math
+import mimetypes
 import os
 import resource
 import signal
@@ -103,6 +104,8 @@ class Sandbox:
     def enter(self) -> None:
         """Lock this process, which has one thread and has loaded what it needs."""
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        # Tables of the system, which libraries read as they are loaded: what they say differs by machine.
+        mimetypes.knownfiles.clear()
         if self.confined:
             here = kernel.architecture()
             assert here is not None

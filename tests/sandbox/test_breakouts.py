@@ -246,6 +246,29 @@ def test_a_worker_has_nothing_in_its_environment(monkeypatch: pytest.MonkeyPatch
     }
 
 
+TYPES = """
+import mimetypes
+import sys
+from runners.sandbox import Sandbox, python_folders
+
+mimetypes.knownfiles[:] = sys.argv[1:]
+sandbox = Sandbox(python_folders())
+sandbox.enter()
+print(sandbox.call(lambda: repr(mimetypes.guess_type("a.own")).encode(), 9.0).data.decode())
+"""
+
+
+@confined
+def test_libraries_that_look_up_types_of_files_load_in_the_sandbox(tmp_path: Path) -> None:
+    """A table outside of Python's own is not read, and nothing fails because it cannot be."""
+    table = tmp_path / "mime.types"
+    table.write_text("text/own own\n")
+    told = subprocess.run(
+        [sys.executable, "-c", TYPES, str(table)], capture_output=True, text=True, check=True
+    ).stdout
+    assert told == "(None, None)\n"
+
+
 def test_a_machine_that_cannot_confine_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refusal: Any
 ) -> None:
