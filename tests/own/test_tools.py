@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 
 import polars as pl
+import psutil
 import pytest
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import Problem
 from reodsl.ir.data import Grading, Python, Tools
 from reodsl.store.code import read_code
 from runners.conversations import require_tools
 from runners.own import OwnFunction
 from runners.own.environment import MOST_SAID, Environment, Unsuited
 from runners.sandbox import lacking
-from runners.train import rollouts as rollouts_module
 from tests.bad_input.commands import Place, Told
 from tests.own.library import HERE, install
 
@@ -191,6 +197,50 @@ def test_what_a_tool_may_not_do_fails_one_answer(site: Path, body: str, words: s
 
 
 @confined
+@pytest.mark.parametrize("whom", ["the copy", "the process"])
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_process_that_somebody_ends_as_it_calls_a_tool_is_asked_again_once(
+    site: Path, whom: str, kills: int
+) -> None:
+    there = site / "wait"
+    there.touch()
+    waits = f"import os\n        while os.path.exists({str(there)!r}): pass\n        "
+    install(site, CALCULATOR.replace("return (a + b)", f"{waits}return (a + b)"), library=not HERE)
+    function = OwnFunction(
+        read_code("sums_env:verifiers", Path()), "tools", batch=1, seconds=60, memory_mib=2048
+    )
+    said: list[object] = []
+
+    def replies() -> None:
+        try:
+            said.extend(function.reply([asked(SUM), asked({"name": "add", "arguments": {"a": 4, "b": 4}})]))
+        except Problem as failure:
+            said.append(failure.diagnostics[0])
+
+    thread = threading.Thread(target=replies)
+    thread.start()
+    ended: set[int] = set()
+    while len(ended) < kills:
+        for started in list(function._all):
+            process = psutil.Process(started.process.pid)
+            for each in {child.pid for child in process.children()} - ended:
+                ended.add(each)
+                os.kill(each if whom == "the copy" else process.pid, signal.SIGKILL)
+        time.sleep(0.01)
+    there.unlink()
+    thread.join(timeout=60)
+    function.close()
+    if kills == 1:
+        assert [one["replies"] for one in said] == [["7"], ["8"]]  # type: ignore[index]
+    else:
+        (failure,) = said
+        assert (failure.code, failure.message) == (
+            "E0744",
+            "`sums_env:verifiers` failed: it ended its process",
+        )  # type: ignore[attr-defined]
+
+
+@confined
 def test_an_environment_that_fails_ends_the_run(site: Path) -> None:
     install(
         site, CALCULATOR.replace("return [Calc", "raise RuntimeError('lost'); return [Calc"), library=not HERE
@@ -309,11 +359,19 @@ experiment spender = ppo {
 '''
 
 
+RUN = ("run", "tools.reo", "--local", "--quiet")
+
+
 def studied(place: Place, name: str, *more: str) -> Told:
     """The run of the study in a store of its own."""
-    return place.call(
-        "run", "tools.reo", "--local", "--quiet", "--store", name, "--out", f"{name}.out", *more
-    )
+    return place.call(*RUN, "--store", name, "--out", f"{name}.out", *more)
+
+
+def prepared(site: Path, place: Place) -> None:
+    """The environment, and the study that uses it."""
+    install(site, CALCULATOR, library=not HERE)
+    (place.folder / "lessons.py").write_text(LESSONS)
+    place.write(SPEC, "tools.reo")
 
 
 def product(place: Place, store: str, name: str) -> bytes:
@@ -324,12 +382,8 @@ def product(place: Place, store: str, name: str) -> bytes:
 
 @confined
 @pytest.mark.heavy
-def test_a_model_is_trained_with_tools_and_goes_on_to_the_same_bytes(
-    site: Path, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(site, CALCULATOR, library=not HERE)
-    (place.folder / "lessons.py").write_text(LESSONS)
-    place.write(SPEC, "tools.reo")
+def test_a_model_is_trained_with_tools(site: Path, place: Place) -> None:
+    prepared(site, place)
     told = studied(place, "whole", "--allow-python")
     assert told.code == 0, told.err
     rollouts = pl.read_parquet(BytesIO(product(place, "whole", "rollouts.parquet")))
@@ -349,21 +403,67 @@ def test_a_model_is_trained_with_tools_and_goes_on_to_the_same_bytes(
     assert samples["response"].str.contains("says").any()
     assert (forced.filter(pl.col("forced"))["budget"] < 12).all()
 
-    conversing, calls = rollouts_module.converse, []
 
-    def interrupted(*arguments: object) -> object:
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise problem("E0816", "a process of this test ended")
-        return conversing(*arguments)  # type: ignore[arg-type]
+KILLS = """
+import json, os, signal, sys
+from pathlib import Path
 
-    monkeypatch.setattr(rollouts_module, "converse", interrupted)
-    assert "a process of this test ended" in studied(place, "twice").err
-    monkeypatch.setattr(rollouts_module, "converse", conversing)
-    again = studied(place, "twice")
-    assert again.code == 0, again.err
-    for name in ("rollouts.parquet", "samples.parquet", "forced.parquet", "curves.json"):
-        assert product(place, "twice", name) == product(place, "whole", name), name
+from reodsl.cli.main import entry
+from runners.sandbox.started import Started
+from tests.undrawn import undraw
+
+ask, asked, at, whom = Started.ask_line, [], int(sys.argv.pop(1)), sys.argv.pop(1)
+
+
+def killing(process, line, seconds):
+    if "calls" in json.loads(line).get("rows", [{}])[0]:
+        asked.append(process.process.pid)
+        if len(asked) == at:
+            os.write(process.process.stdin.fileno(), line)
+            Path("asked").write_text(json.dumps(sorted({*asked})))
+            os.kill(os.getpid() if whom == "run" else asked[-1], signal.SIGKILL)
+    return ask(process, line, seconds)
+
+
+Started.ask_line = killing
+undraw(setattr)
+entry()
+"""
+"""A run of which something is killed while a tool is asked for the n-th time: the run itself, or the tool's process."""
+
+
+def killed(place: Place, name: str, at: int, whom: str) -> tuple[int, str]:
+    """The exit code of such a run, and what it said; the processes that it asked are gone."""
+    (place.folder / "asked").unlink(missing_ok=True)
+    words = (*RUN, "--store", name, "--out", f"{name}.out")
+    paths = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
+    told = subprocess.run(
+        [sys.executable, "-c", KILLS, str(at), whom, *words],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=600,
+    )
+    until = time.monotonic() + 60
+    for pid in json.loads((place.folder / "asked").read_text()):
+        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until, f"{pid} outlives the run"
+            time.sleep(0.05)
+    return told.returncode, told.stderr
+
+
+@confined
+@pytest.mark.heavy
+def test_whatever_is_killed_while_a_tool_is_called_the_bytes_stay_the_same(site: Path, place: Place) -> None:
+    prepared(site, place)
+    assert studied(place, "whole", "--allow-python").code == 0
+    for at in (5, 20, 1, 40):
+        assert killed(place, "again", at, "run") == (-signal.SIGKILL, "")
+    assert studied(place, "again").code == 0
+    assert killed(place, "alone", 30, "environment") == (0, "")
+    for store in ("again", "alone"):
+        for name in ("rollouts.parquet", "samples.parquet", "forced.parquet", "curves.json"):
+            assert product(place, store, name) == product(place, "whole", name), (store, name)
 
 
 @confined
