@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from reodsl.ir.model import Prompt
-from runners.conversations import Talk, Turn, converse, force, turn_text, turns_before
+from runners.conversations import Turn, converse, force, turn_text, turns_before
 from runners.conversations.calls import calls_of
-from runners.conversations.replies import Replies
 from runners.engine.protocol import Inserted, Request, Response, Sampling
 from runners.engine.streams import as_seeds, forced_seed, starts, uniforms
+from tests.conversations.counting import SAMPLING, Next, Words, talk
 from tests.engine.engine_reference import (
     STOP,
     engine_of,
@@ -21,53 +20,10 @@ from tests.engine.engine_reference import (
     reference_logits,
 )
 
-CALLING = 22
-"""Tokens from here on are calls of a tool, with themselves as its argument."""
-SAMPLING = Sampling(24, temperature=1.3, stop_ids=(STOP, 2, 3, 4, 5))
-
-
-class Words:
-    """A tokenizer whose words are numbers, and calls."""
-
-    all_special_tokens = ()
-
-    def decode(self, ids, **_):
-        call = '<tool_call>{"name": "next", "arguments": {"n": %d}}</tool_call>'
-        return " ".join(call % each if each >= CALLING else str(each) for each in ids)
-
-    def encode(self, text, **_):
-        return [int(each) for each in text.split()]
-
-
-class Next:
-    """A tool that says the next numbers, and ends a conversation where it is asked about the last token."""
-
-    def __init__(self):
-        self.rows = []
-
-    def reply(self, rows):
-        self.rows += rows
-        return [self.answer(row) for row in rows]
-
-    @staticmethod
-    def answer(row):
-        numbers = [call["arguments"]["n"] for call in row["calls"]]
-        if 39 in numbers:
-            return None
-        count = (row["state"] or 0) + 1
-        return {"replies": [f"{n % 20 + 2} {10 + count}" for n in numbers], "state": count}
-
 
 @pytest.fixture(scope="module")
 def model():
     return make_model("qwen3-gqa-tied")
-
-
-def talk(**changes):
-    words = Words()
-    return replace(
-        Talk(Next(), Replies(Prompt(reply="7 {reply} 8"), words, SAMPLING.stop_ids, 64), 4, 500), **changes
-    )
 
 
 def slow(model, request, sampling, one, facts):

@@ -22,6 +22,7 @@ from reodsl.diagnostics import Problem
 from reodsl.ir.data import Grading, Python, Tools
 from reodsl.store.code import read_code
 from runners.conversations import require_tools
+from runners.engine.sglang.interpreter import find_interpreter
 from runners.own import OwnFunction
 from runners.own.environment import MOST_SAID, Environment, Unsuited
 from runners.sandbox import lacking
@@ -380,11 +381,10 @@ def product(place: Place, store: str, name: str) -> bytes:
     return path.read_bytes()
 
 
-@confined
-@pytest.mark.heavy
-def test_a_model_is_trained_with_tools(site: Path, place: Place) -> None:
+def train_and_look(site: Path, place: Place, *more: str) -> None:
+    """Run the study, and see that lengths and budgets are of the model's own tokens, and that calls were learnt from."""
     prepared(site, place)
-    told = studied(place, "whole", "--allow-python")
+    told = studied(place, "whole", "--allow-python", *more)
     assert told.code == 0, told.err
     rollouts = pl.read_parquet(BytesIO(product(place, "whole", "rollouts.parquet")))
     called = rollouts.filter(pl.col("text").str.contains(r"</tool_call> <eos> says \d so"))
@@ -402,6 +402,20 @@ def test_a_model_is_trained_with_tools(site: Path, place: Place) -> None:
     forced = pl.read_parquet(BytesIO(product(place, "whole", "forced.parquet")))
     assert samples["response"].str.contains("says").any()
     assert (forced.filter(pl.col("forced"))["budget"] < 12).all()
+
+
+@confined
+@pytest.mark.heavy
+def test_a_model_is_trained_with_tools(site: Path, place: Place) -> None:
+    train_and_look(site, place)
+
+
+@confined
+@pytest.mark.heavy
+@pytest.mark.sglang
+@pytest.mark.skipif(find_interpreter() is None, reason="SGLang is not installed here: run `make sglang`")
+def test_a_model_is_trained_with_tools_on_a_server(site: Path, place: Place) -> None:
+    train_and_look(site, place, "--amend", "spender.engine=sglang", "--amend", "caller.engine=sglang")
 
 
 KILLS = """
