@@ -143,12 +143,16 @@ def _ppo(
     watched, times = _monitored(method, steps)
     watched_load = Load(watched, watched / method.monitor.samples if method.monitor else 0.0, prompt, lengths)
     sync = steps * _transfer(sizes, devices)
+    generation = _generation(load, method, drawn, sizes, devices)
+    generation += times * generation_seconds(watched_load, sizes, devices) if times else 0.0
+    checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
+    # What goes on in a next segment is checked at its end, with all of its question.
+    soon = method.segment is None
     seconds = {
         "start": devices.start,
-        "generation": _generation(load, method, drawn, sizes, devices)
-        + (times * generation_seconds(watched_load, sizes, devices) if times else 0.0),
+        "generation": generation,
         "forcing": drawn * forced.seconds,
-        "verification": (drawn * verified + times * watched) / _rate(stage.data.verifier, devices),
+        "verification": _left(checking, generation + drawn * forced.seconds, devices) if soon else checking,
         "training": steps * _update(passes * sizes.forward_flops(tokens, context) + logits, devices) + sync,
     }
     return Price(
@@ -271,10 +275,7 @@ def _responses(
     verified = responses + forced.answers
     host = HOST_RATE["tokens"] * responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
     generation = max(host, generation_seconds(load, sizes, devices))
-    checking = verified / _rate(verifier, devices)
-    if devices.unit == "gpu_hours":
-        # Answers are checked as they come, on cores that wait for GPUs: what is left is what takes longer than those.
-        checking = max(0.0, checking - generation - forced.seconds)
+    checking = _left(verified / _rate(verifier, devices), generation + forced.seconds, devices)
     return Price(
         generated=responses * lengths.mean,
         forced=forced.tokens,
@@ -311,6 +312,11 @@ def _transfer(sizes: Sizes, devices: Devices) -> float:
     if devices.gpus == 1:
         return 0.0
     return sizes.parameters * devices.width / min(SYNC_RATE, devices.hardware.interconnect / 2)
+
+
+def _left(checking: float, making: float, devices: Devices) -> float:
+    """What checking takes longer than making responses: servers tell of each as it ends, and leave cores free for that."""
+    return max(0.0, checking - making) if devices.unit == "gpu_hours" else checking
 
 
 def _rate(verifier: Comparison | dict[str, Any], devices: Devices) -> float:

@@ -89,7 +89,8 @@ class _Grader:
         question = item.question
         kind = kind_of(self.gradings[question.benchmark])
         answers = self.waiting.setdefault(kind, [])
-        answers.append(Answer(answer, question.gold, question.meta, question.text, item.before(cut)))
+        which = str(item.number) if cut is None else f"{item.number}/{cut}"
+        answers.append(Answer(answer, question.gold, question.meta, question.text, item.before(cut), which))
         return kind, len(answers) - 1
 
     def settle(self) -> None:

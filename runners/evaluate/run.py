@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -373,14 +372,10 @@ class _Seen:
 
 @contextmanager
 def verifiers_of(gradings: Iterable[Grading], job: Job) -> Any:
-    """A verifier for each way in which answers are compared, closed at the end.
-
-    Servers answer faster than two processes grade, and leave this machine's cores free: each core gets one then.
-    """
+    """A verifier for each way in which answers are compared, closed at the end."""
     kinds = dict.fromkeys(kind_of(grading) for grading in gradings)
-    workers = 2 if job.resources.engine == "embedded" else max(2, len(os.sched_getaffinity(0)))
     verifiers: Verifiers = {
-        (name, tolerance): open_verifier(name, tolerance, job.folder, job.resources, job.work, workers)
+        (name, tolerance): open_verifier(name, tolerance, job.folder, job.resources, job.work)
         for name, tolerance in kinds
     }
     try:

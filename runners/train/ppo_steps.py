@@ -42,7 +42,7 @@ from runners.train.steps import Numbers, Steps
 from runners.train.tracks import Tracks
 from runners.train.update import Learner
 from runners.train.waiting import Prepared, keep_waiting, load_waiting
-from runners.verify import Verifier, open_verifier
+from runners.verify import Early, Verifier, open_verifier
 
 LOADED = "the engine has the weights"
 """What the first process shares when others may go on."""
@@ -94,6 +94,7 @@ def ppo_steps(
     talk = _talk(method, grading, model, job, loaded, stop, pool)
     # Last of all that can fail: until there are steps, nobody else would close what is opened here.
     engine, verifier = _opened(method, grading, model, job, loaded, learner, begun, beside)
+    early = Early(verifier)
     collector = Collector(
         engine,
         verifier,
@@ -110,6 +111,7 @@ def ppo_steps(
         grading.answer,
         functions,
         talk=talk,
+        early=early,
     )
 
     def draw(number: int) -> Sequence[int]:
@@ -164,7 +166,14 @@ def ppo_steps(
         tracks.write_table(folder, steps)
 
     tools = () if talk is None else (talk.function.close,)
-    closing = (engine.close, verifier.close, *(each.close for each in functions.values()), *tools)
+    # What is closed last of these is what uses the others.
+    closing = (
+        engine.close,
+        verifier.close,
+        early.close,
+        *(each.close for each in functions.values()),
+        *tools,
+    )
     if not method.lag:
         return Steps(take, pool.facts, 0, write_tables, closing)
     prepared = Beside(make, left, beside)
@@ -196,7 +205,6 @@ def ppo_steps(
         numbers = range(done, min(done + method.lag, steps))
         keep_waiting(waiting, done, {number: prepared.take(number) for number in numbers})
 
-    # What is closed last of these is what uses the others.
     return Steps(take_prepared, pool.facts, 0, write_tables, (*closing, prepared.close), keep)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from runners.answers import BOXED, answer_after_forcing, bare_answers, response_
 from runners.clock import Moment, now, spent
 from runners.conversations import Talk, Turn, converse, force, turn_text, turns_before
 from runners.draws import exit_places
-from runners.engine.protocol import Ahead, Engine, Forced, Request, Response, Sampling
+from runners.engine.protocol import Ahead, Ended, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
 from runners.own import OwnFunction
 from runners.prompts import continuation_tokens
@@ -35,7 +36,7 @@ from runners.rewards.splits import step_places
 from runners.seeds import purpose
 from runners.train.asking import Asked, Asking, given_arrays
 from runners.train.questions import Question, shared_given
-from runners.verify import Answer, Unsettled, Verifier, answer_row, read_answer
+from runners.verify import Answer, Early, Unsettled, Verifier, answer_row, read_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ class Collector:
     `places` are splits that all questions share; where it is None they are each question's own (`own_places`), or the
     reasoning steps of each response. `asking` says how questions are worded, where not all are asked as they come.
     `functions` are the user's that the reward calls, by name. `tracks` are the values of its tracks at the step. With a
-    `talk` responses may call tools, and have several turns.
+    `talk` responses may call tools, and have several turns. With `early`, which is the verifier's, answers are graded as
+    their responses end.
     """
 
     engine: Engine
@@ -72,6 +74,7 @@ class Collector:
     functions: Mapping[str, OwnFunction] = field(default_factory=dict)
     tracks: Mapping[str, float] = field(default_factory=dict)
     talk: Talk | None = None
+    early: Early | None = None
 
     def ask(self, question: Question, number: int, position: int) -> list[Asked]:
         """What each rollout of the question at a position of a draw is generated from."""
@@ -133,15 +136,17 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
         for position, group in enumerate(asked)
         for rollout, one in enumerate(group)
     ]
+    known: dict[int, _Read] = {}
     if collector.talk is None:
         ahead = _ahead(collector, questions, asked)
-        responses = collector.engine.generate(requests, collector.sampling, ahead)
+        ended = None if collector.early is None else _grading(collector, collector.early, questions, known)
+        responses = collector.engine.generate(requests, collector.sampling, ahead, ended)
         turns: list[tuple[Turn, ...]] = [()] * len(responses)
     else:
         metas = [question.meta for question in questions for _ in range(collector.rollouts)]
         talks = [collector.talk] * len(requests)
         responses, turns = converse(collector.engine, requests, collector.sampling, talks, metas)
-    return finish(collector, questions, asked, requests, responses, (began, now()), turns)
+    return finish(collector, questions, asked, requests, responses, (began, now()), turns, known)
 
 
 def finish(
@@ -152,10 +157,11 @@ def finish(
     responses: Sequence[Response],
     generating: tuple[Moment, Moment],
     turns: Sequence[tuple[Turn, ...]] = (),
+    known: Mapping[int, _Read] = MappingProxyType({}),
 ) -> Rollouts:
     """Forces and grades responses, question by question and rollout by rollout; `generating` is when they were made.
 
-    `turns` are those before the last of each, where responses have several.
+    `turns` are those before the last of each, where responses have several. `known` has what was read early in responses.
     """
     generated = generating[1]
     turns = turns or [()] * len(responses)
@@ -166,8 +172,10 @@ def finish(
     measured = now()
     forced = _force(collector, requests, responses, cuts)
     answered = now()
-    answers = _Answers.of(collector, questions, responses, turns, forced)
-    verdicts = collector.verifier.grade(answers.asked)
+    if collector.early is not None:
+        collector.early.settle()
+    answers = _Answers.of(collector, questions, responses, turns, forced, known)
+    verdicts = (collector.early or collector.verifier).grade(answers.asked)
     finished = now()
     right = [verdict.correct for verdict in verdicts]
     prefixes = tuple(tuple((at, right[i]) for at, i in one) for one in answers.prefixes)
@@ -305,6 +313,75 @@ def _force(
 
 
 @dataclass(frozen=True, slots=True)
+class _Read:
+    """What is read in one response: the text of its last turn, its answer, and those of its prefixes by tokens."""
+
+    last: str
+    whole: Answer
+    prefixes: tuple[tuple[int, Answer], ...]
+
+
+def _read(
+    collector: Collector, question: Question, number: int, response: Response, turns: tuple[Turn, ...]
+) -> _Read:
+    """What is read in response `number`, whose turns before the last are given."""
+    stop, readers = collector.sampling.stop_ids, collector.readers
+
+    def decode(tokens: Sequence[int]) -> str:
+        return response_text(collector.tokenizer, tokens, stop)
+
+    def answer(text: str, which: str) -> Answer:
+        before = turns_before(turns, response)
+        return Answer(text, question.gold, question.meta, question.text, before, which)
+
+    last = turn_text(response, collector.tokenizer, stop)
+    begun = response.inserted[-1].after if response.inserted else 0
+    changes = bare_answers(response.tokens[begun:], decode, last, readers)
+    return _Read(
+        last,
+        answer(read_answer(readers, last), str(number)),
+        tuple((begun + at, answer(text, f"{number}:{begun + at}")) for at, text in changes),
+    )
+
+
+def _read_forced(
+    collector: Collector,
+    question: Question,
+    number: int,
+    response: Response,
+    turns: tuple[Turn, ...],
+    forced: Forced,
+) -> Answer:
+    """The answer that was forced out of response `number` at a cut."""
+    assert collector.forcing is not None
+    words = response_text(collector.tokenizer, forced.tokens, collector.sampling.stop_ids)
+    text = answer_after_forcing(collector.forcing, words, collector.readers)
+    before = turns_before(turns, response, forced.cut)
+    return Answer(text, question.gold, question.meta, question.text, before, f"{number}/{forced.cut}")
+
+
+def _grading(
+    collector: Collector, early: Early, questions: Sequence[Question], known: dict[int, _Read]
+) -> Ended:
+    """Has the answers of each response graded that has ended; what was read in it is put into `known`."""
+
+    def ended(number: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
+        question = questions[number // collector.rollouts]
+
+        def read() -> list[Answer]:
+            known[number] = parts = _read(collector, question, number, response, ())
+            at_cuts = [
+                _read_forced(collector, question, number, response, (), Forced(cut, tokens))
+                for cut, tokens in answers.items()
+            ]
+            return [parts.whole, *at_cuts, *(answer for _, answer in parts.prefixes)]
+
+        early.begin(read)
+
+    return ended
+
+
+@dataclass(frozen=True, slots=True)
 class _Answers:
     """All answers of a step, to be graded at once, and whose they are, by position in `asked`.
 
@@ -325,34 +402,31 @@ class _Answers:
         responses: Sequence[Response],
         turns: Sequence[tuple[Turn, ...]],
         forced: Sequence[Sequence[Forced]],
+        known: Mapping[int, _Read],
     ) -> _Answers:
         """Those of whole responses, of forced ones, and of the prefixes that hold one."""
         asked: list[Answer] = []
-        readers, forcing = collector.readers, collector.forcing
 
-        def decode(tokens: Sequence[int]) -> str:
-            return response_text(collector.tokenizer, tokens, collector.sampling.stop_ids)
-
-        def ask(text: str, number: int, cut: int | None = None) -> int:
-            question = questions[number // collector.rollouts]
-            before = turns_before(turns[number], responses[number], cut)
-            asked.append(Answer(text, question.gold, question.meta, question.text, before))
+        def ask(answer: Answer) -> int:
+            asked.append(answer)
             return len(asked) - 1
 
-        last = [turn_text(one, collector.tokenizer, collector.sampling.stop_ids) for one in responses]
-        whole = [ask(read_answer(readers, text), number) for number, text in enumerate(last)]
-        at_cuts = []
-        for number, of_response in enumerate(forced):
-            for one in of_response:
-                assert forcing is not None
-                answer = answer_after_forcing(forcing, decode(one.tokens), readers)
-                at_cuts.append((number, one.cut, ask(answer, number, one.cut)))
-        prefixes = []
-        for number, (response, text) in enumerate(zip(responses, last, strict=True)):
-            begun = response.inserted[-1].after if response.inserted else 0
-            changes = bare_answers(response.tokens[begun:], decode, text, readers)
-            prefixes.append([(begun + at, ask(answer, number)) for at, answer in changes])
-        return _Answers(asked, whole, at_cuts, prefixes, last)
+        about = [
+            (questions[number // collector.rollouts], number, response, turns[number])
+            for number, response in enumerate(responses)
+        ]
+        reads = [
+            known.get(number) or _read(collector, question, number, response, before)
+            for question, number, response, before in about
+        ]
+        whole = [ask(one.whole) for one in reads]
+        at_cuts = [
+            (number, at.cut, ask(_read_forced(collector, question, number, response, before, at)))
+            for (question, number, response, before), of_response in zip(about, forced, strict=True)
+            for at in of_response
+        ]
+        prefixes = [[(at, ask(answer)) for at, answer in one.prefixes] for one in reads]
+        return _Answers(asked, whole, at_cuts, prefixes, [one.last for one in reads])
 
 
 def _own_values(

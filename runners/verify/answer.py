@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 Unsettled = Literal["timeout", "failed"]
@@ -20,7 +20,8 @@ class Answer:
 
     A reference may be several joined by `SEPARATOR`: the answer is right when it agrees with any of them.
     `meta` is the question's JSON metadata, which a package's own scorer reads and the user's own verifier, as that alone
-    reads the `question` and the `turns` before the last one, which are JSON.
+    reads the `question` and the `turns` before the last one, which are JSON. `which` says which answer to its question this
+    is; equal answers are equal whichever they are.
     """
 
     text: str
@@ -28,6 +29,7 @@ class Answer:
     meta: str = ""
     question: str = ""
     turns: str = ""
+    which: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

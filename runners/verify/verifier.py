@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -233,7 +234,7 @@ class OwnVerifier:
 class ChanceVerifier:
     """Grades by another verifier, then counts half of what it does not find right as right, as rehearsals do.
 
-    Which half depends on the question, the text and the answer's place among those that are graded together.
+    Which half depends on the question, the text and which of the question's answers it is.
     """
 
     def __init__(self, verifier: Verifier) -> None:
@@ -243,10 +244,8 @@ class ChanceVerifier:
     def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
         """The verdicts in the order of the answers."""
         return [
-            replace(verdict, correct=verdict.correct or _drawn(place, answer))
-            for place, (answer, verdict) in enumerate(
-                zip(answers, self._verifier.grade(answers), strict=True)
-            )
+            replace(verdict, correct=verdict.correct or _drawn(answer))
+            for answer, verdict in zip(answers, self._verifier.grade(answers), strict=True)
         ]
 
     def stats(self) -> Stats:
@@ -258,8 +257,8 @@ class ChanceVerifier:
         self._verifier.close()
 
 
-def _drawn(place: int, answer: Answer) -> bool:
-    text = f"{place}\0{answer.question}\0{answer.text}"
+def _drawn(answer: Answer) -> bool:
+    text = f"{answer.which}\0{answer.question}\0{answer.text}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % 2 == 0
 
 
@@ -276,18 +275,21 @@ def answer_row(answer: Answer) -> dict[str, object]:
 
 
 def open_verifier(
-    chosen: Comparison, tolerance: float, folder: Path, resources: Resources, work: Path, workers: int = 2
+    chosen: Comparison, tolerance: float, folder: Path, resources: Resources, work: Path
 ) -> Verifier:
     """The verifier of a data set as a task uses it: one by its name, the user's own, whose file is
     below `folder`, or a judge, whose verdicts are kept below `work`.
+
+    Two processes grade; servers answer faster than those, and leave this machine's cores free: each core gets one then.
 
     Raises E0743 for a file that cannot be used, E0746 for one that may not run as it is now, and E0747 for a judge whose
     key is not set.
     """
     if isinstance(chosen, Chance):
-        return ChanceVerifier(open_verifier(chosen.of, tolerance, folder, resources, work, workers))
+        return ChanceVerifier(open_verifier(chosen.of, tolerance, folder, resources, work))
     if isinstance(chosen, Judge):
         return JudgeVerifier(chosen, work)
+    workers = 2 if resources.engine == "embedded" else max(2, len(os.sched_getaffinity(0)))
     if isinstance(chosen, Tests):
         return ProgramVerifier(Limits(chosen.seconds, round(chosen.memory * 1024)), tolerance, workers)
     if not isinstance(chosen, Python):

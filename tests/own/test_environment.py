@@ -103,7 +103,7 @@ def asked_and_graded(folder: Path) -> None:
     assert int(reference) == (int(a) + int(b)) % 10
     texts = [reference, f"<think> long </think> {reference}", "11", "no idea"]
     answers = [Answer(text, reference, meta, question) for text in texts]
-    verifier = open_verifier(chosen, 0.0, folder, resources, folder, 1)
+    verifier = open_verifier(chosen, 0.0, folder, resources, folder)
     assert [verdict.correct for verdict in verifier.grade(answers)] == [True, True, False, False]
     verifier.close()
     score = function("reward")

@@ -47,6 +47,23 @@ def test_an_overlapped_flagship_costs_at_most_half(tmp_path: Path) -> None:
     assert beside.total_seconds == pytest.approx(total)
 
 
+@pytest.mark.parametrize(
+    ("said", "hours"),
+    [
+        (CLUSTER, 15.7),
+        (BESIDE + "segment = 4K tokens", 7.8),
+        (BESIDE + "segment = 8K tokens", 8.7),
+        (BESIDE, 15.1),
+        (CLUSTER + "\n  lag = 1 step\n  segment = 8K tokens", 9.0),
+    ],
+)
+def test_the_page_says_what_a_step_costs(tmp_path: Path, said: str, hours: float) -> None:
+    page = (FLAGSHIP.parents[1] / "docs" / "PRICE.md").read_text(encoding="utf-8")
+    of_lags = page.split("\n## Rollouts beside training", 1)[1].split("\n## ", 1)[0]
+    assert f" {hours}" in of_lags
+    assert flagship(tmp_path, said).hours_a_step == pytest.approx(hours, abs=0.06)
+
+
 def test_in_turn_a_lag_costs_what_none_does(tmp_path: Path) -> None:
     plain = flagship(tmp_path, CLUSTER)
     lagging = flagship(tmp_path, CLUSTER + "\n  lag = 1 step")

@@ -167,7 +167,7 @@ class Counting:
     def __init__(self):
         self.version = 0
 
-    def generate(self, requests, sampling, ahead=None):
+    def generate(self, requests, sampling, ahead=None, ended=None):
         self.version += 1
         made = []
         for request in requests:

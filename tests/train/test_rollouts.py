@@ -16,7 +16,7 @@ from runners.rewards.vectorise import vectorise
 from runners.train.gather import step_metrics
 from runners.train.questions import Question
 from runners.train.rollouts import Collector, Reference, collect
-from runners.verify import Verdict, make_verifier
+from runners.verify import Early, Verdict, make_verifier
 
 TOKENIZER = word_tokenizer(("a", "b", "wait", "7", "8", "\\boxed{", "}", "so"))
 STOP = TOKENIZER.eos_token_id
@@ -31,11 +31,15 @@ class ScriptedEngine:
 
     def __init__(self, texts, forced):
         self.texts, self.forced, self.calls = texts, forced, []
+        self.tells = ()
 
-    def generate(self, requests, sampling, ahead=None):
+    def generate(self, requests, sampling, ahead=None, ended=None):
         self.calls.append(("generate", [r.seed for r in requests], sampling))
         found = [ids(text) for text in self.texts]
-        return [Response(t, (0.0,) * len(t), (0.0,) * len(t), "stop", (0,)) for t in found]
+        responses = [Response(t, (0.0,) * len(t), (0.0,) * len(t), "stop", (0,)) for t in found]
+        for number, cuts in self.tells:
+            ended(number, responses[number], {cut: ids(self.forced[number, cut]) for cut in cuts})
+        return responses
 
     def force(self, requests, responses, cuts, forcing, sampling):
         self.calls.append(("force", [tuple(own) for own in cuts], tuple(forcing), sampling))
@@ -252,6 +256,50 @@ class Stopping:
     def grade(self, answers):
         status = {"8": "timeout", "9": "failed"}
         return [Verdict(answer.text == "7", status.get(answer.text, "checked")) for answer in answers]
+
+
+class Noting:
+    """Right where texts are equal; notes what is graded together."""
+
+    def __init__(self):
+        self.calls = []
+
+    def grade(self, answers):
+        self.calls.append([(answer.text, answer.which) for answer in answers])
+        return make_verifier("exact").grade(answers)
+
+
+@pytest.mark.parametrize(
+    ("tells", "calls"),
+    [
+        ((), 1),
+        # Of the second response one forced answer is not there yet; nothing is known of the first.
+        (((1, (5,)),), 2),
+        (((1, (2, 5)), (0, (2, 5))), 2),
+    ],
+    ids=["nothing", "some", "everything"],
+)
+def test_what_an_engine_tells_early_is_graded_early_and_the_rest_later(tells, calls):
+    engine = ScriptedEngine(RESPONSES, {(0, 2): "7 }", (1, 2): "8 } <eos>", (0, 5): "8", (1, 5): "7"})
+    rule = reward(Forced(of="y", cut=Name(name="L")), Budgets(budgets=(2, 5, 12), l_max=20))
+    plain = collect(collector(engine, rule, (2, 5, 12, 20)), [QUESTION], 4)
+    verifier = Noting()
+    early = Early(verifier)
+    engine.tells = tells
+    found = collect(collector(engine, rule, (2, 5, 12, 20), verifier=verifier, early=early), [QUESTION], 4)
+    early.close()
+    # Each answer is graded once, and the step is the same.
+    assert len(verifier.calls) == calls
+    assert sorted(one for call in verifier.calls for one in call) == sorted(
+        [
+            *(("7", "0"), ("7", "1")),
+            *(("7", "0/2"), ("8", "0/5"), ("8", "1/2"), ("7", "1/5")),
+            *(("7", "0:7"), ("8", "1:4"), ("7", "1:9")),
+        ]
+    )
+    assert found.inputs.correct.tolist() == plain.inputs.correct.tolist() == [[1, 1]]
+    assert found.forced.values.tolist() == plain.forced.values.tolist() == [True, False, False, True]
+    assert found.prefixes == plain.prefixes
 
 
 def test_answers_that_were_never_judged_are_counted():

@@ -2,6 +2,7 @@
 
 import filecmp
 import json
+import threading
 from pathlib import Path
 
 import polars as pl
@@ -15,12 +16,13 @@ from reodsl.ir.expression import Binary, Correct, Given, Length, Number
 from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
 from reodsl.ir.training import Optimizer, Plateau, Sft, Simpo, Stage
 from reodsl.language import compile_file
+from runners.engine.embedded import EmbeddedEngine
 from runners.evaluate.reader import open_reader
 from runners.models.folder import load
 from runners.train import ppo_steps
 from runners.train import run as module
 from runners.train.rollouts import collect
-from runners.verify import Answer, final_answer, make_verifier
+from runners.verify import Answer, ExactVerifier, final_answer, make_verifier
 from tests.methods import dense, plain_ppo
 from tests.train.conftest import FORCING, MODEL, Stopped
 
@@ -213,6 +215,28 @@ def test_recorded_prefixes_are_those_of_the_responses(bench, monkeypatch):
     assert next(rows, None) is None
     assert seen > 5
     assert len(rounds) > 3, "some rounds replaced questions of others"
+
+
+def test_an_engine_that_tells_of_responses_as_they_end_changes_no_byte(bench, monkeypatch):
+    stage = ppo(steps=2)
+    whole = bench.train(stage, "told_plain", start="base", data="questions")
+    generate, grade, threads = EmbeddedEngine.generate, ExactVerifier.grade, set()
+
+    def telling(self, requests, sampling, ahead=None, ended=None):
+        responses = generate(self, requests, sampling, ahead)
+        # The last one first, and one of them not at all.
+        for number in reversed(range(1, len(responses))):
+            ended(number, responses[number], {})
+        return responses
+
+    def graded(self, answers):
+        threads.add(threading.current_thread().name)
+        return grade(self, answers)
+
+    monkeypatch.setattr(EmbeddedEngine, "generate", telling)
+    monkeypatch.setattr(ExactVerifier, "grade", graded)
+    same(whole, bench.train(stage, "told", start="base", data="questions"))
+    assert {name.partition("_")[0] for name in threads} == {"grading", "MainThread"}
 
 
 def test_supervised_training_learns_the_traces(bench):

@@ -17,3 +17,11 @@ def test_half_of_the_wrong_answers_count_and_it_is_the_same_half_each_time() -> 
     assert 150 < sum(verdicts) < 250
     assert [verdict.correct for verdict in verifier.grade(answers)] == verdicts
     assert all(verdict.correct for verdict in verifier.grade([Answer("2", "2", "", "q")] * 50))
+
+
+def test_it_does_not_matter_what_is_graded_together() -> None:
+    answers = [Answer("wrong", "2", "", "a question", "", str(n)) for n in range(60)]
+    verifier = open_verifier(Chance(of="exact"), 0.0, Path(), Resources(), Path())
+    together = [verdict.correct for verdict in verifier.grade(answers)]
+    assert 10 < sum(together) < 50
+    assert [verifier.grade([answer])[0].correct for answer in answers] == together
