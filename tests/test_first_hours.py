@@ -61,6 +61,10 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
     "splits past a response's end can be left out": (
         "train/test_rollouts.py::test_splits_past_a_responses_end_are_left_out",
     ),
+    "published methods are short, and nothing that executes names one": (
+        "specs/test_twelve.py::test_a_method_takes_at_most_25_lines",
+        "specs/test_twelve.py::test_no_runner_knows_one_of_them",
+    ),
     "a study sweeps over values": ("language/test_sweeps.py::test_an_arm_for_each_combination",),
     "the paper's notes and settings stay with the paper's specs": (
         "language/test_whole_suites.py::test_a_suite_needs_no_grid",
@@ -105,6 +109,9 @@ ONE_MESSAGE_FOR: dict[str, tuple[str, ...]] = {
         "language/test_messages_that_lead_on.py::test_a_change_of_one_experiment_is_not_told_to_name_it",
         "language/test_messages_that_lead_on.py::test_nothing_is_trained_by_an_entropy_bonus_at_a_rate_of_0",
     ),
+    "a tool's process that somebody ends": (
+        "own/test_tools.py::test_a_process_that_somebody_ends_as_it_calls_a_tool_is_asked_again_once",
+    ),
     "splits that a reward does not have, or of two kinds": (
         "language/test_splits_anywhere.py::test_what_is_wrong_is_said_once",
     ),
@@ -117,4 +124,7 @@ ONE_MESSAGE_FOR: dict[str, tuple[str, ...]] = {
 def test_each_is_shown_by_tests_that_are_there(what: str) -> None:
     for test in (SHOWN_BY | ONE_MESSAGE_FOR)[what]:
         path, _, name = test.partition("::")
-        assert re.search(rf"\b{name}\b", (TESTS / path).read_text(encoding="utf-8")), test
+        # A test, or the name of one of its cases.
+        assert re.search(
+            rf'^(    )?def {name}\(|"{name}"', (TESTS / path).read_text(encoding="utf-8"), re.M
+        ), test

@@ -5,7 +5,7 @@ from hypothesis import given as forall
 from hypothesis import settings
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.reward import Budgets, Dense, Let, Reward, cuts_below
+from reodsl.ir.reward import Budgets, Dense, Let, Metric, Reward, cuts_below
 from reodsl.ir.reward import Cuts as Static
 from reodsl.ir.rollout import Group, Rollout
 from runners.rewards.cuts import needed_cuts
@@ -59,6 +59,13 @@ def test_fixed_places_and_splits_are_those_that_the_reward_says():
 
 def test_an_outcome_without_cuts_needs_none():
     assert not cuts(Reward(name="r", outcome=correct())).any
+
+
+def test_what_is_logged_alone_is_cut_too():
+    logged = (Metric(name="early", value=forced(5)), Metric(name="bare", value=bare(2)))
+    found = cuts(Reward(name="r", outcome=correct(), metrics=logged))
+    assert found.forced == ((5,), (5,), ())
+    assert found.bare == ((2,), (2,), (2,))
 
 
 def test_both_branches_and_other_responses_count():

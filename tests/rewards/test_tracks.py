@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reodsl.ir.expression import (
@@ -93,6 +93,9 @@ def test_a_statistic_over_steps_is_a_loop_over_their_rows(steps, window, fn):
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(1, 20))
+@example([2, 1], 2)
+@example([6, 5, 4, 3, 2, 1], 3)
+@example([3, 2, 1], 2)
 def test_a_quantile_is_the_least_value_that_so_many_do_not_exceed(values, parts):
     covered = [x for x in values if sum(v <= x for v in values) * parts >= len(values)]
     assert quantile(np.array(values, dtype=float), 1 / parts) == min(covered)

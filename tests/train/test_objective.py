@@ -186,5 +186,9 @@ def test_the_most_uncertain_tokens():
     assert most_uncertain(entropies, 0.2).tolist() == [False, True, False, True, False]
     assert most_uncertain(entropies, 0.6).tolist() == [False, True, False, True, True]
     assert most_uncertain(entropies, 0.01).sum() == 2
+    # Half of five are two, as a share is of whole tokens.
+    assert most_uncertain(torch.tensor([0.1, 2.0, 0.5, 3.0, 1.0]), 0.5).tolist() == [
+        False, True, False, True, False,
+    ]  # fmt: skip
     assert most_uncertain(torch.tensor([0.3]), 0.2).tolist() == [True]
     assert most_uncertain(torch.zeros(0), 0.2).tolist() == []
