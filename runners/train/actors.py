@@ -36,7 +36,8 @@ class Actors:
     """Other ranks as Ray actors, each with the cores and the GPU of one."""
 
     def __init__(self, parts: list[Part]) -> None:
-        """Starts them in their bundles of the task's placement group; where it has none, where there is room.
+        """Starts all but the first, which is this process, in their bundles of the task's placement group; where it has
+        none, where there is room.
 
         Raises E0938 where one of them ends before it could begin.
         """
@@ -45,7 +46,8 @@ class Actors:
         self._ray = ray
         actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
         self._actors: dict[int, Any] = {}
-        for part in parts:
+        own, *others = parts
+        for part in others:
             resources = part.job.resources
             gpus = 0 if resources.device == "cpu" else 1
             place = seat(seat_of_trainer(resources, part.rank))
@@ -54,19 +56,19 @@ class Actors:
             )
             self._actors[part.rank] = options.remote()
         self._parts: dict[int, Any] = {}
-        ready = [self._ready(part) for part in parts]
+        ready = [self._ready(part) for part in others]
         # The first rank is this process.
         self.devices: dict[int, list[object]] = {0: ray.get_gpu_ids()}
         self.devices |= {rank: devices for rank, (devices, _) in zip(self._actors, ready, strict=True)}
         self.store: Store
         self.host: str | None = None
         if {machine for _, machine in ready} <= {this_machine()}:
-            self.store = meet(parts[0].meeting, parts[0].world, COMPUTE)
+            self.store = meet(own.meeting, own.world, COMPUTE)
         else:
             self.host = host = str(ray.util.get_node_ip_address())
             self.store, port = listen(host, COMPUTE)
-            parts = [replace(part, meeting=port) for part in parts]
-        self._parts |= {part.rank: self._actors[part.rank].follow.remote(part) for part in parts}
+            others = [replace(part, meeting=port) for part in others]
+        self._parts |= {part.rank: self._actors[part.rank].follow.remote(part) for part in others}
 
     def _ready(self, part: Part) -> tuple[list[object], str]:
         """What a rank says that has loaded its packages; the others are ended where it did not live to."""

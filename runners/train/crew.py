@@ -75,7 +75,7 @@ def together(job: Job, body: str) -> None:
             Part(replace(job, progress=silent), body, rank, world, file, 0 if on_ray() else rank)
             for rank in range(world)
         ]
-        others: Others = Actors(parts[1:]) if on_ray() else Processes(parts[1:])
+        others: Others = Actors(parts) if on_ray() else Processes(parts)
         shared = shared_devices(job.resources, others.devices)
         job = replace(job, resources=replace(job.resources, devices=shared))
         patience = 0.0

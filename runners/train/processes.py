@@ -26,14 +26,17 @@ class Processes:
     """Other ranks as processes of this machine."""
 
     def __init__(self, parts: list[Part]) -> None:
-        """Starts them, and waits until each has loaded its packages. Raises E0938 where one does not."""
+        """Starts all but the first, which is this process, and waits until each has loaded its packages.
+
+        Raises E0938 where one does not.
+        """
         self.devices: dict[int, list[object]] = {}
         self.store = meet(parts[0].meeting, parts[0].world, COMPUTE)
         self.host: str | None = None
         self._faults: dict[int, Fault] = {}
         self._ended: dict[int, str] = {}
         self._stopping = False
-        self._running = {part.rank: _Process(part) for part in parts}
+        self._running = {part.rank: _Process(part) for part in parts[1:]}
         self._threads = []
         for rank, process in self._running.items():
             if process.hear() != "ready":
@@ -41,7 +44,7 @@ class Processes:
                 self.stop(0.0)
                 raise problem(
                     "E0938",
-                    f"process {rank} of {len(parts) + 1} that train together did not start: {words}",
+                    f"process {rank} of {len(parts)} that train together did not start: {words}",
                     help="see how much memory is free, and run again to go on from there",
                 )
             thread = threading.Thread(target=self._listen, args=(rank, process), daemon=True)

@@ -176,6 +176,15 @@ def test_what_trains_on_one_machine_listens_on_its_loopback_alone(ray_bench: Ben
 
 
 @pytest.mark.heavy
+def test_one_process_meets_nobody(ray_bench: Bench, cluster: Cluster) -> None:
+    """A GPU alone trains through the same door."""
+    one = order(ray_bench, "alone", 1)
+    told = outcomes(cluster, one)["alone"]
+    assert (told.status, told.diagnostics) == ("done", ())
+    assert (ray_bench.store.path(one.key) / "checkpoint" / "model.safetensors").is_file()
+
+
+@pytest.mark.heavy
 def test_processes_of_several_machines_meet_at_a_port(ray_bench: Bench, cluster: Cluster) -> None:
     one = replace(order(ray_bench, "far", 2), runner=f"{HERE}:far_apart")
     told = outcomes(cluster, one)["far"]

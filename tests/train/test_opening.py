@@ -98,7 +98,9 @@ def body(job, ranks):
 @pytest.mark.heavy
 def test_a_process_that_is_through_ends_in_order(tmp_path):
     job = Job(Task("t", "train", {}, {}), {}, *[tmp_path] * 3, silent, Resources(trainers=1))
-    others = Processes([Part(job, "tests.train.test_opening:body", 0, 1, tmp_path / "meeting", 0)])
+    # One that meets itself alone, beside this one, which never comes.
+    part = Part(job, "tests.train.test_opening:body", 0, 1, tmp_path / "meeting", 0)
+    others = Processes([part, part])
     child = others._running[0].child
     assert child.wait(60) == 0
     others.stop(0.0)
