@@ -127,6 +127,48 @@ def test_what_is_copied_side_by_side_is_the_whole_list_but_torch(tmp_path: Path)
     assert together == listed
 
 
+def installs(folder: Path, *more: str) -> list[str]:
+    """The calls of pip that a goal of the Makefile comes down to where nothing is installed; none is made."""
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    told = subprocess.run(
+        ["make", "-n", f"VENV={folder}", f"SGLANG={folder}", f"BILL={folder}", *more],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=FOLDER.parent,
+    ).stdout
+    return re.findall(r"-m pip .*? (install .*)", told)
+
+
+@pytest.mark.parametrize("profile", ["cpu", "cuda"])
+@pytest.mark.parametrize("goal", ["run", "test", "lint", "sglang", "sbom", "site"])
+def test_wheels_alone_are_installed_each_by_its_hash(goal: str, profile: str, tmp_path: Path) -> None:
+    """But for the checkout, which is built by what the list has, in no environment of its own."""
+    calls = installs(tmp_path, goal, f"PROFILE={profile}")
+    ours = [call for call in calls if call.endswith("-e .")]
+    assert ours == ([] if goal == "sglang" else ["install -q --no-deps --no-build-isolation -e ."])
+    assert len(calls) > len(ours)
+    for call in set(calls) - set(ours):
+        assert call.startswith("install -q --require-hashes --only-binary :all: "), call
+        assert "-index" not in call
+
+
+def test_another_index_is_asked_for_torch_alone(tmp_path: Path) -> None:
+    """Beside a second index, anybody's package of a listed name would do on either."""
+    calls = installs(tmp_path, "run", "PROFILE=cpu", "TORCH_INDEX=https://builds.example")
+    (elsewhere,) = [call for call in calls if "-index" in call]
+    torch = pins("cpu")["torch"]
+    assert (
+        elsewhere == "install -q --no-compile --no-deps --only-binary :all: "
+        f"--index-url https://builds.example torch=={torch}"
+    )
+
+
+def test_continuous_integration_lists_what_is_installed_and_its_licences() -> None:
+    assert "make sbom" in (FOLDER.parent / ".ci" / "run").read_text().splitlines()
+
+
 def test_what_a_run_imports_is_compiled_when_it_is_installed() -> None:
     """`SELDOM` of the Makefile leaves out files that no run imports, and no package of a run."""
     makefile = (FOLDER.parent / "Makefile").read_text()

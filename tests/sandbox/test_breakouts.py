@@ -6,12 +6,16 @@ no signal, no word to anybody, no secret, and no other answer's verdict.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ import psutil
 import pytest
 
 from runners.sandbox import lacking
-from runners.verify import Answer, PooledVerifier, Verdict
+from runners.verify import Answer, PooledVerifier, Verdict, worker
 from runners.verify import process as process_module
 
 BREAKOUTS: list[dict[str, str]] = json.loads(Path(__file__).with_name("breakouts.json").read_text())
@@ -136,8 +140,8 @@ def test_code_that_runs_in_the_sandbox_does_nothing_and_changes_no_other_verdict
     workers = evaluating.pids()
     for number, code in enumerate(asked(scene)):
         name = BREAKOUTS[number]["name"]
-        (verdict,) = evaluating.grade([Answer(code, "")])
-        assert not verdict.correct, name
+        # What gets what it asked for comes to its end, and is `checked`.
+        assert evaluating.grade([Answer(code, "")]) == [Verdict(False, "failed")], name
         # Neither verdict is kept from before: the answers differ.
         after = [Answer(f"{number}", "compare", f"{number}"), Answer(f"{number}", "compare", "7.")]
         assert [each.correct for each in evaluating.grade(after)] == [True, False], name
@@ -192,6 +196,52 @@ def test_code_in_the_sandbox_forges_its_own_verdict_and_no_other(evaluating: Poo
     assert evaluating.stats().workers_started == 1
 
 
+EVALUATE = (
+    "binary_matrix",
+    "countdown",
+    "intermediate_integration",
+    "n_queens",
+    "number_sorting",
+    "polynomial_multiplication",
+    "puzzle24",
+    "simple_integration",
+    "spiral_matrix",
+    "string_insertion",
+)
+"""The tasks of the pinned reasoning-gym whose scorers call `eval` or sympy's parser."""
+
+
+def test_a_process_for_each_answer_is_left_out_only_where_texts_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By what the code of a scorer calls, of every task of reasoning-gym."""
+    pytest.importorskip("reasoning_gym")
+    # In this process other tests generate questions, with Python's own.
+    monkeypatch.setattr(worker, "read_literal", eval)
+    tasks = set(import_module("reasoning_gym.factory").DATASETS) - {"composite"}
+    calls = {task: called_in(type(worker.scorer_of(task)).score_answer) for task in tasks}
+    assert {task for task in tasks if calls[task] & {"eval", "parse_expr"}} == set(EVALUATE)
+    shares = worker.TAKEN_HERE["reasoning_gym"]
+    here = {task for task in tasks if shares(json.dumps({"task": task}))}
+    assert 20 < len(here) < len(tasks)
+    assert set().union(*(calls[task] for task in here)) == {
+        "isinstance",
+        "len",
+        "str",
+        "compute_decimal_reward",
+    }
+
+
+def called_in(function: Any) -> set[str]:
+    """The names of what the text of a function calls."""
+    calls = [
+        node.func
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function))))
+        if isinstance(node, ast.Call)
+    ]
+    return {call.id if isinstance(call, ast.Name) else getattr(call, "attr", "?") for call in calls}
+
+
 def entry(task: str) -> tuple[dict[str, Any], str]:
     gym = pytest.importorskip("reasoning_gym")
     made = gym.create_dataset(task, size=1, seed=7)[0]
@@ -199,12 +249,12 @@ def entry(task: str) -> tuple[dict[str, Any], str]:
 
 
 @confined
-@pytest.mark.parametrize("task", ["countdown", "puzzle24", "spiral_matrix"])
+@pytest.mark.parametrize("task", EVALUATE)
 def test_no_answer_breaks_out_of_a_scorer_that_evaluates(task: str, scene: Scene) -> None:
     """Of sympy's parser and of `eval`, in the pinned reasoning-gym; the answer itself is still graded."""
     made, meta = entry(task)
     verifier = PooledVerifier("reasoning_gym", workers=1, seconds=5.0, memory_mib=1024, fast=False)
-    right = made["answer"] if task == "spiral_matrix" else made["metadata"].get("expression")
+    right = made["metadata"].get("expression", made["answer"])
     try:
         verdicts = verifier.grade([Answer(code, "", meta) for code in asked(scene)])
         assert [v.correct for v in verdicts] == [False] * len(BREAKOUTS)
@@ -212,7 +262,7 @@ def test_no_answer_breaks_out_of_a_scorer_that_evaluates(task: str, scene: Scene
         assert scene.untouched()
         assert verifier.stats().workers_started == 1
         if right is not None:
-            assert verifier.grade([Answer(right, "", meta), Answer("1", "", meta)])[0].correct
+            assert verifier.grade([Answer(str(right), "", meta), Answer("1", "", meta)])[0].correct
     finally:
         verifier.close()
 
