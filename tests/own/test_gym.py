@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from reodsl.store.external import package_version
-from tests.bad_input.commands import SPEC, Place
+from tests.bad_input.commands import SPEC, Place, refused
 
 WORDS = """
 tokenizer gym_words = chain_words {
@@ -36,8 +36,11 @@ def spec() -> str:
     return text
 
 
+installed = pytest.mark.skipif(package_version("reasoning-gym") is None, reason="make smollm2")
+
+
 @pytest.mark.heavy
-@pytest.mark.skipif(package_version("reasoning-gym") is None, reason="make smollm2")
+@installed
 def test_a_data_set_is_trained_on_and_judged_by_its_scorer(place: Place) -> None:
     place.write(spec())
     told = place.run()
@@ -46,3 +49,19 @@ def test_a_data_set_is_trained_on_and_judged_by_its_scorer(place: Place) -> None
     rollouts = pl.read_parquet(table)
     assert rollouts.height == 2 * 2 * 2
     assert rollouts["reward"].is_finite().all()
+
+
+@installed
+def test_a_report_says_that_nothing_confined_what_read_the_answers(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which a run does once it is told to, and not before."""
+    why = "the kernel (4.4) has no Landlock"
+    for name in ("check.lacking_means", "perform.lacking"):
+        monkeypatch.setattr(f"runners.execute.{name}", lambda: why)
+    place.write(spec())
+    refused(place.run(), "E0742", "verifier `package`", why, "--without-sandbox")
+    told = place.run("--without-sandbox", "--amend", "tiny.steps=1")
+    assert told.code == 0, told.err
+    (page,) = place.folder.rglob("runs/*/report.html")
+    assert f"answers were checked without one: {why}" in page.read_text()
