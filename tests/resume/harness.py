@@ -215,8 +215,9 @@ class Place:
     def run_through(self, moments: Iterable[Moment]) -> None:
         """Run the same command until it ends by itself: after every fatal moment once more."""
         moments = tuple(moments)
-        # Agents of Ray look a few times, seconds apart, before they believe that they are alone.
-        patience = 30.0 if self.forks is not None else 180.0
+        alone = any(moment.alone for moment in moments)
+        # An agent of Ray that lost its node asks for its cluster for a minute before it ends.
+        patience = 180.0 if alone else 30.0
         while True:
             before = len(list(self.fired.iterdir()))
             running = self.start(moments)
@@ -226,6 +227,9 @@ class Place:
             assert code == -signal.SIGKILL, running.text
             assert len(list(self.fired.iterdir())) > before, running.text
             self.kills += 1
+            if not alone:
+                # Who killed all may have been ended with them before it came to the last.
+                seam.kill_marked(running.mark)
             assert_gone(running.mark, patience)
             self.assert_whole()
         assert_gone(running.mark, patience)

@@ -76,7 +76,7 @@ def test_the_command_alone_is_killed_and_its_workers_go_with_it(on_ray: Place, e
     assert on_ray.kills >= 3
     on_ray.run()
     for running in on_ray.runs:
-        # Agents of Ray look a few times, seconds apart, before they believe that they are alone.
+        # An agent of Ray that lost its node asks for its cluster for a minute before it ends.
         assert_gone(running.mark, within=180)
     on_ray.assert_tidy()
     same(every_kind.contents(), on_ray.contents())

@@ -7,10 +7,13 @@ import os
 import re
 import signal
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 MARK, MOMENTS = "REODSL_TEST_MARK", "REODSL_TEST_MOMENTS"
+PROCESSES = Path("/proc")
 _KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -69,23 +72,38 @@ def _end(moment: dict[str, Any], path: str) -> None:
 
 def marked(mark: str) -> list[int]:
     """The other processes that were started with this mark in their environment and have not ended."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        pid = int(folder.name)
-        try:
-            if pid != os.getpid() and wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(pid)
-        except OSError:
-            continue
-    return found
+    return _look(mark)[0]
 
 
 def kill_marked(mark: str) -> None:
-    """SIGKILL to all of them, until none is left that could start another."""
-    while pids := marked(mark):
+    """SIGKILL to all of them, until none is left that could start another.
+
+    What is just becoming another program shows no environment, and is looked at again, for a second at most.
+    """
+    end = time.monotonic() + 1.0
+    while True:
+        pids, becoming = _look(mark)
         for pid in pids:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        if not pids and (not becoming or time.monotonic() > end):
+            return
+
+
+def _look(mark: str) -> tuple[list[int], bool]:
+    """The processes with the mark, and whether another one is just becoming another program."""
+    wanted = f"{MARK}={mark}".encode()
+    found, becoming = [], False
+    for folder in PROCESSES.glob("[0-9]*"):
+        pid = int(folder.name)
+        if pid == os.getpid():
+            continue
+        with suppress(OSError):
+            environment = (folder / "environ").read_bytes()
+            if wanted in environment.split(b"\0"):
+                found.append(pid)
+            elif not environment:
+                # Of proc(5): it has memory (field 23), and its environment no place there (51).
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                becoming |= fields[23 - 3] != "0" and fields[51 - 3] == "0"
+    return found, becoming
