@@ -33,9 +33,8 @@ LAST = 0.1
 _KEYS = ["benchmark", "question", "sample"]
 
 
-def difficulty(material: Material, width: Width = WIDTH) -> alt.LayerChart:
-    """Accuracy of each arm on questions by how often the base model is right on them."""
-    rows = difficulty_rows(material)
+def difficulty(material: Material, rows: pl.DataFrame, width: Width = WIDTH) -> alt.LayerChart:
+    """Accuracy of each arm on questions by how often the base model is right on them, from `difficulty_rows`."""
     datasets = Rows()
     data = datasets.add(rows)
     arms = _arms(material, rows)
@@ -134,9 +133,11 @@ def _shares(material: Material, arm: str) -> pl.DataFrame | None:
         )
 
 
-def settled(material: Material, width: Width = WIDTH) -> alt.LayerChart:
-    """The share of responses whose forced answer is right at a budget and at every larger one, a line an arm."""
-    rows = settled_rows(material)
+def settled(material: Material, rows: pl.DataFrame, width: Width = WIDTH) -> alt.LayerChart:
+    """The share of responses whose forced answer is right at a budget and at every larger one, a line an arm.
+
+    `rows` are those of `settled_rows`.
+    """
     datasets = Rows()
     data = datasets.add(rows)
     arms = _arms(material, rows)
@@ -199,9 +200,11 @@ def settled_rows(material: Material) -> pl.DataFrame:
     return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
 
 
-def rewards(material: Material, width: Width = WIDTH) -> alt.LayerChart:
-    """The share of an arm's last rollouts by reward, each reward as a share of the arm's largest; a line an arm."""
-    rows = reward_rows(material)
+def rewards(material: Material, rows: pl.DataFrame, width: Width = WIDTH) -> alt.LayerChart:
+    """The share of an arm's last rollouts by reward, each reward as a share of the arm's largest; a line an arm.
+
+    `rows` are those of `reward_rows`.
+    """
     datasets = Rows()
     data = datasets.add(rows)
     arms = _arms(material, rows)

@@ -138,11 +138,15 @@ def curve_group(gallery: Gallery, material: Material, name: str, lines: Sequence
 
 def spread_group(gallery: Gallery, material: Material) -> Markup | None:
     """How responses are spread: lengths, difficulty, where answers settle, rewards; None where nothing was kept."""
+    # Each reads all responses, and has to be known before it is drawn.
+    length, last, level, reward = (
+        rows(material) for rows in (length_rows, settled_rows, difficulty_rows, reward_rows)
+    )
     charts: list[tuple[str, pl.DataFrame, Draw]] = [
-        ("lengths", length_rows(material), lambda: lengths(material)),
-        ("settled", settled_rows(material), lambda: settled(material)),
-        ("difficulty", difficulty_rows(material), lambda: difficulty(material)),
-        ("rewards", reward_rows(material), lambda: rewards(material)),
+        ("lengths", length, lambda: lengths(material, length)),
+        ("settled", last, lambda: settled(material, last)),
+        ("difficulty", level, lambda: difficulty(material, level)),
+        ("rewards", reward, lambda: rewards(material, reward)),
     ]
     there = {arm for _, rows, _ in charts for arm in rows["arm"]}
     arms = [arm for arm in material.drawn if arm in there]

@@ -16,9 +16,8 @@ BINS = 32
 """Stretches of equal size from 0 to the longest response of any arm."""
 
 
-def lengths(material: Material, width: Width = WIDTH) -> alt.LayerChart:
-    """The share of an arm's responses by length, seeds and benchmarks together; a line an arm."""
-    rows = length_rows(material)
+def lengths(material: Material, rows: pl.DataFrame, width: Width = WIDTH) -> alt.LayerChart:
+    """The share of an arm's responses by length, seeds and benchmarks together; a line an arm, from `length_rows`."""
     arms = [arm for arm in material.arms if arm in set(rows["arm"])]
     datasets = Rows()
     data = datasets.add(rows)
