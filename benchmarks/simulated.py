@@ -318,7 +318,6 @@ class _Client:
 
     def __init__(self, engine: Engine, case: Case, grain: int) -> None:
         self._engine, self._case, self._grain = engine, case, grain
-        self.event_hooks: dict[str, list[Any]] = {}
 
     async def __aenter__(self) -> _Client:
         return self

@@ -16,6 +16,7 @@ from reodsl.price.machine import Devices, devices_of
 from reodsl.price.memory import cache_tokens
 from reodsl.price.rollout import Load, force, generation_seconds
 from reodsl.price.sizes import Sizes, sizes_of
+from runners.engine.sglang import silence
 
 LENGTHS = Lengths.of(10240, 32768)
 CUTS = (1024, 2048, 4096, 8192, 16384)
@@ -50,6 +51,16 @@ def compare(engines: int, sizes: Sizes) -> tuple[float, float]:
     return found.generation, generation_seconds(
         Load(16 * engines, engines, 150, LENGTHS), sizes, h800(engines)
     )
+
+
+def test_a_slow_machine_takes_no_engine_for_one_that_hangs(
+    sizes: Sizes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines answer on a clock of their own: that of the machine says nothing of them."""
+    monkeypatch.setattr(silence, "_SILENCE", 0.0)
+    monkeypatch.setattr(silence, "_PAUSE", 0.0)
+    simulated, priced = compare(2, sizes)
+    assert simulated == pytest.approx(priced, rel=0.3)
 
 
 def test_eight_engines_take_what_is_priced(sizes: Sizes) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -77,12 +77,24 @@ Connect = Callable[[Address, int], AbstractAsyncContextManager[httpx.AsyncClient
 """Gives a client of a server for so many requests at once."""
 
 
-def connect_http(address: Address, at_once: int) -> httpx.AsyncClient:
-    """A client that waits for as long as an answer takes."""
-    limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
-    return httpx.AsyncClient(
-        base_url=address.url, headers=address.headers, trust_env=False, timeout=None, limits=limits
-    )
+@asynccontextmanager
+async def connect_http(address: Address, at_once: int) -> AsyncIterator[httpx.AsyncClient]:
+    """A client that waits for as long as an answer takes. Raises `Hung`, in a group, once the server hangs."""
+    ear = Ear(address)
+    async with (
+        httpx.AsyncClient(
+            base_url=address.url,
+            headers=address.headers,
+            trust_env=False,
+            timeout=None,
+            limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
+            event_hooks={"response": [ear.hear]},
+        ) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        listening = group.create_task(listen(ear))
+        yield client
+        listening.cancel()
 
 
 def left(works: Sequence[Work]) -> int:
@@ -171,10 +183,7 @@ class Round:
                 await self._hear()
 
     async def _ask_all(self, number: int, client: httpx.AsyncClient) -> None:
-        ear = Ear(self._servers[number])
-        client.event_hooks = {"response": [ear.hear]}
         async with asyncio.TaskGroup() as group:
-            listening = group.create_task(listen(ear))
             while self._open:
                 while not self._full(number) and (work := self._next(number)) is not None:
                     work.server = number
@@ -183,7 +192,6 @@ class Round:
                     self._running += 1
                     group.create_task(self._ask(number, work, client))
                 await self._hear()
-            listening.cancel()
 
     async def _ask(self, number: int, work: Work, client: httpx.AsyncClient) -> None:
         await _answer(work, client, self._servers[number], self._ahead, self._read)
