@@ -1,7 +1,7 @@
 """Read the user's Python that a spec names: its bytes and their checksum. Nothing here imports it.
 
 `FILE.py:FUNCTION` is a plain file in the spec's folder or below it. `MODULE:FUNCTION` is what an installed package offers as
-an entry point of the group `reodsl.python`; what counts is the file of that module and the package's version.
+an entry point of the group `reodsl.python`; what counts is all Python of that package, and its version.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.machinery
 import importlib.util
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,13 +31,16 @@ _REQUIRED = re.compile(rf"{LIBRARY}(?![A-Za-z0-9._-])")
 _KIND = "python"
 LARGEST_CODE = 1 << 20
 """Bytes of a Python file that a spec names."""
+MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
+"""Python files of a package that a spec names, and their bytes together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
     """A function's code. `name` is what the spec calls it, `module` the package's module or empty where it is a file.
 
-    `checksum` is the SHA-256 of `source`, with the version of the package where it is of one.
+    `checksum` is the SHA-256 of `source`, with the version of the package where it is of one. `inside` is that of the
+    package's other Python files, and `others` how many there are.
     """
 
     name: str
@@ -44,6 +48,8 @@ class Code:
     source: bytes
     module: str = ""
     version: str = ""
+    inside: str = ""
+    others: int = 0
 
     @property
     def file(self) -> str:
@@ -60,7 +66,7 @@ class Code:
         """What identifies the content."""
         digest = hashlib.sha256(self.source)
         if self.module:
-            digest.update(f"\0{self.module} {self.version}".encode())
+            digest.update(f"\0{self.module} {self.version}{self.inside and ' '}{self.inside}".encode())
         return digest.hexdigest()
 
 
@@ -104,7 +110,11 @@ def unallowed(codes: Iterable[Code]) -> Diagnostic | None:
         "E0746",
         f"the spec runs Python that is new to this machine: {', '.join(f'`{code.file}`' for code in new)}",
         where=str(new[0].path),
-        notes=[f"{code.path} has the content sha256:{code.checksum}" for code in new],
+        notes=[
+            f"{code.path}{f', with {code.others} more of its package,' if code.others else ''} has the content "
+            f"sha256:{code.checksum}"
+            for code in new
+        ],
         help=f"read {'it' if one else 'them'}, and give the same command with --allow-python: it asks once for each content",
     )
 
@@ -164,7 +174,46 @@ def _of_package(name: str, module: str) -> Code:
             name, f"the module `{module}` has no file that can be read", "install the package anew"
         )
     dist = environment if entry is None else entry.dist
-    return Code(name, path, source, module, dist.version if dist is not None else "")
+    inside, others = _others(name, module.partition(".")[0], path)
+    return Code(name, path, source, module, dist.version if dist is not None else "", inside, others)
+
+
+def _others(name: str, package: str, path: Path) -> tuple[str, int]:
+    """The checksum of a package's Python files but the one at `path`, and their number; nothing where there are none.
+
+    An editable package keeps its version as it changes. Raises E0743 for more files, or larger ones, than are read.
+    """
+    spec = importlib.util.find_spec(package)
+    folders = [Path(each) for each in (spec.submodule_search_locations if spec is not None else None) or ()]
+    files = sorted(
+        (file.relative_to(folder).as_posix(), file)
+        for folder in folders
+        for place, _, names in os.walk(folder)
+        for file in (Path(place) / each for each in names if each.endswith(".py"))
+        if file != path
+    )
+    if not files:
+        return "", 0
+    size, digest = 0, hashlib.sha256()
+    for relative, file in files if len(files) <= MOST_FILES else ():
+        try:
+            content = read_plain(file, LARGEST_PACKAGE)
+        except OSError as failure:
+            raise _unusable(
+                str(file), f"it cannot be read: {failure.strerror}", "install the package anew"
+            ) from None
+        size += len(content)
+        if size > LARGEST_PACKAGE:
+            break
+        digest.update(f"{relative} {len(content)}\0".encode() + content)
+    if len(files) > MOST_FILES or size > LARGEST_PACKAGE:
+        raise _unusable(
+            name,
+            f"`{package}` has {len(files):,} more Python files, and may have {MOST_FILES:,} with "
+            f"{LARGEST_PACKAGE >> 20} MiB together",
+            "put what the spec needs into a package of its own: all of it counts as the function's content",
+        )
+    return digest.hexdigest(), len(files)
 
 
 def _environment(module: str) -> metadata.Distribution | None:

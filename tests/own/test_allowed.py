@@ -14,11 +14,13 @@ import reodsl
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.ir.expression import Expression, LimitedOwn
-from reodsl.store.code import allow, allowed_folder, content_of, is_allowed, read_code
+from reodsl.store import code as code_module
+from reodsl.store.code import allow, allowed_folder, content_of, is_allowed, read_code, unallowed
 from reodsl.store.external import Fingerprints, resolved
 from runners.own.source import opened
 from runners.sandbox import lacking
 from tests.bad_input.commands import SPEC, Place, refused
+from tests.own.library import install
 
 confined = pytest.mark.skipif(lacking() is not None, reason=f"NOT CONFINED HERE: {lacking()}")
 OWN = SPEC.replace("verifier = exact", 'verifier = python("mine/checks.py:check")')
@@ -212,8 +214,49 @@ def test_only_what_a_package_offers_can_be_named(place: Place, monkeypatch: pyte
     monkeypatch.syspath_prepend(str(site))
     code = read_code("lengths.inner.checks:check", place.folder)
     assert (code.module, code.version, code.source.decode()) == ("lengths.inner.checks", "1.5", GOOD)
+    assert code.others == 2
     place.write(GOOD, "checks.py")
     assert code.checksum != read_code("checks.py:check", place.folder).checksum
+
+
+def test_all_python_of_a_package_is_the_functions_content(
+    site: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the layout that the library's own scaffold has: the module that is named only imports from the others."""
+    install(site, "from sums_env.taskset import Sums\n", library=False)
+    folder = site / "sums_env"
+    (folder / "servers").mkdir(parents=True)
+    (site / "sums_env.py").rename(folder / "__init__.py")
+    for name in ("taskset.py", "servers/tool.py"):
+        (folder / name).write_text("A = 1\n")
+    code = read_code("sums_env:verifiers", place.folder)
+    assert (code.path, code.others) == (folder / "__init__.py", 2)
+    unasked = unallowed([code])
+    assert unasked is not None
+    assert "with 2 more of its package, has the content" in unasked.notes[0]
+    allow(code)
+    assert unallowed([code]) is None
+    seen = {code.checksum}
+    changes: list[Callable[[], object]] = [
+        lambda: (folder / "taskset.py").write_text("A = 2\n"),
+        lambda: (folder / "servers" / "tool.py").write_text("A = 2\n"),
+        lambda: (folder / "servers" / "tool.py").rename(folder / "tool.py"),
+        lambda: (folder / "more.py").touch(),
+    ]
+    for change in changes:
+        change()
+        changed = read_code("sums_env:verifiers", place.folder)
+        assert changed.checksum not in seen
+        assert unallowed([changed]) is not None
+        seen.add(changed.checksum)
+    (folder / "data.txt").write_text("no Python")
+    assert read_code("sums_env:verifiers", place.folder).checksum in seen
+    for name, most in (("MOST_FILES", 2), ("LARGEST_PACKAGE", 7)):
+        with monkeypatch.context() as patch:
+            patch.setattr(code_module, name, most)
+            with pytest.raises(Problem, match="3 more Python files") as caught:
+                read_code("sums_env:verifiers", place.folder)
+        assert caught.value.diagnostics[0].code == "E0743"
 
 
 @confined

@@ -127,7 +127,8 @@ def test_rewards_see_the_conversation(environment: Environment) -> None:
     assert environment.score(row) == 1.25
     assert environment.score({**row, "text": "8"}) == 0.25
     assert environment.score({**row, "turns": [turn, {**turn, "state": {"calls": 2}}]}) == 1.0
-    # A response that ends with a call has said nothing.
+    # What is said beside a call counts, and a response that ends with a call has said nothing.
+    assert environment.score({**row, "text": f"{called} 7"}) == 1.25
     assert environment.score({**row, "text": called}) == 0.25
 
 
