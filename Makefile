@@ -111,6 +111,7 @@ inspect: $(INSPECT)/.ready
 environments: $(ENVS)/.ready-$(shell cat constraints/verifiers.txt | cksum | cut -d' ' -f1) $(SMOLLM2)
 	OMP_NUM_THREADS=1 $(ENVS)/bin/python -m pytest -m heavy tests/own/test_gym.py \
 	  tests/own/test_environment.py::test_a_spec_trains_on_an_environment \
+	  tests/own/test_tools.py::test_an_environment_that_the_library_lays_out_asks_answers_and_pays \
 	  tests/own/test_tools.py::test_a_model_is_trained_with_tools
 
 # On top of the packages that are there: two of them want different versions of pillow, so no list holds all.

@@ -62,6 +62,12 @@ class Code:
         return self.name.rpartition(":")[2]
 
     @property
+    def root(self) -> Path | None:
+        """The folder of the package that the module is in; None for a file, and for a module that is no package."""
+        inside = self.module.count(".") + (self.path.name == "__init__.py")
+        return self.path.parents[inside - 1] if self.module and inside else None
+
+    @property
     def checksum(self) -> str:
         """What identifies the content."""
         digest = hashlib.sha256(self.source)

@@ -65,6 +65,7 @@ class OwnFunction:
         said = {
             "role": role,
             "file": str(code.path),
+            "root": str(code.root or ""),
             "function": code.function,
             "module": code.module,
             "source": code.source.decode("utf-8", "replace"),
@@ -174,10 +175,7 @@ class OwnFunction:
                     help="give one number for each, as the page says: reodsl explain E0745",
                 )
             case {"status": "error", "message": str(message), **more}:
-                line = more.get("line")
-                raise problem_at(
-                    self.code, message, line if isinstance(line, int) else None, self._advice(more)
-                )
+                raise problem_at(self.code, message, _line_of(more), self._advice(more), _inside_of(more))
             case {"status": "timeout"} if self._forgiving:
                 return [self._too_long()]
             case {"status": "failed"} if self._forgiving:
@@ -185,8 +183,7 @@ class OwnFunction:
                     {"ended": f"it ended, and may have needed more than {self.memory_mib:,} MiB of memory"}
                 ]
             case {"status": "timeout", **more}:
-                line = more.get("line")
-                raise self._late(line if isinstance(line, int) else None)
+                raise self._late(_line_of(more), _inside_of(more))
         raise self._ended()
 
     def _too_long(self) -> dict[str, Any]:
@@ -203,13 +200,14 @@ class OwnFunction:
             )
         return "mend the line; what a model writes may be anything, an empty text too"
 
-    def _late(self, line: int | None = None) -> Problem:
+    def _late(self, line: int | None = None, inside: str = "") -> Problem:
         return problem_at(
             self.code,
             f"a batch of {self.batch} took more than its {self.seconds:g} s of processor time",
             line,
             f'end its loops, or allow more: `python("{self.code.name}", {"y, " if self._role == "reward" else ""}'
             f"batch: {max(1, self.batch // 2)}, seconds: {2 * self.seconds:g} seconds)`",
+            inside,
         )
 
     def _ended(self) -> Problem:
@@ -247,6 +245,17 @@ def open_function(
         workers=workers,
         confined=resources.confined,
     )
+
+
+def _line_of(said: Mapping[str, Any]) -> int | None:
+    line = said.get("line")
+    return line if isinstance(line, int) else None
+
+
+def _inside_of(said: Mapping[str, Any]) -> str:
+    """The file of the package that the line is in; empty for the module's own."""
+    inside = said.get("inside")
+    return inside if isinstance(inside, str) else ""
 
 
 def _is_number(value: object) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from reodsl.diagnostics import Diagnostic, Problem, error, problem
-from reodsl.store.code import Code, read_code
+from reodsl.store.code import LARGEST_CODE, Code, read_code
+from reodsl.store.plain import read_plain
 from runners.own.worker import ROWS
 
 
@@ -65,16 +67,21 @@ def source_problem(code: Code, role: str) -> Diagnostic | None:
     return None
 
 
-def problem_at(code: Code, message: str, line: int | None, help: str) -> Problem:
-    """E0744: what went wrong inside the code, at its line."""
-    text = ""
+def problem_at(code: Code, message: str, line: int | None, help: str, inside: str = "") -> Problem:
+    """E0744: what went wrong inside the code, at its line; `inside` is the file of its package, if it is another one."""
+    text, path, source = "", code.path, code.source
+    if inside and code.root is not None and (file := code.root / inside).suffix == ".py":
+        # What a process says of itself is not to be trusted.
+        with suppress(OSError, ValueError):
+            if file.resolve().is_relative_to(code.root.resolve()):
+                path, source = file, read_plain(file, LARGEST_CODE)
     if line is not None:
-        written = code.source.decode("utf-8", "replace").splitlines()
+        written = source.decode("utf-8", "replace").splitlines()
         text = written[line - 1].strip() if 0 < line <= len(written) else ""
     return problem(
         "E0744",
         f"`{code.name}` failed: {message}",
-        where=str(code.path) if line is None else f"{code.path}:{line}",
+        where=str(path) if line is None else f"{path}:{line}",
         notes=[f"the line is: {text}"] if text else (),
         help=help,
     )

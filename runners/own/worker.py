@@ -4,10 +4,10 @@ The process is confined (`runners.sandbox`) before the user's file is run for th
 that ends with the batch: the file is run anew, so that no batch knows of another. Packages that the file imports at its top
 are loaded once, before the copies are made.
 
-The first line in is `{"role", "file", "function", "module", "source", "seconds", "memory_mib", "must"}`, and its answer
-`{"ready": true}`, `{"ready": false, "lacking"}` or `{"ready": false, "why"}`. Each further line in is `{"rows": […]}`, and
-its answer `{"status", …}`: `done` with `values`, `error` with `message` and perhaps `line` and `text`, `timeout`, `failed`,
-or `lost`.
+The first line in is `{"role", "file", "root", "function", "module", "source", "seconds", "memory_mib", "must"}`, and its
+answer `{"ready": true}`, `{"ready": false, "lacking"}` or `{"ready": false, "why"}`. Each further line in is
+`{"rows": […]}`, and its answer `{"status", …}`: `done` with `values`, `error` with `message` and perhaps `line` and
+`inside`, `timeout`, `failed`, or `lost`.
 """
 
 from __future__ import annotations
@@ -214,14 +214,13 @@ def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
     words = str(failure).strip().partition("\n")[0][:_LONGEST_WORDS]
     kind = type(failure).__name__
     message: dict[str, Any] = {"status": "error", "message": f"{kind}: {words}" if words else kind}
-    if isinstance(failure, SyntaxError) and failure.filename == said["file"]:
-        message["line"] = failure.lineno
-        message["message"] = f"{kind}: {failure.msg}"
     at = failure.__traceback__
     while at is not None:
-        if at.tb_frame.f_code.co_filename == said["file"]:
-            message["line"] = at.tb_lineno
+        message |= place_in(said, at.tb_frame.f_code.co_filename, at.tb_lineno)
         at = at.tb_next
+    if isinstance(failure, SyntaxError) and place_in(said, failure.filename or "", failure.lineno or 1):
+        message |= place_in(said, failure.filename or "", failure.lineno or 1)
+        message["message"] = f"{kind}: {failure.msg}"
     if isinstance(failure, MemoryError):
         message["message"] = f"it takes more than {said['memory_mib']:g} MiB of memory"
     elif isinstance(failure, (PermissionError, BlockingIOError)) or "start new thread" in words:
@@ -229,6 +228,14 @@ def error_of(failure: BaseException, said: dict[str, Any]) -> dict[str, Any]:
     elif isinstance(failure, ImportError):
         message["missing"] = failure.name or ""
     return message
+
+
+def place_in(said: dict[str, Any], file: str, line: int) -> dict[str, Any]:
+    """A line as a message has it: in the user's file, or `inside` its package; nothing for any other."""
+    if file == said["file"]:
+        return {"line": line, "inside": ""}
+    inside = said["root"] and file.startswith(f"{said['root']}{os.sep}")
+    return {"line": line, "inside": os.path.relpath(file, said["root"])} if inside else {}
 
 
 def main() -> None:

@@ -197,6 +197,55 @@ def test_a_reward_of_several_parts_is_their_sum(site: Path) -> None:
         Environment("sums_env").score({"text": "2", "meta": {}})
 
 
+@pytest.fixture
+def layered(site: Path) -> Path:
+    """The same environment in a package whose named module imports it, and its file there."""
+    install(site, "from sums_env.taskset import Sums\n\n__all__ = ['Sums']\n", library=True)
+    folder = site / "sums_env"
+    folder.mkdir()
+    (site / "sums_env.py").rename(folder / "__init__.py")
+    (folder / "taskset.py").write_text(STAND_IN)
+    return folder / "taskset.py"
+
+
+@confined
+@pytest.mark.parametrize(
+    ("change", "words", "line"),
+    [
+        (("for a in range(10)", "for a in range(1 // 0)"), "ZeroDivisionError", "for a in range(1 // 0):"),
+        (("for a in range(10)", "for a im range(10)"), "SyntaxError", "for a im range(10):"),
+    ],
+)
+def test_a_fault_in_another_file_of_its_package_is_shown_there(
+    layered: Path, change: tuple[str, str], words: str, line: str
+) -> None:
+    text = STAND_IN.replace(*change)
+    layered.write_text(text)
+    task = function("task")
+    with pytest.raises(Problem, match=words) as caught:
+        task.draw(1, range(2))
+    task.close()
+    (found,) = caught.value.diagnostics
+    at = next(number for number, each in enumerate(text.splitlines(), 1) if each.strip() == line)
+    assert (found.code, found.where, found.notes) == ("E0744", f"{layered}:{at}", (f"the line is: {line}",))
+
+
+@pytest.mark.parametrize(
+    "inside", ["../secret.py", "taskset.txt", "/etc/passwd", "link.py", "nowhere.py", "a\0.py", 7]
+)
+def test_a_process_shows_no_line_of_a_file_outside_its_package(layered: Path, inside: object) -> None:
+    secret = layered.parents[1] / "secret.py"
+    for path in (secret, layered.with_suffix(".txt")):
+        path.write_text("KEY = 'hunter2'\n")
+    (layered.parent / "link.py").symlink_to(secret)
+    said = {"status": "error", "message": "x", "line": 1, "inside": inside}
+    with pytest.raises(Problem) as caught:
+        function("task")._values(said, 1, bool)
+    (found,) = caught.value.diagnostics
+    assert found.where == f"{layered.with_name('__init__.py')}:1"
+    assert "hunter2" not in str(found)
+
+
 @confined
 def test_a_reward_reads_no_file(site: Path) -> None:
     reads = "float(open('/etc/passwd').read())"

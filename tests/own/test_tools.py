@@ -266,6 +266,63 @@ def test_a_file_of_ones_own_has_no_tools(tmp_path: Path) -> None:
     assert caught.value.diagnostics[0].code == "E0745"
 
 
+@confined
+@pytest.mark.heavy
+@pytest.mark.skipif(not HERE, reason="NOT INSTALLED: verifiers")
+def test_an_environment_that_the_library_lays_out_asks_answers_and_pays(site: Path, tmp_path: Path) -> None:
+    """A package of several files, made by the library's own command, with what it leaves to its author filled in."""
+    scaffold = [
+        sys.executable,
+        "-m",
+        "verifiers.v1.cli.init",
+        "sums-env",
+        "--path",
+        str(tmp_path),
+        "--add-tool",
+    ]
+    subprocess.run(scaffold, check=True, stdout=subprocess.DEVNULL)
+    install(site, "", library=False)
+    (site / "sums_env.py").unlink()
+    (tmp_path / "sums_env" / "sums_env").rename(site / "sums_env")
+    taskset = site / "sums_env" / "taskset.py"
+    text = re.sub(
+        r"raise NotImplementedError\(\s*\"Return.*?\n        \)",
+        'return [SumsEnvTask(SumsEnvData(prompt=f"Say {n}"), self.config.task) for n in range(self.config.num_tasks)]',
+        taskset.read_text(),
+        flags=re.S,
+    )
+    words = re.compile(r'raise NotImplementedError\("Score.*?"\)')
+    taskset.write_text(words.sub("return float(trace.last_reply == self.data.prompt[-1])", text))
+    code = read_code("sums_env:verifiers", Path())
+    assert code.others == 3
+    functions = [
+        OwnFunction(code, role, batch=1, seconds=60, memory_mib=2048) for role in ("task", "tools", "reward")
+    ]
+    task, tools, reward = functions
+    (question,) = task.draw(1, range(1))
+    meta = json.loads(question["meta"])
+    (name,) = (each["function"]["name"] for each in meta["tools"])
+    assert name == "sums_env_echo"
+    call = {"name": name, "arguments": {"text": "hello"}}
+    (said,) = tools.reply([{"meta": meta, "turns": [], "text": "x", "calls": [call], "state": None}])
+    assert said is not None
+    assert said["replies"] == ["hello"]
+    row = {
+        **question,
+        "meta": meta,
+        "reference": "",
+        "references": [],
+        "answer": "",
+        "correct": False,
+        "tokens": 1,
+    }
+    turn = {"text": "x", "calls": [call], "replies": ["hello"]}
+    right = {**row, "text": question["question"][-1], "turns": [turn]}
+    assert reward.call([right, {**right, "text": "no"}]) == [1.0, 0.0]
+    for each in functions:
+        each.close()
+
+
 LESSONS = """
 from random import Random
 
