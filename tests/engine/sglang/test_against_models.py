@@ -74,6 +74,28 @@ def test_answers_are_the_same_whoever_cuts_the_responses(
     assert engine.force(requests, responses, cuts, FORCING, drawn) == own
 
 
+def test_nothing_depends_on_how_many_responses_a_server_has_room_for(
+    engine: SGLangEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for hardly anything they are asked for one after another. Log-probabilities may differ in their last bits:
+    a processor's sums follow the batch (docs/LOG.md).
+    """
+    requests = make_requests(5, 2, seed=15)
+    ahead = Ahead(lambda _, response: range(0, len(response.tokens), 4), FORCING, ANSWER)
+    found = []
+    for room in (1 << 20, 1):
+        servers = [replace(server, room=room) for server in engine.fleet.servers]
+        monkeypatch.setattr(engine.fleet, "servers", servers)
+        responses = engine.generate(requests, WHOLE, ahead)
+        cuts = [range(0, len(response.tokens), 4) for response in responses]
+        tokens = [(response.tokens, response.finish) for response in responses]
+        numbers = [number for response in responses for number in response.logprobs]
+        found.append((tokens, engine.force(requests, responses, cuts, FORCING, ANSWER), numbers))
+    (*together, numbers), (*alone, others) = found
+    assert together == alone
+    assert numbers == pytest.approx(others, abs=1e-4)
+
+
 @pytest.mark.parametrize("sampling", [WHOLE, TEMPERED, CUT], ids=["whole", "tempered", "cut"])
 def test_log_probabilities_are_those_of_the_protocol(
     engine: SGLangEngine, served_model: Any, sampling: Sampling
