@@ -45,7 +45,9 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tupl
     whole = bool(path) and path[-1] in _WHOLE
     if isinstance(old, Mapping) and isinstance(new, Mapping) and not whole:
         for key in [*old, *(key for key in new if key not in old)]:
-            yield from differences(old.get(key), new.get(key), (*path, str(key)))
+            # Most parts are equal, and Python compares them without a call for each of theirs.
+            if old.get(key) != new.get(key):
+                yield from differences(old.get(key), new.get(key), (*path, str(key)))
     elif (
         isinstance(old, list)
         and isinstance(new, list)
@@ -99,7 +101,7 @@ def changed_inputs(
     return tuple(roles)
 
 
-_CHOSEN = {"frontier": ("frontier", "of"), "score": ("score", "arms"), "budgets": ("split", "rollouts")}
+CHOSEN = {"frontier": ("frontier", "of"), "score": ("score", "arms"), "budgets": ("split", "rollouts")}
 """The setting that says which arms a kind of task reads."""
 _BASE = "relative_to"
 
@@ -115,13 +117,13 @@ def regrouped(
         {role.partition(":")[2]: each for role, each in inputs.items() if role.startswith(f"{ARMS}:")}
         for inputs in (then, now)
     )
-    if not before or task.kind not in _CHOSEN:
+    if not before or task.kind not in CHOSEN:
         return ()
     changed: list[tuple[tuple[str, ...], Any, Any]] = []
     gone = [name for name in before if name not in after and before[name] not in after.values()]
     came = [name for name in after if name not in before and after[name] not in before.values()]
     if gone or came:
-        changed.append((_CHOSEN[task.kind], list(before), list(after)))
+        changed.append((CHOSEN[task.kind], list(before), list(after)))
     old, new = (
         next((name for name, each in group.items() if each == inputs.get(_BASE)), None)
         for group, inputs in ((before, then), (after, now))

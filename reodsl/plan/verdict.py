@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from reodsl.graph.task import VERSIONS, Graph, Task
 from reodsl.ir import Spec, digest
-from reodsl.plan.changes import Difference, changed_inputs, explain, regrouped, words
+from reodsl.plan.changes import CHOSEN, Difference, changed_inputs, explain, regrouped, words
 from reodsl.plan.keys import Keys, contents
 from reodsl.plan.places import Places
 from reodsl.store.accept import acceptances, telling
@@ -90,9 +89,8 @@ class _Planner:
 
     def item(self, task: Task) -> Item:
         needs = tuple(dict.fromkeys(source for source in task.inputs.values() if source not in self.done))
-        old = self._previous(task)
         if needs:
-            return self._pending(task, needs, old)
+            return self._pending(task, needs)
         if self.keys.unread(task):
             return Item(task, "run", "it has more to read than a plan does: a run reads it once")
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
@@ -109,23 +107,27 @@ class _Planner:
             return Item(task, "run", "its result is damaged", key=key)
         if key == previous(self.spec.study.name, task.id, self.records):
             return Item(task, "run", "its result was removed", key=key)
+        old = self._previous(task)
         if old is None:
             return Item(task, "run", "not done yet", key=key)
-        last = self.store.get(previous(self.spec.study.name, task.id, self.records) or "")
-        then = last.provenance.get("contents", {}) if last is not None else {}
         now = contents(task, inputs)
-        changes = (*explain(task, old, new, self.places), *regrouped(task, then, now, self.places))
+        changes = explain(task, old, new, self.places)
+        if task.kind in CHOSEN:
+            last = self.store.get(previous(self.spec.study.name, task.id, self.records) or "")
+            then = last.provenance.get("contents", {}) if last is not None else {}
+            changes += regrouped(task, then, now, self.places)
         if changes:
             return Item(task, "rerun", _reason(task, changes), changes, key=key)
         roles = changed_inputs(old, new, now)
         sources = dict.fromkeys(task.inputs.get(role, _GROUPS.get(role, role)) for role in roles)
         return Item(task, "rerun", f"{_some(tuple(sources))} changed", key=key)
 
-    def _pending(self, task: Task, needs: tuple[str, ...], old: Mapping[str, Any] | None) -> Item:
+    def _pending(self, task: Task, needs: tuple[str, ...]) -> Item:
         """A task that reads what is not there yet, so that its key is unknown."""
         if task.kind == "budgets" or self.unknown.intersection(needs):
             self.unknown.add(task.id)
             return Item(task, "later", f"needs {_some(needs)}", needs=needs)
+        old = self._previous(task)
         if old is None:
             return Item(task, "run", f"after {_some(needs)}", needs=needs)
         now = {"version": VERSIONS[task.kind], "payload": self.keys.payload(task)}

@@ -195,6 +195,9 @@ def resolved(task: Task, payload: Mapping[str, Any], folder: Path, prints: Finge
     return dict(payload)
 
 
+_LEAF = (str, int, float, type(None))
+
+
 def _with_content(part: Any, folder: Path) -> Any:
     """A part of a payload with the content of the user's functions in the place of their files, and judges without their
     address and limits; without any, the part."""
@@ -205,7 +208,10 @@ def _with_content(part: Any, folder: Path) -> Any:
             # What stored results name has to be a judge again, for the prices that are learnt from them.
             kept = {name: each for name, each in part.items() if name not in Judge.incidental}
             return {**kept, "address": _NO_ADDRESS}
-        inner = {name: _with_content(each, folder) for name, each in part.items()}
+        inner = {
+            name: each if isinstance(each, _LEAF) else _with_content(each, folder)
+            for name, each in part.items()
+        }
         return inner if any(inner[name] is not part[name] for name in inner) else part
     if isinstance(part, (list, tuple)):
         items = [_with_content(each, folder) for each in part]
