@@ -178,7 +178,7 @@ def finish(
     verdicts = (collector.early or collector.verifier).grade(answers.asked)
     finished = now()
     right = [verdict.correct for verdict in verdicts]
-    prefixes = tuple(tuple((at, right[i]) for at, i in one) for one in answers.prefixes)
+    prefixes = tuple(tuple((at, i is not None and right[i]) for at, i in one) for one in answers.prefixes)
     bare = [(n, cut, _bare_at(prefixes[n], cut)) for n, places in enumerate(cuts.bare) for cut in places]
     width = 1 + int(inputs.length.max())
     correct = np.array([right[i] for i in answers.whole], dtype=float).reshape(inputs.length.shape)
@@ -314,11 +314,14 @@ def _force(
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What is read in one response: the text of its last turn, its answer, and those of its prefixes by tokens."""
+    """What is read in one response: the text of its last turn, its answer, and those of its prefixes by tokens.
+
+    A prefix has None where a turn begins after one that had an answer.
+    """
 
     last: str
     whole: Answer
-    prefixes: tuple[tuple[int, Answer], ...]
+    prefixes: tuple[tuple[int, Answer | None], ...]
 
 
 def _read(
@@ -330,18 +333,22 @@ def _read(
     def decode(tokens: Sequence[int]) -> str:
         return response_text(collector.tokenizer, tokens, stop)
 
-    def answer(text: str, which: str) -> Answer:
-        before = turns_before(turns, response)
+    def answer(text: str, which: str, cut: int | None = None) -> Answer:
+        before = turns_before(turns, response, cut)
         return Answer(text, question.gold, question.meta, question.text, before, which)
 
     last = turn_text(response, collector.tokenizer, stop)
-    begun = response.inserted[-1].after if response.inserted else 0
-    changes = bare_answers(response.tokens[begun:], decode, last, readers)
-    return _Read(
-        last,
-        answer(read_answer(readers, last), str(number)),
-        tuple((begun + at, answer(text, f"{number}:{begun + at}")) for at, text in changes),
-    )
+    prefixes: list[tuple[int, Answer | None]] = []
+    # A prefix ends in some turn, and its answer is what that one holds until then.
+    starts = [0, *(each.after for each in response.inserted)]
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        if prefixes and prefixes[-1][1] is not None:
+            prefixes.append((start, None))
+        changes = bare_answers(response.tokens[start:end], decode, last if end is None else None, readers)
+        for at, text in changes:
+            if end is None or start + at < end:
+                prefixes.append((start + at, answer(text, f"{number}:{start + at}", start + at)))
+    return _Read(last, answer(read_answer(readers, last), str(number)), tuple(prefixes))
 
 
 def _read_forced(
@@ -374,7 +381,7 @@ def _grading(
                 _read_forced(collector, question, number, response, (), Forced(cut, tokens))
                 for cut, tokens in answers.items()
             ]
-            return [parts.whole, *at_cuts, *(answer for _, answer in parts.prefixes)]
+            return [parts.whole, *at_cuts, *(answer for _, answer in parts.prefixes if answer is not None)]
 
         early.begin(read)
 
@@ -386,13 +393,13 @@ class _Answers:
     """All answers of a step, to be graded at once, and whose they are, by position in `asked`.
 
     `forced` has (response, cut, position) of each forced answer, `prefixes` (tokens, position) of each response wherever the
-    answer of its prefix changes. `last` are the texts of last turns, where answers are read.
+    answer of its prefix changes, with None where it is gone. `last` are the texts of last turns, where answers are read.
     """
 
     asked: list[Answer]
     whole: list[int]
     forced: list[tuple[int, int, int]]
-    prefixes: list[list[tuple[int, int]]]
+    prefixes: list[list[tuple[int, int | None]]]
     last: list[str]
 
     @staticmethod
@@ -425,7 +432,9 @@ class _Answers:
             for (question, number, response, before), of_response in zip(about, forced, strict=True)
             for at in of_response
         ]
-        prefixes = [[(at, ask(answer)) for at, answer in one.prefixes] for one in reads]
+        prefixes = [
+            [(at, None if answer is None else ask(answer)) for at, answer in one.prefixes] for one in reads
+        ]
         return _Answers(asked, whole, at_cuts, prefixes, [one.last for one in reads])
 
 

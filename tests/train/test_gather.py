@@ -13,9 +13,11 @@ import torch
 from reodsl.ir.expression import Aggregate, Binary, Correct, Length
 from reodsl.ir.reward import Metric
 from reodsl.ir.training import Advantage, Batch, Ppo
+from runners.engine.protocol import Inserted
 from runners.rewards.inputs import CutVerdicts
 from runners.train import gather as module
 from runners.train.batch import Batch as Columns
+from runners.train.batch import padded
 from runners.train.gather import _merged as merged
 from runners.train.gather import batch_of, gather, kept_texts, score, step_metrics
 from runners.train.rollouts import Rollouts
@@ -259,6 +261,29 @@ def test_metrics_of_a_reward_are_logged() -> None:
         means.append(np.mean([of[ok].mean() for of, ok in zip(length, solved, strict=True) if ok.any()]))
     assert row["metric_right"] == pytest.approx(np.mean(means))
     assert "metric_right" not in gather(Draws([1]), method(), 0).row
+
+
+def test_what_was_said_between_turns_is_read_after_a_prefix_and_not_learnt_from() -> None:
+    """The tokens of a row that are predicted are its prefix's last and the response's own, in order."""
+    found: Rollouts = experience(small_model())
+    said = (Inserted(1, (20,)), Inserted(2, (21, 21)))
+    responses = [replace(one, inserted=said[: len(one.tokens)]) for one in found.responses]
+    batch = batch_of(score(replace(found, responses=tuple(responses), leads=(2,) * len(responses)), method()))
+    inputs = padded(batch, torch.arange(len(batch)), torch.device("cpu"))
+    own = [
+        (*request.prompt[-2:], *one.tokens) for request, one in zip(found.requests, responses, strict=True)
+    ]
+    assert inputs.targets.tolist() == [token for row in own for token in row]
+    assert batch.trained.tolist() == [len(row) for row in own]
+    read = inputs.ids.flatten()[inputs.at].tolist()
+    wanted = []
+    for request, one in zip(found.requests, responses, strict=True):
+        before = [*request.prompt[:-2]]
+        for place, token in enumerate((*request.prompt[-2:], *one.tokens)):
+            before += [each for part in one.inserted if part.after == place - 2 for each in part.tokens]
+            wanted.append(before[-1])
+            before.append(token)
+    assert read == wanted
 
 
 def test_the_text_of_responses_is_kept_as_far_as_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
