@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
 from runners.engine.open import open_engine
 from runners.engine.protocol import Ahead, Request, Response, Sampling
-from runners.engine.sglang import silence, weights
+from runners.engine.sglang import broadcast, silence, weights
+from runners.engine.sglang.buckets import buckets
 from runners.engine.sglang.engine import SGLangEngine
 from runners.engine.sglang.server import Server
 from runners.engine.sglang.settings import KEY
@@ -150,6 +152,33 @@ def test_a_server_that_freezes_as_weights_come_gives_way_to_one_that_has_them(
     assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (9,)
     assert "a server that was sent weights is ended" in server.log.read_text()[before:]
     engine.load_weights(served_model.state_dict(), 10)
+
+
+@pytest.mark.heavy
+def test_a_server_that_dies_in_the_middle_of_a_broadcast_gives_way_to_one_that_has_all(
+    engine: SGLangEngine, server: Server, served_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed with some of the buckets taken: the next one is sent all of them, by the same way."""
+    other = make_model("qwen3-gqa-tied", seed=13)
+    assert server.process is not None
+    killed, sent = server.process.pid, [0]
+    real = broadcast._Own.send
+
+    def send(self: Any, tensor: Any) -> None:
+        sent[0] += 1
+        if sent[0] == 2:
+            os.kill(killed, signal.SIGKILL)
+        real(self, tensor)
+
+    monkeypatch.setattr(broadcast, "buckets", partial(buckets, size=16_000))
+    monkeypatch.setattr(broadcast._Own, "send", send)
+    monkeypatch.setattr(engine.fleet, "way", "broadcast")
+    engine.load_weights(other.state_dict(), 31)
+    assert (engine.fleet.way, server.process.pid != killed) == ("broadcast", True)
+    assert sent[0] > 4
+    assert greedy(engine) == greedy(engine_of(other))
+    assert engine.generate(make_requests(1, 1), GREEDY)[0].weight_versions == (31,)
+    engine.load_weights(served_model.state_dict(), 32)
 
 
 def test_a_server_at_an_address_is_used_and_left_alone(
