@@ -46,7 +46,7 @@ class Actors:
         self._ray = ray
         actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Actor)
         self._actors: dict[int, Any] = {}
-        own, *others = parts
+        first, *others = parts
         for part in others:
             resources = part.job.resources
             gpus = 0 if resources.device == "cpu" else 1
@@ -63,7 +63,7 @@ class Actors:
         self.store: Store
         self.host: str | None = None
         if {machine for _, machine in ready} <= {this_machine()}:
-            self.store = meet(own.meeting, own.world, COMPUTE)
+            self.store = meet(first.meeting, first.world, COMPUTE)
         else:
             self.host = host = str(ray.util.get_node_ip_address())
             self.store, port = listen(host, COMPUTE)
