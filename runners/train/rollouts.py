@@ -22,9 +22,9 @@ from reodsl.ir.reward import (
     Steps,
     reached_places,
 )
-from runners.answers import BOXED, answer_after_forcing, bare_answers, response_text
+from runners.answers import BOXED, response_text
 from runners.clock import Moment, now, spent
-from runners.conversations import Talk, Turn, converse, force, turn_text, turns_before
+from runners.conversations import Talk, Turn, converse, force
 from runners.draws import exit_places
 from runners.engine.protocol import Ahead, Ended, Engine, Forced, Request, Response, Sampling
 from runners.models.tokenizer import require_written
@@ -34,9 +34,10 @@ from runners.rewards.cuts import Cuts, needed_cuts
 from runners.rewards.inputs import CutVerdicts, Floats, Ints, RewardInputs, pad_places
 from runners.rewards.splits import step_places
 from runners.seeds import purpose
+from runners.train.answers import Answers, Read, Reading, Said
 from runners.train.asking import Asked, Asking, given_arrays
 from runners.train.questions import Question, shared_given
-from runners.verify import Answer, Early, Unsettled, Verifier, answer_row, read_answer
+from runners.verify import Answer, Early, Unsettled, Verifier, answer_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,11 @@ class Collector:
     tracks: Mapping[str, float] = field(default_factory=dict)
     talk: Talk | None = None
     early: Early | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """How answers are read in responses."""
+        return Reading(self.tokenizer, self.sampling.stop_ids, self.readers, self.forcing)
 
     def ask(self, question: Question, number: int, position: int) -> list[Asked]:
         """What each rollout of the question at a position of a draw is generated from."""
@@ -136,7 +142,7 @@ def collect(collector: Collector, questions: Sequence[Question], number: int) ->
         for position, group in enumerate(asked)
         for rollout, one in enumerate(group)
     ]
-    known: dict[int, _Read] = {}
+    known: dict[int, Read] = {}
     if collector.talk is None:
         ahead = _ahead(collector, questions, asked)
         ended = None if collector.early is None else _grading(collector, collector.early, questions, known)
@@ -157,7 +163,7 @@ def finish(
     responses: Sequence[Response],
     generating: tuple[Moment, Moment],
     turns: Sequence[tuple[Turn, ...]] = (),
-    known: Mapping[int, _Read] = MappingProxyType({}),
+    known: Mapping[int, Read] = MappingProxyType({}),
 ) -> Rollouts:
     """Forces and grades responses, question by question and rollout by rollout; `generating` is when they were made.
 
@@ -174,7 +180,11 @@ def finish(
     answered = now()
     if collector.early is not None:
         collector.early.settle()
-    answers = _Answers.of(collector, questions, responses, turns, forced, known)
+    said = [
+        Said(questions[number // collector.rollouts], number, response, before)
+        for number, (response, before) in enumerate(zip(responses, turns, strict=True))
+    ]
+    answers = Answers.of(collector.reading, said, forced, known)
     verdicts = (collector.early or collector.verifier).grade(answers.asked)
     finished = now()
     right = [verdict.correct for verdict in verdicts]
@@ -312,130 +322,23 @@ def _force(
     return force(collector.engine, requests, responses, cuts.forced, text, sampling)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What is read in one response: the text of its last turn, its answer, and those of its prefixes by tokens.
-
-    A prefix has None where a turn begins after one that had an answer.
-    """
-
-    last: str
-    whole: Answer
-    prefixes: tuple[tuple[int, Answer | None], ...]
-
-
-def _read(
-    collector: Collector, question: Question, number: int, response: Response, turns: tuple[Turn, ...]
-) -> _Read:
-    """What is read in response `number`, whose turns before the last are given."""
-    stop, readers = collector.sampling.stop_ids, collector.readers
-
-    def decode(tokens: Sequence[int]) -> str:
-        return response_text(collector.tokenizer, tokens, stop)
-
-    def answer(text: str, which: str, cut: int | None = None) -> Answer:
-        before = turns_before(turns, response, cut)
-        return Answer(text, question.gold, question.meta, question.text, before, which)
-
-    last = turn_text(response, collector.tokenizer, stop)
-    prefixes: list[tuple[int, Answer | None]] = []
-    # A prefix ends in some turn, and its answer is what that one holds until then.
-    starts = [0, *(each.after for each in response.inserted)]
-    for start, end in zip(starts, [*starts[1:], None], strict=True):
-        if prefixes and prefixes[-1][1] is not None:
-            prefixes.append((start, None))
-        changes = bare_answers(response.tokens[start:end], decode, last if end is None else None, readers)
-        for at, text in changes:
-            if end is None or start + at < end:
-                prefixes.append((start + at, answer(text, f"{number}:{start + at}", start + at)))
-    return _Read(last, answer(read_answer(readers, last), str(number)), tuple(prefixes))
-
-
-def _read_forced(
-    collector: Collector,
-    question: Question,
-    number: int,
-    response: Response,
-    turns: tuple[Turn, ...],
-    forced: Forced,
-) -> Answer:
-    """The answer that was forced out of response `number` at a cut."""
-    assert collector.forcing is not None
-    words = response_text(collector.tokenizer, forced.tokens, collector.sampling.stop_ids)
-    text = answer_after_forcing(collector.forcing, words, collector.readers)
-    before = turns_before(turns, response, forced.cut)
-    return Answer(text, question.gold, question.meta, question.text, before, f"{number}/{forced.cut}")
-
-
 def _grading(
-    collector: Collector, early: Early, questions: Sequence[Question], known: dict[int, _Read]
+    collector: Collector, early: Early, questions: Sequence[Question], known: dict[int, Read]
 ) -> Ended:
     """Has the answers of each response graded that has ended; what was read in it is put into `known`."""
+    reading = collector.reading
 
     def ended(number: int, response: Response, answers: Mapping[int, tuple[int, ...]]) -> None:
-        question = questions[number // collector.rollouts]
+        said = Said(questions[number // collector.rollouts], number, response, ())
 
         def read() -> list[Answer]:
-            known[number] = parts = _read(collector, question, number, response, ())
-            at_cuts = [
-                _read_forced(collector, question, number, response, (), Forced(cut, tokens))
-                for cut, tokens in answers.items()
-            ]
+            known[number] = parts = reading.read(said)
+            at_cuts = [reading.read_forced(said, Forced(cut, tokens)) for cut, tokens in answers.items()]
             return [parts.whole, *at_cuts, *(answer for _, answer in parts.prefixes if answer is not None)]
 
         early.begin(read)
 
     return ended
-
-
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """All answers of a step, to be graded at once, and whose they are, by position in `asked`.
-
-    `forced` has (response, cut, position) of each forced answer, `prefixes` (tokens, position) of each response wherever the
-    answer of its prefix changes, with None where it is gone. `last` are the texts of last turns, where answers are read.
-    """
-
-    asked: list[Answer]
-    whole: list[int]
-    forced: list[tuple[int, int, int]]
-    prefixes: list[list[tuple[int, int | None]]]
-    last: list[str]
-
-    @staticmethod
-    def of(
-        collector: Collector,
-        questions: Sequence[Question],
-        responses: Sequence[Response],
-        turns: Sequence[tuple[Turn, ...]],
-        forced: Sequence[Sequence[Forced]],
-        known: Mapping[int, _Read],
-    ) -> _Answers:
-        """Those of whole responses, of forced ones, and of the prefixes that hold one."""
-        asked: list[Answer] = []
-
-        def ask(answer: Answer) -> int:
-            asked.append(answer)
-            return len(asked) - 1
-
-        about = [
-            (questions[number // collector.rollouts], number, response, turns[number])
-            for number, response in enumerate(responses)
-        ]
-        reads = [
-            known.get(number) or _read(collector, question, number, response, before)
-            for question, number, response, before in about
-        ]
-        whole = [ask(one.whole) for one in reads]
-        at_cuts = [
-            (number, at.cut, ask(_read_forced(collector, question, number, response, before, at)))
-            for (question, number, response, before), of_response in zip(about, forced, strict=True)
-            for at in of_response
-        ]
-        prefixes = [
-            [(at, None if answer is None else ask(answer)) for at, answer in one.prefixes] for one in reads
-        ]
-        return _Answers(asked, whole, at_cuts, prefixes, [one.last for one in reads])
 
 
 def _own_values(
