@@ -6,6 +6,7 @@ same environment runs on it.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import polars as pl
@@ -256,6 +257,45 @@ def test_a_reward_reads_no_file(site: Path) -> None:
         score.call([{**row, "answer": "", "correct": True, "tokens": 1}])
     assert caught.value.diagnostics[0].code == "E0744"
     score.close()
+
+
+TRAPS = """
+import os
+import socket
+
+SEEN = []
+for attempt in (
+    lambda: open({secret!r}).read(),
+    lambda: os.unlink({secret!r}),
+    lambda: os.mkdir({made!r}),
+    lambda: open({made!r}, "w").close(),
+    lambda: os.listdir({folder!r})[0],
+    lambda: socket.create_connection(("127.0.0.1", {port})),
+):
+    try:
+        SEEN.append(str(attempt()))
+    except OSError:
+        pass
+"""
+
+
+@confined
+def test_a_package_reads_and_changes_nothing_as_it_is_loaded(site: Path, tmp_path: Path) -> None:
+    """Which it is before any copy is made: what it saw then would stand in its questions."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    secret, made = folder / "secret", folder / "made"
+    secret.write_text("hunter2")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        named = {"secret": str(secret), "made": str(made), "folder": str(folder)}
+        traps = TRAPS.format(**named, port=server.getsockname()[1])
+        text = STAND_IN.replace('prompt=f"', 'prompt=f"{SEEN} ')
+        install(site, traps + text, library=True)
+        task = function("task")
+        questions = task.draw(1, range(3))
+        task.close()
+    assert [each["question"][:3] for each in questions] == ["[] "] * 3
+    assert [path.name for path in folder.iterdir()] == ["secret"]
 
 
 @pytest.mark.skipif(HERE, reason="verifiers is installed")

@@ -319,6 +319,23 @@ def test_libraries_that_look_up_types_of_files_load_in_the_sandbox(tmp_path: Pat
     assert told == "(None, None)\n"
 
 
+DUMPABLE = """
+import ctypes
+from runners.sandbox import Sandbox, python_folders
+
+asks, get = ctypes.CDLL(None).prctl, 3
+before = asks(get, 0, 0, 0, 0)
+Sandbox(python_folders()).enter()
+print(before, asks(get, 0, 0, 0, 0))
+"""
+
+
+@confined
+def test_others_of_the_same_user_cannot_look_into_a_confined_process() -> None:
+    told = subprocess.run([sys.executable, "-c", DUMPABLE], capture_output=True, text=True, check=True).stdout
+    assert told == "1 0\n"
+
+
 def test_a_machine_that_cannot_confine_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refusal: Any
 ) -> None:
