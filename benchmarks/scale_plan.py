@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-ARMS = (25, 50, 100, 200, 400)
+ARMS = (25, 50, 100, 200, 400, 2_000)
 HEAD = '''"""A study of many arms on the miniature."""
 from std.miniature import overthinker, chain_train, chain_suite, chain_forcing
 from std.rewards   import outcome, reo, length_group_norm
