@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
+import click
 import pytest
 
+from reodsl.cli.main import cli
 from tests.called import SPECS
 
 REODSL = Path(sys.executable).with_name("reodsl")
@@ -53,7 +57,25 @@ COMMANDS = [
     "explain E0402",
     "new --list",
     "doctor study.reo",
+    "fetch study.reo",
     "lsp",
+]
+CURVES = "out/arms/{}.s1/curves.json"
+# On Ray, whose workers import by themselves, then in one process; then the commands that read results.
+RUNS = [
+    "run study.reo --out out",
+    "run study.reo --local --amend vanilla.steps=2",
+    f"frontier {CURVES.format('base')} -o edge.json",
+    f"reg {CURVES.format('vanilla')} --frontier edge.json --l-max 128",
+    "report quickstart --out shown",
+    "accept study.reo vanilla.train.s1 --because speed --amend vanilla.optim.lr=1e-4",
+    "ls --verify",
+    "watch quickstart",
+    "export quickstart --to lighteval",
+    "push quickstart vanilla me/tiny --dry-run",
+    "reward study.reo vanilla --run quickstart",
+    "rehearse study.reo --tokens 16 --steps 1",
+    "gc --dry-run",
 ]
 
 STUDY = """
@@ -122,24 +144,33 @@ def test_the_module_drops_the_working_folder_before_it_imports_anything(folder: 
 
 @pytest.mark.heavy
 def test_no_run_and_nothing_after_it_imports_from_the_working_folder(folder: Path, tmp_path: Path) -> None:
-    """On Ray, whose workers import by themselves, then in one process; then the commands that read results."""
     text = (folder / "study.reo").read_text()
     text = (
         text[: text.index("experiment reo_exp")].replace("40 steps", "1 steps").replace("3 steps", "1 steps")
     )
     (folder / "study.reo").write_text(text + STUDY)
-    curves = "out/arms/{}.s1/curves.json"
-    for line in (
-        "run study.reo --out out",
-        "run study.reo --local --amend vanilla.steps=2",
-        f"frontier {curves.format('base')} -o edge.json",
-        f"reg {curves.format('vanilla')} --frontier edge.json --l-max 128",
-        "report quickstart --out shown",
-        "accept study.reo vanilla.train.s1 --because speed --amend vanilla.optim.lr=1e-4",
-        "ls --verify",
-        "gc --dry-run",
-    ):
+    for line in RUNS:
         done = call(folder, str(REODSL), *line.split(" "), timeout=1800)
         assert not (tmp_path / "mark").exists(), (line, (tmp_path / "mark").read_text())
         # There is something that could be removed.
         assert done.returncode == (2 if line.startswith("gc") else 0), (line, done.stderr)
+    view = subprocess.Popen(
+        [str(REODSL), "view"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert view.stdout is not None
+    said = ""
+    while "http://" not in said:
+        line = view.stdout.readline()
+        assert line, said
+        said += line
+    with urlopen(re.findall(r"http://\S+", said)[0]) as page:
+        assert page.status == 200
+    view.terminate()
+    view.communicate()
+    assert not (tmp_path / "mark").exists(), (tmp_path / "mark").read_text()
+
+
+def test_every_command_is_called_here() -> None:
+    called = {line.split()[0] for line in (*COMMANDS, *RUNS, "view")}
+    with click.Context(cli) as context:
+        assert called == set(cli.list_commands(context))

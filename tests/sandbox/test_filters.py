@@ -70,6 +70,10 @@ def test_arguments_decide_where_a_call_has_several_uses(machine: str) -> None:
     assert not asks("clone", 0x01200011 | 0x10000000)  # CLONE_NEWUSER
 
 
+def test_both_processors_are_known() -> None:
+    assert set(ARCHITECTURES) == set(HEADERS)
+
+
 @pytest.mark.parametrize("machine", ARCHITECTURES)
 def test_the_numbers_are_the_kernels(machine: str) -> None:
     header = HEADERS[machine]
