@@ -55,6 +55,8 @@ def choose_reward(
     if program.main is not None and program.sound:
         with suppress(Enough):
             record = _record(program, program.main, wanted)
+    if isinstance(record, Definition) and record.kind == "reward":
+        record = _with_all_arguments(program, path, record)
     recipe: tuple[Advantage, str | None] = Advantage(), None
     rule: Record | None = record
     limit = UNKNOWN_LENGTH
@@ -120,6 +122,23 @@ def _record(program: Program, main: Loaded, wanted: str | None) -> Record | None
         f"{describe(value)} is neither a reward nor an experiment",
         parsed.expression.span,
         help="name a reward, call one, such as `reo(at: [1K tokens, 4K tokens])`, or name an experiment",
+    )
+
+
+def _with_all_arguments(program: Program, path: str, record: Definition) -> Definition | None:
+    """A reward that nothing is missing of; None with how to give it reported, since no spec calls it here."""
+    params = record.item.params or ()
+    missing = [
+        param.name.name for param in params if param.default is None and param.name.name not in record.args
+    ]
+    if not missing:
+        return record
+    call = f"{record.name}({', '.join(f'{name}: …' for name in missing)})"
+    return program.context.fail(
+        "E0310",
+        f"the reward `{record.name}` needs {', '.join(f'`{name}`' for name in missing)}",
+        record.span,
+        help=f'name it with its arguments, `reodsl reward {path} "{call}"`, or name an experiment that trains with it',
     )
 
 

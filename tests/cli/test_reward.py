@@ -25,6 +25,7 @@ Said = Callable[..., str]
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own.reo").write_text(OWN)
+    Path("priced.reo").write_text("reward priced(cost: number) { correct(y) - cost }\n")
     Path("quickstart.reo").write_text((SPECS / "quickstart.reo").read_text())
 
 
@@ -185,6 +186,8 @@ def test_rows_of_a_past_run(said: Said) -> None:
         (("own.reo", 'std.rewards.mrt(at: steps(separator: ".", keywords: ["so"]))', *HAND), "reasoning steps end"),
         (("own.reo", "std.rewards.reo(at: [4 tokens, 8 tokens])", *HAND, "--splits", "8,4"), "does not rise"),
         (("own.reo", "shrot", *HAND), "did you mean `short`?"),
+        (("priced.reo", *HAND), 'reodsl reward priced.reo "priced(cost: …)"'),
+        (("priced.reo", "priced()", *HAND), 'reodsl reward priced.reo "priced(cost: …)"'),
         (("own.reo", "2", *HAND), "is neither a reward nor an experiment"),
         (("absent.reo", *HAND), "absent.reo"),
     ],
