@@ -96,6 +96,9 @@ class Settings:
         flags += ["enable-priority-scheduling", "disable-priority-preemption"]
         if self.memory_saver:
             flags.append("enable-memory-saver")
+        if self.on_cpu:
+            # Else it takes a whole core for as long as nothing is asked of it, which trainer and verifiers need.
+            flags.append("sleep-on-idle")
         return [word for name, value in given.items() for word in (f"--{name}", value)] + [
             f"--{flag}" for flag in flags
         ]

@@ -107,6 +107,12 @@ def test_what_a_trainer_will_keep_is_left_free() -> None:
     assert fraction_beside(10 * GIB, 80 * GIB, 40 * GIB) == 0.01
 
 
+def test_a_server_on_a_processor_sleeps_where_nothing_is_asked_of_it() -> None:
+    """Ten seconds of waiting took ten of a core, and take 0.2; answers take as long."""
+    assert "--sleep-on-idle" in SETTINGS.arguments("127.0.0.1", 20_001)
+    assert "--sleep-on-idle" not in replace(SETTINGS, device="cuda").arguments("127.0.0.1", 20_001)
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_servers_that_take_turns_give_memory_back_where_they_can(
     there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
