@@ -6,11 +6,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import polars as pl
 
+from runners.backlog import Backlog
 from runners.evaluate.grade import SAMPLES, Sampled
 
 KEYS = ("benchmark", "question", "sample")
@@ -18,6 +19,8 @@ KEYS = ("benchmark", "question", "sample")
 
 Key = tuple[str, str, int]
 Tables = Mapping[str, pl.DataFrame]
+_Placed = tuple[int, int, Sampled]
+"""A response with its chunk and its place there."""
 
 
 @dataclass(slots=True)
@@ -32,8 +35,8 @@ class _Chunk:
 class Arrivals:
     """Responses on their way to their chunks.
 
-    A thread grades whatever waits, all of it together, so that a verifier's workers share it. The time when responses end
-    decides which are graded together, and nothing else: a chunk's rows are in the order in which it was announced.
+    A thread grades all that have come since it looked last together, so that a verifier's workers share them. A chunk's rows
+    are in the order in which it was announced.
     """
 
     def __init__(
@@ -41,14 +44,11 @@ class Arrivals:
     ) -> None:
         """`graded` gives tables whose rows `KEYS` tell apart; `keep` is called with each chunk that is whole."""
         self._graded, self._keep = graded, keep
-        self._thread = ThreadPoolExecutor(1, "grading")
+        self._backlog: Backlog[_Placed] = Backlog(self._grade, "grading", self._give_up)
         self._lock = threading.Lock()
         self._chunks: dict[int, _Chunk] = {}
-        # Responses that have not come, and those that wait to be graded, each with its chunk and its place there.
+        # Responses that have not come, each with its chunk and its place there.
         self._open: dict[Key, tuple[int, int]] = {}
-        self._waiting: dict[Key, tuple[int, int, Sampled]] = {}
-        self._grading = False
-        self._fault: BaseException | None = None
 
     def expect(self, index: int, keys: Sequence[Key]) -> Future[float]:
         """Announce a chunk by its responses, in their order. The future says when it was kept, by the monotonic clock.
@@ -66,42 +66,27 @@ class Arrivals:
         Raises what grading raised: nothing more is generated in vain then.
         """
         with self._lock:
-            if self._fault is not None:
-                raise self._fault
-            key = _key(sampled)
-            if key not in self._open:
-                return
-            self._waiting[key] = (*self._open.pop(key), sampled)
-            if self._grading:
-                return
-            self._grading = True
-        self._thread.submit(self._grade)
+            place = self._open.pop(_key(sampled), None)
+        if place is not None:
+            self._backlog.add((*place, sampled))
 
     def close(self) -> None:
         """Grade what is here, keep the chunks that are whole by that, and end the thread."""
-        self._thread.shutdown()
+        self._backlog.finish()
 
-    def _grade(self) -> None:
-        """In the thread: until nothing waits."""
-        try:
-            while waiting := self._taken():
-                self._place(waiting, self._graded([sampled for _, _, sampled in waiting.values()]))
-        except BaseException as fault:
-            with self._lock:
-                self._fault, open_chunks = fault, list(self._chunks.values())
-            for chunk in open_chunks:
-                chunk.kept.set_exception(fault)
+    def _grade(self, waiting: Sequence[_Placed]) -> None:
+        self._place(waiting, self._graded([sampled for _, _, sampled in waiting]))
 
-    def _taken(self) -> dict[Key, tuple[int, int, Sampled]]:
+    def _give_up(self, fault: BaseException) -> None:
         with self._lock:
-            waiting, self._waiting = self._waiting, {}
-            self._grading = bool(waiting)
-            return waiting
+            open_chunks = list(self._chunks.values())
+        for chunk in open_chunks:
+            chunk.kept.set_exception(fault)
 
-    def _place(self, graded: Mapping[Key, tuple[int, int, Sampled]], tables: Tables) -> None:
+    def _place(self, graded: Sequence[_Placed], tables: Tables) -> None:
         """Put rows where they belong, and keep the chunks that they make whole."""
         places = pl.DataFrame(
-            [(*key, index, place) for key, (index, place, _) in graded.items()],
+            [(*_key(sampled), index, place) for index, place, sampled in graded],
             schema={**{name: SAMPLES[name] for name in KEYS}, "chunk": pl.Int64, "place": pl.Int64},
             orient="row",
         )
@@ -113,9 +98,9 @@ class Arrivals:
             )
             for (index,), part in rows.partition_by("chunk", include_key=False, as_dict=True).items():
                 self._chunks[index].rows[name].append(part)
-        for index, _, _ in graded.values():
+        for index, _, _ in graded:
             self._chunks[index].missing -= 1
-        for index in dict.fromkeys(index for index, _, _ in graded.values()):
+        for index in dict.fromkeys(index for index, _, _ in graded):
             if not self._chunks[index].missing:
                 chunk = self._chunks.pop(index)
                 self._keep(index, {name: _whole(frame, chunk.rows[name]) for name, frame in tables.items()})

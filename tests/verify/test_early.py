@@ -37,6 +37,7 @@ def test_each_answer_is_graded_once_and_verdicts_are_in_the_order_of_the_questio
     verifier = Counting()
     early = Early(verifier)  # type: ignore[arg-type]
     early.begin(lambda: answers("4", "1"))
+    early.settle()
     early.begin(lambda: answers("6"))
     found = early.grade(answers("1", "2", "6", "4", "4"))
     early.close()
@@ -63,8 +64,29 @@ def test_a_failure_is_raised_where_the_next_one_is_begun_and_where_all_are_asked
     early.begin(lambda: answers("broken"))
     with pytest.raises(ValueError, match="it fails"):
         early.settle()
-    early.begin(lambda: answers("broken"))
-    assert early._begun[-1].exception() is not None
     with pytest.raises(ValueError, match="it fails"):
         early.begin(lambda: answers("2"))
     early.close()
+
+
+def test_what_came_while_others_were_graded_is_graded_together() -> None:
+    """So that workers share it, and a judge that takes long is asked about many at a time."""
+    began, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Counting):
+        def grade(self, answers: Sequence[Answer]) -> list[Verdict]:
+            began.set()
+            assert goes_on.wait(30)
+            return super().grade(answers)
+
+    verifier = Slow()
+    early = Early(verifier)  # type: ignore[arg-type]
+    early.begin(lambda: answers("1"))
+    assert began.wait(30)
+    for text in ("2", "3", "4"):
+        early.begin(lambda text=text: answers(text))  # type: ignore[misc]
+    goes_on.set()
+    found = early.grade(answers("1", "2", "3", "4"))
+    early.close()
+    assert [verdict.correct for verdict in found] == [False, True, False, True]
+    assert [texts for _, texts in verifier.calls] == [["1"], ["2", "3", "4"]]
