@@ -106,8 +106,8 @@ trackers: $(TRACKERS)/.ready
 inspect: $(INSPECT)/.ready
 	OMP_NUM_THREADS=1 $(INSPECT)/bin/python -m pytest tests/share
 
-# Environments of others: a data set of reasoning-gym and two packages made for verifiers, one with tools, each from
-# questions to a trained model, on the libraries themselves.
+# Environments of others, on the libraries themselves: a data set of reasoning-gym and packages made for verifiers, with
+# tools and without, to a trained model. A package that verifiers lays out is asked and graded.
 environments: $(ENVS)/.ready-$(shell cat constraints/verifiers.txt | cksum | cut -d' ' -f1) $(SMOLLM2)
 	OMP_NUM_THREADS=1 $(ENVS)/bin/python -m pytest -m heavy tests/own/test_gym.py \
 	  tests/own/test_environment.py::test_a_spec_trains_on_an_environment \

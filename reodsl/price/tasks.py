@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from reodsl.graph.task import Kind
-from reodsl.ir.data import Comparison, Judge
+from reodsl.ir.data import Comparison, Grading, Judge
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Split, Steps, cuts_below
 from reodsl.ir.study import Suite
 from reodsl.ir.training import Ppo, Preference, Sampling, Sft, Stage
@@ -47,10 +47,11 @@ def price_task(
     if kind == "sample":
         rollout = Sampling.model_validate(payload["rollout"])
         count = int(payload["samples"])
-        return _responses(rollout, count, payload["grading"]["verifier"], None, sizes, facts, devices, words)
+        gradings = [Grading.model_validate(payload["grading"])]
+        return _responses(rollout, count, gradings, None, sizes, facts, devices, words)
     suite = Suite.model_validate(payload["suite"])
-    verifier = suite.benchmarks[0].data.verifier
-    return _responses(suite.rollout, suite.samples, verifier, suite, sizes, facts, devices, words)
+    gradings = [benchmark.data.grading for benchmark in suite.benchmarks]
+    return _responses(suite.rollout, suite.samples, gradings, suite, sizes, facts, devices, words)
 
 
 def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
@@ -146,8 +147,8 @@ def _ppo(
     generation = _generation(load, method, drawn, sizes, devices)
     generation += times * generation_seconds(watched_load, sizes, devices) if times else 0.0
     checking = (drawn * verified + times * watched) / _rate(stage.data.verifier, devices)
-    # What goes on in a next segment is checked at its end, with all of its question.
-    soon = method.segment is None
+    # What goes on, in a next segment or a next turn, is checked once all has ended.
+    soon = method.segment is None and stage.data.tools is None
     seconds = {
         "start": devices.start,
         "generation": generation,
@@ -250,14 +251,14 @@ def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Fact
 def _responses(
     rollout: Sampling,
     samples: int,
-    verifier: Comparison | dict[str, Any],
+    gradings: Sequence[Grading],
     suite: Suite | None,
     sizes: Sizes,
     facts: Facts,
     devices: Devices,
     words: bool,
 ) -> Price:
-    """Responses to all questions; with a suite, answers forced over its grid."""
+    """Responses to all questions, graded as the first of `gradings` says; with a suite, answers forced over its grid."""
     if facts.questions is None:
         return Price(
             gpus=devices.gpus, unpriced="how many questions there are is not known: give the data `questions`"
@@ -275,7 +276,9 @@ def _responses(
     verified = responses + forced.answers
     host = HOST_RATE["tokens"] * responses * lengths.mean if devices.unit == "gpu_hours" else 0.0
     generation = max(host, generation_seconds(load, sizes, devices))
-    checking = _left(verified / _rate(verifier, devices), generation + forced.seconds, devices)
+    checking = verified / _rate(gradings[0].verifier, devices)
+    if all(grading.tools is None for grading in gradings):
+        checking = _left(checking, generation + forced.seconds, devices)
     return Price(
         generated=responses * lengths.mean,
         forced=forced.tokens,
@@ -319,10 +322,8 @@ def _left(checking: float, making: float, devices: Devices) -> float:
     return max(0.0, checking - making) if devices.unit == "gpu_hours" else checking
 
 
-def _rate(verifier: Comparison | dict[str, Any], devices: Devices) -> float:
+def _rate(verifier: Comparison, devices: Devices) -> float:
     """Answers checked a second. A judge takes its time for each, whatever the machine."""
-    if isinstance(verifier, dict) and verifier.get("kind") == "judge":
-        verifier = Judge.model_validate(verifier)
     if isinstance(verifier, Judge):
         return verifier.at_once / verifier.expected
     return EXACT_PER_SECOND if verifier == "exact" else devices.hardware.verifications

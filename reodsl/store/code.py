@@ -39,7 +39,7 @@ MOST_FILES, LARGEST_PACKAGE = 2000, 1 << 25
 class Code:
     """A function's code. `name` is what the spec calls it, `module` the package's module or empty where it is a file.
 
-    `checksum` is the SHA-256 of `source`, with the version of the package where it is of one. `inside` is that of the
+    `checksum` is the SHA-256 of `source`, with the version of the package where it is of one. `beside` is that of the
     package's other Python files, and `others` how many there are.
     """
 
@@ -48,7 +48,7 @@ class Code:
     source: bytes
     module: str = ""
     version: str = ""
-    inside: str = ""
+    beside: str = ""
     others: int = 0
 
     @property
@@ -64,15 +64,17 @@ class Code:
     @property
     def root(self) -> Path | None:
         """The folder of the package that the module is in; None for a file, and for a module that is no package."""
-        inside = self.module.count(".") + (self.path.name == "__init__.py")
-        return self.path.parents[inside - 1] if self.module and inside else None
+        depth = self.module.count(".") + (self.path.name == "__init__.py")
+        return self.path.parents[depth - 1] if self.module and depth else None
 
     @property
     def checksum(self) -> str:
         """What identifies the content."""
         digest = hashlib.sha256(self.source)
         if self.module:
-            digest.update(f"\0{self.module} {self.version}{self.inside and ' '}{self.inside}".encode())
+            # A module that is alone has the checksum that it always had.
+            words = [self.module, self.version, *([self.beside] if self.beside else [])]
+            digest.update(f"\0{' '.join(words)}".encode())
         return digest.hexdigest()
 
 
@@ -180,8 +182,8 @@ def _of_package(name: str, module: str) -> Code:
             name, f"the module `{module}` has no file that can be read", "install the package anew"
         )
     dist = environment if entry is None else entry.dist
-    inside, others = _others(name, module.partition(".")[0], path)
-    return Code(name, path, source, module, dist.version if dist is not None else "", inside, others)
+    beside, others = _others(name, module.partition(".")[0], path)
+    return Code(name, path, source, module, dist.version if dist is not None else "", beside, others)
 
 
 def _others(name: str, package: str, path: Path) -> tuple[str, int]:
