@@ -90,7 +90,8 @@ def code_uses(payload: Any, setting: str = "") -> Iterator[tuple[str, str]]:
         if is_code(payload):
             yield ("reward" if "op" in payload else setting), payload["function"]
         for name, each in payload.items():
-            yield from code_uses(each, name)
+            # What verdicts by chance are made of is a verifier as well.
+            yield from code_uses(each, setting if payload.get("kind") == "chance" else name)
     elif isinstance(payload, (list, tuple)):
         for each in payload:
             yield from code_uses(each, setting)

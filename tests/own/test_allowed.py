@@ -63,6 +63,19 @@ def test_run_asks_for_new_content_and_says_what_to_type(place: Place, refusal: C
     assert checksum not in place.run().err
 
 
+@confined
+def test_a_rehearsal_asks_for_the_same_code_and_runs_it(place: Place) -> None:
+    """Its verdicts are by chance, on top of those of the spec's own verifier."""
+    place.write(OWN)
+    place.write(GOOD.replace("check", "grade"), "mine/checks.py")
+    rehearse = ("rehearse", "tiny.reo", "--quiet", "--allow-python")
+    refused(place.call(*rehearse), "E0743", "there is no function `check`", "def check(answer)")
+    place.write(GOOD, "mine/checks.py")
+    told = place.call(*rehearse)
+    assert told.code == 0, told.err
+    assert "tasks done" in told.out
+
+
 def test_what_is_allowed_is_remembered_privately(place: Place) -> None:
     place.write(GOOD, "checks.py")
     code = read_code("checks.py:check", place.folder)
