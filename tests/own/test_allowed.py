@@ -69,7 +69,9 @@ def test_a_rehearsal_asks_for_the_same_code_and_runs_it(place: Place) -> None:
     place.write(OWN)
     place.write(GOOD.replace("check", "grade"), "mine/checks.py")
     rehearse = ("rehearse", "tiny.reo", "--quiet", "--allow-python")
-    refused(place.call(*rehearse), "E0743", "there is no function `check`", "def check(answer)")
+    refused(
+        place.call(*rehearse), "E0743", "mine/checks.py", "there is no function `check`", "def check(answer)"
+    )
     place.write(GOOD, "mine/checks.py")
     told = place.call(*rehearse)
     assert told.code == 0, told.err
