@@ -36,7 +36,7 @@ def test_two_servers_answer_as_one_and_for_each_other(
         assert isinstance(first, Server)
         assert isinstance(second, Server)
         with monkeypatch.context() as alone:
-            alone.setattr("runners.engine.sglang.engine._places", lambda asked, _: [0] * len(asked))
+            alone.setattr("runners.engine.sglang.engine._places", lambda asked, *_: [0] * len(asked))
             wanted = two.generate(requests, WHOLE, ahead)
             answers = two.force(requests, wanted, cuts, FORCING, GREEDY)
         for way in ("tensor", "broadcast", "disk"):
