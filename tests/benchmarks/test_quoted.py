@@ -1,0 +1,54 @@
+"""What documents say was measured is what benchmarks/results.json has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.__main__ import text
+
+RESULTS: dict[str, Any] = json.loads(Path("benchmarks/results.json").read_text())
+VARIED, FIXED = (RESULTS["step"][name]["ratio"] for name in ("varied, max 256", "fixed 128"))
+FIRST, SECOND, THIRD = RESULTS["lag"]["ratios"]
+READING = RESULTS["reading"]
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("README.md", f"a whole RL step handles {VARIED}× the tokens per CPU-second of TRL's"),
+        (
+            "README.md",
+            f"at 32 budgets cost {RESULTS['engine']['forced_32_over_generation']:.2f} of the generation",
+        ),
+        (
+            "docs/COMPARISON.md",
+            f"{VARIED} times TRL's tokens a second at varied lengths, {FIXED:.1f} times at fixed ones",
+        ),
+        (
+            "docs/TRAINING.md",
+            f"rounds on a quiet machine took {FIRST}, {SECOND} and {THIRD} of the time without",
+        ),
+        (
+            "docs/PRICE.md",
+            f"`benchmarks/reading.py` measured {READING['without']} and {READING['with_logprobs']}.",
+        ),
+    ],
+)
+def test_a_page_says_what_was_measured(page: str, said: str) -> None:
+    assert said in " ".join(Path(page).read_text().split())
+
+
+def test_bounds_that_pages_promise_hold() -> None:
+    assert "less than 100 ms" in Path("docs/EDITORS.md").read_text()
+    assert RESULTS["editor"]["slowest"] < 100
+    # Seconds of the client for a million tokens, with log-probabilities and without (docs/PRICE.md).
+    assert READING["with_logprobs"] <= 0.3
+    assert READING["without"] <= 0.1
+
+
+def test_the_page_of_results_is_made_of_them() -> None:
+    assert Path("benchmarks/RESULTS.md").read_text() == text(RESULTS)
