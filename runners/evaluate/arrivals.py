@@ -53,7 +53,7 @@ class Arrivals:
     def expect(self, index: int, keys: Sequence[Key]) -> Future[float]:
         """Announce a chunk by its responses, in their order. The future says when it was kept, by the monotonic clock.
 
-        It raises what grading raised.
+        It raises what grading or keeping raised.
         """
         with self._lock:
             self._chunks[index] = _Chunk(len(keys))
@@ -63,7 +63,7 @@ class Arrivals:
     def add(self, sampled: Sampled) -> None:
         """Take an announced response, from any thread. One that came before is left as it is.
 
-        Raises what grading raised: nothing more is generated in vain then.
+        Raises what grading or keeping raised: nothing more is generated in vain then.
         """
         with self._lock:
             place = self._open.pop(_key(sampled), None)
@@ -102,9 +102,11 @@ class Arrivals:
             self._chunks[index].missing -= 1
         for index in dict.fromkeys(index for index, _, _ in graded):
             if not self._chunks[index].missing:
-                chunk = self._chunks.pop(index)
+                chunk = self._chunks[index]
                 self._keep(index, {name: _whole(frame, chunk.rows[name]) for name, frame in tables.items()})
                 chunk.kept.set_result(time.monotonic())
+                # Not before it is kept: whoever waits for a chunk that could not be has to hear of it.
+                del self._chunks[index]
 
 
 def _key(sampled: Sampled) -> Key:

@@ -110,3 +110,20 @@ def test_a_fault_ends_what_is_still_generated() -> None:
     with pytest.raises(ArithmeticError, match="no verdict"):
         arrivals.add(sampled(CHUNKS[4][1]))
     arrivals.close()
+
+
+def test_a_chunk_that_cannot_be_kept_says_so() -> None:
+    """A full disk under the last chunk: nothing comes after it that could raise."""
+
+    def full(index: int, _: Tables) -> None:
+        if index == 4:
+            raise OSError("no space left")
+
+    arrivals = Arrivals(graded, full)
+    (first, second) = (arrivals.expect(index, keys) for index, keys in CHUNKS.items())
+    for key in CHUNKS[4]:
+        arrivals.add(sampled(key))
+    for future in (first, second):
+        with pytest.raises(OSError, match="no space left"):
+            future.result(30)
+    arrivals.close()
