@@ -231,20 +231,21 @@ def _lacking_precision(task: Task, asked: str, machine: Machine) -> tuple[str, s
 
 
 def multiplies_bfloat16(place: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor says that it has products in bfloat16; where it does not say what it has, as torch sees it."""
+    """Return whether this processor has products in bfloat16: it does not deny them, and one comes out right.
+
+    Without such instructions oneDNN may multiply so too, but slower than in float32.
+    """
     try:
         flags = re.search(r"^(?:flags|Features)\s*:(.*)$", place.read_text(), re.MULTILINE)
     except OSError:
         flags = None
-    if flags is None:
-        return importlib.util.find_spec("torch") is None or _torch_multiplies_bfloat16()
-    return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(flags[1].split()))
+    if flags is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(flags[1].split()):
+        return False
+    if importlib.util.find_spec("torch") is None:
+        return True
+    from runners.rounded import computes_bfloat16
 
-
-def _torch_multiplies_bfloat16() -> bool:
-    import torch
-
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return computes_bfloat16()
 
 
 def _silent(machine: Machine) -> tuple[Diagnostic, ...]:

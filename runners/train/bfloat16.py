@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from runners.rounded import HALF, rounded_inputs
+from runners.rounded import HALF, rounded, rounded_inputs
 from runners.rows import filled
 
 
@@ -101,11 +101,12 @@ class _TokenLogprobs(Function):
         slopes = torch.empty(rows if learns else 0, vocabulary, dtype=HALF)
         logprobs = hidden.new_empty(rows)
         logits = torch.empty(min(CHUNK, rows), vocabulary)
+        columns = rounded(weight).t()
         with rounded_inputs():
             for start in range(0, rows, CHUNK):
                 part = slice(start, min(start + CHUNK, rows))
                 scores = logits[: part.stop - part.start]
-                torch.mm(hidden[part], weight.t(), out=scores)
+                torch.mm(rounded(hidden[part]), columns, out=scores)
                 if temperature != 1.0:
                     scores.div_(temperature)
                 torch._log_softmax(scores, -1, False, out=scores)

@@ -312,9 +312,12 @@ def test_a_precision_is_held_against_processor_and_engine(
         flags.write_text(words)
         return checking.multiplies_bfloat16(flags)
 
-    assert multiplies("flags\t\t: fpu avx512_bf16 amx_tile\n")
-    assert multiplies("Features\t: fp asimd bf16\n")
-    assert not multiplies("flags\t\t: fpu avx2 avx512f\n")
+    for works in (True, False):
+        monkeypatch.setattr("runners.rounded.computes_bfloat16", lambda works=works: works)
+        assert multiplies("flags\t\t: fpu avx512_bf16 amx_tile\n") == works
+        assert multiplies("Features\t: fp asimd bf16\n") == works
+        assert multiplies("nothing is listed") == works
+        assert not multiplies("flags\t\t: fpu avx2 avx512f\n")
     spec = make.four()
     monkeypatch.setattr(checking, "multiplies_bfloat16", lambda: False)
     (lack,) = check(rounded("bfloat16"), spec, tmp_path, LOCAL)

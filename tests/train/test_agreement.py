@@ -14,6 +14,8 @@ import torch
 
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Resources
+from reodsl.ir.expression import Length
+from reodsl.ir.reward import Reward
 from reodsl.ir.training import Loss, Sampling
 from reodsl.price.tasks import scored_again
 from runners.draws import permutation
@@ -28,6 +30,9 @@ from runners.train.update import Learner
 from tests.train.models import small_model
 from tests.train.test_train import OUTCOME, ppo, same
 from tests.train.test_update import SETTINGS, experience, method
+
+LENGTH = Reward(name="", outcome=Length(of="y"))
+"""A reward that differs in every group. Whether answers differ depends on a processor's last bits."""
 
 
 def test_the_measures_by_hand():
@@ -252,7 +257,7 @@ def test_passes_in_bfloat16_differ_from_the_engines_float32_and_are_recomputed(b
         take(self, state, version)
 
     monkeypatch.setattr(embedded.EmbeddedEngine, "load_weights", note)
-    stage = ppo(OUTCOME, steps=4, forcing=None, precision="bfloat16")
+    stage = ppo(LENGTH, steps=4, forcing=None, precision="bfloat16")
     metrics = pl.read_parquet(
         bench.train(stage, "rough_ppo", start="base", data="questions") / "metrics.parquet"
     )
@@ -265,7 +270,7 @@ def test_passes_in_bfloat16_differ_from_the_engines_float32_and_are_recomputed(b
 
 def test_a_run_that_stops_keeps_its_steps_and_goes_on_with_another_limit(bench, monkeypatch):
     """An engine that goes wrong at the third step: two are kept, and a mended one ends with the bytes of a whole run."""
-    stage = ppo(OUTCOME, steps=4, forcing=None)
+    stage = ppo(LENGTH, steps=4, forcing=None)
     limited = stage.model_copy(
         update={"method": stage.method.model_copy(update={"mismatch_limit": 1.05, "old_logprobs": "trainer"})}
     )

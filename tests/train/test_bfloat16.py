@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from runners.engine.embedded.linear import rounded_linear
 from runners.engine.protocol import Sampling
 from runners.rounded import HALF, computes_bfloat16, rounded_inputs
 from runners.train import bfloat16
@@ -169,12 +170,41 @@ def test_what_engine_and_trainer_round_is_alike() -> None:
     assert gap(HALF) < 1.2 * gap(torch.float32)
 
 
-@pytest.mark.skipif(not computes_bfloat16(), reason="a processor without products in bfloat16")
-def test_products_of_rounded_inputs_sum_in_float32_and_leave_no_setting_behind() -> None:
+@pytest.mark.parametrize("rows", [3, 64])
+def test_log_probabilities_and_heads_round_their_inputs_on_every_processor(rows: int) -> None:
+    """Processors differ in what oneDNN rounds by itself, and small products never reach it."""
+    x, weight = normal(rows, 256), normal(VOCAB, 256)
+    exact = x.to(HALF).float() @ weight.to(HALF).float().t()
+    assert float((x @ weight.t() - exact).abs().max()) > 1e-2
+    head = rounded_linear(weight.clone(), "auto")(x)
+    assert head.dtype == torch.float32
+    torch.testing.assert_close(head, exact, atol=1e-3, rtol=1e-5)
+    targets = torch.arange(rows) % VOCAB
+    expected = F.log_softmax(exact, -1).gather(1, targets[:, None])[:, 0]
+    torch.testing.assert_close(bfloat16.token_logprobs(x, weight, targets), expected, atol=1e-3, rtol=1e-5)
+
+
+def test_rounded_inputs_leave_no_setting_behind() -> None:
     x, weight = normal(64, 256), normal(VOCAB, 256)
     plain = x @ weight.t()
     with rounded_inputs():
         found = x @ weight.t()
-    assert torch.equal(plain, x @ weight.t())
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found, x.to(HALF).float() @ weight.to(HALF).float().t(), atol=1e-3, rtol=1e-5)
+    assert torch.equal(plain, x @ weight.t())
+
+
+def test_what_a_processor_multiplies_is_found_by_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that refuses, and one whose products are wrong, count as none."""
+
+    def refuse(*_: object) -> torch.Tensor:
+        raise RuntimeError("unsupported")
+
+    found = computes_bfloat16()
+    rounds = torch.ops.mkldnn._linear_pointwise
+    for answer in (refuse, lambda *_: torch.zeros(32, 48, dtype=HALF)):
+        monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", answer)
+        computes_bfloat16.cache_clear()
+        assert not computes_bfloat16()
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", rounds)
+    computes_bfloat16.cache_clear()
+    assert computes_bfloat16() == found

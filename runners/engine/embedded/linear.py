@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
-from runners.rounded import HALF, computes_bfloat16, rounded_inputs
+from runners.rounded import HALF, computes_bfloat16, rounded, rounded_inputs
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
 
@@ -47,15 +47,15 @@ def linear(
 
 
 def rounded_linear(weight: torch.Tensor, kind: Literal["auto", "onednn", "plain"]) -> Linear:
-    """`rows [n, in] -> rows [n, out]` in float32, of inputs that are rounded to bfloat16; of rounded sums on a GPU."""
+    """Return `rows [n, in] -> rows [n, out]` in float32, of inputs rounded to bfloat16; a GPU rounds the sums as well."""
     if weight.device.type != "cpu":
         half = linear(weight.to(HALF), None, kind)
         return lambda rows: half(rows.to(HALF)).float()
     with rounded_inputs():
-        by_rounding = linear(weight, None, kind)
+        by_rounding = linear(rounded(weight), None, kind)
 
     def by_inputs(rows: torch.Tensor) -> torch.Tensor:
         with rounded_inputs():
-            return by_rounding(rows)
+            return by_rounding(rounded(rows))
 
     return by_inputs
