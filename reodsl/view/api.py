@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import groupby
 from typing import Any
 
 import polars as pl
@@ -22,7 +23,7 @@ Query = Mapping[str, str]
 
 PAGE, MOST_PAGE = 50, 200
 MOST_POINTS = 400
-"""Points of a curve; longer ones are thinned to means of even stretches."""
+"""Points of a curve; where a training is longer, all are thinned to means of even stretches."""
 
 
 class Api:
@@ -121,8 +122,10 @@ class Api:
                     for step, value in zip(steps, table[name].to_list(), strict=True)
                     if value is not None and math.isfinite(value)
                 )
+        longest = max((line["stages"][-1]["end"] for line in lines.values()), default=0)
+        stretch = -(-longest // MOST_POINTS)
         for line in lines.values():
-            line["values"] = {name: _thinned(points) for name, points in line["values"].items()}
+            line["values"] = {name: _thinned(points, stretch) for name, points in line["values"].items()}
         order = ("accuracy", "reward", "length", "loss")
         names = [name for name in order if name in metrics] + [name for name in metrics if name not in order]
         return {"metrics": names, "lines": list(lines.values()), "unread": unread}
@@ -187,11 +190,11 @@ def _table(training: Training) -> pl.DataFrame | None:
         return None
 
 
-def _thinned(points: list[list[float]]) -> list[list[float]]:
-    stretch = -(-len(points) // MOST_POINTS)
+def _thinned(points: list[list[float]], stretch: int) -> list[list[float]]:
+    """Points as the mean of every `stretch` steps, at the last of them. All lines have their points at the same steps."""
     if stretch <= 1:
         return points
-    parts = [points[at : at + stretch] for at in range(0, len(points), stretch)]
+    parts = [list(part) for _, part in groupby(points, lambda point: (point[0] - 1) // stretch)]
     return [[part[-1][0], sum(value for _, value in part) / len(part)] for part in parts]
 
 

@@ -161,11 +161,12 @@
     drawing.addEventListener("pointermove", (event) => {
       const box = drawing.getBoundingClientRect();
       const at = left + (right - left) * ((event.clientX - box.left) / box.width * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT);
-      const near = shown.map((line) => [line, line.points.reduce((best, each) => Math.abs(each[0] - at) < Math.abs(best[0] - at) ? each : best)]);
-      const step = near.reduce((best, [, [a]]) => Math.abs(a - at) < Math.abs(best - at) ? a : best, near[0][1][0]);
+      const step = xs.reduce((best, each) => Math.abs(each - at) < Math.abs(best - at) ? each : best);
+      // An arm that has no point at this step has no value there.
+      const here = shown.flatMap((line) => line.points.filter(([each]) => each === step).map(([, value]) => [line, value]));
       cross.setAttribute("visibility", "visible");
       clear(cross, svg("line", { x1: x(step), x2: x(step), y1: TOP, y2: HEIGHT - BOTTOM }));
-      clear(readout, el("b", {}, `step ${step.toLocaleString("en-US")}`), near.map(([line, [, value]]) =>
+      clear(readout, el("b", {}, `step ${step.toLocaleString("en-US")}`), here.map(([line, value]) =>
         el("span", {}, dot(line.arm), line.name, " ", el("b", {}, number(value, metric)))));
     });
     drawing.addEventListener("pointerleave", () => { cross.setAttribute("visibility", "hidden"); clear(readout); });

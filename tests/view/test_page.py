@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -111,6 +112,41 @@ def test_every_part_of_the_page_works_and_nothing_hostile_runs(
         url for url in browser.asked() if not url.startswith((address.split("#")[0], "data:", "about:"))
     ] == []
     assert browser.complaints() == []
+
+
+def test_the_readout_names_an_arm_where_it_has_a_point_and_nowhere_else(
+    browser: Browser, address: str, hostile_store: Store
+) -> None:
+    (record,) = records(hostile_store)
+    visit(browser, f"{address}#run={record.name}")
+    # An arm of ten steps, and one that has just begun.
+    lines = [
+        {"arm": "tiny", "values": {"accuracy": [[step, step / 100] for step in range(1, 11)]}},
+        {"arm": "base", "values": {"accuracy": [[1, 0.5], [3, 0.75]]}},
+    ]
+    each = {"seed": None, "stages": [{"task": "t", "begin": 0, "end": 10}]}
+    reply = json.dumps({"metrics": ["accuracy"], "lines": [line | each for line in lines], "unread": []})
+    browser.value(
+        "(() => { const before = fetch; window.fetch = (url) => String(url).startsWith('api/curves')"
+        f" ? Promise.resolve(new Response({json.dumps(reply)})) : before(url);"
+        " document.querySelector('[data-tab=curves]').click(); })()"
+    )
+    wait(browser, "document.querySelectorAll('polyline').length === 2")
+    shown = {
+        share: browser.value(
+            "(() => { const drawn = document.querySelector('main figure svg'); const box = drawn.getBoundingClientRect();"
+            f" const [clientX, clientY] = [box.left + {share} * box.width, box.top + 9];"
+            " drawn.dispatchEvent(new PointerEvent('pointermove', { clientX, clientY }));"
+            " return [...document.querySelectorAll('.readout > *')].map((part) => part.textContent.trim()); })()"
+        )
+        for share in (0.01, 0.15, 0.27, 0.99)
+    }
+    assert shown == {
+        0.01: ["step 1", "tiny 1.0%", "base 50.0%"],
+        0.15: ["step 2", "tiny 2.0%"],
+        0.27: ["step 3", "tiny 3.0%", "base 75.0%"],
+        0.99: ["step 10", "tiny 10.0%"],
+    }
 
 
 def test_two_arms_stand_beside_each_other_with_one_slider(

@@ -8,9 +8,11 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
@@ -19,6 +21,7 @@ from reodsl.store.runs import records
 from reodsl.store.store import Store
 from reodsl.view import server
 from reodsl.view.api import Api
+from reodsl.view.evaluations import Training
 from reodsl.view.server import HOST, Viewer, read_key
 from tests.bad_input.commands import SPEC
 from tests.called import call
@@ -165,6 +168,31 @@ def test_an_artifact_of_another_version_is_told_and_the_rest_is_shown(tmp_path: 
         assert api(viewer, "runs")[0] == 200
         viewer.shutdown()
         thread.join()
+
+
+def test_long_curves_are_thinned_to_the_same_steps(
+    tmp_path: Path, hostile_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An arm of two fifths of the steps has its points where the other has some, each the mean of as many steps."""
+    (record,) = records(hostile_store)
+    asked = Api(hostile_store)
+    trainings = []
+    for arm, steps in (("long", range(1, 1001)), ("short", range(1, 401)), ("rare", range(10, 1001, 10))):
+        (tmp_path / arm).mkdir()
+        pl.DataFrame({"step": steps, "reward": steps}).write_parquet(tmp_path / arm / "metrics.parquet")
+        trainings.append(Training(arm, 1, 0, f"{arm}.train.s1", "k", tmp_path / arm))
+    there = replace(asked._of(record), trainings=tuple(trainings))
+    monkeypatch.setattr(asked, "_of", lambda record: there)
+    lines = asked.curves({"run": record.name})["lines"]
+    points = {line["arm"]: dict(line["values"]["reward"]) for line in lines}
+    assert len(points["long"]) == 334
+    assert points["long"][9] == 8.0
+    assert points["long"][1000] == 1000.0
+    # The end of the shorter one falls into a stretch of the longer one.
+    *whole, last = points["short"]
+    assert all(points["short"][step] == points["long"][step] for step in whole)
+    assert points["short"][last] == last == 400
+    assert points["rare"] == {step: step for step in range(10, 1001, 10)}
 
 
 def test_a_port_in_use_is_told_or_passed_by(
