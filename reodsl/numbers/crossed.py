@@ -57,6 +57,25 @@ class Spread:
         together = t_quantile(probability, self.df) ** 2 * self.variance
         return math.sqrt((apart + together) / 2)
 
+    def p_value(self, value: float) -> float:
+        """The two-sided probability of a mean as far from 0 as `value`, or farther, if the truth is 0.
+
+        It is that of the interval that ends at 0, so the two never disagree.
+        """
+        if self.variance == 0:
+            return float(value == 0)
+        low, high = (
+            0.0,
+            34.0,
+        )  # minus the logarithm; no smaller probability is told from 0 in a quantile's argument
+        for _ in range(48):
+            middle = (low + high) / 2
+            if self.half_width(-math.expm1(-middle - math.log(2))) < abs(value):
+                low = middle
+            else:
+                high = middle
+        return math.exp(-high)
+
     @property
     def df(self) -> float:
         """The degrees of freedom of `variance` (Satterthwaite 1946); no fewer than those of its parts."""

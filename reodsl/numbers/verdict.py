@@ -1,0 +1,217 @@
+"""A study's verdict: every two arms' difference of REG, who leads, who ties, and what is the same within how many tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from reodsl.numbers.arm_scores import ArmScores, checked_arms
+from reodsl.numbers.crossed import Spread, spread_of
+from reodsl.numbers.grid import integration_grid
+from reodsl.numbers.intervals import column_weights, mean, measured, minus
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SMALL = 0.1
+"""The share of the baseline's REG that a margin may be for two arms to be called the same within it.
+
+What methods claim over each other is a fifth of it and more; a tenth is half of the least that anybody would report.
+"""
+
+ERROR = 0.05
+"""How often each of the two tests of an equivalence, or any star of a table where all arms are equal, may err."""
+
+KEYS = ("benchmark", "question", "seed", "sample")
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """How many of two arms' paired responses are the `same` text, and how many were `compared`."""
+
+    same: int
+    compared: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairDifference:
+    """REG of `one` minus that of `two`, in tokens and on the mean over benchmarks: below 0, `one` is ahead.
+
+    `low` and `high` are the ends of the interval of this difference by itself, and `p` is its two-sided probability
+    if the two were equal; `p_holm` is that with all pairs of the verdict counted, and `apart` whether it is small enough
+    for a star. Two one-sided tests find the arms the same within `same_within` tokens and within no less. All are None,
+    and `apart` is false, where the data tell no spread. `common` counts the equal responses.
+    """
+
+    one: str
+    two: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    apart: bool = False
+    same_within: float | None = None
+    common: Common | None = None
+
+    def turned(self) -> PairDifference:
+        """The same pair with its arms in the other order."""
+        return replace(
+            self,
+            one=self.two,
+            two=self.one,
+            value=0.0 - self.value,
+            low=None if self.high is None else 0.0 - self.high,
+            high=None if self.low is None else 0.0 - self.low,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a study says about its arms, by REG on the mean over benchmarks.
+
+    `arms` are all of them, best first, members of the frontier too. `leaders` are the best and those that are not apart
+    from it; `tied` are the leaders' pairs. `pairs` are every two arms, the better one first. `against_baseline` has each
+    other arm minus `baseline`, in the order of `arms`, where a star counts these comparisons alone, as the main table does.
+    `margin` is the largest `same_within`, in tokens, that is worth naming: a tenth of the baseline's REG; None where there
+    is no baseline, or the interval of its REG holds 0. It rests on `seeds` and `questions`.
+    """
+
+    arms: tuple[str, ...]
+    leaders: tuple[str, ...]
+    tied: tuple[PairDifference, ...]
+    pairs: tuple[PairDifference, ...]
+    baseline: str | None
+    against_baseline: tuple[PairDifference, ...]
+    margin: float | None
+    seeds: int
+    questions: int
+    confidence: float
+
+    @property
+    def trained_once(self) -> bool:
+        """Whether it rests on one seed, so that it holds for these trained models, and a new training may differ."""
+        return self.seeds == 1
+
+    @property
+    def ahead(self) -> tuple[PairDifference, ...]:
+        """The leaders' differences from the baseline, where all leaders are ahead of it; else none."""
+        differences = [each for each in self.against_baseline if each.one in self.leaders]
+        all_ahead = self.baseline not in self.leaders and all(e.apart and e.value < 0 for e in differences)
+        return tuple(differences) if all_ahead else ()
+
+    @property
+    def same(self) -> tuple[PairDifference, ...]:
+        """The pairs that are the same within a margin worth naming."""
+        if self.margin is None:
+            return ()
+        return tuple(e for e in self.pairs if e.same_within is not None and e.same_within <= self.margin)
+
+
+def judge(
+    arms: Mapping[str, Sequence[ArmScores]],
+    budgets: Sequence[int],
+    *,
+    seeds: int,
+    l_max: int | None = None,
+    grid: Sequence[int] | None = None,
+    relative_to: str | None = None,
+    baseline_reg: tuple[float, float] | None = None,
+    confidence: float = 0.95,
+    common: Mapping[frozenset[str], Common] | None = None,
+) -> Verdict:
+    """Return the verdict on arms whose scores are those that `score_arms` takes.
+
+    `baseline_reg` is the REG of `relative_to` and the lower end of its interval, which say what margin is worth naming.
+    `common` has the equal responses by pair of arms.
+    """
+    sizes = tuple(checked_arms(arms, budgets, seeds))
+    weights = column_weights(budgets, integration_grid(l_max, grid))
+    areas = {name: measured(of_seeds, sizes, seeds, weights).area for name, of_seeds in arms.items()}
+    under = {name: mean([float(cells[b].mean()) for b in sizes]) for name, cells in areas.items()}
+    order = sorted(arms, key=lambda name: -under[name])
+    differences = [
+        pair_difference(
+            one,
+            two,
+            under[two] - under[one],
+            spread_of(minus(areas[two], areas[one], sizes)),
+            confidence,
+            (common or {}).get(frozenset((one, two))),
+        )
+        for one, two in combinations(order, 2)
+    ]
+    pairs = starred(differences)
+    leaders = (
+        order[0],
+        *(pair.two for pair in pairs if pair.one == order[0] and not pair.apart),
+    )
+    against = starred([
+        pair if pair.two == relative_to else pair.turned()
+        for pair in differences
+        if relative_to in (pair.one, pair.two)
+    ])  # fmt: skip
+    return Verdict(
+        tuple(order),
+        leaders,
+        tuple(pair for pair in pairs if pair.one in leaders and pair.two in leaders),
+        tuple(pairs),
+        relative_to,
+        tuple(against),
+        SMALL * baseline_reg[0] if baseline_reg is not None and baseline_reg[1] > 0 else None,
+        seeds,
+        sum(len(areas[order[0]][b][0]) for b in sizes),
+        confidence,
+    )
+
+
+def pair_difference(
+    one: str, two: str, value: float, spread: Spread | None, confidence: float, common: Common | None
+) -> PairDifference:
+    """Return a difference with its interval, its probability and the margin within which its arms are the same."""
+    if spread is None:
+        return PairDifference(one, two, value, common=common)
+    reach = spread.half_width((1 + confidence) / 2)
+    return PairDifference(
+        one,
+        two,
+        value,
+        value - reach,
+        value + reach,
+        spread.p_value(value),
+        same_within=abs(value) + spread.half_width(1 - ERROR),
+        common=common,
+    )
+
+
+def starred(pairs: Sequence[PairDifference]) -> list[PairDifference]:
+    """Return the pairs with the probabilities and stars that they have as comparisons of one table."""
+    adjusted = iter(holm([pair.p for pair in pairs if pair.p is not None]))
+    return [
+        pair if pair.p is None else replace(pair, p_holm=(p := next(adjusted)), apart=p <= ERROR)
+        for pair in pairs
+    ]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return each probability adjusted for all of them (Holm 1979), in their order."""
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def common_responses(one: pl.DataFrame, two: pl.DataFrame, on: str = "response") -> Common:
+    """Count the responses that two arms' samples have in common: equal ones of one question, seed and sample.
+
+    The samples are rows of `samples.parquet`; those of several seeds carry a column `seed`. `on` is the column that is
+    compared.
+    """
+    keys = [key for key in KEYS if key in one.columns and key in two.columns]
+    both = one.select(*keys, on).join(two.select(*keys, on), on=keys, suffix="_other")
+    return Common(int((both[on] == both[f"{on}_other"]).sum()), both.height)

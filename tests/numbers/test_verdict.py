@@ -1,0 +1,198 @@
+"""The verdict against t tests, Holm's steps and two one-sided tests, each written out slowly."""
+
+import dataclasses
+import json
+import math
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from reodsl.numbers.arm_scores import ArmScores
+from reodsl.numbers.crossed import Spread, spread_of
+from reodsl.numbers.student import t_probability, t_quantile
+from reodsl.numbers.verdict import Common, common_responses, holm, judge
+
+BUDGETS = (0, 16, 32)
+NAMES = ("base", "vanilla", "one", "twin")
+
+
+def scores(seed, boost):
+    """An arm in which a question is right from some budget on; `boost` moves all of them."""
+    rng = np.random.default_rng(seed)
+    forced = {b: np.clip(rng.normal([0.1, 0.4, 0.6], 0.05, (9, 3)) + boost, 0, 1) for b in ("easy", "hard")}
+    whole = {b: each[:, -1] for b, each in forced.items()}
+    return ArmScores(forced, whole, whole)
+
+
+def arms(seeds):
+    boosts = dict(zip(NAMES, (0.0, 0.1, 0.3, 0.3), strict=True))
+    return {
+        name: [scores(100 * k + s, boost) for s in range(seeds)]
+        for k, (name, boost) in enumerate(boosts.items())
+    }
+
+
+def judged(seeds=3, **more):
+    options = {"seeds": seeds, "grid": BUDGETS, "relative_to": "vanilla", "baseline_reg": (8.0, 2.0)}
+    return judge(arms(seeds), BUDGETS, **options | more)
+
+
+def areas(name, seeds):
+    """Area under the curve by seed and question, by the trapezoid rule written out."""
+    return {
+        b: np.array([
+            [16 * (row[0] / 2 + row[1] + row[2] / 2) for row in each.forced[b]] for each in arms(seeds)[name]
+        ])
+        for b in ("easy", "hard")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_every_pair_has_the_paired_difference_and_its_interval(seeds):
+    verdict = judged(seeds)
+    assert {frozenset((p.one, p.two)) for p in verdict.pairs} == {
+        frozenset(p) for p in combinations(NAMES, 2)
+    }
+    for pair in verdict.pairs:
+        one, two = areas(pair.one, seeds), areas(pair.two, seeds)
+        wanted = np.mean([np.mean(two[b]) - np.mean(one[b]) for b in one])
+        assert pair.value == pytest.approx(wanted, abs=1e-9)
+        assert pair.value <= 0  # the better one is first
+        reach = spread_of({b: two[b] - one[b] for b in one}).half_width(0.975)
+        assert (pair.low, pair.high) == pytest.approx((wanted - reach, wanted + reach), abs=1e-9)
+
+
+def test_a_p_value_is_that_of_the_interval_that_ends_at_zero():
+    for pair in judged().pairs:
+        one, two = areas(pair.one, 3), areas(pair.two, 3)
+        spread = spread_of({b: two[b] - one[b] for b in one})
+        if 1e-12 < pair.p < 1:
+            assert spread.half_width(1 - pair.p / 2) == pytest.approx(abs(pair.value), rel=1e-6)
+
+
+@pytest.mark.parametrize("df", [1, 2, 7.5, 60])
+@pytest.mark.parametrize("t", [0.1, 1.0, 2.5, 6.0])
+def test_with_one_variance_the_p_value_is_students(df, t):
+    assert Spread(4.0, df).p_value(2 * t) == pytest.approx(2 * (1 - t_probability(t, df)), rel=1e-9)
+    assert Spread(4.0, df).p_value(-2 * t) == Spread(4.0, df).p_value(2 * t)
+
+
+def test_a_p_value_without_spread_or_difference():
+    assert Spread(0.0, 3).p_value(1.0) == 0
+    assert Spread(0.0, 3).p_value(0.0) == 1
+    assert Spread(2.0, 3).p_value(0.0) == pytest.approx(1)
+
+
+def slow_holm(p_values):
+    """The largest of the steps up to each probability, each times the number of those that are not smaller yet."""
+    ranked = sorted(p_values)
+    by_rank = [
+        max(min(1.0, (len(ranked) - j) * ranked[j]) for j in range(rank + 1)) for rank in range(len(ranked))
+    ]
+    return [by_rank[ranked.index(p)] for p in p_values]
+
+
+def test_holm_as_it_is_printed_and_written_out():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx(
+        [0.03, 0.06, 0.06, 0.02]
+    )  # R: p.adjust(p, "holm")
+    assert holm([]) == []
+    rng = np.random.default_rng(0)
+    for count in range(1, 9):
+        p_values = (rng.random(count) ** 3).tolist()
+        assert holm(p_values) == pytest.approx(slow_holm(p_values))
+
+
+def test_a_star_is_holms_over_all_pairs_and_over_the_baselines_comparisons_alone():
+    verdict = judged()
+    for table in (verdict.pairs, verdict.against_baseline):
+        adjusted = slow_holm([pair.p for pair in table])
+        assert [pair.p_holm for pair in table] == pytest.approx(adjusted)
+        assert [pair.apart for pair in table] == [p <= 0.05 for p in adjusted]
+    assert len(verdict.pairs) == 6
+    assert [(p.one, p.two) for p in verdict.against_baseline] == [
+        (name, "vanilla") for name in verdict.arms if name != "vanilla"
+    ]
+    assert verdict.against_baseline[-1].one == "base"
+    assert verdict.against_baseline[-1].value > 0 > verdict.against_baseline[0].value
+
+
+def test_two_one_sided_tests_reject_at_the_margin_and_not_below_it():
+    """TOST (Schuirmann 1987): both of `value + d` and `d - value` over the standard error exceed the 95% quantile."""
+    verdict = judged(1)
+    for pair in verdict.pairs:
+        one, two = areas(pair.one, 1), areas(pair.two, 1)
+        spread = spread_of({b: two[b] - one[b] for b in one})
+        error, quantile = math.sqrt(spread.variance), t_quantile(0.95, spread.df)
+        for scale, both in ((1 + 1e-2, True), (1 - 1e-2, False)):
+            margin = scale * pair.same_within
+            tests = [(margin + pair.value) / error, (margin - pair.value) / error]
+            assert all(t > quantile for t in tests) is both
+        assert pair.same_within == pytest.approx(
+            max(abs(pair.value + side * quantile * error) for side in (-1, 1)), rel=5e-3
+        )
+
+
+def test_who_leads_who_ties_and_what_is_ahead():
+    verdict = judged()
+    assert set(verdict.leaders) == {"one", "twin"}
+    assert verdict.arms[2:] == ("vanilla", "base")
+    assert [(p.one, p.two) for p in verdict.tied] == [verdict.arms[:2]]
+    assert [p.one for p in verdict.ahead] == list(verdict.leaders)
+    assert not verdict.trained_once
+    assert judged(1).trained_once
+    assert (verdict.seeds, verdict.questions) == (3, 18)
+
+
+def test_a_leader_that_ties_with_the_baseline_is_not_ahead():
+    alone = {name: each for name, each in arms(3).items() if name in ("one", "twin")}
+    verdict = judge(alone, BUDGETS, seeds=3, grid=BUDGETS, relative_to="twin")
+    assert set(verdict.leaders) == {"one", "twin"}
+    assert verdict.ahead == ()
+    assert verdict.margin is None
+
+
+def test_a_margin_is_named_where_it_is_a_tenth_of_the_baselines_reg():
+    verdict = judged()
+    assert verdict.margin == pytest.approx(0.8)
+    assert {(p.one, p.two) for p in verdict.same} == {
+        (p.one, p.two) for p in verdict.pairs if p.same_within <= 0.8
+    }
+    assert len(verdict.same) == 1
+    assert judged(baseline_reg=(8.0, -0.1)).same == ()
+
+
+def test_one_question_a_benchmark_tells_no_spread():
+    one = {
+        name: [ArmScores({"b": np.array([row])}, {"b": np.ones(1)}, {"b": np.ones(1)})]
+        for name, row in (("x", [0, 1, 1]), ("y", [0, 0, 1]))
+    }
+    verdict = judge(one, BUDGETS, seeds=1, grid=BUDGETS)
+    (pair,) = verdict.pairs
+    assert (pair.one, pair.value, pair.low, pair.p, pair.apart, pair.same_within) == (
+        "x",
+        -16,
+        None,
+        None,
+        False,
+        None,
+    )
+    assert verdict.leaders == ("x", "y")
+
+
+def test_a_verdict_is_json():
+    verdict = judged(common={frozenset(("one", "twin")): Common(3, 4)})
+    read = json.loads(json.dumps(dataclasses.asdict(verdict)))
+    assert read["leaders"] == list(verdict.leaders)
+    assert [pair["common"] for pair in read["tied"]] == [{"same": 3, "compared": 4}]
+
+
+def test_common_responses_are_paired_by_question_seed_and_sample():
+    keys = {"benchmark": ["a", "a", "a", "b"], "question": ["q", "q", "r", "q"], "sample": [0, 1, 0, 0]}
+    one = pl.DataFrame(keys | {"response": ["x", "y", "z", "w"], "seed": [1, 1, 1, 2]})
+    two = pl.DataFrame(keys | {"response": ["x", "no", "z", "w"], "seed": [1, 1, 1, 1]})
+    assert common_responses(one, two) == Common(2, 3)
+    assert common_responses(one.drop("seed"), two.drop("seed")) == Common(3, 4)
+    assert common_responses(one, two.sample(fraction=1, shuffle=True, seed=3)) == Common(2, 3)
