@@ -41,7 +41,7 @@ LIST    = -r constraints/$$($(CPUS) && echo cpu || echo cuda).txt
 
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: run ready torch-alone torch-compiled large odd even study smollm2 sglang test trackers inspect environments lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
+.PHONY: run ready torch-alone torch-compiled large odd even study smollm2 sglang test older trackers inspect environments lint heavy bench gpu scale intervals golden grammar sbom lock vscode site clean
 
 run: $(READY)
 	$(BIN)/reodsl run $(SPEC)
@@ -58,6 +58,11 @@ smollm2: $(SMOLLM2)
 test: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engine/sglang -m 'sglang and not heavy'
+
+# What computes, as on an older processor: a test may lean on no last bit, and on nothing that only some multiply.
+older: $(DEV)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal \
+	  tests/train tests/engine tests/evaluate tests/rewards tests/numbers tests/models tests/select tests/specs -m 'not heavy and not sglang'
 
 lint: $(DEV)
 	$(BIN)/ruff check .
